@@ -1,0 +1,51 @@
+"""pellucid: a Transformer that can be read, run and seen.
+
+>>> import pellucid
+>>> model = pellucid.load("sentence-transformers/all-MiniLM-L6-v2")   # hub id, folder or installed wheel
+>>> model.embed(["Apple Inc.", "Microsoft Corp"]).shape
+torch.Size([2, 384])
+
+Public names are resolved on first use, so that `import pellucid` costs nothing: not even torch is loaded.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from pellucid.checkpoints.families import Config as Config
+    from pellucid.model import Model as Model
+    from pellucid.model import build as build
+    from pellucid.model import load as load
+    from pellucid.view import View as View
+    from pellucid.view import view as view
+
+_HOMES = {
+    "load": "pellucid.model",
+    "build": "pellucid.model",
+    "Model": "pellucid.model",
+    "view": "pellucid.view",
+    "View": "pellucid.view",
+    "Config": "pellucid.checkpoints.families",
+    "PellucidError": "pellucid.errors",
+    "InputError": "pellucid.errors",
+    "NotFoundError": "pellucid.errors",
+    "UnsafeFileError": "pellucid.errors",
+    "CorruptFileError": "pellucid.errors",
+    "CheckpointMismatchError": "pellucid.errors",
+    "ResourceError": "pellucid.errors",
+}
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pellucid' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

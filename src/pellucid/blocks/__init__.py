@@ -1,0 +1,26 @@
+"""One step of arithmetic each: tensors in, tensors out. No block knows a config, a name or a file.
+
+The words for sizes, in every docstring and comment:
+
+    batch       texts side by side
+    seq         positions that ask (queries); `source` are the positions that are looked at (keys), often the same
+    hidden      width of the stream that runs through the layers
+    heads       attention heads; `head_dim` is the width of one
+    inner       width inside the feed-forward block
+"""
+
+from torch.nn import LayerNorm as LayerNorm
+
+from pellucid.blocks.activation import ACTIVATIONS as ACTIVATIONS
+from pellucid.blocks.attention import Attention as Attention
+from pellucid.blocks.embedding import Embeddings as Embeddings
+from pellucid.blocks.feed_forward import FeedForward as FeedForward
+from pellucid.blocks.layer import PostNormLayer as PostNormLayer
+from pellucid.blocks.layer import PreNormLayer as PreNormLayer
+from pellucid.blocks.mask import causal_mask as causal_mask
+from pellucid.blocks.mask import padding_mask as padding_mask
+from pellucid.blocks.position import LearnedPositions as LearnedPositions
+from pellucid.blocks.position import NoPositions as NoPositions
+from pellucid.blocks.position import SinusoidalPositions as SinusoidalPositions
+from pellucid.blocks.run import Pass as Pass
+from pellucid.blocks.run import Watch as Watch

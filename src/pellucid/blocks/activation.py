@@ -1,0 +1,28 @@
+"""The bends between two linear maps."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def gelu_new(x: Tensor) -> Tensor:
+    """The tanh form of GELU, written out as GPT-2 wrote it (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
+
+    PyTorch's own tanh form differs from it by about 1e-7; the reference's numbers need this one.
+    """
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": gelu_new,
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
+"""By the names that configuration files use."""

@@ -1,0 +1,40 @@
+"""The feed-forward block: each position by itself, wider and back."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from pellucid.blocks.activation import ACTIVATIONS
+from pellucid.blocks.run import Pass
+
+
+class FeedForward(nn.Module):
+    """x --> up [hidden -> inner] --> activation --> down [inner -> hidden] --> dropout
+
+    Positions do not see each other here; most of a model's parameters stand in these two tables.
+    """
+
+    activation: Callable[[Tensor], Tensor]
+
+    def __init__(
+        self,
+        hidden_size: int,
+        intermediate_size: int,
+        *,
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.up = nn.Linear(hidden_size, intermediate_size, bias=bias)
+        self.activation_name = activation
+        self.activation = ACTIVATIONS[activation]
+        self.down = nn.Linear(intermediate_size, hidden_size, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
+        """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
+        run = run or Pass()
+        pre = run.see("pre", self.up(x))  # [batch, seq, inner]
+        hidden = run.see("hidden", self.activation(pre))
+        return run.see("output", self.dropout(self.down(hidden)))

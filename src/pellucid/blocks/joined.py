@@ -1,0 +1,42 @@
+"""Several linear maps of one input as one matrix product, while each keeps its own name and parameters."""
+
+import torch
+from torch import Tensor, nn
+
+
+def adjoin(*linears: nn.Linear) -> None:
+    """Lays the tables of these maps end to end in one memory; each stays a parameter of its own, now a view of it."""
+    if linears[0].weight.is_meta or len({linear.in_features for linear in linears}) > 1:
+        return  # no memory yet, or inputs of different width
+    for name in ("weight", "bias"):
+        parts = [getattr(linear, name) for linear in linears]
+        if any(part is None for part in parts):
+            continue
+        whole = torch.cat([part.detach() for part in parts])
+        for part, piece in zip(parts, whole.split([len(part) for part in parts])):
+            part.data = piece
+
+
+def joined(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
+    """Weight [all rows, in] and bias [all rows] of these maps as one; without a copy where they lie end to end."""
+    weights, biases = [linear.weight for linear in linears], [linear.bias for linear in linears]
+    return _joined(weights), None if biases[0] is None else _joined(biases)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    if torch.is_grad_enabled() or not _end_to_end(parts):
+        return torch.cat(parts)  # gradients find their way to each part
+    rows = sum(len(part) for part in parts)
+    return parts[0].as_strided((rows, *parts[0].shape[1:]), parts[0].stride())
+
+
+def _end_to_end(parts: list[Tensor]) -> bool:
+    first = parts[0]
+    memory, place = first.untyped_storage().data_ptr(), first.storage_offset()
+    if memory == 0:
+        return False
+    for part in parts:
+        if part.storage_offset() != place or part.untyped_storage().data_ptr() != memory or not part.is_contiguous():
+            return False
+        place += part.numel()
+    return True

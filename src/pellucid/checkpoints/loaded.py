@@ -1,0 +1,30 @@
+"""What every later room works on."""
+
+from dataclasses import dataclass
+
+from pellucid.checkpoints.page import Family
+from pellucid.checkpoints.sentence import Pooling
+from pellucid.checkpoints.source import Source
+from pellucid.config import Config
+from pellucid.models import Encoder
+from pellucid.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model with everything that belongs to it.
+
+    module: a plain `nn.Module`.
+    tokenizer: None where the folder has none; then ids can be run and texts cannot.
+    pooling: what the checkpoint says about sentence vectors; None for a plain checkpoint.
+    source: where it came from; None for a model that was built, not loaded.
+    untrained: names of parts whose numbers are random.
+    """
+
+    module: Encoder
+    config: Config
+    family: Family
+    tokenizer: Tokenizer | None = None
+    pooling: Pooling | None = None
+    source: Source | None = None
+    untrained: tuple[str, ...] = ()

@@ -1,0 +1,89 @@
+"""Writes a checkpoint that the reference opens: beside its place first, then moved there; nothing is half written."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.sentence import write_pooling
+from pellucid.errors import InputError, PellucidError, ResourceError
+from pellucid.models.assemble import TIES
+from pellucid.text.files import write_tokenizer
+
+
+def save_checkpoint(loaded: Loaded, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Weights, config, tokenizer and pooling as `folder`.
+
+    overwrite: replace the files of a folder that already holds some; without it such a folder is refused.
+    """
+    target = Path(folder).expanduser()
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{target} is a file, expected a folder to save into")
+    if target.is_dir() and any(target.iterdir()) and not overwrite:
+        raise InputError(f"{target} already holds files: choose a new folder or pass overwrite=True")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise _failed(target, error) from error
+    try:
+        _write(loaded, beside)
+        _move(beside, target)
+    except OSError as error:
+        raise _failed(target, error) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return target
+
+
+def _write(loaded: Loaded, folder: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    config, family = loaded.config, loaded.family
+    page = family.page(config.head)
+    tensors = {}
+    for ours, value in loaded.module.state_dict().items():
+        source = TIES.get(ours)
+        if source and loaded.module.get_parameter(source) is loaded.module.get_parameter(ours):
+            continue  # one table, written once
+        theirs = family.names.theirs(ours, page.rows, prefixed=config.head is not None)
+        tensors[theirs] = value.detach().to("cpu").clone().contiguous()
+    try:
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(28 if "No space" in str(error) else 5, str(error)) from error
+    facts = family.write(config)
+    facts["dtype"] = facts["torch_dtype"] = str(next(loaded.module.parameters()).dtype).removeprefix("torch.")
+    (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    if loaded.tokenizer is not None:
+        write_tokenizer(loaded.tokenizer, folder)
+    if loaded.pooling is not None:
+        write_pooling(loaded.pooling, config.hidden_size * len(loaded.pooling.modes), folder)
+
+
+def _move(beside: Path, target: Path) -> None:
+    files = [path for path in beside.rglob("*") if path.is_file()]
+    for path in files:
+        _to_disk(path)
+    if not target.exists():
+        beside.chmod(0o755)
+        beside.rename(target)
+        return
+    for path in files:
+        place = target / path.relative_to(beside)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(place)
+
+
+def _to_disk(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _failed(target: Path, error: OSError) -> PellucidError:
+    if error.errno in (28, 122):
+        return ResourceError(f"no space left while saving to {target}; nothing was changed there")
+    return InputError(f"cannot save to {target}: {error.strerror or error}")

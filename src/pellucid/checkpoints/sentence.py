@@ -1,0 +1,110 @@
+"""The folder of sentence-transformers: which modules follow the encoder to make one vector of a text."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pellucid.checkpoints.facts import read_json
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, UnsafeFileError, near
+
+MODES = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+"""The ways to make one vector of many, and the keys that older files name them by."""
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How a text becomes one vector.
+
+    modes: names from `MODES`; several are laid side by side.
+    normalize: scale the vector to length 1.
+    max_length: longer texts are cut to so many tokens; None for the model's own limit.
+    """
+
+    modes: tuple[str, ...] = ("mean",)
+    normalize: bool = False
+    max_length: int | None = None
+
+    def __post_init__(self) -> None:
+        for mode in self.modes:
+            if mode not in MODES:
+                raise InputError(f"pooling {mode!r} is not known{near(mode, MODES)}: one of {', '.join(MODES)}")
+
+
+def read_pooling(folder: Path) -> Pooling | None:
+    """What `modules.json` says, or None where the folder is a plain checkpoint."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return None
+    modes: tuple[str, ...] = ()
+    normalize = False
+    for i, module in enumerate(_modules(path)):
+        kind = str(module.get("type", "")).rpartition(".")[2]
+        if not str(module.get("type", "")).startswith("sentence_transformers."):
+            raise UnsafeFileError(f"{path} names code of its own, {module.get('type')!r}; pellucid never runs it")
+        if kind == "Pooling":
+            modes = _modes(_beside(folder, module.get("path")) / "config.json")
+        elif kind == "Normalize":
+            normalize = True
+        elif kind != "Transformer" or i:
+            raise CheckpointMismatchError(f"{path}: module {kind!r} is not known; Transformer, Pooling, Normalize are")
+    return Pooling(modes or ("mean",), normalize, _longest(folder / "sentence_bert_config.json"))
+
+
+def write_pooling(pooling: Pooling, width: int, folder: Path) -> None:
+    """The same folder layout, which sentence-transformers opens."""
+    kinds = ["Transformer", "Pooling"] + ["Normalize"] * pooling.normalize
+    paths = ["", "1_Pooling", "2_Normalize"]
+    modules = [
+        {"idx": i, "name": str(i), "path": paths[i], "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(kinds)
+    ]
+    (folder / "1_Pooling").mkdir()
+    flags = {key: mode in pooling.modes for mode, key in MODES.items()}
+    _write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **flags})
+    _write(folder / "modules.json", modules)
+    _write(folder / "sentence_bert_config.json", {"max_seq_length": pooling.max_length, "do_lower_case": False})
+
+
+def _modules(path: Path) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(module, dict) for module in found):
+        raise CorruptFileError(f"{path} is damaged, expected a list of modules")
+    return found
+
+
+def _beside(folder: Path, name: object) -> Path:
+    home = folder / str(name)
+    if not isinstance(name, str) or home.resolve().parent != folder.resolve():
+        raise UnsafeFileError(f"{folder / 'modules.json'} names a folder {str(name)[:80]!r} outside the checkpoint")
+    return home
+
+
+def _modes(path: Path) -> tuple[str, ...]:
+    found = read_json(path)
+    stated = found.get("pooling_mode")
+    if stated is not None:
+        names = (stated,) if isinstance(stated, str) else tuple(stated)
+        return tuple(str(name).removesuffix("_tokens") for name in names)
+    return tuple(mode for mode, key in MODES.items() if found.get(key)) or ("mean",)
+
+
+def _longest(path: Path) -> int | None:
+    length = read_json(path).get("max_seq_length") if path.is_file() else None
+    if length is not None and (type(length) is not int or length < 1):
+        raise CorruptFileError(f"{path}: max_seq_length is {length!r}, expected a whole number from 1")
+    return length
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

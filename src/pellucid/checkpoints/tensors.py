@@ -1,0 +1,154 @@
+"""Tensors in `.safetensors` files: a bounded reader that trusts nothing, and copies straight into the model's memory.
+
+The format: 8 bytes length of the header, the header as JSON {name: {dtype, shape, data_offsets}}, then the numbers.
+The `safetensors` library writes our files; for reading, the header is checked here first, byte by byte, so that every
+damaged or hostile file is named in plain words before anything is allocated.
+"""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.errors import CorruptFileError, UnsafeFileError
+
+MOST_HEADER_BYTES = 10_000_000
+MOST_DIMENSIONS = 8
+_NAME = re.compile(r"[\w./-]{1,512}")
+
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A tensor in a file: where its numbers lie and what they are."""
+
+    path: Path
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+    bytes: int
+
+    def read(self) -> Tensor:
+        """The numbers, copied out of the file."""
+        memory = bytearray(self.bytes)
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            if file.readinto(memory) != self.bytes:
+                raise CorruptFileError(f"{self.path} became shorter while it was read")
+        if not memory:
+            return torch.empty(self.shape, dtype=self.dtype)
+        return torch.frombuffer(memory, dtype=self.dtype).view(self.shape)
+
+
+def spans(path: Path) -> dict[str, Span]:
+    """Every tensor of a `.safetensors` file by name, after its header has been checked from end to end."""
+    if not path.is_file():  # a pipe or device would block for ever
+        raise CorruptFileError(f"{path} is not a regular file")
+    size = path.stat().st_size
+    header, body = _header(path, size)
+    found = {name: _span(path, name, entry, body) for name, entry in header.items() if name != "__metadata__"}
+    _cover(path, found, body, size)
+    return found
+
+
+def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
+    with path.open("rb") as file:
+        first = file.read(512)
+        if len(first) < 8:
+            raise CorruptFileError(
+                f"{path} is {'cut short' if first else 'empty'} ({size} bytes): an interrupted download? fetch it again"
+            )
+        length = int.from_bytes(first[:8], "little")
+        if length > min(MOST_HEADER_BYTES, size - 8):
+            raise CorruptFileError(f"{path} {_looks_like(first, size, length)}")
+        file.seek(8)
+        raw = file.read(length)
+    try:
+        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} has a damaged header: {str(error)[:120]}") from error
+    if not isinstance(header, dict):
+        raise CorruptFileError(f"{path} has a header that is a {type(header).__name__}, expected an object")
+    return header, 8 + length
+
+
+def _looks_like(first: bytes, size: int, length: int) -> str:
+    """What a file that is no safetensors file may be."""
+    if first.startswith(b"version https://git-lfs"):
+        want = re.search(rb"size (\d+)", first)
+        whole = f" of {int(want.group(1)):,} bytes" if want else ""
+        return f"is a git-lfs pointer{whole}, not the weights: run git lfs pull"
+    if first.lstrip()[:1] == b"<":
+        return "is an HTML or XML page, not weights: the download went wrong"
+    if first.startswith(b"PK\x03\x04"):
+        return "is a zip file (a PyTorch .bin?) under a wrong name"
+    if length > MOST_HEADER_BYTES and length <= size:
+        return f"has a header of {length:,} bytes, more than the {MOST_HEADER_BYTES:,} that are read"
+    return f"is no safetensors file, or cut short: its header claims {length:,} bytes and the file has {size:,}"
+
+
+def _span(path: Path, name: str, entry: Any, body: int) -> Span:
+    def wrong(what: str) -> CorruptFileError:
+        return CorruptFileError(f"{path}: tensor {name[:80]!r} {what}")
+
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise UnsafeFileError(f"{path}: {name[:80]!r} is no name for a tensor")
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise wrong("has a damaged entry, expected dtype, shape and data_offsets")
+    if entry["dtype"] not in DTYPES:
+        raise wrong(f"has dtype {str(entry['dtype'])[:20]!r}, expected one of {', '.join(DTYPES)}")
+    shape, offsets = entry["shape"], entry["data_offsets"]
+    if not _naturals(shape) or len(shape) > MOST_DIMENSIONS:
+        raise wrong(f"has shape {str(shape)[:60]}, expected at most {MOST_DIMENSIONS} whole numbers")
+    if not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise wrong(f"has data_offsets {str(offsets)[:60]}, expected a beginning and an end")
+    dtype = DTYPES[entry["dtype"]]
+    want, have = math.prod(shape) * dtype.itemsize, offsets[1] - offsets[0]
+    if want != have:
+        raise wrong(f"of shape {shape} takes {want:,} bytes, its data_offsets give it {have:,}")
+    return Span(path, dtype, tuple(shape), body + offsets[0], have)
+
+
+def _cover(path: Path, found: dict[str, Span], body: int, size: int) -> None:
+    """The tensors must cover the rest of the file without gap or overlap: nothing else may hide in it."""
+    place = body
+    for name, span in sorted(found.items(), key=lambda item: (item[1].start, item[1].bytes)):
+        if span.start != place:
+            what = "overlaps the one before it" if span.start < place else "leaves a gap before it"
+            raise CorruptFileError(f"{path}: tensor {name!r} {what}")
+        place += span.bytes
+    if place > size:
+        share = 100 * (size - body) / max(place - body, 1)
+        raise CorruptFileError(
+            f"{path} is cut short: expected {place:,} bytes, have {size:,} ({share:.0f} % of the body); fetch it again"
+        )
+    if place < size:
+        raise CorruptFileError(f"{path} has {size - place:,} bytes after its last tensor that belong to nothing")
+
+
+def _naturals(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("one name stands there twice")
+    return found

@@ -1,0 +1,73 @@
+"""The weights of a folder, whatever form they come in: one file, shards, or PyTorch's `.bin`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.facts import read_json
+from pellucid.checkpoints.pickled import read_pickled
+from pellucid.checkpoints.source import inside
+from pellucid.checkpoints.tensors import spans
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, UnsafeFileError, several
+
+_FORMS = (("model.safetensors", "safetensors"), ("pytorch_model.bin", "bin"))
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A tensor that has not been read yet."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    read: Callable[[], Tensor]
+
+
+def stored(folder: Path) -> dict[str, Stored]:
+    """Every tensor of a checkpoint folder by the name it has in the file; safetensors before `.bin`."""
+    for name, form in _FORMS:
+        if (folder / name).exists() or (folder / name).is_symlink():
+            return _one_file(inside(folder, name), form)
+        if (folder / f"{name}.index.json").exists():
+            return _shards(folder, folder / f"{name}.index.json", form)
+    raise NotFoundError(f"{folder} holds no weights: expected model.safetensors, its shards, or pytorch_model.bin")
+
+
+def _one_file(path: Path, form: str) -> dict[str, Stored]:
+    if form == "safetensors":
+        return {name: Stored(span.dtype, span.shape, span.read) for name, span in spans(path).items()}
+    return {name: _held(tensor) for name, tensor in read_pickled(path).items()}
+
+
+def _held(tensor: Tensor) -> Stored:
+    return Stored(tensor.dtype, tuple(tensor.shape), lambda: tensor)
+
+
+def _shards(folder: Path, index: Path, form: str) -> dict[str, Stored]:
+    table = read_json(index).get("weight_map")
+    if not isinstance(table, Mapping) or not all(isinstance(shard, str) for shard in table.values()):
+        raise CorruptFileError(f"{index} has no weight_map of names and files")
+    shards = sorted(set(table.values()))
+    for shard in shards:
+        if not shard.endswith(f".{form}"):
+            raise UnsafeFileError(f"{index} names {shard[:80]!r}, expected files ending in .{form}")
+    paths = {shard: inside(folder, shard) for shard in shards}
+    missing = [shard for shard, path in paths.items() if not path.exists()]
+    if missing:
+        here = len(shards) - len(missing)
+        raise NotFoundError(
+            f"{folder}: {here} of {len(shards)} files of the weights are here; missing {several(missing)}"
+        )
+    found: dict[str, Stored] = {}
+    for shard, path in paths.items():
+        held = _one_file(path, form)
+        strange = [name for name in held if table.get(name) != shard]
+        if strange:
+            raise CheckpointMismatchError(f"{path} holds {several(strange)}, which {index.name} does not place there")
+        found |= held
+    absent = [name for name in table if name not in found]
+    if absent:
+        raise CheckpointMismatchError(f"{index} lists {several(absent)}, which no file holds")
+    return found

@@ -1,0 +1,119 @@
+"""The machine underneath: which device, which kind of number, how many threads, and whether there is room."""
+
+import functools
+import os
+from pathlib import Path
+
+import torch
+
+from pellucid.errors import InputError, ResourceError, near
+
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+
+
+def choose_device(device: str | torch.device) -> torch.device:
+    """ "cpu", "cuda", "mps" or any device of PyTorch; "auto" is the fastest that is there."""
+    if isinstance(device, torch.device):
+        return device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(f"device is {device!r}, expected 'cpu', 'cuda', 'mps' or 'auto'") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("device is 'cuda', and this PyTorch sees no CUDA GPU; use 'cpu', or install a CUDA build")
+    if chosen.type == "mps" and not torch.backends.mps.is_available():
+        raise InputError("device is 'mps', and this machine has no Metal GPU; use 'cpu'")
+    return chosen
+
+
+def choose_dtype(dtype: str | torch.dtype | None, stored: torch.dtype) -> torch.dtype:
+    """None is float32; "checkpoint" is what the file holds; "auto" the fastest that is safe on this processor."""
+    if dtype is None:
+        return torch.float32
+    if isinstance(dtype, torch.dtype):
+        chosen = dtype
+    elif dtype == "checkpoint":
+        chosen = stored
+    elif dtype == "auto":
+        chosen = fastest_dtype()
+    elif dtype in DTYPES:
+        chosen = DTYPES[dtype]
+    else:
+        raise InputError(
+            f"dtype is {dtype!r}{near(str(dtype), DTYPES)}, expected {', '.join(DTYPES)}, 'auto' or 'checkpoint'"
+        )
+    if not chosen.is_floating_point:
+        raise InputError(f"dtype is {chosen}, expected a kind of real number")
+    return chosen
+
+
+def fastest_dtype() -> torch.dtype:
+    """bfloat16 where the processor multiplies it natively, else float32."""
+    native = torch.ops.mkldnn._is_mkldnn_bf16_supported() if torch.backends.mkldnn.is_available() else False
+    return torch.bfloat16 if native else torch.float32
+
+
+def require_memory(needed: int, device: torch.device) -> None:
+    """Refuses before allocating what this machine cannot hold."""
+    free = free_memory() if device.type == "cpu" else None
+    if free is not None and needed > free:
+        raise ResourceError(
+            f"this model needs {needed / 2**30:.1f} GiB for its numbers and {free / 2**30:.1f} GiB are free; "
+            "try dtype='bfloat16', which halves it"
+        )
+
+
+def free_memory() -> int | None:
+    """Bytes that may still be taken, by the machine and by its control group; None where the system does not say."""
+    limits = []
+    if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        limits.append(_available())
+    group = Path("/sys/fs/cgroup")
+    try:
+        most = (group / "memory.max").read_text().strip()
+        used = int((group / "memory.current").read_text())
+        if most != "max":
+            limits.append(int(most) - used)
+    except (OSError, ValueError):
+        return min(limits) if limits else None
+    return min(limits) if limits else None
+
+
+def _available() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def available_cores() -> int:
+    """Processors that this process may use, by its affinity and by its control group; at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return cores
+
+
+@functools.cache
+def use_threads() -> int:
+    """Sets PyTorch's threads once per process, from `PELLUCID_THREADS` or by never taking more than there are."""
+    stated = os.environ.get("PELLUCID_THREADS")
+    if stated is not None:
+        if not stated.isdigit() or not 1 <= int(stated) <= 1024:
+            raise InputError(f"PELLUCID_THREADS is {stated!r}, expected a whole number from 1 to 1024")
+        torch.set_num_threads(int(stated))
+    elif torch.get_num_threads() > available_cores():
+        torch.set_num_threads(available_cores())
+    return torch.get_num_threads()

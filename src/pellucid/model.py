@@ -1,0 +1,229 @@
+"""What a person holds: the facade. Each method hands over to the room that answers."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.checkpoints.families import family_of
+from pellucid.checkpoints.load import OWN_HEAD, open_checkpoint
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.save import save_checkpoint
+from pellucid.config import Config, Head
+from pellucid.machine import choose_device, choose_dtype, use_threads
+from pellucid.models import Encoder, Output, freeze, untrained
+from pellucid.tasks.embed import embed
+from pellucid.tasks.forward import forward
+from pellucid.text import Tokenizer
+from pellucid.trace import Trace, record
+
+
+def load(
+    name: str | os.PathLike[str],
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None,
+    head: str | Head | None = OWN_HEAD,
+    attention: str = "fused",
+    revision: str | None = None,
+    token: str | None = None,
+    local_files_only: bool = False,
+) -> "Model":
+    """Opens a real checkpoint.
+
+    name: a folder, a hub id such as "sentence-transformers/all-MiniLM-L6-v2", or the short name of an installed
+        package ("all-MiniLM-L6-v2"). What is in the hub's cache is used without asking the network.
+    device: "cpu", "cuda", "mps", or "auto" for the fastest that is there.
+    dtype: None is float32; "auto" the fastest that is safe here; "checkpoint" what the file holds; or a name.
+    head: "own" is the head that the checkpoint was saved with, None the body alone, or a name such as
+        "sequence-classification"; a head that the file does not hold gets random numbers and says so.
+    attention: "fused" (one kernel) or "explicit" (scores, softmax, sum; each to be seen in plain code).
+
+    Raises NotFoundError, CheckpointMismatchError (every tensor and key is accounted for), CorruptFileError,
+    UnsafeFileError (nothing in a checkpoint is ever run) and ResourceError.
+    """
+    use_threads()
+    return Model(
+        open_checkpoint(
+            name,
+            device=device,
+            dtype=dtype,
+            head=head,
+            attention=attention,
+            revision=revision,
+            token=token,
+            local_files_only=local_files_only,
+        )
+    )
+
+
+def build(
+    config: Config,
+    *,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None,
+    attention: str = "fused",
+    tokenizer: Tokenizer | None = None,
+) -> "Model":
+    """An untrained model of this architecture, with the random numbers of `seed`, drawn as the reference draws them.
+
+    >>> build(Config.of("bert", num_hidden_layers=2))        # doctest: +SKIP
+    Model(UNTRAINED: bert, 2 layers, ...)
+    """
+    module = untrained(config, seed, choose_device(device), choose_dtype(dtype, torch.float32), attention)
+    return Model(Loaded(module, config, family_of(config.family, "config"), tokenizer, untrained=("all",)))
+
+
+class Model:
+    """A Transformer with everything that belongs to it. Made by `pellucid.load` and `pellucid.build`."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+
+    # -- run ----------------------------------------------------------------------------------------------------------
+
+    def __call__(
+        self,
+        input_ids: Tensor | str | Sequence[str] | Sequence[Sequence[int]],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> Output:
+        """One pass.
+
+        input_ids: Int[Tensor, "batch seq"], or one text, or several texts (padded together). Without a mask every
+            position counts as real.
+        ->  an `Output` with `last_hidden_state` Float[Tensor, "batch seq hidden"], and `pooler_output`
+            Float[Tensor, "batch hidden"] and `logits` where the model has them.
+        """
+        return forward(self.loaded, input_ids, attention_mask, token_type_ids)
+
+    def embed(
+        self,
+        texts: str | Iterable[str],
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        dtype: str | torch.dtype | None = None,
+        max_length: int | None = None,
+        progress: bool | None = None,
+    ) -> Tensor:
+        """One vector per text, on the CPU in float32, without gradient, always evaluating.
+
+        texts: several texts give Float[Tensor, "texts hidden"] in their order, one string Float[Tensor, "hidden"].
+        pooling: "mean", "cls", "max", "mean_sqrt_len", "weightedmean" or "lasttoken"; by default what the checkpoint
+            says, and the mean over all real tokens for a plain one.
+        normalize: scale to length 1; by default what the checkpoint says.
+        dtype: compute in this; "bfloat16", or "auto" for the fastest that is safe, is for speed.
+        max_length: longer texts are cut to so many tokens (and counted in a note); by default the checkpoint's.
+        progress: show a bar; by default on long work at a terminal.
+        """
+        return embed(
+            self.loaded,
+            texts,
+            pooling=pooling,
+            normalize=normalize,
+            dtype=dtype,
+            max_length=max_length,
+            progress=progress,
+        )
+
+    # -- look inside --------------------------------------------------------------------------------------------------
+
+    def trace(
+        self, text: str, pair: str | None = None, *, keep: str | Iterable[str] = "all", max_length: int | None = None
+    ) -> Trace:
+        """One pass over a text, or a pair of texts, with the numbers on the way kept by name.
+
+        keep: "all", a name, or several names; `*` stands for anything: "layers.*.attention.weights".
+        max_length: longer texts are cut; by default to what the model can read.
+
+        Recording changes no bit of what is computed. A name that does not exist is an error that lists near ones.
+
+        >>> model.trace("time flies")["layers.0.attention.weights"].shape      # doctest: +SKIP
+        torch.Size([1, 12, 4, 4])
+        """
+        return record(self.loaded, text, pair, keep=keep, max_length=max_length)
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    @property
+    def module(self) -> Encoder:
+        """The plain `nn.Module`."""
+        return self.loaded.module
+
+    @property
+    def config(self) -> Config:
+        return self.loaded.config
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        return self.loaded.tokenizer
+
+    @property
+    def device(self) -> torch.device:
+        return self.module.embeddings.token.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.embeddings.token.weight.dtype
+
+    def parameters(self) -> Iterable[nn.Parameter]:
+        return self.module.parameters()
+
+    def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
+        return self.module.named_parameters()
+
+    # -- change and keep ----------------------------------------------------------------------------------------------
+
+    def freeze(self, *patterns: str) -> Self:
+        """Stops the parameters whose names fit ("*" for all, "embeddings.*") from learning."""
+        freeze(self.module, *patterns)
+        return self
+
+    def unfreeze(self, *patterns: str) -> Self:
+        """Lets the parameters whose names fit learn again."""
+        freeze(self.module, *patterns, frozen=False)
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """Training: calls of the model drop out. `embed` and `trace` evaluate all the same."""
+        self.module.train(mode)
+        return self
+
+    def eval(self) -> Self:
+        """Evaluation, the state of a loaded model: nothing is dropped."""
+        return self.train(False)
+
+    def to(self, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None) -> Self:
+        """Moves the numbers to another device or kind, in place."""
+        kind = self.dtype if dtype is None else choose_dtype(dtype, self.dtype)
+        self.module.to(device=self.device if device is None else choose_device(device), dtype=kind)
+        return self
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Writes a checkpoint folder that pellucid, `transformers` and `sentence-transformers` open."""
+        return save_checkpoint(self.loaded, folder, overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        return f"Model({summary(self.loaded)})"
+
+    def _repr_html_(self) -> str:
+        return f"<b>pellucid model</b> {summary(self.loaded)}"
+
+
+def summary(loaded: Loaded) -> str:
+    """One line: what it is, how large, and whether its numbers mean anything."""
+    config, weight = loaded.config, loaded.module.embeddings.token.weight
+    name = loaded.source.name if loaded.source else "UNTRAINED"
+    head = f", {config.head.name} head" if config.head else ""
+    warning = " (UNTRAINED)" if loaded.source and loaded.untrained else ""
+    count = sum(p.numel() for p in loaded.module.parameters())
+    return (
+        f"{name}: {config.family}, {config.num_hidden_layers} layers, {config.num_attention_heads} heads, "
+        f"{config.hidden_size} wide{head}{warning}, {count:,} parameters, "
+        f"{str(weight.dtype).removeprefix('torch.')} on {weight.device}"
+    )

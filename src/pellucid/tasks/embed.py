@@ -1,0 +1,123 @@
+"""Texts to vectors."""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.sentence import Pooling
+from pellucid.errors import InputError
+from pellucid.machine import choose_dtype
+from pellucid.text import Encoded, by_length, collate
+
+log = logging.getLogger("pellucid")
+
+LONG_WORK = 5_000
+"""From so many texts on, a progress bar is worth its line."""
+
+
+def embed(
+    loaded: Loaded,
+    texts: str | Iterable[str],
+    *,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    dtype: str | torch.dtype | None = None,
+    max_length: int | None = None,
+    progress: bool | None = None,
+) -> Tensor:
+    """One vector per text. See `Model.embed`."""
+    if isinstance(texts, str):
+        return embed(loaded, [texts], pooling=pooling, normalize=normalize, dtype=dtype, max_length=max_length)[0]
+    texts = _listed(texts)
+    plan = _plan(loaded, pooling, normalize, max_length)
+    kind = None if dtype is None else choose_dtype(dtype, _dtype(loaded))
+    rows = _rows(loaded, texts, plan)
+    vectors = torch.empty(len(texts), loaded.config.hidden_size * len(plan.modes))
+    for group, answer in _run(loaded, rows, kind, plan, progress):
+        vectors[group] = answer
+    return vectors
+
+
+def _listed(texts: Iterable[str]) -> list[str]:
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise InputError(f"texts are {type(texts).__name__}, expected a string or several strings")
+    return list(texts)
+
+
+def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_length: int | None) -> Pooling:
+    own = loaded.pooling or Pooling()
+    modes = own.modes if pooling is None else (pooling,)
+    limits = [n for n in (max_length or own.max_length, loaded.tokenizer and loaded.tokenizer.model_max_length) if n]
+    return Pooling(modes, own.normalize if normalize is None else normalize, min(limits, default=None))
+
+
+def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[Encoded]:
+    if loaded.tokenizer is None:
+        raise InputError("this model came without a tokenizer: give it ids, or put tokenizer.json into its folder")
+    rows = loaded.tokenizer.encode(texts, max_length=plan.max_length)
+    cut = sum(row.cut > 0 for row in rows)
+    if cut:
+        log.warning("%d of %d texts were cut to %d tokens", cut, len(rows), plan.max_length)
+    empty = sum(all(row.special) for row in rows)
+    if empty:
+        log.warning("%d of %d texts are empty; their vectors are those of the special tokens alone", empty, len(rows))
+    return rows
+
+
+@torch.inference_mode()
+def _run(
+    loaded: Loaded, rows: list[Encoded], dtype: torch.dtype | None, plan: Pooling, progress: bool | None
+) -> Iterator[tuple[list[int], Tensor]]:
+    module = loaded.module.swift(dtype)
+    lengths = [len(row.ids) for row in rows]
+    pad = (loaded.tokenizer.pad_token_id if loaded.tokenizer else None) or 0
+    hidden = progress is False or (progress is None and len(rows) < LONG_WORK)
+    with tqdm(total=len(rows), unit=" texts", desc="embedding", disable=hidden or None, leave=False) as bar:
+        for group in by_length(lengths):
+            batch = {
+                name: torch.from_numpy(array).to(module.embeddings.token.weight.device)
+                for name, array in collate([rows[i].ids for i in group], [rows[i].type_ids for i in group], pad).items()
+            }
+            full = lengths[group[-1]] == lengths[group[0]]
+            mask = None if full else batch["attention_mask"]
+            stream = module(batch["input_ids"], mask, batch["token_type_ids"]).last_hidden_state
+            yield group, pool(stream.float(), mask, plan).cpu()
+            bar.update(len(group))
+
+
+def pool(stream: Tensor, mask: Tensor | None, plan: Pooling) -> Tensor:
+    """Many vectors to one, each way that `plan` names, side by side.
+
+    stream: Float[Tensor, "batch seq hidden"]; mask: Int[Tensor, "batch seq"], None where nothing is padding.
+    ->  Float[Tensor, "batch modes*hidden"]
+    """
+    real = (
+        torch.ones(stream.shape[:2], dtype=stream.dtype, device=stream.device)
+        if mask is None
+        else mask.to(stream.dtype)
+    )
+    vectors = torch.cat([_pool(stream, real, mode) for mode in plan.modes], dim=-1)
+    return torch.nn.functional.normalize(vectors, dim=-1) if plan.normalize else vectors
+
+
+def _pool(stream: Tensor, real: Tensor, mode: str) -> Tensor:
+    rows = torch.arange(len(stream), device=stream.device)
+    if mode == "cls":
+        return stream[rows, real.argmax(dim=1)]
+    if mode == "lasttoken":
+        return stream[rows, stream.shape[1] - 1 - real.flip(1).argmax(dim=1)]
+    if mode == "max":
+        return stream.masked_fill(real[..., None] == 0, -torch.inf).amax(dim=1)
+    if mode == "weightedmean":
+        real = real * torch.arange(1, stream.shape[1] + 1, device=stream.device, dtype=real.dtype)
+    total = torch.einsum("bsh,bs->bh", stream, real)
+    count = real.sum(dim=1, keepdim=True).clamp(min=1e-9)
+    return total / (count.sqrt() if mode == "mean_sqrt_len" else count)
+
+
+def _dtype(loaded: Loaded) -> torch.dtype:
+    return next(loaded.module.parameters()).dtype

@@ -1,0 +1,7 @@
+"""Words to ids and back. The only room that speaks to `tokenizers`; it never sees a model."""
+
+from pellucid.text.batch import Batch as Batch
+from pellucid.text.batch import by_length as by_length
+from pellucid.text.batch import collate as collate
+from pellucid.text.tokenizer import Encoded as Encoded
+from pellucid.text.tokenizer import Tokenizer as Tokenizer

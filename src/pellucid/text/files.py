@@ -1,0 +1,97 @@
+"""A tokenizer from the files of a checkpoint: `tokenizer.json`, or the older `vocab.txt`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from pellucid.errors import CorruptFileError
+from pellucid.text.tokenizer import Tokenizer
+
+_BERT_SPECIAL = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+_ENDLESS = 1_000_000_000
+"""Files write a huge number where they mean "no limit"."""
+
+
+def open_tokenizer(folder: Path, *, max_length: int | None, token_types: bool) -> Tokenizer | None:
+    """The tokenizer of a checkpoint folder, or None where there is none.
+
+    max_length: the model's own limit in tokens; the file's is used where it is smaller.
+    """
+    settings = _settings(folder)
+    if (folder / "tokenizer.json").is_file():
+        backend = _from_json(folder / "tokenizer.json")
+    elif (folder / "vocab.txt").is_file():
+        backend = _from_vocabulary(folder / "vocab.txt", settings)
+        settings = {f"{role}_token": token for role, token in _BERT_SPECIAL.items()} | settings
+    else:
+        return None
+    stated = settings.get("model_max_length")
+    limits = [n for n in (max_length, stated) if type(n) in (int, float) and 0 < n < _ENDLESS]
+    return Tokenizer(
+        backend, settings=settings, max_length=int(min(limits)) if limits else None, token_types=token_types
+    )
+
+
+def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """Writes `tokenizer.json` and `tokenizer_config.json`, which the reference opens."""
+    (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast"} | tokenizer.settings
+    if tokenizer.model_max_length is not None:
+        settings["model_max_length"] = tokenizer.model_max_length
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        path = folder / name
+        if not path.is_file():
+            continue
+        try:
+            found = json.loads(path.read_text(encoding="utf-8-sig"))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise CorruptFileError(f"{path} is not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise CorruptFileError(f"{path} holds a {type(found).__name__}, expected an object")
+        merged |= found
+    return merged
+
+
+def _from_json(path: Path) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # the library panics on hostile files, and a panic is not an Exception
+        raise CorruptFileError(f"{path} is not a tokenizer: {error}") from error
+
+
+def _from_vocabulary(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
+    """The WordPiece tokenizer of BERT (Devlin et al., 2018) from its list of words."""
+    try:
+        words = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(f"{path} is not UTF-8 text: {error}") from error
+    vocabulary = {word: i for i, word in enumerate(words)}
+    missing = [token for token in ("[UNK]", "[CLS]", "[SEP]") if token not in vocabulary]
+    if missing:
+        raise CorruptFileError(f"{path} lacks {', '.join(missing)}, which every BERT vocabulary has")
+    lower = settings.get("do_lower_case", True)
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(
+        lowercase=lower,
+        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    backend.decoder = decoders.WordPiece(prefix="##")
+    backend.add_special_tokens([token for token in _BERT_SPECIAL.values() if token in vocabulary])
+    return backend

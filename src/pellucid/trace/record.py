@@ -1,0 +1,127 @@
+"""Records one pass: every number on the way by the name of the place where it arises."""
+
+import fnmatch
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import Config
+from pellucid.errors import InputError, near
+from pellucid.models import evaluating
+from pellucid.text import Encoded, collate
+
+
+class Recorder:
+    """An onlooker that keeps what it is asked to keep and changes nothing."""
+
+    def __init__(self, patterns: tuple[str, ...], path: str = "", shared: "Recorder | None" = None) -> None:
+        self.patterns = patterns
+        self.path = path
+        self.kept: dict[str, Tensor] = shared.kept if shared else {}
+        self.met: dict[str, None] = shared.met if shared else {}
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        full = self.path + name
+        self.met[full] = None
+        if self._keeps(full):
+            self.kept[full] = value.detach().clone()
+        return value
+
+    def wants(self, name: str) -> bool:
+        full = self.path + name
+        self.met[full] = None
+        return self._keeps(full)
+
+    def inside(self, name: str) -> "Recorder":
+        return Recorder(self.patterns, f"{self.path}{name}.", shared=self)
+
+    def _keeps(self, name: str) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.patterns)
+
+
+@dataclass(frozen=True)
+class Trace(Mapping[str, Tensor]):
+    """One pass, number by number: `trace["layers.0.attention.weights"]` is a tensor, `trace.names()` lists all.
+
+    texts: the text, or the two texts of a pair.
+    tokens: what the model saw, token by token.  ids, segments: their ids, and 0 or 1 for the text they belong to.
+    offsets: where each token stands in its text, in characters.
+    """
+
+    points: dict[str, Tensor]
+    texts: tuple[str, ...]
+    tokens: list[str]
+    ids: list[int]
+    segments: list[int]
+    offsets: list[tuple[int, int]]
+    special: list[bool]
+    config: Config
+    model: str = "an untrained model"
+    cut: int = 0
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.points:
+            raise InputError(f"this trace has no {name!r}{near(name, self.points)}; names() lists what it has")
+        return self.points[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.points)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def names(self) -> list[str]:
+        """The names of everything that was kept, in the order in which it arose."""
+        return list(self.points)
+
+    def __repr__(self) -> str:
+        size = sum(t.numel() * t.element_size() for t in self.points.values()) / 2**20
+        return f"Trace({len(self.tokens)} tokens, {len(self.points)} tensors, {size:.1f} MiB, of {self.model})"
+
+
+@torch.no_grad()
+def record(
+    loaded: Loaded,
+    text: str,
+    pair: str | None = None,
+    *,
+    keep: str | Iterable[str] = "all",
+    max_length: int | None = None,
+) -> Trace:
+    """One pass over a text, recorded. See `Model.trace`."""
+    if loaded.tokenizer is None:
+        raise InputError("this model came without a tokenizer, so it cannot read a text")
+    patterns = ("*",) if keep == "all" else (keep,) if isinstance(keep, str) else tuple(keep)
+    limit = max_length or loaded.tokenizer.model_max_length
+    row = loaded.tokenizer.encode([text], None if pair is None else [pair], max_length=limit)[0]
+    recorder = Recorder(patterns)
+    device = loaded.module.embeddings.token.weight.device
+    batch = {name: torch.from_numpy(a).to(device) for name, a in collate([row.ids], [row.type_ids], 0).items()}
+    evaluating(loaded.module)(**batch, watch=recorder)
+    _all_met(patterns, recorder)
+    return _trace(loaded, row, text, pair, recorder.kept)
+
+
+def _trace(loaded: Loaded, row: Encoded, text: str, pair: str | None, kept: dict[str, Tensor]) -> Trace:
+    return Trace(
+        points=kept,
+        texts=(text,) if pair is None else (text, pair),
+        tokens=row.tokens,
+        ids=row.ids,
+        segments=row.type_ids,
+        offsets=row.offsets,
+        special=[bool(flag) for flag in row.special],
+        config=loaded.config,
+        model=loaded.source.name if loaded.source else "an untrained model",
+        cut=row.cut,
+    )
+
+
+def _all_met(patterns: tuple[str, ...], recorder: Recorder) -> None:
+    """A name that no point answers to is a mistake, never silence."""
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in recorder.kept):
+            raise InputError(f"no point is called {pattern!r}{near(pattern, recorder.met)}")
