@@ -60,6 +60,19 @@ def fastest_dtype() -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
+def features() -> list[str]:
+    """What the processor can do that makes matrix products fast, as PyTorch sees it."""
+    checks = {
+        "avx2": "_is_avx2_supported",
+        "avx512": "_is_avx512_supported",
+        "avx512_vnni": "_is_avx512_vnni_supported",
+        "avx512_bf16": "_is_avx512_bf16_supported",
+        "amx": "_is_amx_tile_supported",
+        "amx_fp16": "_is_amx_fp16_supported",
+    }
+    return [name for name, check in checks.items() if getattr(torch.cpu, check, bool)()]
+
+
 def require_memory(needed: int, device: torch.device) -> None:
     """Refuses before allocating what this machine cannot hold."""
     free = free_memory() if device.type == "cpu" else None

@@ -128,12 +128,12 @@ class Attention(nn.Module):
             outputs = self._head_outputs(heads)
             seen = run.see("head_outputs", outputs)
             if seen is not outputs:
-                total = seen.sum(dim=1)
-                return total if getattr(self.output, "bias", None) is None else total + self.output.bias
+                bias = self.output.bias if isinstance(self.output, nn.Linear) else None
+                return seen.sum(dim=1) if bias is None else seen.sum(dim=1) + bias
         return self.output(heads.transpose(1, 2).flatten(2))  # from [batch, seq, heads * value_head_dim]
 
     def _head_outputs(self, heads: Tensor) -> Tensor:
-        """What each head alone adds to the stream: [batch, heads, seq, hidden]; with the bias they sum to the output."""
+        """What each head alone adds to the stream: [batch, heads, seq, hidden]; bias and these sum to the output."""
         table = (
             self.output.weight if isinstance(self.output, nn.Linear) else torch.eye(self.num_heads * heads.shape[-1])
         )

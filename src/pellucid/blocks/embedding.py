@@ -1,5 +1,7 @@
 """Ids to vectors: what a token is, which text it belongs to, where it stands."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -36,8 +38,8 @@ class Embeddings(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     @property
-    def type(self) -> Table | None:  # PyTorch has a method of this name, which casts; here it is the table of types
-        """Which text of a pair a token belongs to; None where the model does not ask."""
+    def type(self) -> Any:  # pyrefly: ignore[bad-override] - PyTorch's method of this name casts; this is a table
+        """Which text of a pair a token belongs to: a `Table`, or None where the model does not ask."""
         return self._modules["type"]
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None, run: Pass | None = None) -> Tensor:

@@ -1,5 +1,7 @@
 """Several linear maps of one input as one matrix product, while each keeps its own name and parameters."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -23,14 +25,14 @@ def joined(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
     return _joined(weights), None if biases[0] is None else _joined(biases)
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
+def _joined(parts: Sequence[Tensor]) -> Tensor:
     if torch.is_grad_enabled() or not _end_to_end(parts):
-        return torch.cat(parts)  # gradients find their way to each part
+        return torch.cat(list(parts))  # gradients find their way to each part
     rows = sum(len(part) for part in parts)
     return parts[0].as_strided((rows, *parts[0].shape[1:]), parts[0].stride())
 
 
-def _end_to_end(parts: list[Tensor]) -> bool:
+def _end_to_end(parts: Sequence[Tensor]) -> bool:
     first = parts[0]
     memory, place = first.untyped_storage().data_ptr(), first.storage_offset()
     if memory == 0:

@@ -40,7 +40,7 @@ def packed(module: nn.Module, dtype: torch.dtype) -> Any:
         case Attention() if _packable(module.query.weight, dtype):
             copy = _copy(module, PackedAttention, part, dtype)
             for name in ("query", "key", "value"):  # needed by themselves only in cross-attention
-                copy._modules[name] = _copy(module._modules[name], nn.Linear, part, dtype)
+                copy._modules[name] = _copy(getattr(module, name), nn.Linear, part, dtype)
             copy._modules["product"] = PackedLinear(*joined(module.query, module.key, module.value), dtype)
             return copy
         case FeedForward() if _packable(module.up.weight, dtype) and module.activation_name in _FUSED:

@@ -61,9 +61,10 @@ def packaged() -> Iterator[Packaged]:
     yield from KNOWN
     for entry in importlib.metadata.entry_points(group=ENTRY_POINT):
         module, _, folder = entry.value.partition(":")
-        version = entry.dist.name if entry.dist else module
-        licence = (entry.dist.metadata.get("License-Expression") or "see the package") if entry.dist else "unknown"
-        yield Packaged(entry.name, version, module, folder, digest=None, licence=licence)
+        package = entry.dist
+        distribution = package.name if package else module
+        licence = str(package.metadata.json.get("license_expression", "see the package")) if package else "unknown"
+        yield Packaged(entry.name, distribution, module, folder, digest=None, licence=licence)
 
 
 def find(name: str) -> Packaged | None:

@@ -21,6 +21,7 @@ from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputErro
 from pellucid.machine import choose_device, choose_dtype, require_memory
 from pellucid.models import Encoder, assemble, initialise
 from pellucid.models.assemble import TIES, allocate, tie
+from pellucid.text import Tokenizer
 from pellucid.text.files import open_tokenizer
 
 OWN_HEAD = "own"
@@ -67,7 +68,7 @@ def _family(raw: dict[str, object], path: Path) -> Family:
         raise CheckpointMismatchError(str(error)) from error
 
 
-def _tokenizer(config: Config, folder: Path) -> object:
+def _tokenizer(config: Config, folder: Path) -> Tokenizer | None:
     length = getattr(config.position, "max_position_embeddings", None)
     tokenizer = open_tokenizer(folder, max_length=length, token_types=config.type_vocab_size > 0)
     if tokenizer is not None and tokenizer.largest_id >= config.vocab_size:

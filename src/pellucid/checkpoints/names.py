@@ -57,7 +57,7 @@ def _translate(name: str, rows: Iterable[tuple[str, str]]) -> str | None:
         if found is not None and not found["rest"]:
             return right.replace("{i}", found["i"] or "")
         if found is not None and loose is None:
-            loose = right.replace("{i}", found["i"] or "") + found["rest"]
+            loose = right.replace("{i}", found["i"] or "") + (found["rest"] or "")
     return loose
 
 

@@ -39,11 +39,11 @@ def _check_zip(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-            if len(entries) <= 100_000:
-                broken = archive.testzip() if all(e.compress_type == 0 for e in entries) else None
+            plain = len(entries) <= 100_000 and all(e.compress_type == 0 for e in entries)
+            broken = archive.testzip() if plain else None
     except (zipfile.BadZipFile, OSError, NotImplementedError, EOFError, ValueError) as error:
         raise CorruptFileError(f"{path} is a damaged zip file ({str(error)[:80]}): fetch it again") from error
-    if len(entries) > 100_000 or any(e.compress_type != 0 for e in entries) or sum(e.file_size for e in entries) > size:
+    if not plain or sum(e.file_size for e in entries) > size:
         raise UnsafeFileError(f"{path} holds compressed or overlapping entries, which PyTorch never writes; not opened")
     if any(".." in e.filename or e.filename.startswith(("/", "\\")) for e in entries):
         raise UnsafeFileError(f"{path} holds an entry that leads outside of it; not opened")

@@ -51,7 +51,8 @@ def _listed(texts: Iterable[str]) -> list[str]:
 def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_length: int | None) -> Pooling:
     own = loaded.pooling or Pooling()
     modes = own.modes if pooling is None else (pooling,)
-    limits = [n for n in (max_length or own.max_length, loaded.tokenizer and loaded.tokenizer.model_max_length) if n]
+    longest = loaded.tokenizer.model_max_length if loaded.tokenizer else None
+    limits = [n for n in (max_length or own.max_length, longest) if n]
     return Pooling(modes, own.normalize if normalize is None else normalize, min(limits, default=None))
 
 

@@ -37,7 +37,7 @@ def _read(loaded: Loaded, texts: str | Sequence[str]) -> dict[str, Tensor]:
     return dict(batch.to(loaded.module.embeddings.token.weight.device))
 
 
-def _tensor(ids: Sequence[Sequence[int]]) -> Tensor:
+def _tensor(ids: Sequence[object]) -> Tensor:
     try:
         return torch.tensor(ids)
     except (ValueError, TypeError) as error:

@@ -28,11 +28,9 @@ def open_tokenizer(folder: Path, *, max_length: int | None, token_types: bool) -
         settings = {f"{role}_token": token for role, token in _BERT_SPECIAL.items()} | settings
     else:
         return None
-    stated = settings.get("model_max_length")
-    limits = [n for n in (max_length, stated) if type(n) in (int, float) and 0 < n < _ENDLESS]
-    return Tokenizer(
-        backend, settings=settings, max_length=int(min(limits)) if limits else None, token_types=token_types
-    )
+    stated: Any = settings.get("model_max_length")
+    limits = [int(n) for n in (max_length, stated) if isinstance(n, int | float) and 0 < n < _ENDLESS]
+    return Tokenizer(backend, settings=settings, max_length=min(limits, default=None), token_types=token_types)
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:

@@ -46,9 +46,10 @@ class Recorder:
 class Trace(Mapping[str, Tensor]):
     """One pass, number by number: `trace["layers.0.attention.weights"]` is a tensor, `trace.names()` lists all.
 
-    texts: the text, or the two texts of a pair.
+    points: the tensors by name.  texts: the text, or the two texts of a pair.
     tokens: what the model saw, token by token.  ids, segments: their ids, and 0 or 1 for the text they belong to.
-    offsets: where each token stands in its text, in characters.
+    offsets: where each token stands in its text, in characters.  special: which are no part of the text.
+    config, model, parameters: the model's facts, name and size.  cut: how many tokens were cut off.
     """
 
     points: dict[str, Tensor]
@@ -59,8 +60,9 @@ class Trace(Mapping[str, Tensor]):
     offsets: list[tuple[int, int]]
     special: list[bool]
     config: Config
-    model: str = "an untrained model"
-    cut: int = 0
+    model: str
+    parameters: int
+    cut: int
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.points:
@@ -72,6 +74,14 @@ class Trace(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self.points)
+
+    def strongest(self, layer: int, head: int, most: int = 5) -> list[tuple[int, int, float]]:
+        """The strongest links between real words in one head, as (from, to, weight), the strongest first."""
+        weights = self[f"layers.{layer}.attention.weights"][0, head].clone()
+        real = torch.tensor([not special for special in self.special])
+        weights[~(real[:, None] & real[None, :])] = -1.0
+        top = weights.flatten().topk(min(most, int(real.sum()) ** 2))
+        return [(int(i) // len(self.tokens), int(i) % len(self.tokens), float(w)) for w, i in zip(*top)]
 
     def names(self) -> list[str]:
         """The names of everything that was kept, in the order in which it arose."""
@@ -116,6 +126,7 @@ def _trace(loaded: Loaded, row: Encoded, text: str, pair: str | None, kept: dict
         special=[bool(flag) for flag in row.special],
         config=loaded.config,
         model=loaded.source.name if loaded.source else "an untrained model",
+        parameters=sum(p.numel() for p in loaded.module.parameters()),
         cut=row.cut,
     )
 

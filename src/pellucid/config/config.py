@@ -1,180 +1,12 @@
-"""What a model is: frozen facts, and nothing that computes.
-
-A `Config` is a sum of small types, each carrying its own settings, so that an impossible combination cannot be written:
-a model with sinusoidal positions has no field for a learned table. Scalar facts keep the names that the field uses
-(`hidden_size`, `num_attention_heads`, ...) and can be read from the top: `config.intermediate_size`.
-"""
+"""The whole: an architecture as frozen facts."""
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
+from pellucid.config.checks import count, within
+from pellucid.config.parts import Dropout, Head, LayerNorm, Learned, Plain, Position
 from pellucid.errors import InputError, near
-
-ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
-
-
-# -- what a value may be -----------------------------------------------------------------------------------------------
-
-
-def _count(name: str, value: object, most: int = 100_000_000) -> None:
-    if type(value) is not int or not 1 <= value <= most:
-        raise InputError(f"{name} is {value!r}, expected a whole number from 1 to {most:,}")
-
-
-def _within(
-    name: str,
-    value: object,
-    *,
-    least: float = -math.inf,
-    above: float = -math.inf,
-    most: float = math.inf,
-    below: float = math.inf,
-) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{name} is {value!r}, expected a finite number")
-    if not (least <= value <= most and above < value < below):
-        low = f"at least {least:g}" if least > -math.inf else f"above {above:g}"
-        high = f"at most {most:g}" if most < math.inf else f"below {below:g}"
-        raise InputError(f"{name} is {value!r}, expected {low} and {high}")
-
-
-def _activation(name: str, value: object) -> None:
-    if value not in ACTIVATIONS:
-        raise InputError(
-            f"{name} is {value!r}, expected one of {', '.join(ACTIVATIONS)}{near(str(value), ACTIVATIONS)}"
-        )
-
-
-# -- the small types ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LayerNorm:
-    """Layer normalisation with gain and bias (Ba et al., 2016, arXiv:1607.06450)."""
-
-    layer_norm_eps: float = 1e-12
-
-    def __post_init__(self) -> None:
-        _within("layer_norm_eps", self.layer_norm_eps, above=0.0, most=1.0)
-
-
-@dataclass(frozen=True)
-class Learned:
-    """A table of positions that is learned: the first `max_position_embeddings` places, no more."""
-
-    max_position_embeddings: int = 512
-
-    def __post_init__(self) -> None:
-        _count("max_position_embeddings", self.max_position_embeddings)
-
-
-@dataclass(frozen=True)
-class Sinusoidal:
-    """Fixed waves of sine and cosine in turn (Vaswani et al., 2017, arXiv:1706.03762, section 3.5)."""
-
-    max_position_embeddings: int = 512
-
-    def __post_init__(self) -> None:
-        _count("max_position_embeddings", self.max_position_embeddings)
-
-
-@dataclass(frozen=True)
-class NoPosition:
-    """No positions: the model cannot tell the order of its tokens."""
-
-
-@dataclass(frozen=True)
-class Plain:
-    """Two linear maps with an activation between them, position by position."""
-
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
-
-    def __post_init__(self) -> None:
-        _count("intermediate_size", self.intermediate_size)
-        _activation("hidden_act", self.hidden_act)
-
-
-@dataclass(frozen=True)
-class Dropout:
-    """Shares of numbers set to zero in training; nothing is dropped in evaluation."""
-
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    classifier_dropout: float | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value is not None:
-                _within(name, value, least=0.0, below=1.0)
-
-    @property
-    def classifier(self) -> float:
-        """The head's own dropout; where it has none, the hidden one."""
-        return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
-
-
-@dataclass(frozen=True)
-class MaskedLM:
-    """Logits over the vocabulary at every position: dense, activation, norm, then the (tied) token table."""
-
-    name = "masked-lm"
-    pooled = False
-
-
-@dataclass(frozen=True)
-class NextSentence:
-    """Two logits from the pooled first token: does the second sentence follow the first?"""
-
-    name = "next-sentence"
-    pooled = True
-
-
-@dataclass(frozen=True)
-class SequenceClassification:
-    """One logit per label from the pooled first token, or from the first token as it is (`pooled=False`)."""
-
-    name = "sequence-classification"
-    pooled: bool = True
-
-
-@dataclass(frozen=True)
-class TokenClassification:
-    """One logit per label at every position."""
-
-    name = "token-classification"
-    pooled = False
-
-
-@dataclass(frozen=True)
-class QuestionAnswering:
-    """Two logits at every position: the answer starts here, the answer ends here."""
-
-    name = "question-answering"
-    pooled = False
-
-
-Position = Learned | Sinusoidal | NoPosition
-Head = MaskedLM | NextSentence | SequenceClassification | TokenClassification | QuestionAnswering
-HEADS: tuple[type[Head], ...] = (
-    MaskedLM,
-    NextSentence,
-    SequenceClassification,
-    TokenClassification,
-    QuestionAnswering,
-)
-
-
-def head_named(name: str) -> Head:
-    """The head that goes by `name`, with its default settings."""
-    for kind in HEADS:
-        if kind.name == name:
-            return kind()
-    names = [kind.name for kind in HEADS]
-    raise InputError(f"unknown head {name!r}{near(name, names)}: choose one of {', '.join(names)}, or None")
-
 
 _DEFAULTS: dict[str, "Config"] = {}
 
@@ -182,9 +14,6 @@ _DEFAULTS: dict[str, "Config"] = {}
 def register(defaults: "Config") -> None:
     """Makes a family known to `Config.of`; each family's page is read once, on import."""
     _DEFAULTS[defaults.family] = defaults
-
-
-# -- the whole ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -214,10 +43,10 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
-            _count(name, getattr(self, name))
+            count(name, getattr(self, name))
         if type(self.type_vocab_size) is not int or not 0 <= self.type_vocab_size <= 1_000_000:
             raise InputError(f"type_vocab_size is {self.type_vocab_size!r}, expected a whole number from 0")
-        _within("initializer_range", self.initializer_range, least=0.0, most=100.0)
+        within("initializer_range", self.initializer_range, least=0.0, most=100.0)
         if self.residual not in ("post", "pre"):
             raise InputError(f"residual is {self.residual!r}, expected 'post' or 'pre'")
         if self.hidden_size % self.num_attention_heads:

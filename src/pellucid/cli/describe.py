@@ -1,0 +1,32 @@
+"""pellucid describe"""
+
+import json
+
+import rich_click as click
+
+from pellucid.cli.output import table
+
+
+@click.command("describe")
+@click.argument("model")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def command(model: str, as_json: bool) -> None:
+    """Show every fact of a model.
+
+    Its architecture axis by axis, its words, its way from a text to a vector, and where it came from.
+
+    \b
+    Examples:
+      pellucid describe all-MiniLM-L6-v2
+      pellucid describe ./my-model --json
+    """
+    import pellucid
+    from pellucid.tasks.describe import describe
+
+    facts = describe(pellucid.load(model).loaded)
+    if as_json:
+        click.echo(json.dumps(facts, indent=2, default=str))
+        return
+    for i, (title, part) in enumerate(facts.items()):
+        click.echo(("\n" if i else "") + title)
+        table([(f"  {name}", str(value)) for name, value in part.items()])

@@ -1,0 +1,50 @@
+"""pellucid doctor"""
+
+import importlib.metadata
+import json
+import platform
+
+import rich_click as click
+
+from pellucid.cli.output import table
+
+PACKAGES = ("pellucid", "torch", "tokenizers", "safetensors", "huggingface-hub", "numpy", "transformers")
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def command(as_json: bool) -> None:
+    """Check this installation.
+
+    Versions, processor, threads, memory, and which models are ready.
+
+    \b
+    Examples:
+      pellucid doctor
+      pellucid doctor --json
+    """
+    from pellucid.checkpoints.inventory import inventory
+    from pellucid.machine import fastest_dtype, features, free_memory, use_threads
+
+    free = free_memory()
+    found = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        **{name: _version(name) for name in PACKAGES},
+        "processor": ", ".join(features()) or "no vector features known",
+        "fast dtype": str(fastest_dtype()).removeprefix("torch."),
+        "threads": str(use_threads()),
+        "free memory": f"{free / 2**30:.1f} GiB" if free else "unknown",
+        "models ready": ", ".join(e.name for e in inventory() if e.state == "ready") or "none (see: pellucid models)",
+    }
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        table(list(found.items()))
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

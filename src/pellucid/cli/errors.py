@@ -1,0 +1,56 @@
+"""How a command ends: data on stdout, one sentence on stderr, and an exit code that a script can act on."""
+
+import logging
+import os
+import sys
+
+import rich_click as click
+from click.exceptions import Exit
+
+from pellucid.errors import PellucidError, near
+
+OK, FAILED, USAGE, NO_ROOM, INTERRUPTED = 0, 1, 2, 6, 130
+
+
+def run(app: click.Command) -> int:
+    """Runs the command line; whatever goes wrong becomes one line and an exit code."""
+    try:
+        app.main(standalone_mode=False)
+    except click.UsageError as error:
+        return _usage(error)
+    except Exit as error:
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return _say("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except PellucidError as error:
+        _debug()
+        return _say(str(error), error.exit_code)
+    except MemoryError:
+        return _say("out of memory; try shorter texts or dtype bfloat16", NO_ROOM)
+    except Exception as error:  # noqa: BLE001 - the last door: nobody should see a traceback they did not ask for
+        _debug()
+        return _say(f"this should not happen: {type(error).__name__}: {error}; --debug shows where", FAILED)
+    return OK
+
+
+def _usage(error: click.UsageError) -> int:
+    command = error.ctx.command_path if error.ctx else "pellucid"
+    names = (
+        error.ctx.command.list_commands(error.ctx) if error.ctx and isinstance(error.ctx.command, click.Group) else []
+    )
+    message = error.format_message().rstrip(".")
+    word = message.partition("'")[2].rpartition("'")[0]
+    return _say(f"{message}{near(word, names)}; see {command} --help", USAGE)
+
+
+def _say(message: str, code: int) -> int:
+    print(f"pellucid: {message}", file=sys.stderr)  # noqa: T201
+    return code
+
+
+def _debug() -> None:
+    if logging.getLogger("pellucid").isEnabledFor(logging.DEBUG):
+        logging.getLogger("pellucid").exception("where it happened:")

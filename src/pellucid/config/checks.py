@@ -1,0 +1,39 @@
+"""What a value may be. Each check says in one sentence what is wrong and what was expected."""
+
+import math
+
+from pellucid.errors import InputError, near
+
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
+
+
+def count(name: str, value: object, most: int = 100_000_000) -> None:
+    """A whole number from 1."""
+    if type(value) is not int or not 1 <= value <= most:
+        raise InputError(f"{name} is {value!r}, expected a whole number from 1 to {most:,}")
+
+
+def within(
+    name: str,
+    value: object,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+) -> None:
+    """A finite number between bounds: `least` and `most` belong to the range, `above` and `below` do not."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{name} is {value!r}, expected a finite number")
+    if not (least <= value <= most and above < value < below):
+        low = f"at least {least:g}" if least > -math.inf else f"above {above:g}"
+        high = f"at most {most:g}" if most < math.inf else f"below {below:g}"
+        raise InputError(f"{name} is {value!r}, expected {low} and {high}")
+
+
+def activation(name: str, value: object) -> None:
+    """The name of an activation that pellucid has."""
+    if value not in ACTIVATIONS:
+        raise InputError(
+            f"{name} is {value!r}, expected one of {', '.join(ACTIVATIONS)}{near(str(value), ACTIVATIONS)}"
+        )

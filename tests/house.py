@@ -1,0 +1,216 @@
+"""The laws of the house as functions of source text, so that each can be shown to fail. See ARCHITECTURE.md."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1] / "src" / "pellucid"
+
+ORDER = (
+    "errors config machine text blocks models checkpoints trace generation tasks training view search scale model "
+    "compat serve cli"
+).split()
+"""Rooms in the order in which data flows. An import may only look back."""
+
+DOORS = {
+    "tokenizers": "text",
+    "sentencepiece": "text",
+    "safetensors": "checkpoints",
+    "huggingface_hub": "checkpoints",
+    "gguf": "checkpoints",
+    "faiss": "search",
+    "pymilvus": "search",
+    "ray": "scale",
+    "fastapi": "serve",
+    "granian": "serve",
+    "click": "cli",
+    "rich_click": "cli",
+    "anywidget": "view",
+    "transformers": "nowhere",
+    "sentence_transformers": "nowhere",
+}
+"""The one room that speaks to each outside library."""
+
+WITHOUT_TORCH = (
+    "errors.py",
+    "config/",
+    "checkpoints/families/",
+    "checkpoints/page.py",
+    "checkpoints/names.py",
+    "cli/",
+)
+"""Facts and help stay readable without torch (at the top of the file; a command may import it when it runs)."""
+
+REFERENCE_WORDS = (
+    "embeddings.word_embeddings",
+    "token_type_embeddings",
+    "attention.self",
+    "self_attn",
+    "q_lin",
+    "sa_layer_norm",
+    "intermediate.dense",
+    "encoder.layer",
+    "c_attn",
+    "DenseReluDense",
+)
+"""How the reference calls its tensors: spoken in checkpoints/families/ and nowhere else."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: who asks, for what, on which line, and whether at the top of the file."""
+
+    room: str
+    target: str
+    line: int
+    top: bool
+
+
+def files() -> Iterator[tuple[str, str]]:
+    """Every source file as (path below the package, text)."""
+    for path in sorted(ROOT.rglob("*.py")):
+        yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+
+
+def room_of(path: str) -> str:
+    return path.split("/")[0].removesuffix(".py")
+
+
+def imports(path: str, text: str) -> list[Import]:
+    """Every import of a file, those inside functions too; imports for the type checker alone do not count."""
+    tree = ast.parse(text)
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                folder = ["pellucid", *path.split("/")[:-1]]
+                base = ".".join([*folder[: len(folder) - node.level + 1], base]).rstrip(".")
+            names = [f"{base}.{alias.name}" for alias in node.names] if base == "pellucid" else [base]
+        found += [Import(room_of(path), name, node.lineno, node.col_offset == 0) for name in names]
+    return found
+
+
+def forward_imports(path: str, text: str) -> list[str]:
+    """Imports of a room that stands later, or of one that the order does not know."""
+    bad = []
+    for item in imports(path, text):
+        parts = item.target.split(".")
+        if (
+            parts[0] != "pellucid"
+            or len(parts) < 2
+            or room_of(path) in ("__init__", "__main__")
+            or parts[1] == "__version__"
+        ):
+            continue
+        here, there = item.room, parts[1]
+        if here not in ORDER or there not in ORDER or ORDER.index(there) > ORDER.index(here):
+            bad.append(f"{path}:{item.line} {here} -> {there}")
+    return bad
+
+
+def wrong_doors(path: str, text: str) -> list[str]:
+    """Outside libraries that are spoken to from the wrong room."""
+    return [
+        f"{path}:{item.line} {item.target}"
+        for item in imports(path, text)
+        if DOORS.get(item.target.split(".")[0], item.room) != item.room
+    ]
+
+
+def torch_where_none_belongs(path: str, text: str) -> list[str]:
+    if not path.startswith(WITHOUT_TORCH):
+        return []
+    return [f"{path}:{i.line}" for i in imports(path, text) if i.top and i.target.split(".")[0] in ("torch", "numpy")]
+
+
+def reference_words(path: str, text: str) -> list[str]:
+    """The reference's tensor names outside the family pages."""
+    if path.startswith("checkpoints/families/"):
+        return []
+    return [f"{path}: {word}" for word in REFERENCE_WORDS if word in text]
+
+
+def readers_of_config(path: str, text: str) -> list[str]:
+    """Blocks know no config at all; of the models only assemble.py reads it."""
+    if not path.startswith(("blocks/", "models/")) or path == "models/assemble.py":
+        return []
+    return [f"{path}:{i.line}" for i in imports(path, text) if i.target.startswith("pellucid.config")]
+
+
+def attributes_set_on_strangers(path: str, text: str) -> list[str]:
+    """`Stranger.name = ...` or `setattr(Stranger, ...)`, where Stranger was imported from another room."""
+    tree = ast.parse(text)
+    strangers = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("pellucid.")
+        and (node.module or "").split(".")[1] != room_of(path)
+        for alias in node.names
+    }
+    bad = []
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        for target in targets:
+            if (
+                isinstance(target, ast.Attribute)
+                and isinstance(target.value, ast.Name)
+                and target.value.id in strangers
+            ):
+                bad.append(f"{path}:{node.lineno} {target.value.id}.{target.attr}")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr":
+            first = node.args[0]
+            if isinstance(first, ast.Name) and first.id in strangers:
+                bad.append(f"{path}:{node.lineno} setattr({first.id})")
+    return bad
+
+
+def long_facade_methods(text: str, most: int = 3) -> list[str]:
+    """Methods of the facade with more than `most` statements; a docstring does not count."""
+    bad = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef) and node.name == "Model":
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef):
+                    body = method.body[1:] if ast.get_docstring(method) is not None else method.body
+                    if len(body) > most:
+                        bad.append(f"{method.name} has {len(body)}")
+    return bad
+
+
+def too_long(path: str, text: str, most_lines: int = 300, most_function: int = 80) -> list[str]:
+    """Files and functions that nobody would want to own."""
+    bad = [f"{path} has {text.count(chr(10))} lines"] if text.count("\n") > most_lines else []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            if length > most_function:
+                bad.append(f"{path}: {node.name} has {length} lines")
+    return bad
+
+
+def undocumented(path: str, text: str) -> list[str]:
+    """Files, public classes and public functions without a docstring; methods of protocols and overrides may be bare."""
+    tree = ast.parse(text)
+    bad = [] if ast.get_docstring(tree) else [f"{path} says nothing of itself"]
+    for node in tree.body:
+        if (
+            isinstance(node, ast.ClassDef | ast.FunctionDef)
+            and not node.name.startswith("_")
+            and not ast.get_docstring(node)
+        ):
+            bad.append(f"{path}:{node.lineno} {node.name}")
+    return bad

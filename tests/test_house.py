@@ -1,0 +1,111 @@
+"""The laws of the house, and for each one a proof that its test can fail."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.checkpoints.families import families
+from tests import house
+from tests.conftest import tiny_config
+
+LAWS: dict[Callable[[str, str], list[str]], tuple[str, str]] = {
+    house.forward_imports: ("text/new.py", "def f():\n    from pellucid.models import Encoder\n"),
+    house.wrong_doors: ("tasks/new.py", "import faiss\n"),
+    house.torch_where_none_belongs: ("config/new.py", "import torch\n"),
+    house.reference_words: ("trace/new.py", "name = 'bert.encoder.layer.0'\n"),
+    house.readers_of_config: ("blocks/new.py", "from pellucid.config import Config\n"),
+    house.attributes_set_on_strangers: (
+        "trace/new.py",
+        "from pellucid.blocks.attention import Attention\nAttention.forward = None\n",
+    ),
+    house.too_long: ("view/new.py", "def f():\n" + "    pass\n" * 90),
+    house.undocumented: ("view/new.py", "def open_page():\n    return 1\n"),
+}
+"""Every law, and a file that breaks it."""
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_the_house_keeps_its_laws(law: Callable[[str, str], list[str]]) -> None:
+    broken = [fault for path, text in house.files() for fault in law(path, text)]
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_each_law_can_be_broken(law: Callable[[str, str], list[str]]) -> None:
+    assert law(*LAWS[law])
+
+
+def test_relative_and_plain_imports_count() -> None:
+    assert house.forward_imports("text/new.py", "from ..models import Encoder\n")
+    assert house.forward_imports("text/new.py", "import pellucid.models\n")
+    assert house.forward_imports("text/new.py", "from pellucid import models\n")
+    assert not house.forward_imports("models/new.py", "from pellucid.blocks import Attention\n")
+
+
+def test_facade_methods_hand_over() -> None:
+    assert not house.long_facade_methods((house.ROOT / "model.py").read_text(encoding="utf-8"))
+    assert house.long_facade_methods("class Model:\n    def f(self):\n" + "        x = 1\n" * 4)
+
+
+# -- one name for one thing ----------------------------------------------------------------------------------------------
+
+
+def test_the_path_of_a_module_is_its_name_in_tables_and_traces() -> None:
+    from pellucid.config import MaskedLM
+
+    model = pellucid.build(tiny_config(head=MaskedLM()))
+    modules = dict(model.module.named_modules())
+    for name in list(families()["bert"].names.body) + list(families()["bert"].page(MaskedLM()).rows):
+        right = name[1].replace("{i}", "0")
+        assert right in modules or right in dict(model.module.named_parameters()) or right == "pooler.dense", right
+    for part in ("query", "key", "value"):
+        seen = model_point(model, f"layers.1.attention.{part}")
+        plain = modules[f"layers.1.attention.{part}"](model_point(model, "layers.1.residual.pre"))
+        torch.testing.assert_close(seen.transpose(1, 2).flatten(2), plain, rtol=0, atol=1e-6)
+
+
+def model_point(model: "pellucid.Model", name: str) -> torch.Tensor:
+    from pellucid.trace.record import Recorder
+
+    recorder = Recorder((name,))
+    model.module(torch.tensor([[1, 2, 3]]), watch=recorder)
+    return recorder.kept[name]
+
+
+# -- light to import -----------------------------------------------------------------------------------------------------
+
+
+def loads_torch(code: str) -> bool:
+    """Whether a fresh process has torch loaded after `code`."""
+    check = f"import sys\n{code}\nprint('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    return answer.stdout.strip().endswith("True")
+
+
+HELP = "from pellucid.cli.app import app\napp.main(['{}', '--help'], standalone_mode=False)"
+
+
+def test_import_and_help_load_no_torch() -> None:
+    assert not loads_torch("import pellucid; pellucid.__version__; pellucid.Config; pellucid.InputError")
+    assert not loads_torch("from pellucid.cli.app import app\napp.main(['--help'], standalone_mode=False)")
+    assert not loads_torch(HELP.format("look"))
+
+
+def test_that_test_can_fail() -> None:
+    assert loads_torch("import pellucid; pellucid.load")
+
+
+def test_importing_touches_no_network_and_changes_nothing() -> None:
+    code = (
+        "import sys, os, warnings, logging\n"
+        "sys.addaudithook(lambda event, args: event == 'socket.connect' and sys.exit(3))\n"
+        "before = dict(os.environ), list(warnings.filters), logging.getLogger().level\n"
+        "import pellucid, pellucid.model, pellucid.view\n"
+        "assert (dict(os.environ), list(warnings.filters), logging.getLogger().level) == before\n"
+    )
+    code = "import torch, huggingface_hub, tqdm.auto\n" + code
+    subprocess.run([sys.executable, "-c", code], check=True)
