@@ -51,7 +51,7 @@ def test_facade_methods_hand_over() -> None:
     assert house.long_facade_methods("class Model:\n    def f(self):\n" + "        x = 1\n" * 4)
 
 
-# -- one name for one thing ----------------------------------------------------------------------------------------------
+# -- one name for one thing -----------------------------------------------------------------------------------------
 
 
 def test_the_path_of_a_module_is_its_name_in_tables_and_traces() -> None:
@@ -76,7 +76,7 @@ def model_point(model: "pellucid.Model", name: str) -> torch.Tensor:
     return recorder.kept[name]
 
 
-# -- light to import -----------------------------------------------------------------------------------------------------
+# -- light to import ------------------------------------------------------------------------------------------------
 
 
 def loads_torch(code: str) -> bool:

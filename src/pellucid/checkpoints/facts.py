@@ -28,6 +28,14 @@ ARITHMETIC = frozenset(
 )
 """Keys that change numbers: a family that does not read one of them cannot answer for a file that sets it."""
 
+CODE = frozenset(
+    """_attn_implementation _attn_implementation_autoset _attn_implementation_internal attn_implementation auto_map
+    custom_generate custom_pipelines trust_remote_code""".split()
+)
+"""Keys by which a file asks others to fetch or run code: never followed, and not written again."""
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
+
 
 @dataclass(frozen=True)
 class Keys:
@@ -44,15 +52,17 @@ class Keys:
         """The facts of a `config.json` as a `Config`; what the file leaves out is the family's default."""
         for key, value in self.only.items():
             if raw.get(key, value) != value:
-                raise CheckpointMismatchError(f"{path}: {key} is {raw[key]!r}; only {value!r} is understood")
+                found = repr(raw[key])[:60]
+                raise CheckpointMismatchError(f"{path}: {key} is {found}; only {value!r} is understood")
         known = {*self.same, *self.only}
         self._report(raw, known, path)
         try:
-            changes = {key: raw[key] for key in self.same if key in raw}
-            kept = {key: value for key, value in raw.items() if key not in known}
+            standard = defaults.facts()
+            changes = {key: _of_kind(key, raw[key], standard[key]) for key in self.same if key in raw}
+            kept = {key: value for key, value in raw.items() if key not in known | CODE}
             return defaults.replace(**changes, **_head(raw, heads), **_labels(raw), inert=kept)
         except (InputError, TypeError) as error:
-            raise CorruptFileError(f"{path}: {error}") from error
+            raise CorruptFileError(f"{path}: {str(error)[:200]}") from error
 
     def write(self, config: Config, model_type: str, architecture: str) -> dict[str, Any]:
         """A `Config` as the reference's keys; `read(write(config)) == config`."""
@@ -74,35 +84,50 @@ class Keys:
             raise CheckpointMismatchError(
                 f"{path}: {several(changing)} would change the numbers and this family does not know it"
             )
-        if "auto_map" in unread:
-            log.warning("%s names code of its own (auto_map); pellucid never runs it", path)
-        other = sorted(key for key in unread if key not in ARITHMETIC and key != "auto_map")
+        if code := sorted(unread.keys() & CODE):
+            log.warning("%s: %s may name code; pellucid never runs it, nor writes it again", path, several(code))
+        other = sorted(unread.keys() - ARITHMETIC - CODE)
         if other:
             log.warning("%s: these keys are not known and were left alone: %s", path, several(other))
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file, refused where it is too large, damaged, or says one thing twice."""
-    if not path.is_file():
-        raise NotFoundError(f"{path} is missing: a checkpoint folder holds one")
-    if path.stat().st_size > MOST_BYTES:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_once)
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} is not JSON: {error}") from error
+    found = read_any(path)
     if not isinstance(found, dict):
         raise CorruptFileError(f"{path} holds a {type(found).__name__}, expected an object")
     return found
 
 
+def read_any(path: Path) -> Any:
+    """Any JSON from a file, as carefully."""
+    if not path.is_file():
+        raise NotFoundError(f"{path} is missing: a checkpoint folder holds one")
+    if path.stat().st_size > MOST_BYTES:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_once)
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is not JSON: {error}") from error
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} stands there twice")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name[:80]!r} stands there twice")
+        found[name] = value
     return found
+
+
+def _of_kind(key: str, value: Any, default: Any) -> Any:
+    """A value of the file, where it is of the default's kind; its range is the config's own business."""
+    kinds = (int, float) if type(default) is float else (type(default),)
+    if value is not None and default is not None and type(value) not in kinds:
+        raise InputError(f"{key} is {value!r}, expected {_KINDS[type(default)]}")
+    if type(value) is int and abs(value) >= 2**63:
+        raise InputError(f"{key} is {value}, expected a smaller number")
+    return value
 
 
 def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> dict[str, Head | None]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import write_pooling
-from pellucid.errors import InputError, PellucidError, ResourceError
+from pellucid.errors import InputError
+from pellucid.files import cannot_write
 from pellucid.models.assemble import TIES
 from pellucid.text.files import write_tokenizer
 
@@ -27,12 +28,12 @@ def save_checkpoint(loaded: Loaded, folder: str | os.PathLike[str], *, overwrite
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
-        raise _failed(target, error) from error
+        raise cannot_write(target, error) from error
     try:
         _write(loaded, beside)
         _move(beside, target)
     except OSError as error:
-        raise _failed(target, error) from error
+        raise cannot_write(target, error) from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return target
@@ -81,9 +82,3 @@ def _move(beside: Path, target: Path) -> None:
 def _to_disk(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _failed(target: Path, error: OSError) -> PellucidError:
-    if error.errno in (28, 122):
-        return ResourceError(f"no space left while saving to {target}; nothing was changed there")
-    return InputError(f"cannot save to {target}: {error.strerror or error}")

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.facts import read_json
+from pellucid.checkpoints.facts import read_any, read_json
+from pellucid.checkpoints.source import inside
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, UnsafeFileError, near
 
 MODES = {
@@ -46,11 +47,12 @@ def read_pooling(folder: Path) -> Pooling | None:
     modes: tuple[str, ...] = ()
     normalize = False
     for i, module in enumerate(_modules(path)):
-        kind = str(module.get("type", "")).rpartition(".")[2]
-        if not str(module.get("type", "")).startswith("sentence_transformers."):
-            raise UnsafeFileError(f"{path} names code of its own, {module.get('type')!r}; pellucid never runs it")
+        named = str(module.get("type"))[:100]
+        kind = named.rpartition(".")[2]
+        if not named.startswith("sentence_transformers."):
+            raise UnsafeFileError(f"{path} names code of its own, {named!r}; pellucid never runs it")
         if kind == "Pooling":
-            modes = _modes(_beside(folder, module.get("path")) / "config.json")
+            modes = _modes(inside(folder, module.get("path")) / "config.json")
         elif kind == "Normalize":
             normalize = True
         elif kind != "Transformer" or i:
@@ -74,29 +76,22 @@ def write_pooling(pooling: Pooling, width: int, folder: Path) -> None:
 
 
 def _modules(path: Path) -> list[dict[str, Any]]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} is not JSON: {error}") from error
+    found = read_any(path)
     if not isinstance(found, list) or not all(isinstance(module, dict) for module in found):
         raise CorruptFileError(f"{path} is damaged, expected a list of modules")
     return found
 
 
-def _beside(folder: Path, name: object) -> Path:
-    home = folder / str(name)
-    if not isinstance(name, str) or home.resolve().parent != folder.resolve():
-        raise UnsafeFileError(f"{folder / 'modules.json'} names a folder {str(name)[:80]!r} outside the checkpoint")
-    return home
-
-
 def _modes(path: Path) -> tuple[str, ...]:
     found = read_json(path)
     stated = found.get("pooling_mode")
-    if stated is not None:
-        names = (stated,) if isinstance(stated, str) else tuple(stated)
-        return tuple(str(name).removesuffix("_tokens") for name in names)
-    return tuple(mode for mode, key in MODES.items() if found.get(key)) or ("mean",)
+    if stated is None:
+        return tuple(mode for mode, key in MODES.items() if found.get(key)) or ("mean",)
+    names = stated if isinstance(stated, list) else [stated]
+    modes = tuple(str(name).removesuffix("_tokens") for name in names)
+    if not modes or not set(modes) <= set(MODES):
+        raise CorruptFileError(f"{path}: pooling_mode is {repr(stated)[:60]}, expected one of {', '.join(MODES)}")
+    return modes
 
 
 def _longest(path: Path) -> int | None:

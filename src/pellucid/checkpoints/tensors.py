@@ -19,7 +19,10 @@ from pellucid.errors import CorruptFileError, UnsafeFileError
 
 MOST_HEADER_BYTES = 10_000_000
 MOST_DIMENSIONS = 8
-_NAME = re.compile(r"[\w./-]{1,512}")
+MOST_NUMBER = 2**48
+"""No file is longer and no tensor larger: what claims more is wrong before it is multiplied or printed."""
+
+_NAME = re.compile(r"[\w./-]{1,200}")
 
 DTYPES = {
     "F64": torch.float64,
@@ -55,6 +58,12 @@ class Span:
         if not memory:
             return torch.empty(self.shape, dtype=self.dtype)
         return torch.frombuffer(memory, dtype=self.dtype).view(self.shape)
+
+
+def check_name(path: Path, name: str) -> None:
+    """Refuses a name of a tensor that no framework gives: blanks, control characters, a way out of a folder."""
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise UnsafeFileError(f"{path}: {name[:80]!r} is no name for a tensor")
 
 
 def spans(path: Path) -> dict[str, Span]:
@@ -108,11 +117,10 @@ def _span(path: Path, name: str, entry: Any, body: int) -> Span:
     def wrong(what: str) -> CorruptFileError:
         return CorruptFileError(f"{path}: tensor {name[:80]!r} {what}")
 
-    if not _NAME.fullmatch(name) or ".." in name:
-        raise UnsafeFileError(f"{path}: {name[:80]!r} is no name for a tensor")
+    check_name(path, name)
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise wrong("has a damaged entry, expected dtype, shape and data_offsets")
-    if entry["dtype"] not in DTYPES:
+    if not isinstance(entry["dtype"], str) or entry["dtype"] not in DTYPES:
         raise wrong(f"has dtype {str(entry['dtype'])[:20]!r}, expected one of {', '.join(DTYPES)}")
     shape, offsets = entry["shape"], entry["data_offsets"]
     if not _naturals(shape) or len(shape) > MOST_DIMENSIONS:
@@ -144,7 +152,7 @@ def _cover(path: Path, found: dict[str, Span], body: int, size: int) -> None:
 
 
 def _naturals(value: Any) -> bool:
-    return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < MOST_NUMBER for n in value)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

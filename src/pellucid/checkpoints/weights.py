@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.checkpoints.facts import read_json
 from pellucid.checkpoints.pickled import read_pickled
 from pellucid.checkpoints.source import inside
-from pellucid.checkpoints.tensors import spans
+from pellucid.checkpoints.tensors import check_name, spans
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, UnsafeFileError, several
 
 _FORMS = (("model.safetensors", "safetensors"), ("pytorch_model.bin", "bin"))
@@ -47,8 +47,10 @@ def _held(tensor: Tensor) -> Stored:
 
 def _shards(folder: Path, index: Path, form: str) -> dict[str, Stored]:
     table = read_json(index).get("weight_map")
-    if not isinstance(table, Mapping) or not all(isinstance(shard, str) for shard in table.values()):
+    if not table or not isinstance(table, Mapping) or not all(isinstance(shard, str) for shard in table.values()):
         raise CorruptFileError(f"{index} has no weight_map of names and files")
+    for name in table:
+        check_name(index, name)
     shards = sorted(set(table.values()))
     for shard in shards:
         if not shard.endswith(f".{form}"):

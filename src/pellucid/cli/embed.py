@@ -3,15 +3,11 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import rich_click as click
 
 from pellucid.cli.look import DEFAULT_MODEL
 from pellucid.cli.output import quiet, say
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @click.command("embed")
@@ -47,13 +43,14 @@ def command(
     import numpy as np
 
     import pellucid
+    from pellucid.files import write_whole
 
     given = _texts(texts, column)
     vectors = pellucid.load(model).embed(
         given, dtype=dtype, pooling=pooling, normalize=normalize, progress=False if quiet() else None
     )
     if output is not None:
-        _write(output, np.asarray(vectors))
+        write_whole(output, lambda file: np.save(file, np.asarray(vectors)))
         say(f"{vectors.shape[0]} vectors of {vectors.shape[1]} numbers")
         click.echo(output)
         return
@@ -76,18 +73,3 @@ def _texts(arguments: tuple[str, ...], column: str | None) -> list[str]:
             raise InputError(f"{path} holds no rows")
         return found
     return list(arguments)
-
-
-def _write(path: Path, vectors: "np.ndarray") -> None:
-    import numpy as np
-
-    from pellucid.errors import InputError
-
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        with beside.open("wb") as file:
-            np.save(file, vectors)
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error

@@ -90,9 +90,10 @@ class Config:
 
     def __getattr__(self, name: str) -> Any:
         for part in _parts(self):
-            if not name.startswith("_") and name in vars(part):
-                return getattr(part, name)
-        raise AttributeError(f"a {self.family} config has no {name!r}{near(name, self.facts())}")
+            if name in vars(part):
+                return vars(part)[name]
+        hint = near(name, self.facts()) if "family" in vars(self) else ""  # not yet while it is being unpickled
+        raise AttributeError(f"a config has no {name!r}{hint}")
 
     @classmethod
     def of(cls, family: str, **changes: Any) -> "Config":
@@ -137,5 +138,4 @@ class Config:
 
 
 def _parts(config: Config) -> list[Any]:
-    values = [getattr(config, f.name) for f in dataclasses.fields(config)]
-    return [value for value in values if dataclasses.is_dataclass(value)]
+    return [value for value in vars(config).values() if dataclasses.is_dataclass(value)]

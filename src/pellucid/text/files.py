@@ -11,6 +11,9 @@ from pellucid.errors import CorruptFileError
 from pellucid.text.tokenizer import Tokenizer
 
 _BERT_SPECIAL = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+_ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+_FLAGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+_MOST_BYTES = 20_000_000
 _ENDLESS = 1_000_000_000
 """Files write a huge number where they mean "no limit"."""
 
@@ -29,7 +32,7 @@ def open_tokenizer(folder: Path, *, max_length: int | None, token_types: bool) -
     else:
         return None
     stated: Any = settings.get("model_max_length")
-    limits = [int(n) for n in (max_length, stated) if isinstance(n, int | float) and 0 < n < _ENDLESS]
+    limits = [int(n) for n in (max_length, stated) if isinstance(n, int | float) and 1 <= n < _ENDLESS]
     return Tokenizer(backend, settings=settings, max_length=min(limits, default=None), token_types=token_types)
 
 
@@ -48,14 +51,28 @@ def _settings(folder: Path) -> dict[str, Any]:
         path = folder / name
         if not path.is_file():
             continue
+        if path.stat().st_size > _MOST_BYTES:
+            raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {_MOST_BYTES:,}")
         try:
             found = json.loads(path.read_text(encoding="utf-8-sig"))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (UnicodeDecodeError, ValueError, RecursionError) as error:
             raise CorruptFileError(f"{path} is not JSON: {error}") from error
         if not isinstance(found, dict):
             raise CorruptFileError(f"{path} holds a {type(found).__name__}, expected an object")
-        merged |= found
+        merged |= _checked(found, path)
     return merged
+
+
+def _checked(settings: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The settings that are read, each of the kind that it must be; null counts as not said."""
+    for name in _FLAGS:
+        if not isinstance(settings.get(name), bool | None):
+            raise CorruptFileError(f"{path}: {name} is {repr(settings[name])[:60]}, expected true or false")
+    for name in (f"{role}_token" for role in _ROLES):
+        token = settings.get(name)
+        if not isinstance(token.get("content") if isinstance(token, dict) else token or "", str):
+            raise CorruptFileError(f"{path}: {name} is {repr(token)[:60]}, expected a token")
+    return {name: value for name, value in settings.items() if value is not None or name not in _FLAGS}
 
 
 def _from_json(path: Path) -> tokenizers.Tokenizer:

@@ -3,11 +3,11 @@
 import functools
 import html
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from pellucid.errors import InputError
+from pellucid.files import write_whole
 from pellucid.trace import Trace
 from pellucid.view.data import Data, data_of
 from pellucid.view.page import render
@@ -41,18 +41,8 @@ class View:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page: beside its place first, then moved there."""
-        target = Path(path).expanduser()
-        text = self.html()
-        try:
-            with tempfile.NamedTemporaryFile(
-                "w", dir=target.parent, prefix=f".{target.name}-", delete=False, encoding="utf-8"
-            ) as file:
-                file.write(text)
-            Path(file.name).chmod(0o644)
-            Path(file.name).replace(target)
-        except OSError as error:
-            raise InputError(f"cannot write {target}: {error.strerror or error}") from error
-        return target
+        page = self.html().encode("utf-8")
+        return write_whole(Path(path).expanduser(), lambda file: file.write(page))
 
     def __repr__(self) -> str:
         return f"View({' | '.join(self.trace.texts)!r}, layer {self.layer}); save('page.html') writes the page"

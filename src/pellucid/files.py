@@ -1,0 +1,37 @@
+"""Files are written beside their place and then moved there: nobody ever meets half a file."""
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from pellucid.errors import InputError, PellucidError, ResourceError
+
+
+def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
+    """Calls `write` with an open file that takes the place of `target` only when all of it is on the disk."""
+    beside = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+        beside = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.chmod(0o644)
+        beside.replace(target)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    finally:
+        if beside is not None:
+            beside.unlink(missing_ok=True)
+    return target
+
+
+def cannot_write(target: Path, error: OSError) -> PellucidError:
+    """The error of the system as one of ours."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return ResourceError(f"no space left while writing {target}; what was there before is still there")
+    return InputError(f"cannot write {target}: {error.strerror or error}")

@@ -1,0 +1,119 @@
+"""A manifest and its blocks -> one HTML page that needs nothing else.
+
+The browser part lies in ``web/`` as plain ES modules. They are joined here, in the order in which they need each
+other, each in a function of its own; the data stands beside them in script tags that no browser executes.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+WEB = Path(__file__).with_name("web")
+
+_IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
+_MODULE_LINE = re.compile(r"^[ \t]*(?:import|export)\b.*$", re.MULTILINE)
+_DOC = re.compile(r"^[ \t]*/\*\*.*?\*/\n", re.MULTILINE | re.DOTALL)
+_SLOT = re.compile(r"\{\{(\w+)\}\}")
+_BYTES = {"float32": 4, "float16": 2}
+
+
+def render(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
+    """Write the page.
+
+    Args:
+        manifest: what there is to see (format ``pellucid-view``, version 1); plain JSON values.
+        blocks: the numbers, little-endian and row-major, one entry per name in ``manifest["blocks"]``.
+
+    Returns:
+        A whole HTML document that makes no request of any kind.
+
+    Raises:
+        ValueError: a block is missing or has the wrong size, or a module breaks the bundler's convention.
+    """
+    _check(manifest, blocks)
+    style = (WEB / "page.css").read_text(encoding="utf-8")
+    script = bundle("app") + '\nfor (const root of document.querySelectorAll(".pellucid")) app.mount(root);\n'
+    slots = {
+        "policy": _policy(style, script),
+        "title": html.escape(" / ".join(manifest["texts"])[:80] or "pellucid"),
+        "style": style,
+        "script": script,
+        "data": _data(manifest, blocks),
+    }
+    skeleton = (WEB / "page.html").read_text(encoding="utf-8")
+    return _SLOT.sub(lambda slot: slots[slot[1]], skeleton)
+
+
+def bundle(entry: str) -> str:
+    """Join the module ``entry`` and all that it imports into one script, what is needed first standing first."""
+    sources: dict[str, str] = {}
+    _collect(entry, sources, ())
+    script = '"use strict";\n' + "\n".join(_wrap(name, source) for name, source in sources.items())
+    if re.search(r"</script|<!--", script, re.IGNORECASE):
+        raise ValueError(f"a module in {WEB.name}/ holds text that would end the script tag")
+    return script
+
+
+def _collect(name: str, sources: dict[str, str], above: tuple[str, ...]) -> None:
+    """Add a module after everything that it imports."""
+    if name in above:
+        raise ValueError(f"modules in {WEB.name}/ import in a circle: {' -> '.join((*above, name))}")
+    if name in sources:
+        return
+    source = (WEB / f"{name}.js").read_text(encoding="utf-8")
+    for match in _IMPORT.finditer(source):
+        _collect(match[2], sources, (*above, name))
+    sources[name] = source
+
+
+def _wrap(name: str, source: str) -> str:
+    """Turn a module into ``const name = (() => { ...; return { exports }; })();``.
+
+    Its header and its remarks (``//``) go with it; type comments (``/** */``) stay in the repository.
+    """
+    for line in _MODULE_LINE.findall(source):
+        if not _IMPORT.match(line) and not _EXPORT.match(line):
+            raise ValueError(f"{name}.js: not in the bundler's convention: {line.strip()}")
+    exports = ", ".join(_EXPORT.findall(source))
+    body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = \2;", _DOC.sub("", source)))
+    return f"const {name} = (() => {{\n{body}return {{ {exports} }};\n}})();\n"
+
+
+def _data(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
+    """Script tags of types that no browser executes; ``<`` is escaped, so no token can end one."""
+    text = json.dumps(manifest, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    tags = [f'<script type="application/json" class="pellucid-manifest">{text}</script>']
+    for name in manifest["blocks"]:
+        coded = base64.b64encode(blocks[name]).decode("ascii")
+        tags.append(f'<script type="application/octet-stream" data-block="{html.escape(name)}">{coded}</script>')
+    return "\n".join(tags)
+
+
+def _policy(style: str, script: str) -> str:
+    """A content security policy that lets exactly this style and this script in, and no request out."""
+    style_hash, script_hash = (
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii") for text in (style, script)
+    )
+    return (
+        f"default-src 'none'; style-src 'sha256-{style_hash}'; script-src 'sha256-{script_hash}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _check(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> None:
+    """Every promised block must be there and have the promised number of bytes."""
+    for name, fact in manifest["blocks"].items():
+        if name not in blocks:
+            raise ValueError(f"the manifest names the block {name}, which was not given")
+        if fact["dtype"] not in _BYTES:
+            raise ValueError(f"block {name}: dtype {fact['dtype']} is not one of {', '.join(_BYTES)}")
+        expected = math.prod(fact["shape"]) * _BYTES[fact["dtype"]]
+        if len(blocks[name]) != expected:
+            raise ValueError(f"block {name}: {len(blocks[name])} bytes, its shape needs {expected}")

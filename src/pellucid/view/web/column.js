@@ -1,0 +1,111 @@
+// column.js: one column of tokens in the heads view, as a listbox.
+// Only the rows on screen exist as elements, so 2,000 tokens cost no more than 40.
+import { make, mark } from "./dom.js";
+import { tokenLabel, tokenTitle } from "./tokens.js";
+
+/** @typedef {{tops: number[], height: number, row: number}} Layout where each token of a column stands, in pixels */
+
+/**
+ * Places tokens under each other, with a gap where the text changes.
+ * @param {import("./data.js").Token[]} tokens
+ * @param {number[]} indices the tokens shown
+ * @returns {Layout}
+ */
+export function layOut(tokens, indices) {
+  const row = indices.length <= 24 ? 30 : indices.length <= 64 ? 26 : 22;
+  const tops = [];
+  let height = 0;
+  indices.forEach((index, place) => {
+    if (place && tokens[index].segment !== tokens[indices[place - 1]].segment) height += 22;
+    tops.push(height);
+    height += row;
+  });
+  return { tops, height, row };
+}
+
+export class Column {
+  /**
+   * @param {"query"|"key"} side
+   * @param {import("./data.js").Token[]} tokens
+   * @param {{enter: (side: string, index: number) => void, press: (side: string, index: number) => void}} hand
+   */
+  constructor(side, tokens, hand) {
+    this.side = side;
+    this.tokens = tokens;
+    /** @type {Map<number, HTMLElement>} */
+    this.rows = new Map();
+    /** @type {number[]} */
+    this.indices = [];
+    /** @type {Layout|null} */
+    this.layout = null;
+    this.twins = repeated(tokens.map((token) => token.text));
+    const of = (event) => event.target.closest(".row");
+    const tell = (action) => (event) => of(event) && action(side, Number(of(event).dataset.index));
+    this.element = make("div", {
+      class: `column ${side}`, role: "listbox",
+      "aria-label": side === "query" ? "queries: tokens that look" : "keys: tokens that are looked at",
+      onmouseover: tell(hand.enter), onclick: tell(hand.press),
+      onfocusin: (event) => of(event)?.matches(":focus-visible") && tell(hand.enter)(event),
+    });
+  }
+
+  /** Another choice of tokens: all rows are made anew. */
+  setTokens(indices, layout) {
+    this.indices = indices;
+    this.layout = layout;
+    this.rows.clear();
+    this.element.replaceChildren();
+    this.element.style.height = `${layout.height}px`;
+  }
+
+  /**
+   * @param {number} from first pixel on screen
+   * @param {number} to last pixel on screen
+   * @param {{active: number|null, other: number|null, pinned: boolean, weight: ((index: number) => number)|null}} look
+   *   `weight` is what the token in hand gives to (or takes from) each token of this column
+   */
+  draw(from, to, look) {
+    const { tops, row } = this.layout;
+    const reachable = look.active ?? look.other ?? this.reachable ?? this.indices[0];
+    const shown = this.indices.filter((index, place) => (tops[place] + 2 * row > from && tops[place] - row < to) || index === reachable);
+    const keep = new Set(shown);
+    for (const [index, element] of this.rows) if (!keep.has(index)) this.rows.delete(index), element.remove();
+    const largest = look.weight ? Math.max(...this.indices.map(look.weight)) : 0;
+    for (const index of shown) this.drawRow(this.rows.get(index) ?? this.makeRow(index), index, look, largest, reachable);
+    this.reachable = reachable;
+  }
+
+  makeRow(index) {
+    const title = tokenTitle(this.tokens, index);
+    const element = make("div", { class: "row", role: "option", "data-index": index, title },
+      tokenLabel(this.tokens[index]), make("span", { class: "bar" }), make("span", { class: "number" }));
+    mark(element, "data-twin", this.twins.has(this.tokens[index].text));
+    element.style.top = `${this.layout.tops[this.indices.indexOf(index)]}px`;
+    element.style.height = `${this.layout.row}px`;
+    this.rows.set(index, element);
+    this.element.append(element);
+    return element;
+  }
+
+  drawRow(element, index, look, largest, reachable) {
+    const weight = look.weight?.(index) ?? null;
+    mark(element, "tabindex", index === reachable ? 0 : -1);
+    mark(element, "aria-selected", index === look.active);
+    mark(element, "data-other", index === look.other);
+    mark(element, "data-pinned", look.pinned && index === look.active);
+    const number = weight === null ? "" : weight.toFixed(6);
+    if (element.lastChild.textContent !== number) element.lastChild.textContent = number;
+    element.style.setProperty("--weight", weight === null || !largest ? 0 : weight / largest);
+  }
+
+  /** Puts the keyboard on a token. */
+  focus(index) {
+    this.rows.get(index)?.focus({ preventScroll: true });
+  }
+}
+
+/** The texts that occur more than once; their rows show their index while one is being read. */
+function repeated(texts) {
+  const seen = new Set();
+  return new Set(texts.filter((text) => seen.has(text) || !seen.add(text)));
+}

@@ -1,0 +1,113 @@
+// controls.js: the toolbar. Each control is made once and has a `draw` that follows the state.
+import { button, make, mark } from "./dom.js";
+import { headColour, headDash } from "./colour.js";
+import { chooseHead, NO_TOKEN, toggleHead } from "./state.js";
+import { hasPair, PAIRS } from "./tokens.js";
+
+/** @typedef {{element: HTMLElement, draw: (state: import("./state.js").State) => void}} Control */
+
+/**
+ * A row of buttons of which one is chosen.
+ * @param {string} name
+ * @param {Record<string, string>} choices value -> label
+ * @param {(value: string) => void} choose
+ * @param {(state: import("./state.js").State) => string} chosen
+ * @returns {Control}
+ */
+function segments(name, choices, choose, chosen) {
+  const buttons = Object.entries(choices).map(([value, label]) =>
+    button(label, () => choose(value), { class: null, "data-value": value }));
+  const element = make("div", { class: "segments", role: "group", "aria-label": name }, ...buttons);
+  return { element, draw: (state) => buttons.forEach((button) => mark(button, "aria-pressed", button.dataset.value === chosen(state))) };
+}
+
+/** @param {import("./app.js").Page} page @param {import("./app.js").ViewModule[]} views @returns {Control} */
+export function viewSwitch(page, views) {
+  const labels = Object.fromEntries(views.map((view) => [view.name, view.label]));
+  return segments("view", labels, (view) => page.set({ view }), (state) => state.view);
+}
+
+/** @returns {Control} */
+export function pairFilter(page) {
+  const control = segments("pair: which text looks at which", PAIRS, (pair) => page.set({ pair, ...NO_TOKEN }), (state) => state.pair);
+  control.element.hidden = !hasPair(page.tokens);
+  return control;
+}
+
+/** @returns {Control} */
+export function layerStepper(page) {
+  const { attentions } = page.manifest;
+  const options = attentions.map((entry, place) => make("option", { value: place }, String(entry.layer)));
+  const select = make("select", { "aria-label": "layer", onchange: () => page.set({ layer: Number(select.value) }) }, ...options);
+  const step = (by, label, sign) => button(sign, () => stepLayer(page, by), { "aria-label": label });
+  const [back, on] = [step(-1, "previous layer", "‹"), step(1, "next layer", "›")];
+  const draw = (state) => {
+    select.value = String(state.layer);
+    back.disabled = state.layer === 0;
+    on.disabled = state.layer === attentions.length - 1;
+  };
+  return { element: make("div", { class: "field" }, make("span", { class: "name" }, "Layer"), back, select, on), draw };
+}
+
+export function stepLayer(page, by) {
+  const last = page.manifest.attentions.length - 1;
+  page.set({ layer: Math.min(last, Math.max(0, page.state().layer + by)) });
+}
+
+/** Steps of the threshold. */
+const THRESHOLDS = [0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5];
+
+/** Weights below the threshold are not drawn as lines. */
+export function thresholdSlider(page) {
+  const value = make("output", {});
+  const input = make("input", { type: "range", min: 0, max: THRESHOLDS.length - 1, step: 1,
+    "aria-label": "threshold: lighter lines are hidden", oninput: () => page.set({ threshold: THRESHOLDS[input.value] }) });
+  const draw = ({ threshold }) => {
+    input.value = String(THRESHOLDS.findLastIndex((step) => step <= threshold));
+    value.textContent = String(threshold);
+    mark(input, "aria-valuetext", threshold);
+  };
+  return { element: make("label", { class: "field" }, make("span", { class: "name" }, "Threshold"), input, value), draw };
+}
+
+/** How weights become colours. */
+export function scaleSwitch(page) {
+  const pick = make("select", { "aria-label": "colour scale", onchange: () => page.set({ scale: pick.value }) },
+    make("option", { value: "sqrt" }, "square root"), make("option", { value: "linear" }, "linear"));
+  const element = make("label", { class: "field" }, make("span", { class: "name" }, "Colour scale"), pick);
+  return { element, draw: ({ scale }) => (pick.value = scale) };
+}
+
+/** One chip per head: its number over its line. In a view of one head a click goes to that head. */
+export function headChips(page) {
+  const count = page.manifest.model.num_attention_heads;
+  const solo = (head) => page.set({ head, heads: [head] });
+  const press = (head, event) => {
+    if (event.altKey) solo(head);
+    else page.set(page.state().view === "matrix" ? chooseHead(page.state(), head) : toggleHead(page.state(), head));
+  };
+  const chips = Array.from({ length: count }, (_, head) => makeChip(head, press, solo));
+  const all = button("all", () => page.set({ heads: [...chips.keys()] }));
+  const none = button("none", () => page.set({ heads: [] }));
+  const draw = (state) => chips.forEach((chip, head) => drawChip(chip, head, state, page.theme()));
+  const name = make("span", { class: "name" }, "Heads");
+  return { element: make("div", { class: "field chips", role: "group", "aria-label": "heads" }, name, ...chips, all, none), draw };
+}
+
+function makeChip(head, press, solo) {
+  const title = `head ${head}: click switches, double click shows it alone`;
+  const chip = button(String(head), (event) => press(head, event), { class: "chip", title, ondblclick: () => solo(head) });
+  chip.append(make("i"));
+  return chip;
+}
+
+function drawChip(chip, head, state, theme) {
+  mark(chip, "aria-pressed", state.heads.includes(head));
+  mark(chip, "aria-current", head === state.head);
+  const colour = headColour(head, theme);
+  chip.style.setProperty("--hue", colour);
+  const dash = headDash(head, state.heads);
+  let end = 0;
+  const stops = dash.map((length, part) => `${part % 2 ? "transparent" : colour} ${end}px ${(end += length)}px`);
+  chip.lastChild.style.background = dash.length ? `repeating-linear-gradient(90deg, ${stops.join(", ")})` : colour;
+}

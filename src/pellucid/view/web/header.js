@@ -1,0 +1,35 @@
+// header.js: the head of the page: the texts, one line about the model, and two buttons.
+import { button, make } from "./dom.js";
+import { openHelp, openTable } from "./dialogs.js";
+
+/**
+ * @param {Element} root
+ * @param {import("./app.js").Page} page
+ * @param {() => void} switchTheme
+ */
+export function makeHeader(root, page, switchTheme) {
+  const { texts } = page.manifest;
+  const line = (text, place) => make("p", { class: "text", title: text },
+    texts.length > 1 ? make("b", { class: "letter" }, "AB"[place]) : "", make("bdi", {}, text));
+  return make("header", {},
+    make("div", { class: "buttons" },
+      button("table", () => openTable(root, page), { title: "the numbers as a table" }),
+      button("◐", switchTheme, { class: "plain sign", "aria-label": "light or dark", title: "light or dark" }),
+      button("?", () => openHelp(root), { class: "plain sign", "aria-label": "help", title: "help" })),
+    make("h1", {}, ...texts.map(line)),
+    make("p", { class: "model" }, aboutModel(page.manifest)));
+}
+
+/** all-MiniLM-L6-v2 · bert · 6 layers × 12 heads of 32 · 22.7 million parameters · 13 tokens */
+function aboutModel({ model, tokens }) {
+  const shared = model.num_key_value_heads < model.num_attention_heads ? ` (${model.num_key_value_heads} for keys)` : "";
+  return [
+    model.name, model.family, `${model.num_hidden_layers} layers × ${model.num_attention_heads} heads${shared} of ${model.head_dim}`,
+    model.parameters && parameters(model.parameters), `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}`,
+  ].filter(Boolean).join("  ·  ");
+}
+
+function parameters(count) {
+  if (count >= 1e9) return `${(count / 1e9).toFixed(1)} billion parameters`;
+  return count >= 1e6 ? `${(count / 1e6).toFixed(1)} million parameters` : `${count.toLocaleString("en")} parameters`;
+}

@@ -1,0 +1,161 @@
+// heads.js: the heads view. Two columns of tokens, queries on the left and keys on the right, and lines between them.
+import { make, mark } from "./dom.js";
+import { headColour } from "./colour.js";
+import { Column, layOut } from "./column.js";
+import { thresholdSlider } from "./controls.js";
+import { drawLines } from "./lines.js";
+import { isMean, strandsOf } from "./strands.js";
+import { Strip } from "./strip.js";
+import { chosenTokens, inWords, percent, shortened } from "./tokens.js";
+
+const OTHER = { query: "key", key: "query" };
+
+/** @type {import("./app.js").ViewModule} */
+export const headsView = { name: "heads", label: "Heads", key: "h", create: (page) => new Heads(page) };
+
+class Heads {
+  /** @param {import("./app.js").Page} page */
+  constructor(page) {
+    this.page = page;
+    const hand = { enter: (side, index) => this.enter(side, index), press: (side, index) => this.press(side, index) };
+    this.columns = { query: new Column("query", page.tokens, hand), key: new Column("key", page.tokens, hand) };
+    this.canvas = make("canvas", { role: "img" });
+    this.middle = make("div", { class: "middle" }, this.canvas);
+    this.body = make("div", { class: "columns" }, this.columns.query.element, this.middle, this.columns.key.element);
+    this.scroller = make("div", { class: "scroller", onscroll: () => this.draw(), onmouseleave: () => this.leave() }, this.body);
+    this.strip = new Strip((share) => (this.scroller.scrollTop = share * this.total - this.scroller.clientHeight / 2));
+    const name = (side, words) => make("div", { class: side }, make("b", {}, words), ` ${side}`);
+    this.element = make("div", { class: "heads" },
+      make("div", { class: "columns names", "aria-hidden": "true" }, name("query", "looks from"), make("div"), name("key", "looks at")),
+      this.scroller, this.strip.canvas);
+    const longest = Math.max(3, ...page.tokens.map((token) => [...shortened(token.text)].length));
+    this.element.style.setProperty("--letters", String(longest));
+    this.slider = thresholdSlider(page);
+    this.controls = [this.slider.element];
+  }
+
+  draw() {
+    const state = this.page.state();
+    if (this.pair !== state.pair) this.choose(state.pair);
+    this.slider.draw(state);
+    this.element.style.setProperty("--hue", headColour(state.head, this.page.theme()));
+    mark(this.element, "data-reading", state[state.side] !== null);
+    const { scrollTop: top, clientHeight: height } = this.scroller;
+    this.drawColumns(state, top, height);
+    this.drawCanvas(state, top, height);
+  }
+
+  /** Another pair filter: other tokens, other places. */
+  choose(pair) {
+    this.pair = pair;
+    this.shown = chosenTokens(this.page.tokens, pair);
+    /** @type {Record<string, Map<number, number>>} where the middle of each row is */
+    this.places = {};
+    this.total = 0;
+    for (const side of ["query", "key"]) {
+      const layout = layOut(this.page.tokens, this.shown[side]);
+      this.columns[side].setTokens(this.shown[side], layout);
+      this.places[side] = new Map(this.shown[side].map((index, place) => [index, layout.tops[place] + layout.row / 2]));
+      this.total = Math.max(this.total, layout.height);
+    }
+    this.body.style.height = `${this.total}px`;
+  }
+
+  /** What the token in hand gives to (or, on the right, takes from) each token of the other column. */
+  weights(state) {
+    const { side, head } = state;
+    const token = state[side];
+    const attention = this.page.attention();
+    if (token === null) return null;
+    return side === "query" ? (key) => attention.row(head, token)[key] : (query) => attention.row(head, query)[token];
+  }
+
+  drawColumns(state, top, height) {
+    const weight = this.weights(state);
+    const other = OTHER[state.side];
+    const { pinned } = state;
+    this.columns[state.side].draw(top, top + height, { active: state[state.side], other: null, pinned, weight: null });
+    this.columns[other].draw(top, top + height, { active: null, other: state[other], pinned, weight });
+    const places = this.places[other];
+    const marks = weight ? this.shown[other].map((index) => ({ at: places.get(index), weight: weight(index) })) : [];
+    this.strip.draw({ height, total: this.total, top, marks, theme: this.page.theme() });
+  }
+
+  drawCanvas(state, top, height) {
+    const { query, key } = this.places;
+    const token = state[state.side];
+    const onScreen = this.shown.query.filter((index) => query.get(index) > top && query.get(index) < top + height);
+    const frame = {
+      width: this.middle.clientWidth, height, threshold: state.threshold, few: token !== null,
+      queries: token === null ? onScreen : state.side === "query" ? [token] : this.shown.query,
+      keys: token !== null && state.side === "key" ? [token] : this.shown.key,
+      from: (index) => query.get(index) - top, to: (index) => key.get(index) - top,
+    };
+    this.mass = drawLines(this.canvas, strandsOf(state, this.page.attention(), this.page.theme()), frame);
+    this.partial = token === null && onScreen.length < this.shown.query.length;
+    const of = token === null ? "" : ` ${state.side === "query" ? "from" : "to"} ${inWords(this.page.tokens, token)}`;
+    const heads = `attention of layer ${this.page.layerName()}, heads ${state.heads.join(", ")}`;
+    mark(this.canvas, "aria-label", `${this.mass.lines} lines${of}: ${heads}`);
+  }
+
+  /** What the legend says about the picture. */
+  legend() {
+    const state = this.page.state();
+    if (!state.heads.length) return ["No head is on: switch one on above."];
+    const hidden = this.mass.all ? Math.max(0, 1 - this.mass.drawn / this.mass.all) : 0;
+    const coloured = state.heads.includes(state.head) ? `, colour is head ${state.head}` : "";
+    const rows = this.partial ? " of the rows on screen" : "";
+    return [
+      isMean(state) ? `Grey is the mean of ${state.heads.length} heads${coloured}.` : "A broader, stronger line is a larger weight.",
+      state.threshold
+        ? `Lines below ${state.threshold} are hidden: they hold ${percent(hidden)} of the weight${rows}.`
+        : "Every line is drawn, nothing is hidden.",
+      state.pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
+    ].filter(Boolean);
+  }
+
+  enter(side, index) {
+    const state = this.page.state();
+    if (!state.pinned) this.page.set({ side, [side]: index, [OTHER[side]]: null });
+    else if (side !== state.side) this.page.set({ [side]: index });
+  }
+
+  leave() {
+    const { pinned, side } = this.page.state();
+    this.page.set(pinned ? { [OTHER[side]]: null } : { query: null, key: null });
+  }
+
+  press(side, index) {
+    const state = this.page.state();
+    const again = state.pinned && state.side === side && state[side] === index;
+    this.page.set({ side, [side]: index, [OTHER[side]]: null, pinned: !again });
+  }
+
+  /** Arrow keys: up and down along a column, left and right between them. */
+  move(right, down) {
+    const state = this.page.state();
+    const focused = document.activeElement?.closest(".column");
+    const here = this.element.contains(focused) ? (focused.classList.contains("key") ? "key" : "query") : state.side;
+    const side = right > 0 ? "key" : right < 0 ? "query" : here;
+    const list = this.shown[side];
+    const place = state[side] !== null ? list.indexOf(state[side]) : right ? this.level(side, state) : down > 0 ? -1 : list.length;
+    const index = list[Math.min(list.length - 1, Math.max(0, place + down))];
+    if (state.pinned && side !== state.side) this.page.set({ [side]: index });
+    else this.page.set({ side, [side]: index, [OTHER[side]]: null });
+    this.reveal(side, index);
+  }
+
+  /** Changing columns lands on the same height. */
+  level(side, state) {
+    const height = this.places[OTHER[side]].get(state[OTHER[side]]) ?? 0;
+    return this.shown[side].findIndex((index) => this.places[side].get(index) >= height - 1);
+  }
+
+  /** Scrolls a token into the window and gives it the keyboard. */
+  reveal(side, index) {
+    const [place, { scrollTop: top, clientHeight: height }] = [this.places[side].get(index), this.scroller];
+    if (place < top + 30) this.scroller.scrollTop = place - 30;
+    if (place > top + height - 30) this.scroller.scrollTop = place - height + 30;
+    requestAnimationFrame(() => this.columns[side].focus(index));
+  }
+}

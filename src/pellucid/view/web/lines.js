@@ -1,0 +1,62 @@
+// lines.js: draws attention as lines between two columns. A heavy weight is a broad, strong line.
+import { pen } from "./dom.js";
+
+/**
+ * @typedef {object} Strand the lines of one colour
+ * @property {string} colour
+ * @property {number[]} dash
+ * @property {number} shift pixels up or down, so that the lines of two heads do not cover each other
+ * @property {(query: number) => Float64Array} row weights of one query
+ *
+ * @typedef {object} Frame what the canvas shows
+ * @property {number} width
+ * @property {number} height
+ * @property {number} threshold
+ * @property {boolean} few only the lines of one token
+ * @property {number[]} queries tokens whose lines are wanted
+ * @property {number[]} keys
+ * @property {(query: number) => number} from height of a query's row on the canvas
+ * @property {(key: number) => number} to height of a key's row on the canvas
+ */
+
+/**
+ * Draws all lines and says how much weight they hold.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Strand[]} strands
+ * @param {Frame} frame
+ * @returns {{all: number, drawn: number, lines: number}} summed weights, below the threshold too
+ */
+export function drawLines(canvas, strands, frame) {
+  const context = pen(canvas, frame.width, frame.height);
+  context.lineCap = "butt";
+  const mass = { all: 0, drawn: 0, lines: 0 };
+  for (const strand of strands) {
+    context.strokeStyle = strand.colour;
+    context.setLineDash(strand.dash);
+    for (const query of frame.queries) drawQuery(context, strand, query, frame, mass);
+  }
+  return mass;
+}
+
+function drawQuery(context, strand, query, frame, mass) {
+  const row = strand.row(query);
+  const from = frame.from(query) + strand.shift;
+  for (const key of frame.keys) {
+    const weight = row[key];
+    mass.all += weight;
+    if (!(weight >= frame.threshold) || weight === 0) continue;
+    mass.drawn += weight;
+    mass.lines += 1;
+    drawLine(context, from, frame.to(key) + strand.shift, frame, weight);
+  }
+}
+
+/** One line: an S that leaves and arrives level. Few lines can be stronger than many. */
+function drawLine(context, from, to, { width, few }, weight) {
+  context.globalAlpha = few ? 0.22 + 0.76 * Math.sqrt(weight) : 0.08 + 0.87 * weight ** 0.7;
+  context.lineWidth = (few ? 1 : 0.7) + 7.5 * weight;
+  context.beginPath();
+  context.moveTo(0, from);
+  context.bezierCurveTo(width * 0.42, from, width * 0.58, to, width, to);
+  context.stroke();
+}

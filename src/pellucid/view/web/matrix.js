@@ -1,0 +1,158 @@
+// matrix.js: the matrix view. All weights of one head as a heat map: a row is a query, a column is a key.
+import { make, mark } from "./dom.js";
+import { ramp } from "./colour.js";
+import { scaleSwitch } from "./controls.js";
+import { paintCells, paintRamp } from "./heatmap.js";
+import { chosenTokens, exact, inWords, tokenLabel, tokenTitle } from "./tokens.js";
+
+/** Smallest and largest side of a cell, and the least distance between two labels, in pixels. */
+const CELL = { least: 2, most: 34, label: 18 };
+
+/** @type {import("./app.js").ViewModule} */
+export const matrixView = { name: "matrix", label: "Matrix", key: "m", create: (page) => new Matrix(page) };
+
+class Matrix {
+  /** @param {import("./app.js").Page} page */
+  constructor(page) {
+    this.page = page;
+    this.canvas = make("canvas", { role: "img" });
+    this.labels = { query: make("div", { class: "labels query" }), key: make("div", { class: "labels key" }) };
+    this.current = { query: make("div", { class: "current query" }), key: make("div", { class: "current key" }) };
+    this.cross = { query: make("div", { class: "cross across" }), key: make("div", { class: "cross down" }) };
+    this.sum = make("div", { class: "sum" });
+    this.plot = make("div", { class: "plot", tabindex: 0, role: "group", "aria-label": "weights of one head; arrow keys move the cell",
+      onmousemove: (event) => this.point(event), onmouseleave: () => this.leave(), onclick: (event) => this.press(event) },
+      this.canvas, this.cross.query, this.cross.key);
+    const name = (words, arrow) => make("div", {}, make("b", {}, words), arrow);
+    this.sheet = make("div", { class: "sheet" }, make("div", { class: "axes" }, name("looks at", " →"), name("looks from", " ↓")),
+      this.labels.key, this.labels.query, this.plot, this.current.key, this.current.query, this.sum);
+    this.element = make("div", { class: "matrix" }, this.sheet);
+    this.ramp = make("canvas", { class: "ramp" });
+    this.end = make("span", { class: "end" });
+    this.switch = scaleSwitch(page);
+    this.controls = [this.switch.element, make("div", { class: "field" }, "0", this.ramp, this.end)];
+  }
+
+  draw() {
+    const state = this.page.state();
+    this.switch.draw(state);
+    this.shown = chosenTokens(this.page.tokens, state.pair);
+    const room = this.element.clientWidth - this.labels.query.offsetWidth - 72;
+    const side = Math.max(CELL.least, Math.min(CELL.most, Math.floor(room / this.shown.key.length)));
+    const picture = [state.layer, state.head, state.pair, state.scale, side, this.page.theme(), window.devicePixelRatio].join();
+    if (picture !== this.picture) this.paint(state, side);
+    this.picture = picture;
+    this.drawCross(state);
+  }
+
+  /** The whole heat map with its labels; not needed when only the pointer moves. */
+  paint({ head, scale }, side) {
+    this.side = side;
+    const { query, key } = this.shown;
+    const attention = this.page.attention();
+    const colours = ramp(this.page.theme());
+    const rows = query.map((index) => attention.row(head, index));
+    this.largest = rows.reduce((most, row) => key.reduce((best, index) => Math.max(best, row[index]), most), 0);
+    const weight = (y, x) => (attention.sees(query[y], key[x]) ? rows[y][key[x]] : null);
+    paintCells(this.canvas, { rows: query.length, columns: key.length, weight, largest: this.largest, scale, colours }, side,
+      { row: this.gaps(query), column: this.gaps(key) });
+    for (const axis of ["query", "key"]) this.writeLabels(axis);
+    paintRamp(this.ramp, colours);
+    this.end.textContent = String(Number(this.largest.toPrecision(4)));
+  }
+
+  /** A broad gap between the two texts, a fine one between large cells. */
+  gaps(indices) {
+    const { tokens } = this.page;
+    return indices.map((index, place) => {
+      if (!place) return 0;
+      return tokens[indices[place - 1]].segment !== tokens[index].segment ? 3 : this.side >= 14 ? 1 : 0;
+    });
+  }
+
+  writeLabels(axis) {
+    const step = Math.ceil(CELL.label / this.side);
+    const labels = this.shown[axis].map((index, place) => (place % step ? null : this.label(index, place, axis)));
+    this.labels[axis].replaceChildren(...labels.filter(Boolean));
+  }
+
+  label(index, place, axis) {
+    const element = make("div", { class: "label", title: tokenTitle(this.page.tokens, index) }, tokenLabel(this.page.tokens[index]));
+    element.style[axis === "query" ? "top" : "left"] = `${(place + 0.5) * this.side}px`;
+    return element;
+  }
+
+  /** Marks the row and the column of the cell in hand, names both, and adds up the row. */
+  drawCross(state) {
+    const { query, key, head, pinned } = state;
+    mark(this.plot, "data-pinned", pinned);
+    mark(this.sheet, "data-reading", query !== null || key !== null);
+    for (const axis of ["query", "key"]) this.drawBand(axis, state[axis], this.shown[axis].indexOf(state[axis]));
+    const row = query === null ? null : this.page.attention().row(head, query);
+    this.sum.hidden = !row;
+    if (row) this.drawSum(row, this.shown.query.indexOf(query));
+    const { tokens } = this.page;
+    const cell = row && key !== null ? `: ${inWords(tokens, query)} to ${inWords(tokens, key)} ${row[key].toPrecision(3)}` : "";
+    mark(this.canvas, "aria-label", `weights of layer ${this.page.layerName()}, head ${head}${cell}`);
+  }
+
+  drawBand(axis, index, place) {
+    const band = this.cross[axis];
+    band.hidden = place < 0;
+    band.style[axis === "query" ? "top" : "left"] = `${place * this.side}px`;
+    band.style[axis === "query" ? "height" : "width"] = `${this.side}px`;
+    this.current[axis].replaceChildren(...(place < 0 ? [] : [this.label(index, place, axis)]));
+  }
+
+  drawSum(row, place) {
+    const sum = this.shown.key.reduce((total, index) => total + row[index], 0);
+    this.sum.textContent = `Σ ${sum.toFixed(4)}`;
+    this.sum.style.top = `${(place + 0.5) * this.side}px`;
+    this.sum.style.left = `${this.shown.key.length * this.side}px`;
+  }
+
+  /** What the legend says about the picture. */
+  legend() {
+    const { scale, head, pair, layer } = this.page.state();
+    const masked = this.page.manifest.attentions[layer].recipe.mask === "causal";
+    return [
+      `Colour runs from 0 to ${exact(this.largest)}, the largest weight shown of head ${head},`
+        + ` on a ${scale === "sqrt" ? "square root" : "linear"} scale.`,
+      pair === "all" ? "Each row adds up to 1." : "Each row adds up to 1 over both texts; only a part of it is shown.",
+      masked ? "Empty cells are masked: a token does not look ahead." : "",
+    ].filter(Boolean);
+  }
+
+  /**
+   * The cell under the pointer.
+   * @returns {{query: number, key: number, side: "query"}|null}
+   */
+  at(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const query = this.shown.query[Math.floor((event.clientY - box.top) / this.side)];
+    const key = this.shown.key[Math.floor((event.clientX - box.left) / this.side)];
+    return query === undefined || key === undefined ? null : { query, key, side: "query" };
+  }
+
+  point(event) {
+    const cell = this.at(event);
+    if (cell && !this.page.state().pinned) this.page.set(cell);
+  }
+
+  leave() {
+    if (!this.page.state().pinned) this.page.set({ query: null, key: null });
+  }
+
+  press(event) {
+    const [cell, state] = [this.at(event), this.page.state()];
+    if (cell) this.page.set({ ...cell, pinned: !(state.pinned && state.query === cell.query && state.key === cell.key) });
+  }
+
+  /** Arrow keys move the cell. */
+  move(right, down) {
+    const state = this.page.state();
+    const step = (list, token, by) => list[Math.min(list.length - 1, Math.max(0, token === null ? 0 : list.indexOf(token) + by))];
+    this.page.set({ side: "query", query: step(this.shown.query, state.query, down), key: step(this.shown.key, state.key, right) });
+    this.plot.focus({ preventScroll: true });
+  }
+}

@@ -1,0 +1,29 @@
+// strands.js: which lines the heads view draws, and in which colours.
+import { headColour, headDash, meanColour } from "./colour.js";
+
+/** More heads than this are drawn as their mean, with only the head in hand in colour. */
+const MOST_COLOURS = 4;
+
+/** Distance between the lines of two heads where they meet a token, in pixels. */
+const APART = 4;
+
+/** Is the picture a mean over heads? */
+export function isMean(state) {
+  return state.heads.length > MOST_COLOURS;
+}
+
+/**
+ * Up to four heads each in its colour; of more, the mean in grey and the head in hand in colour.
+ * @param {import("./state.js").State} state
+ * @param {import("./attention.js").Attention} attention
+ * @param {import("./colour.js").Theme} theme
+ * @returns {import("./lines.js").Strand[]}
+ */
+export function strandsOf(state, attention, theme) {
+  const own = (head) => {
+    return { colour: headColour(head, theme), dash: headDash(head, state.heads), row: (query) => attention.row(head, query) };
+  };
+  const mean = { colour: meanColour(theme), dash: [], row: (query) => attention.meanRow(state.heads, query) };
+  const strands = !isMean(state) ? state.heads.map(own) : state.heads.includes(state.head) ? [mean, own(state.head)] : [mean];
+  return strands.map((strand, place) => ({ ...strand, shift: (place - (strands.length - 1) / 2) * APART }));
+}

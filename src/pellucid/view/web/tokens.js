@@ -1,0 +1,76 @@
+// tokens.js: how a token is written. Nothing stays invisible, and nothing that a token holds can leave its box.
+import { make } from "./dom.js";
+
+/** Longest token that is written out; the rest is in its tooltip. */
+const LONGEST = 40;
+
+const SIGNS = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b": "∅" };
+
+/** Spaces, line ends and control characters become signs. */
+export function visible(text) {
+  const signs = text.replace(/[\u0000-\u0020\u007f\u00a0\u200b]/g, (c) => SIGNS[c] ?? String.fromCharCode(0x2400 + c.charCodeAt(0)));
+  return signs || "∅";
+}
+
+/** At most 40 characters; an emoji counts as one. */
+export function shortened(text) {
+  const shown = visible(text.length > 8 * LONGEST ? text.slice(0, 8 * LONGEST) : text);
+  const letters = [...shown];
+  return letters.length > LONGEST ? letters.slice(0, LONGEST).join("") + "…" : shown;
+}
+
+/**
+ * A token as an element; <bdi> keeps right-to-left text from turning its neighbours around.
+ * @param {import("./data.js").Token} token
+ */
+export function tokenLabel(token) {
+  const text = shortened(token.text);
+  const continues = token.kind === "subword" && text.startsWith("##") && text.length > 2;
+  const parts = continues ? [make("span", { class: "joint" }, "##"), text.slice(2)] : [text];
+  return make("bdi", { class: "token", "data-kind": token.kind }, ...parts);
+}
+
+/** “flies” (2), as plain text */
+export function inWords(tokens, index) {
+  return `“${shortened(tokens[index].text)}” (${index})`;
+}
+
+/** “flies” (2), as nodes that keep right-to-left text in its place */
+export function inNodes(tokens, index) {
+  return ["“", make("bdi", {}, shortened(tokens[index].text)), `” (${index})`];
+}
+
+/** What the tooltip of a token says. */
+export function tokenTitle(tokens, index) {
+  const { text, id, segment } = tokens[index];
+  return `${visible(text)}\ntoken ${index} · id ${id}` + (hasPair(tokens) ? ` · text ${"AB"[segment]}` : "");
+}
+
+/** Are there two texts? */
+export function hasPair(tokens) {
+  return tokens.some((token) => token.segment !== tokens[0].segment);
+}
+
+/** The pair filter: which text looks, and which text is looked at. */
+export const PAIRS = { all: "all", AA: "A → A", AB: "A → B", BA: "B → A", BB: "B → B" };
+
+/**
+ * The tokens that a pair filter leaves, in order.
+ * @param {import("./data.js").Token[]} tokens
+ * @param {string} pair a key of PAIRS
+ * @returns {{query: number[], key: number[]}}
+ */
+export function chosenTokens(tokens, pair) {
+  const of = (letter) => [...tokens.keys()].filter((index) => !letter || tokens[index].segment === "AB".indexOf(letter));
+  return pair === "all" ? { query: of(), key: of() } : { query: of(pair[0]), key: of(pair[1]) };
+}
+
+/** Nine digits: enough to tell any two float32 numbers apart. */
+export function exact(weight) {
+  return weight === 0 ? "0" : weight.toPrecision(9);
+}
+
+/** 23.4 % */
+export function percent(share) {
+  return `${(100 * share).toFixed(share > 0 && share < 0.001 ? 3 : 1)} %`;
+}

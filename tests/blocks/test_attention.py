@@ -1,0 +1,182 @@
+"""Attention: two equal paths, every mask, every width, and an onlooker who changes nothing unless he means to."""
+
+import copy
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from pellucid import blocks
+from pellucid.blocks.joined import _end_to_end
+
+
+class Onlooker(dict[str, Tensor]):
+    """Keeps every number, and answers with another where an edit says so."""
+
+    def __init__(
+        self, edits: dict[str, Callable[[Tensor], Tensor]] | None = None, only: set[str] | None = None
+    ) -> None:
+        super().__init__()
+        self.edits, self.only = edits or {}, only
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        self[name] = value
+        return self.edits[name](value) if name in self.edits else value
+
+    def wants(self, name: str) -> bool:
+        return self.only is None or name in self.only
+
+    def inside(self, name: str) -> "Onlooker":
+        return self
+
+
+def made(**settings: object) -> blocks.Attention:
+    torch.manual_seed(4)
+    return blocks.Attention(24, 4, **settings).double().eval()
+
+
+X = torch.randn(2, 7, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+MASK = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
+
+CASES = {
+    "plain": ({}, {}),
+    "padding": ({}, {"mask": blocks.padding_mask(MASK)}),
+    "causal": ({}, {"causal": True}),
+    "both": ({}, {"causal": True, "mask": blocks.padding_mask(MASK)}),
+    "uneven widths": ({"head_dim": 5, "value_head_dim": 9}, {}),
+    "own scale": ({"scale": 1.0}, {}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("biased", [False, True])
+def test_fused_and_explicit_agree(case: str, biased: bool) -> None:
+    settings, run = CASES[case]
+    bias = torch.randn(1, 4, 7, 7, dtype=torch.float64) if biased else None
+    fused, explicit = made(**settings), made(**settings, explicit=True)
+    torch.testing.assert_close(
+        fused(X, blocks.Pass(**run), bias=bias), explicit(X, blocks.Pass(**run), bias=bias), rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_are_what_they_should_be(case: str) -> None:
+    settings, run = CASES[case]
+    seen = Onlooker()
+    attention = made(**settings)
+    attention(X, blocks.Pass(**run, watch=seen))
+    assert torch.allclose(seen["weights"].sum(-1), torch.ones(2, 4, 7, dtype=torch.float64))
+    allowed = blocks.mask.combine(run.get("mask"), run.get("causal", False), 7, 7, X.device)
+    if allowed is not None:
+        assert torch.equal(seen["weights"] > 0, allowed.expand(2, 4, 7, 7))
+    torch.testing.assert_close(seen["weights"] @ seen["value"], seen["heads"], rtol=0, atol=1e-12)
+    total = seen["head_outputs"].sum(dim=1) + attention.output.bias
+    torch.testing.assert_close(total, seen["output"], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_looking_changes_no_bit(case: str) -> None:
+    settings, run = CASES[case]
+    attention = made(**settings).float()
+    x = X.float()
+    assert torch.equal(attention(x, blocks.Pass(**run)), attention(x, blocks.Pass(**run, watch=Onlooker())))
+
+
+def test_padding_says_nothing() -> None:
+    attention = made()
+    other = X.clone()
+    other[1, 4:] = 99.0
+    run = blocks.Pass(mask=blocks.padding_mask(MASK))
+    torch.testing.assert_close(attention(X, run)[1, :4], attention(other, run)[1, :4], rtol=0, atol=1e-12)
+    torch.testing.assert_close(attention(X, run)[1, :4], attention(X[1:, :4])[0], rtol=0, atol=1e-12)
+
+
+def test_a_row_of_nothing_but_padding_stays_finite() -> None:
+    run = blocks.Pass(mask=blocks.padding_mask(torch.tensor([[1] * 7, [0] * 7])))
+    assert torch.isfinite(made(explicit=True)(X, run)).all()
+    assert torch.isfinite(made()(X, run)).all()
+
+
+def test_cross_attention_takes_answers_from_elsewhere() -> None:
+    attention = made(memory_size=10)
+    memory = torch.randn(2, 5, 10, dtype=torch.float64)
+    seen = Onlooker()
+    assert attention(X, blocks.Pass(watch=seen), memory=memory).shape == X.shape
+    assert seen["weights"].shape == (2, 4, 7, 5)
+    torch.testing.assert_close(seen["key"].transpose(1, 2).flatten(2), attention.key(memory))
+
+
+EDITS = {
+    "query": lambda q: q * 2,
+    "scores": lambda s: s * 0,
+    "weights": lambda w: torch.eye(7, dtype=w.dtype).expand_as(w),
+    "heads": lambda h: h * 0,
+    "head_outputs": lambda h: h * 0,
+    "output": lambda o: o + 1,
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_at_any_point_takes_effect(name: str) -> None:
+    attention = made()
+    plain = attention(X)
+    edited = attention(X, blocks.Pass(watch=Onlooker({name: EDITS[name]})))
+    assert not torch.allclose(plain, edited)
+    explicit = made(explicit=True)(X, blocks.Pass(watch=Onlooker({name: EDITS[name]})))
+    torch.testing.assert_close(edited, explicit, rtol=0, atol=1e-12)
+
+
+def test_an_edit_that_answers_the_same_changes_no_bit_on_the_explicit_path() -> None:
+    attention = made(explicit=True)
+    again = attention(X, blocks.Pass(watch=Onlooker({"weights": lambda w: w.clone()})))
+    assert torch.equal(attention(X), again)
+
+
+def test_dropout_in_training_only() -> None:
+    attention = made(dropout=0.5, output_dropout=0.5)
+    assert torch.equal(attention(X), attention(X))
+    attention.train()
+    assert not torch.equal(attention(X), attention(X))
+
+
+# -- three names, one table ------------------------------------------------------------------------------------------
+
+
+def lies_together(attention: blocks.Attention) -> bool:
+    return _end_to_end([attention.query.weight, attention.key.weight, attention.value.weight])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: a,
+        copy.deepcopy,
+        lambda a: pickle.loads(pickle.dumps(a)),
+        lambda a: a.float(),
+        lambda a: a.to(torch.bfloat16).double(),
+    ],
+    ids=["fresh", "deepcopy", "pickle", "float", "there and back"],
+)
+def test_query_key_and_value_stay_one_table(change: Callable[[blocks.Attention], blocks.Attention]) -> None:
+    attention = change(made())
+    assert lies_together(attention)
+    with torch.no_grad():
+        attention.key.weight.zero_()
+        x = X.to(attention.key.weight.dtype)
+        seen = Onlooker()
+        attention(x, blocks.Pass(watch=seen))
+    assert torch.equal(seen["key"], attention.key.bias.unflatten(0, (4, 6))[None, :, None].expand(2, 4, 7, 6))
+
+
+def test_gradients_reach_each_of_the_three() -> None:
+    attention = made()
+    attention(X).sum().backward()
+    apart = made()
+    parts = (apart.query(X), apart.key(X), apart.value(X))
+    query, key, value = (part.unflatten(-1, (4, 6)).transpose(1, 2) for part in parts)
+    heads = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+    apart.output(heads.transpose(1, 2).flatten(2)).sum().backward()
+    for name in ("query", "key", "value", "output"):
+        torch.testing.assert_close(getattr(attention, name).weight.grad, getattr(apart, name).weight.grad)

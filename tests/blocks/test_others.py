@@ -1,0 +1,90 @@
+"""Positions, embeddings, norms, layers, activations."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pellucid import blocks
+from pellucid.blocks.twin import PackedLinear, evaluating, packed
+
+
+def test_sinusoids_are_the_paper_s() -> None:
+    waves = blocks.SinusoidalPositions(50, 6)(torch.arange(50)[None])[0]
+    for place in (0, 1, 7, 49):
+        for pair in range(3):
+            angle = place / 10000 ** (2 * pair / 6)
+            assert waves[place, 2 * pair] == pytest.approx(math.sin(angle), abs=1e-6)
+            assert waves[place, 2 * pair + 1] == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_sinusoids_of_an_odd_width() -> None:
+    assert blocks.SinusoidalPositions(9, 5)(torch.arange(9)[None]).shape == (1, 9, 5)
+
+
+def test_embeddings_are_the_sum_of_their_parts() -> None:
+    embeddings = blocks.Embeddings(10, 4, position=blocks.LearnedPositions(6, 4), type_vocab_size=2).eval()
+    ids, types = torch.tensor([[3, 1]]), torch.tensor([[0, 1]])
+    wanted = embeddings.token.weight[ids] + embeddings.type.weight[types] + embeddings.position.weight[None, :2]
+    torch.testing.assert_close(embeddings(ids, types), wanted)
+    torch.testing.assert_close(embeddings(ids), embeddings(ids, torch.zeros_like(ids)))
+
+
+def test_pre_and_post_norm_are_what_the_drawings_say() -> None:
+    torch.manual_seed(2)
+    attention, feed_forward = blocks.Attention(8, 2), blocks.FeedForward(8, 16, activation="relu")
+    first, second = blocks.LayerNorm(8), blocks.LayerNorm(8)
+    x = torch.randn(1, 5, 8)
+    post = blocks.PostNormLayer(attention, feed_forward, first, second)(x, blocks.Pass())
+    mid = first(x + attention(x))
+    torch.testing.assert_close(post, second(mid + feed_forward(mid)))
+    pre = blocks.PreNormLayer(attention, feed_forward, first, second)(x, blocks.Pass())
+    mid = x + attention(first(x))
+    torch.testing.assert_close(pre, mid + feed_forward(second(mid)))
+
+
+@pytest.mark.parametrize("name", blocks.ACTIVATIONS)
+def test_activations_are_the_reference_s(name: str) -> None:
+    from transformers.activations import ACT2FN
+
+    x = torch.linspace(-6, 6, 999)
+    assert torch.equal(blocks.ACTIVATIONS[name](x), ACT2FN[name](x))
+
+
+@pytest.mark.parametrize("name", blocks.ACTIVATIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_packed_twin_agrees(name: str, dtype: torch.dtype) -> None:
+    block = blocks.FeedForward(32, 64, activation=name).eval()
+    x = torch.randn(3, 5, 32)
+    with torch.inference_mode():
+        found = packed(block, dtype)(x.to(dtype)).float()
+        bound = 1e-6 if dtype == torch.float32 else 3e-2
+        torch.testing.assert_close(found, block(x), rtol=0, atol=bound)
+
+
+def test_packing_happens_where_the_processor_can() -> None:
+    block = packed(torch.nn.Linear(8, 8), torch.float32)
+    assert isinstance(block, PackedLinear) == torch.backends.mkldnn.is_available()
+    assert not isinstance(packed(torch.nn.Linear(8, 8), torch.float64), PackedLinear)
+
+
+def test_an_evaluating_twin_shares_numbers_and_leaves_training_alone() -> None:
+    block = blocks.FeedForward(8, 16, dropout=0.5).train()
+    twin = evaluating(block)
+    assert block.training and block.dropout.training and not twin.dropout.training
+    assert twin.up.weight is block.up.weight
+    x = torch.randn(2, 3, 8)
+    assert torch.equal(twin(x), twin(x))
+    assert evaluating(block.eval()) is block
+
+
+def test_masks() -> None:
+    assert blocks.padding_mask(None) is None
+    assert blocks.padding_mask(torch.ones(2, 3)) is None
+    assert blocks.padding_mask(torch.tensor([[1, 0]])).tolist() == [[[[True, False]]]]
+    assert blocks.causal_mask(2, 3)[0, 0].tolist() == [[True, True, False], [True, True, True]]
+    bias = torch.tensor([[1.0, 2.0]])
+    summand = blocks.mask.additive(torch.tensor([[True, False]]), bias, torch.float32)
+    assert summand.tolist() == [[1.0, torch.finfo(torch.float32).min]]
+    assert F.softmax(summand, dim=-1).tolist() == [[1.0, 0.0]]

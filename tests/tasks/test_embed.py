@@ -1,0 +1,197 @@
+"""Texts to vectors: the reference's, in order, whatever stands beside them, however the model is held."""
+
+import copy
+import logging
+import multiprocessing
+import os
+import pickle
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pellucid
+from pellucid.checkpoints.sentence import MODES, Pooling
+from pellucid.tasks.embed import pool
+
+TEXTS = ["a", "time flies like an arrow", "", "b " * 300, "Übergröße", "Apple Inc.", "x"]
+
+
+@pytest.fixture(scope="module")
+def reference(minilm_folder: object) -> object:
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(minilm_folder), device="cpu")
+
+
+def mixed(shared: object, count: int) -> list[str]:
+    """Short and long real texts in turn."""
+    sources = [
+        shared("data/sst2/test.txt").read_text(encoding="utf-8").splitlines(),
+        shared("data/wikitext2/valid.txt").read_text(encoding="utf-8").splitlines(),
+        shared("data/agnews/test.csv").read_text(encoding="utf-8").splitlines(),
+        shared("data/us_companies/us_listed.csv").read_text(encoding="utf-8").splitlines(),
+    ]
+    texts = [lines[i] for i in range(count) for lines in sources]
+    special = ("[SEP]", "[CLS]", "[PAD]", "[UNK]")  # read as characters here, and as tokens by the reference
+    return [text for text in texts if not any(word in text for word in special)][:count]
+
+
+def test_a_thousand_texts_equal_sentence_transformers(
+    shared: object, minilm: "pellucid.Model", reference: object
+) -> None:
+    texts = mixed(shared, 1000)
+    wanted = torch.tensor(reference.encode(texts, show_progress_bar=False))
+    torch.testing.assert_close(minilm.embed(texts), wanted, rtol=0, atol=1e-6)
+
+
+def test_sts_benchmark(shared: object, minilm: "pellucid.Model") -> None:
+    """Spearman 0.8203 on the English test set, as published."""
+    import csv
+
+    from scipy.stats import spearmanr
+
+    with shared("data/stsb/stsb-en-test.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    first, second = minilm.embed([row[0] for row in rows]), minilm.embed([row[1] for row in rows])
+    correlation = spearmanr((first * second).sum(dim=1).numpy(), [float(row[2]) for row in rows]).statistic
+    assert round(float(correlation), 4) == 0.8203
+
+
+def test_bfloat16_stays_close(shared: object, minilm: "pellucid.Model") -> None:
+    texts = mixed(shared, 200)
+    exact, quick = minilm.embed(texts), minilm.embed(texts, dtype="bfloat16")
+    assert quick.dtype == torch.float32
+    assert F.cosine_similarity(exact, quick).min() >= 0.9995
+
+
+def test_shape_order_and_company(minilm: "pellucid.Model") -> None:
+    vectors = minilm.embed(TEXTS)
+    assert vectors.shape == (7, 384) and vectors.dtype == torch.float32 and not vectors.requires_grad
+    assert minilm.embed(TEXTS[1]).shape == (384,)
+    assert minilm.embed([]).shape == (0, 384)
+    assert minilm.embed(text for text in TEXTS).shape == (7, 384)
+    torch.testing.assert_close(minilm.embed(TEXTS[::-1]).flip(0), vectors, rtol=0, atol=1e-6)
+    torch.testing.assert_close(torch.stack([minilm.embed(t) for t in TEXTS]), vectors, rtol=0, atol=1e-6)
+    torch.testing.assert_close(vectors.norm(dim=1), torch.ones(7))
+
+
+def test_empty_and_long_texts_are_counted(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "pellucid"):
+        vectors = minilm.embed(["", "   ", "word " * 400, "fine"])
+    assert torch.isfinite(vectors).all()
+    assert "1 of 4 texts were cut to 256 tokens" in caplog.text
+    assert "2 of 4 texts are empty" in caplog.text
+
+
+@pytest.mark.parametrize("texts", [None, 5, b"bytes", ["fine", None], ["fine", {"a": 1}], [["nested"]]])
+def test_what_is_no_text_is_refused(minilm: "pellucid.Model", texts: object) -> None:
+    with pytest.raises(pellucid.InputError, match="expected"):
+        minilm.embed(texts)
+
+
+def test_a_million_characters_are_cut_and_ten_million_refused(minilm: "pellucid.Model") -> None:
+    assert torch.isfinite(minilm.embed("word " * 200_000)).all()
+    with pytest.raises(pellucid.InputError, match="split it first"):
+        minilm.embed("word " * 2_000_001)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pooling_is_the_reference_s(mode: str) -> None:
+    from sentence_transformers.sentence_transformer.modules import Pooling as Theirs
+
+    stream = torch.randn(3, 6, 8)
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0]])
+    name = {"mean_sqrt_len": "mean_sqrt_len_tokens"}.get(mode, mode)
+    features = {"token_embeddings": stream, "attention_mask": mask}
+    wanted = Theirs(8, pooling_mode=name)(features)["sentence_embedding"]
+    torch.testing.assert_close(pool(stream, mask, Pooling((mode,))), wanted)
+
+
+def test_pooling_by_name(minilm: "pellucid.Model") -> None:
+    plain = minilm.embed("time flies", pooling="cls", normalize=False)
+    with torch.no_grad():
+        torch.testing.assert_close(plain, minilm("time flies").last_hidden_state[0, 0], rtol=0, atol=1e-5)
+    with pytest.raises(pellucid.InputError, match="did you mean mean"):
+        minilm.embed("time flies", pooling="meen")
+
+
+# -- however the model is held -----------------------------------------------------------------------------------------
+
+
+def test_training_mode_does_not_reach_embed(minilm: "pellucid.Model") -> None:
+    before = minilm.embed(TEXTS)
+    minilm.train()
+    try:
+        assert torch.equal(minilm.embed(TEXTS), before)
+        assert minilm.module.training
+    finally:
+        minilm.eval()
+
+
+def test_what_was_learned_is_seen(tiny: "pellucid.Model", minilm: "pellucid.Model") -> None:
+    model = copy.deepcopy(minilm)
+    before = model.embed("time flies")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(model.tokenizer("time flies", return_tensors="pt").input_ids).last_hidden_state.pow(2).sum().backward()
+    optimizer.step()
+    after = model.embed("time flies")
+    assert not torch.allclose(before, after)
+    assert torch.equal(minilm.embed("time flies"), before)
+
+
+def test_the_global_generator_and_gradients_are_left_alone(minilm: "pellucid.Model") -> None:
+    state = torch.random.get_rng_state()
+    minilm.embed(TEXTS)
+    pellucid.build(minilm.config.replace(num_hidden_layers=1), seed=3)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("change", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
+def test_a_model_survives(minilm: "pellucid.Model", change: object) -> None:
+    minilm.embed("warm")  # the packed twin must not come along
+    assert torch.equal(change(minilm).embed(TEXTS), minilm.embed(TEXTS))
+
+
+def test_eight_threads_give_the_same_answers(minilm: "pellucid.Model") -> None:
+    fresh = copy.deepcopy(minilm)
+    parts: Iterable[list[str]] = [[f"text {i} {j}" for j in range(20)] for i in range(8)]
+    alone = [minilm.embed(part) for part in parts]
+    with ThreadPoolExecutor(8) as workers:
+        for one, other in zip(alone, workers.map(fresh.embed, parts)):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+def _work(model: "pellucid.Model", results: object) -> None:
+    torch.set_num_threads(1)
+    results.put(model.embed("time flies").tolist())
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_model_goes_to_other_processes(minilm: "pellucid.Model", method: str) -> None:
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"this system has no {method}")
+    context = multiprocessing.get_context(method)
+    results = context.Queue()
+    process = context.Process(target=_work, args=(minilm, results))
+    process.start()
+    answer = torch.tensor(results.get(timeout=120))
+    process.join(60)
+    assert process.exitcode == 0
+    torch.testing.assert_close(answer, minilm.embed("time flies"), rtol=0, atol=1e-6)
+
+
+def test_threads_from_the_environment() -> None:
+    import subprocess
+    import sys
+
+    code = "import pellucid, torch; pellucid.load('all-MiniLM-L6-v2'); print(torch.get_num_threads())"
+    for value, wanted in (("1", "1"), ("many", "PELLUCID_THREADS is 'many'")):
+        run = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PELLUCID_THREADS": value}
+        )
+        assert wanted in run.stdout + run.stderr

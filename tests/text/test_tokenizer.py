@@ -1,0 +1,160 @@
+"""Words to ids: the reference's ids, its padding and its cuts, and the battery of odd inputs."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pellucid
+from pellucid.text import by_length, collate
+from pellucid.text.batch import padding_share
+
+TEXTS = ["a", "time flies like an arrow", "Übergrößenträger naïve café", "北京 is big", "a" * 200, "don't stop!? (now)"]
+
+
+@pytest.fixture(scope="module")
+def reference(minilm_folder: object) -> object:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(minilm_folder)
+
+
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("padding", [True, False, "max_length"])
+def test_ids_are_the_reference_s(minilm: "pellucid.Model", reference: object, special: bool, padding: object) -> None:
+    arguments = {"padding": padding, "add_special_tokens": special, "max_length": 40, "truncation": True}
+    wanted, found = reference(TEXTS, **arguments), minilm.tokenizer(TEXTS, **arguments)
+    assert dict(wanted) == dict(found)
+
+
+@pytest.mark.parametrize("strategy", [True, "only_first", "only_second"])
+@pytest.mark.parametrize("limit", [9, 12, 13, 20])
+@pytest.mark.parametrize("sizes", [(3, 12), (12, 3), (7, 7), (12, 13), (4, 4)])
+def test_pairs_are_cut_as_the_reference_cuts_them(
+    minilm: "pellucid.Model", reference: object, strategy: object, limit: int, sizes: tuple[int, int]
+) -> None:
+    first, second = (" ".join(["word"] * n) for n in sizes)
+    arguments = {"max_length": limit, "truncation": strategy}
+    short = {"only_first": sizes[0], "only_second": sizes[1]}.get(strategy, 99) - (sum(sizes) + 3 - limit)
+    if short <= 0 and strategy is not True:
+        with pytest.raises(pellucid.InputError, match="cannot fit"):
+            minilm.tokenizer(first, second, **arguments)
+        return
+    assert dict(reference(first, second, **arguments)) == dict(minilm.tokenizer(first, second, **arguments))
+
+
+def test_tensors(minilm: "pellucid.Model") -> None:
+    batch = minilm.tokenizer(["a", "b c"], padding=True, return_tensors="pt")
+    assert batch.input_ids.dtype == torch.int64 and batch["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert minilm.tokenizer("a", return_tensors="np").input_ids.shape == (1, 3)
+    assert minilm.tokenizer("a").input_ids == [101, 1037, 102]
+    assert minilm.tokenizer(["a"]).input_ids == [[101, 1037, 102]]
+    with pytest.raises(AttributeError, match="it has input_ids"):
+        _ = batch.labels
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        ({"texts": ["a", "b c"], "return_tensors": "pt"}, "padding=True"),
+        ({"texts": "a", "padding": "longset"}, "longset"),
+        ({"texts": "a", "return_tensors": "tf"}, "'pt', 'np'"),
+        ({"texts": "a", "truncation": True, "max_length": 0}, "max_length is 0"),
+        ({"texts": "a b", "truncation": True, "max_length": 1}, "no room"),
+        ({"texts": "a", "truncation": "first"}, "only_first"),
+        ({"texts": ["a", "b"], "pair": ["c"]}, "2 texts but 1 second"),
+        ({"texts": ["a", None]}, "text 1 is NoneType"),
+        ({"texts": ["a", 5]}, "text 1 is int"),
+        ({"texts": ["a", b"b"]}, "text 1 is bytes"),
+        ({"texts": "x" * 10_000_001}, "10,000,001 characters"),
+        ({"texts": "a b c", "padding": "max_length", "max_length": 2}, "does not fit"),
+    ],
+)
+def test_wrong_arguments_are_told(minilm: "pellucid.Model", arguments: dict[str, object], fragment: str) -> None:
+    with pytest.raises(pellucid.InputError, match=fragment):
+        minilm.tokenizer(**arguments)
+
+
+def test_ids_to_words(minilm: "pellucid.Model") -> None:
+    tokenizer = minilm.tokenizer
+    ids = tokenizer("time flies").input_ids
+    assert tokenizer.decode(ids) == "[CLS] time flies [SEP]"
+    assert tokenizer.decode(torch.tensor(ids), skip_special_tokens=True) == "time flies"
+    assert tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", "time", "flies", "[SEP]"]
+    assert tokenizer.convert_tokens_to_ids(["time", "no such token"]) == [2051, None]
+    assert (tokenizer.pad_token_id, tokenizer.mask_token_id, len(tokenizer)) == (0, 103, 30522)
+    with pytest.raises(pellucid.InputError, match="30522 tokens"):
+        tokenizer.convert_ids_to_tokens([40000])
+
+
+def test_special_tokens_that_somebody_typed_are_just_characters(minilm: "pellucid.Model") -> None:
+    (typed,) = minilm.tokenizer.encode(["a [SEP] b"])
+    assert typed.tokens == ["[CLS]", "a", "[", "sep", "]", "b", "[SEP]"]
+    assert minilm.tokenizer("a [SEP] b").input_ids == [101, 1037, 102, 1038, 102]
+    (masked,) = minilm.tokenizer.encode(["Paris is the [MASK] of France"])
+    assert "[MASK]" in masked.tokens
+
+
+ODD = {
+    "empty": "",
+    "spaces": "   ",
+    "lone surrogate": "a\ud800b",
+    "NUL": "a\0b",
+    "family emoji": "👨‍👩‍👧‍👦 hi",
+    "right to left": "\u202eabc שלום",
+    "combining marks": "e" + "\u0301" * 5000,
+    "private use": "\ue000\uf8ff",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_texts_are_read_the_same_every_time(minilm: "pellucid.Model", name: str) -> None:
+    (one,), (two,) = minilm.tokenizer.encode([ODD[name]]), minilm.tokenizer.encode([ODD[name]])
+    assert one == two
+    assert one.tokens[0] == "[CLS]" and one.tokens[-1] == "[SEP]"
+    assert all(0 <= start <= end <= len(ODD[name]) for start, end in one.offsets)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=80))
+def test_any_text_gives_ids_of_the_vocabulary(text: str) -> None:
+    (row,) = _tokenizer().encode([text])
+    assert all(0 <= i < 30522 for i in row.ids)
+
+
+def _tokenizer() -> "pellucid.text.Tokenizer":
+    if not hasattr(_tokenizer, "kept"):
+        _tokenizer.kept = pellucid.load("all-MiniLM-L6-v2").tokenizer
+    return _tokenizer.kept
+
+
+@pytest.mark.parametrize("change", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))], ids=["deepcopy", "pickle"])
+def test_a_tokenizer_survives(minilm: "pellucid.Model", change: object) -> None:
+    assert dict(change(minilm.tokenizer)(TEXTS)) == dict(minilm.tokenizer(TEXTS))
+
+
+# -- batches ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 600), max_size=300), st.integers(1, 4096))
+def test_groups_hold_every_row_once_and_keep_the_budget(lengths: list[int], budget: int) -> None:
+    groups = list(by_length(lengths, budget))
+    assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
+    for group in groups:
+        assert len(group) == 1 or len(group) * max(lengths[i] for i in group) <= budget
+
+
+def test_little_is_spent_on_padding(shared: object, minilm: "pellucid.Model") -> None:
+    texts = shared("data/sst2/train.txt").read_text(encoding="utf-8").splitlines()[:2000]
+    lengths = [len(row.ids) for row in minilm.tokenizer.encode(texts)]
+    assert padding_share(lengths) <= 0.04
+
+
+def test_collate_left_and_right() -> None:
+    right = collate([[1, 2], [3]], [[0, 1], [0]], 9)
+    assert right["input_ids"].tolist() == [[1, 2], [3, 9]] and right["attention_mask"].tolist() == [[1, 1], [1, 0]]
+    left = collate([[1, 2], [3]], [[0, 1], [0]], 9, left=True)
+    assert left["input_ids"].tolist() == [[1, 2], [9, 3]]

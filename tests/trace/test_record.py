@@ -1,0 +1,128 @@
+"""Recording: every point once, exact, and no silence about names that do not exist."""
+
+import pytest
+import torch
+
+import pellucid
+
+PAIR = ("time flies like an arrow", "fruit flies like a banana")
+
+POINTS = {
+    "embeddings.token",
+    "embeddings.position",
+    "embeddings.type",
+    "embeddings.output",
+    "pooled",
+    *(f"layers.{i}.residual.{p}" for i in range(6) for p in ("pre", "mid", "post")),
+    *(
+        f"layers.{i}.attention.{p}"
+        for i in range(6)
+        for p in ("query", "key", "value", "scores", "weights", "heads", "head_outputs", "output")
+    ),
+    *(f"layers.{i}.feed_forward.{p}" for i in range(6) for p in ("pre", "hidden", "output")),
+}
+
+
+@pytest.fixture(scope="module")
+def trace(minilm: "pellucid.Model") -> "pellucid.trace.Trace":
+    return minilm.trace(*PAIR)
+
+
+def test_every_point_of_the_design_is_there(trace: "pellucid.trace.Trace") -> None:
+    assert set(trace.names()) == POINTS
+
+
+def test_shapes(trace: "pellucid.trace.Trace") -> None:
+    assert trace["layers.0.attention.weights"].shape == (1, 12, 13, 13)
+    assert trace["layers.0.attention.query"].shape == (1, 12, 13, 32)
+    assert trace["layers.0.attention.head_outputs"].shape == (1, 12, 13, 384)
+    assert trace["layers.5.feed_forward.hidden"].shape == (1, 13, 1536)
+    assert trace["pooled"].shape == (1, 384)
+    assert not any(tensor.requires_grad for tensor in trace.points.values())
+
+
+def test_identities_hold(trace: "pellucid.trace.Trace") -> None:
+    for i in range(6):
+        here = f"layers.{i}"
+        mid = trace[f"{here}.residual.pre"] + trace[f"{here}.attention.output"]
+        assert torch.equal(mid, trace[f"{here}.residual.mid"])
+        if i:
+            assert torch.equal(trace[f"{here}.residual.pre"], trace[f"layers.{i - 1}.residual.post"])
+        rows = trace[f"{here}.attention.weights"].sum(dim=-1)
+        torch.testing.assert_close(rows, torch.ones_like(rows))
+
+
+def test_recording_changes_no_bit(minilm: "pellucid.Model", trace: "pellucid.trace.Trace") -> None:
+    with torch.no_grad():
+        batch = minilm.tokenizer(*PAIR, return_tensors="pt")
+        assert torch.equal(minilm(**batch).last_hidden_state, trace["layers.5.residual.post"])
+
+
+def test_a_choice_of_names(minilm: "pellucid.Model") -> None:
+    trace = minilm.trace("time flies", keep=["layers.*.attention.weights", "pooled"])
+    assert trace.names() == [f"layers.{i}.attention.weights" for i in range(6)] + ["pooled"]
+    assert minilm.trace("time flies", keep="layers.2.residual.post").names() == ["layers.2.residual.post"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ("layers.0.attention.wieghts", "layers.0.attention.weights"),
+        ("layers.7.attention.weights", "attention.weights"),
+        ("pooler", "pooled"),
+    ],
+)
+def test_a_name_that_does_not_exist_lists_near_ones(minilm: "pellucid.Model", wrong: str, hint: str) -> None:
+    with pytest.raises(pellucid.InputError, match=hint):
+        minilm.trace("time flies", keep=[wrong])
+    with pytest.raises(pellucid.InputError, match="did you mean"):
+        minilm.trace("time flies")[wrong]
+
+
+def test_training_mode_does_not_reach_a_trace(minilm: "pellucid.Model") -> None:
+    before = minilm.trace("time flies", keep="pooled")["pooled"]
+    minilm.train()
+    try:
+        assert torch.equal(minilm.trace("time flies", keep="pooled")["pooled"], before)
+        assert minilm.module.training
+    finally:
+        minilm.eval()
+
+
+def test_tokens_and_places(trace: "pellucid.trace.Trace") -> None:
+    assert trace.tokens[:3] == ["[CLS]", "time", "flies"]
+    assert trace.segments == [0] * 7 + [1] * 6
+    words = [
+        PAIR[segment][start:end]
+        for segment, (start, end), special in zip(trace.segments, trace.offsets, trace.special)
+        if not special
+    ]
+    assert words == [*PAIR[0].split(), *PAIR[1].split()]
+
+
+def test_strongest_links(trace: "pellucid.trace.Trace") -> None:
+    links = trace.strongest(0, 8, most=3)
+    weights = trace["layers.0.attention.weights"][0, 8]
+    assert [weight for *_, weight in links] == sorted((weight for *_, weight in links), reverse=True)
+    for source, target, weight in links:
+        assert weights[source, target].item() == weight
+        assert not trace.special[source] and not trace.special[target]
+    assert all(weights[i, j] <= links[0][2] for i in range(1, 6) for j in range(1, 6))
+
+
+def test_long_texts_are_cut_and_say_so(minilm: "pellucid.Model") -> None:
+    trace = minilm.trace("word " * 1000, keep="pooled")
+    assert len(trace.tokens) == 512
+    assert trace.cut == 490
+
+
+def test_eight_threads_do_not_mix(minilm: "pellucid.Model") -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    texts = [f"sentence number {i} " * (i + 1) for i in range(8)]
+    alone = [minilm.trace(text) for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(minilm.trace, texts))
+    for one, other in zip(alone, together):
+        assert one.tokens == other.tokens
+        torch.testing.assert_close(one["pooled"], other["pooled"], rtol=0, atol=1e-5)

@@ -1,0 +1,50 @@
+"""A real browser for the page: it counts every fault, and asks nobody for anything."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from pellucid.view.page import render
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update"
+READ = """() => new Promise((done) => requestAnimationFrame(() =>
+  done(((value) => [value.textContent, value.dataset])(document.querySelector(".readout-value")))))"""
+
+Show = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine: apt-get install chromium")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def show(browser: Browser, tmp_path: Path) -> Iterator[Show]:
+    """Opens HTML as a file; there may be no console message, no page error and no request to anywhere."""
+    faults: list[str] = []
+
+    def open_page(page: Any, address: str = "", **options: Any) -> Page:
+        html = page if isinstance(page, str) else render(page.manifest, page.blocks)
+        (tmp_path / "page.html").write_text(html, encoding="utf-8")
+        tab = browser.new_page(**{"viewport": {"width": 1200, "height": 1400}, **options})
+        tab.set_default_timeout(10_000)
+        tab.on("console", lambda message: faults.append(message.text))
+        tab.on("pageerror", lambda error: faults.append(str(error)))
+        tab.on("request", lambda r: r.url.startswith(("file:", "data:", "blob:", "about:")) or faults.append(r.url))
+        tab.goto((tmp_path / "page.html").as_uri() + address)
+        return tab
+
+    yield open_page
+    for context in browser.contexts:
+        context.close()
+    assert not faults

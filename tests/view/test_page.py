@@ -1,0 +1,252 @@
+"""The page in a real browser: it shows what PyTorch computes, and nothing that a text holds can break it."""
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Locator, Page
+from torch import Tensor
+
+from pellucid.view import page as page_module
+from pellucid.view.page import bundle, render
+from tests.view.conftest import READ, Show
+
+NASTY = ["</script><script>alert(1)</script>", "<!--", "<img/src=x/onerror=alert(1)>", "&amp;", "\"'`", "👩‍👩‍👧‍👦",
+         "שלום\u202e", "a\nb c", "x" * 2000, "{{data}}", "##ing", "\ud83d", ""]  # fmt: skip
+VARIANTS = [{}, {"kv": 3}, {"mask": "causal"}, {"dtype": "float16"}, {"seq": 1}, {"seq": 300},
+            {"seq": 40, "kv": 1, "mask": "causal", "dtype": "float16"}]  # fmt: skip
+DAMAGE = [('"version":1', '"version":9', "version 9"), ('"pellucid-view"', "1", "not a pellucid"),
+          ('{"format"', "{", "not valid JSON"), ('class="pellucid-manifest"', "", "manifest is missing"),
+          ('0.attention.key">', '0.attention.key">AAAA', "damaged"), ('"mask":"full"', '"mask":"x"', "“x”"),
+          ('0.attention.key">', '0.attention.key">?', "base64"), ('0.attention.key">', 'x">', "missing")]  # fmt: skip
+HOVER = """(row) => new Promise((done) => row.dispatchEvent(new MouseEvent("mouseover", { bubbles: true })) &&
+  requestAnimationFrame((start) => done(performance.now() - start)))"""
+COLOURS = """(canvas) => new Set(new Uint32Array(canvas.getContext("2d").getImageData(0, 0, canvas.width,
+  canvas.height).data.buffer)).size"""
+NODES = "() => document.querySelectorAll('*').length"
+
+
+@dataclass
+class Case:
+    """A synthetic view, and the weights that it must show: one Tensor[heads, seq, seq] per layer."""
+
+    manifest: dict[str, Any]
+    blocks: dict[str, bytes]
+    weights: list[Tensor]
+    tolerance: float
+
+
+def make_case(seq: int = 13, kv: int = 12, mask: str = "full", dtype: str = "float32", texts: Any = None) -> Case:
+    """Random queries and keys of 3 layers x 12 heads; the expected weights come from the unrounded ones."""
+    generator = torch.Generator().manual_seed(7)
+    texts = texts or [f"t{i}" for i in range(seq)]
+    model = {"name": "synthetic", "family": "bert", "num_hidden_layers": 3, "num_attention_heads": 12,
+             "num_key_value_heads": kv, "head_dim": 32, "parameters": 1000}  # fmt: skip
+    tokens = [{"text": text, "id": i, "kind": "subword", "segment": int(2 * i > len(texts))}
+              for i, text in enumerate(texts)]  # fmt: skip
+    case = Case({"format": "pellucid-view", "version": 1, "model": model, "texts": ["one", "two"], "tokens": tokens,
+                 "attentions": [], "blocks": {}, "show": {"view": "heads", "layer": 0, "heads": [8]}},
+                {}, [], 2e-6 if dtype == "float32" else 3e-3)  # fmt: skip
+    for layer in range(3):
+        name, scale = f"layers.{layer}.attention", 32**-0.5
+        query, key = (torch.randn(heads, len(texts), 32, generator=generator) * 1.5 for heads in (12, kv))
+        for part, value in ((f"{name}.query", query), (f"{name}.key", key)):
+            case.blocks[part] = value.to(getattr(torch, dtype)).numpy().tobytes()
+            case.manifest["blocks"][part] = {"dtype": dtype, "shape": list(value.shape)}
+        scores = query @ key.repeat_interleave(12 // kv, 0).transpose(1, 2) * scale
+        future = torch.ones_like(scores, dtype=torch.bool).triu(1) & (mask == "causal")
+        case.weights.append(scores.masked_fill(future, -torch.inf).softmax(-1))
+        entry = {"name": name, "layer": layer, "kind": "self", "query": f"{name}.query", "key": f"{name}.key"}
+        case.manifest["attentions"].append(entry | {"recipe": {"scale": scale, "mask": mask}, "max_error": 3.1e-07})
+    return case
+
+
+def agrees(case: Case, tab: Page, layer: int, head: int, query: int, key: int) -> None:
+    """The readout must be about the cell that is pointed at, and hold its weight."""
+    text, said = tab.evaluate(READ)
+    assert said == {"layer": str(layer), "head": str(head), "query": str(query), "key": str(key)}
+    assert float(text) == pytest.approx(case.weights[layer][head, query, key].item(), abs=case.tolerance)
+
+
+def compare_matrix(case: Case, show: Show, cells: int = 110) -> None:
+    """Really moves the mouse to random cells of layer 1, head 7."""
+    seq = len(case.manifest["tokens"])
+    tab = show(case, "#view=matrix&layer=1&heads=7")
+    box = tab.locator(".plot canvas").bounding_box()
+    for query, key in torch.randint(seq, (cells, 2), generator=torch.Generator().manual_seed(1)).tolist():
+        tab.mouse.move(box["x"] + (key + 0.5) * box["width"] / seq, box["y"] + (query + 0.5) * box["height"] / seq)
+        agrees(case, tab, 1, 7, query, key)
+
+
+def row(tab: Page, side: str, index: int) -> Locator:
+    return tab.locator(f".column.{side} .row[data-index='{index}']")
+
+
+def table(tab: Page, expected: Tensor) -> bool:
+    cells = torch.tensor([float(text) for text in tab.locator("tbody td").all_inner_texts()])
+    return cells.view_as(expected).allclose(expected, rtol=0, atol=2e-6)
+
+
+def press(tab: Page, keys: str) -> None:
+    for key in keys.split():
+        tab.keyboard.press(key)
+    tab.evaluate(READ)
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_matrix_shows_the_weights_under_the_mouse(show: Show, options: dict[str, Any]) -> None:
+    compare_matrix(make_case(**options), show)
+
+
+def test_the_comparison_can_fail(show: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = (shutil.copytree(page_module.WEB, tmp_path / "web") / "attention.js").read_text()
+    assert source.count("dot * scale") == 1
+    (tmp_path / "web/attention.js").write_text(source.replace("dot * scale", "dot"))
+    monkeypatch.setattr(page_module, "WEB", tmp_path / "web")
+    with pytest.raises(AssertionError, match="comparison failed"):
+        compare_matrix(make_case(), show, cells=5)
+
+
+@pytest.mark.parametrize("side, other", [("query", "key"), ("key", "query")])
+def test_heads_view_reads_a_pinned_token_and_its_partners(show: Show, side: str, other: str) -> None:
+    tab = show(case := make_case(kv=4), "#layer=2&heads=5")
+    for token in range(0, 13, 3):
+        row(tab, side, token).click()
+        for partner in range(13):
+            row(tab, other, partner).hover()
+            query, key = (token, partner) if side == "query" else (partner, token)
+            agrees(case, tab, 2, 5, query, key)
+            beside = float(row(tab, other, partner).locator(".number").inner_text())
+            assert beside == pytest.approx(case.weights[2][5, query, key].item(), abs=2e-6)
+
+
+def test_hover_says_in_words_what_is_read_and_the_legend_what_is_hidden(show: Show) -> None:
+    tab, weights = show(case := make_case()), case.weights[0][8]
+    row(tab, "query", 4).hover()
+    agrees(case, tab, 0, 8, 4, best := int(weights[4].argmax()))
+    assert f"layer 0 · head 8 · “t4” (4) → “t{best}” ({best})" in tab.locator(".readout").inner_text()
+    tab.mouse.move(5, 5)
+    tab.locator("input[type=range]").press("ArrowRight")
+    assert tab.evaluate(READ)[0] == ""
+    said = re.search(r"below 0.05 are hidden: they hold ([\d.]+) %", tab.locator(".legend").inner_text())
+    assert float(said[1]) == pytest.approx(100 * weights[weights < 0.05].sum().item() / 13, abs=0.051)
+
+
+def test_everything_is_within_reach_of_the_keyboard(show: Show) -> None:
+    tab = show(case := make_case())
+    press(tab, "ArrowDown ArrowDown ArrowDown Space ArrowRight")
+    assert tab.locator(".column.key .row:focus").count() == 1
+    for step in range(3, 13):
+        press(tab, "ArrowDown")
+        agrees(case, tab, 0, 8, 2, step)
+    press(tab, "] ] [ . m ArrowLeft")
+    agrees(case, tab, 1, 9, 2, 11)
+    press(tab, "t")
+    assert table(tab, case.weights[1][9])
+    press(tab, "Escape Escape h ?")
+    assert tab.evaluate(READ)[0] == "" and tab.locator("dialog").is_visible()
+    press(tab, "Escape")
+    assert tab.locator("dialog").count() == 0
+
+
+def test_pair_filter_keeps_the_right_part(show: Show) -> None:
+    tab = show(case := make_case())
+    tab.get_by_role("button", name="A → B").click()
+    row(tab, "query", 3).click()
+    row(tab, "key", 10).hover()
+    agrees(case, tab, 0, 8, 3, 10)
+    assert [tab.locator(f".column.{side} .row").count() for side in ("query", "key")] == [7, 6]
+    press(tab, "m Escape ArrowDown")
+    agrees(case, tab, 0, 8, 0, 7)
+    shown = float(tab.locator(".sum").inner_text().removeprefix("Σ"))
+    assert shown == pytest.approx(case.weights[0][8, 0, 7:].sum().item(), abs=1e-4)
+
+
+def test_layers_and_heads_are_chosen_and_kept_in_the_address(show: Show) -> None:
+    tab = show(make_case())
+    tab.get_by_label("layer", exact=True).select_option("2")
+    for choose, on in [(lambda: tab.locator(".chip").nth(3).click(), "3 8"),
+                       (lambda: tab.locator(".chip").nth(5).dblclick(), "5"),
+                       (lambda: tab.locator(".chip").nth(6).click(modifiers=["Alt"]), "6"),
+                       (lambda: tab.get_by_role("button", name="none").click(), ""),
+                       (lambda: tab.locator(".chips").get_by_text("all").click(), "0 1 2 3 4 5 6 7 8 9 10 11"),
+                       (lambda: row(tab, "query", 1).click(), "0 1 2 3 4 5 6 7 8 9 10 11"),
+                       (tab.reload, "0 1 2 3 4 5 6 7 8 9 10 11")]:  # fmt: skip
+        choose()
+        said = tab.evaluate(READ)[1]
+        assert " ".join(tab.locator(".chip[aria-pressed=true]").all_inner_texts()) == on
+        expected = {"": "No head is on", "5": "stronger line"}.get(on, "mean of 12 heads" if len(on) > 3 else "")
+        assert expected in tab.locator(".legend").inner_text()
+    assert (said["layer"], said["query"]) == ("2", "1")
+
+
+def test_tokens_are_text_and_nothing_else(show: Show) -> None:
+    case = make_case(texts=NASTY)
+    case.manifest["texts"] = NASTY[:2]
+    tab = show(case)
+    shown = [*NASTY[:7], "a⏎b·c", "x" * 40 + "…", "{{data}}", "##ing", "\ud83d", "∅"]
+    assert tab.locator(".column.query .token").all_text_contents() == shown
+    assert "</script>" in tab.locator("h1").inner_text() and tab.locator("img").count() == 0
+    assert "x" * 2000 in row(tab, "query", 8).get_attribute("title")
+    row(tab, "query", 2).click()
+    row(tab, "key", 8).hover()
+    agrees(case, tab, 0, 8, 2, 8)
+    press(tab, "m t")
+    assert tab.locator("tbody th bdi").all_text_contents() == shown
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pictures_are_not_blank(show: Show, theme: str) -> None:
+    tab = show(make_case(), color_scheme=theme)
+    assert tab.locator(".middle canvas").evaluate(COLOURS) > 100
+    paper = tab.evaluate("() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert (sum(paper) > 600) == (theme == "light")
+    press(tab, "m")
+    assert tab.locator(".plot canvas").evaluate(COLOURS) > 50 and len(tab.screenshot()) > 20_000
+
+
+def test_long_texts_stay_light(show: Show) -> None:
+    tab = show(case := make_case(seq=512), "#heads=1.2.3")
+    tab.evaluate(READ)
+    assert tab.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime") < 1000
+    assert sorted(row(tab, "query", index).evaluate(HOVER) for index in range(20))[10] < 16
+    tab.locator(".scroller").evaluate("(scroller) => scroller.scrollTo(0, 5000)")
+    row(tab, "query", 240).hover()
+    assert tab.evaluate(READ)[1]["query"] == "240"
+    press(tab, "t")
+    assert table(tab, case.weights[0][1, 240].sort(descending=True).values) and tab.evaluate(NODES) < 3000
+
+
+@pytest.mark.parametrize("old, new, sentence", DAMAGE)
+def test_damaged_data_is_told_in_a_sentence(show: Show, old: str, new: str, sentence: str) -> None:
+    start, data = render(make_case().manifest, make_case().blocks).split("<main")
+    assert old in data
+    assert sentence in show(f"{start}<main{data.replace(old, new, 1)}").get_by_role("alert").inner_text()
+
+
+def test_two_views_live_in_one_page_and_say_so_without_scripts(show: Show) -> None:
+    first, second = (render(case.manifest, case.blocks) for case in (make_case(), make_case(texts=["a", "b"])))
+    html = first.replace("</main>", "</main>" + re.search("<main.*</main>", second, re.DOTALL)[0])
+    views = show(html).locator(".pellucid")
+    views.nth(1).locator(".chip").nth(2).dblclick()
+    assert [views.nth(i).locator(".column.query .row").count() for i in range(2)] == [13, 2]
+    assert [views.nth(i).locator(".chip[aria-pressed=true]").inner_text() for i in range(2)] == ["8", "2"]
+    assert "JavaScript" in show(html, java_script_enabled=False).locator("noscript").first.inner_text()
+
+
+def test_the_page_is_small_and_refuses_what_breaks_a_convention(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    case = make_case()
+    assert not re.search("https?:", render(case.manifest, case.blocks))
+    assert len(bundle("app")) + (page_module.WEB / "page.css").stat().st_size < 75_000
+    with pytest.raises(ValueError, match=r"1\.attention\.key"):
+        render(case.manifest, case.blocks | {"layers.1.attention.key": b"1234"})
+    monkeypatch.setattr(page_module, "WEB", tmp_path)
+    (tmp_path / "app.js").write_text('import thing from "./thing.js";\n')
+    with pytest.raises(ValueError, match="convention"):
+        bundle("app")

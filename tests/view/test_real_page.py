@@ -1,0 +1,79 @@
+"""The page of a real model: what the browser draws is what PyTorch computed."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.view.data import data_of
+from tests.view.conftest import READ, Show
+
+PAIR = ("time flies like an arrow", "fruit flies like a banana")
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("float32", 2e-6), ("float16", 3e-3)])
+def test_a_hundred_drawn_numbers_are_the_model_s(
+    minilm: "pellucid.Model", show: Show, precision: str, bound: float
+) -> None:
+    trace = minilm.trace(*PAIR)
+    view = pellucid.view(trace, layer=3, heads=[5], precision=precision)
+    tab = show(view.html(), "#view=matrix")
+    box = tab.locator(".plot canvas").bounding_box()
+    seq = len(trace.tokens)
+    for query in range(seq):
+        for key in range(query % 2, seq):
+            tab.mouse.move(box["x"] + (key + 0.5) * box["width"] / seq, box["y"] + (query + 0.5) * box["height"] / seq)
+            text, said = tab.evaluate(READ)
+            assert said == {"layer": "3", "head": "5", "query": str(query), "key": str(key)}
+            assert abs(float(text) - trace["layers.3.attention.weights"][0, 5, query, key].item()) <= bound
+
+
+def test_precision_follows_the_size(minilm: "pellucid.Model") -> None:
+    small, large = minilm.trace("time flies"), minilm.trace("word " * 500)
+    assert {block["dtype"] for block in data_of(small, 0, [0], "auto").manifest["blocks"].values()} == {"float32"}
+    assert {block["dtype"] for block in data_of(large, 0, [0], "auto").manifest["blocks"].values()} == {"float16"}
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("float32", 5e-6), ("float16", 3e-3)])
+def test_the_stated_error_is_true(minilm: "pellucid.Model", precision: str, bound: float) -> None:
+    trace = minilm.trace("a long sentence about glass and light " * 20)
+    data = data_of(trace, 0, [0], precision)
+    for attention in data.manifest["attentions"]:
+        parts = {}
+        for part in ("query", "key"):
+            fact = data.manifest["blocks"][attention[part]]
+            raw = bytearray(data.blocks[attention[part]])
+            parts[part] = torch.frombuffer(raw, dtype=getattr(torch, fact["dtype"])).view(fact["shape"]).double()
+        scores = parts["query"] @ parts["key"].mT * attention["recipe"]["scale"]
+        found = (scores.softmax(-1) - trace[f"{attention['name']}.weights"][0].double()).abs().max().item()
+        assert found == pytest.approx(attention["max_error"])
+        assert found <= bound
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [({"layer": 9}, "layers 0 to 5"), ({"heads": [12]}, "heads 0 to 11"), ({"precision": "int8"}, "float16")],
+)
+def test_what_is_not_there_is_told(minilm: "pellucid.Model", arguments: dict[str, object], fragment: str) -> None:
+    with pytest.raises(pellucid.InputError, match=fragment):
+        pellucid.view(minilm.trace("time flies"), **arguments).html()
+
+
+def test_a_trace_without_queries_cannot_be_drawn(minilm: "pellucid.Model") -> None:
+    with pytest.raises(pellucid.InputError, match=r"no 'layers.0.attention.query'"):
+        pellucid.view(minilm.trace("time flies", keep="pooled")).html()
+
+
+def test_a_page_that_cannot_be_written_leaves_nothing(minilm: "pellucid.Model", tmp_path: Path) -> None:
+    with pytest.raises(pellucid.InputError, match="cannot write"):
+        pellucid.view(minilm.trace("time flies")).save(tmp_path / "no" / "such" / "folder.html")
+    (tmp_path / "taken.html").mkdir()
+    with pytest.raises(pellucid.InputError, match="cannot write"):
+        pellucid.view(minilm.trace("time flies")).save(tmp_path / "taken.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken.html"]
+
+
+def test_a_notebook_gets_the_page_in_a_frame(minilm: "pellucid.Model") -> None:
+    frame = pellucid.view(minilm.trace("time flies"))._repr_html_()
+    assert frame.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts"' in frame
