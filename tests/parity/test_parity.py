@@ -76,12 +76,8 @@ def test_hidden_states_and_weights_at_every_point(tmp_path: Path) -> None:
     wanted = theirs(reference, batch(), output_attentions=True)
     torch.testing.assert_close(kept["embeddings.output"], wanted["hidden_states"][0], rtol=0, atol=1e-9)
     for i in range(3):
-        torch.testing.assert_close(
-            kept[f"layers.{i}.residual.post"], wanted["hidden_states"][i + 1], rtol=0, atol=1e-9
-        )
-        torch.testing.assert_close(
-            kept[f"layers.{i}.attention.weights"], wanted["attentions"][i], rtol=0, atol=1e-9
-        )
+        torch.testing.assert_close(kept[f"layers.{i}.residual.post"], wanted["hidden_states"][i + 1], rtol=0, atol=1e-9)
+        torch.testing.assert_close(kept[f"layers.{i}.attention.weights"], wanted["attentions"][i], rtol=0, atol=1e-9)
 
 
 def test_there_and_back_bit_for_bit(architecture: str, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputErro
 log = logging.getLogger("pellucid")
 
 MOST_BYTES = 20_000_000
+MOST_LAYERS = 1_000
+"""Each layer is built before its weights are looked for; a file must not be able to ask for a million."""
 
 INERT = frozenset(
     """_name_or_path architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task
@@ -33,6 +35,9 @@ CODE = frozenset(
     custom_generate custom_pipelines trust_remote_code""".split()
 )
 """Keys by which a file asks others to fetch or run code: never followed, and not written again."""
+
+_NULL = ("pad_token_id",)
+"""Keys that a file may set to null although the default is something."""
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
 
@@ -60,7 +65,10 @@ class Keys:
             standard = defaults.facts()
             changes = {key: _of_kind(key, raw[key], standard[key]) for key in self.same if key in raw}
             kept = {key: value for key, value in raw.items() if key not in known | CODE}
-            return defaults.replace(**changes, **_head(raw, heads), **_labels(raw), inert=kept)
+            config = defaults.replace(**changes, **_head(raw, heads), **_labels(raw), inert=kept)
+            if config.num_hidden_layers > MOST_LAYERS:
+                raise InputError(f"num_hidden_layers is {config.num_hidden_layers}, expected at most {MOST_LAYERS:,}")
+            return config
         except (InputError, TypeError) as error:
             raise CorruptFileError(f"{path}: {str(error)[:200]}") from error
 
@@ -88,7 +96,8 @@ class Keys:
             log.warning("%s: %s may name code; pellucid never runs it, nor writes it again", path, several(code))
         other = sorted(unread.keys() - ARITHMETIC - CODE)
         if other:
-            log.warning("%s: these keys are not known and were left alone: %s", path, several(other))
+            shown = several(ascii(key)[1:-1][:60] for key in other)
+            log.warning("%s: these keys are not known and were left alone: %s", path, shown)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -123,7 +132,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _of_kind(key: str, value: Any, default: Any) -> Any:
     """A value of the file, where it is of the default's kind; its range is the config's own business."""
     kinds = (int, float) if type(default) is float else (type(default),)
-    if value is not None and default is not None and type(value) not in kinds:
+    if value is None and key in _NULL:
+        return None
+    if default is not None and type(value) not in kinds:
         raise InputError(f"{key} is {value!r}, expected {_KINDS[type(default)]}")
     if type(value) is int and abs(value) >= 2**63:
         raise InputError(f"{key} is {value}, expected a smaller number")
@@ -138,7 +149,7 @@ def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> dict[str, Head 
         return {"head": None}
     name = architectures[0]
     if name not in heads:
-        log.warning("architecture %r is not known%s; its body is read without a head", name, near(name, heads))
+        log.warning("architecture %r is not known%s; its body is read without a head", name[:80], near(name, heads))
     return {"head": heads.get(name)}
 
 

@@ -30,13 +30,14 @@ class Packaged:
 
     def path(self) -> Path | None:
         """The folder with the files, or None where the package is not installed."""
+        top, *inner = self.module.split(".")
         try:
-            spec = importlib.util.find_spec(self.module)  # finds a top-level package without running it
+            spec = importlib.util.find_spec(top)  # finds a top-level package without running it; an inner one it runs
         except (ImportError, ValueError):
             return None
         if spec is None or not spec.submodule_search_locations:
             return None
-        folder = Path(next(iter(spec.submodule_search_locations))) / self.folder
+        folder = Path(next(iter(spec.submodule_search_locations))).joinpath(*inner, self.folder)
         return folder if folder.is_dir() else None
 
 

@@ -29,8 +29,8 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
             f"{path} asks for more than tensors when it is opened, so it was not opened; ask its author for safetensors"
         ) from error
     except _DAMAGE as error:
-        what = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CorruptFileError(f"{path} is a damaged PyTorch file: {what[:120]}") from error
+        what = ascii((str(error).splitlines() or [type(error).__name__])[0])[1:-1][:120]  # it may quote the file
+        raise CorruptFileError(f"{path} is a damaged PyTorch file: {what}") from error
     return _only_tensors(path, found)
 
 

@@ -1,11 +1,14 @@
 """Writes a checkpoint that the reference opens: beside its place first, then moved there; nothing is half written."""
 
+import errno
 import json
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
+from pellucid.checkpoints import hub
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import write_pooling
 from pellucid.errors import InputError
@@ -30,8 +33,9 @@ def save_checkpoint(loaded: Loaded, folder: str | os.PathLike[str], *, overwrite
     except OSError as error:
         raise cannot_write(target, error) from error
     try:
-        _write(loaded, beside)
-        _move(beside, target)
+        (beside / "new").mkdir()  # with the rights of any new folder; the one around it is nobody else's business
+        _write(loaded, beside / "new")
+        _move(beside / "new", target)
     except OSError as error:
         raise cannot_write(target, error) from error
     finally:
@@ -55,10 +59,12 @@ def _write(loaded: Loaded, folder: Path) -> None:
     try:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     except SafetensorError as error:
-        raise OSError(28 if "No space" in str(error) else 5, str(error)) from error
+        number = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
     facts = family.write(config)
     facts["dtype"] = facts["torch_dtype"] = str(next(loaded.module.parameters()).dtype).removeprefix("torch.")
     (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode)  # the library makes it private
     if loaded.tokenizer is not None:
         write_tokenizer(loaded.tokenizer, folder)
     if loaded.pooling is not None:
@@ -70,13 +76,15 @@ def _move(beside: Path, target: Path) -> None:
     for path in files:
         _to_disk(path)
     if not target.exists():
-        beside.chmod(0o755)
         beside.rename(target)
         return
-    for path in files:
-        place = target / path.relative_to(beside)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(place)
+    named = {path.relative_to(beside) for path in files}
+    for name in named:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (beside / name).replace(target / name)
+    for path in target.iterdir():
+        if path.name not in map(str, named) and hub.any_of([path.name], hub.SPEAKING):
+            path.unlink()  # of the model that was there before, and would speak for this one
 
 
 def _to_disk(path: Path) -> None:

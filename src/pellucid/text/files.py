@@ -81,13 +81,13 @@ def _from_json(path: Path) -> tokenizers.Tokenizer:
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # the library panics on hostile files, and a panic is not an Exception
-        raise CorruptFileError(f"{path} is not a tokenizer: {error}") from error
+        raise CorruptFileError(f"{path} is not a tokenizer: {ascii(str(error))[1:-1][:120]}") from error
 
 
 def _from_vocabulary(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     """The WordPiece tokenizer of BERT (Devlin et al., 2018) from its list of words."""
     try:
-        words = path.read_text(encoding="utf-8").splitlines()
+        words = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would split at U+2028 too
     except UnicodeDecodeError as error:
         raise CorruptFileError(f"{path} is not UTF-8 text: {error}") from error
     vocabulary = {word: i for i, word in enumerate(words)}

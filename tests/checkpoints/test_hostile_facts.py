@@ -1,0 +1,158 @@
+"""Facts that lie: `config.json`, the folder of sentence-transformers, and tokenizers."""
+
+from pathlib import Path
+
+import pytest
+
+import pellucid
+from tests.checkpoints.builders import (
+    ABSENT,
+    CORRUPT,
+    KIND,
+    MISMATCH,
+    POOLING,
+    UNSAFE,
+    Case,
+    Damage,
+    each,
+    edit_json,
+    good,
+    modules,
+    refused,
+    sentence,
+    vocabulary,
+    with_bytes,
+    with_config,
+    with_file,
+)
+
+pytestmark = pytest.mark.timeout(60)
+
+CONFIG = "config.json"
+LONG = "x" * 1_000_000
+
+
+def raw_config(old: str, new: str) -> Damage:
+    """Changes `config.json` as text, where JSON could not say it."""
+    return with_bytes(lambda raw: raw.replace(old.encode(), new.encode(), 1), CONFIG)
+
+
+def lost(name: str) -> Damage:
+    return lambda folder: (folder / name).unlink()
+
+
+# -- config.json -------------------------------------------------------------------------------------------------------
+
+VALUES = [
+    Case("A41 more layers", with_config(num_hidden_layers=4), MISMATCH, "32 missing (encoder.layer.2"),
+    Case("A41 fewer layers", with_config(num_hidden_layers=1), MISMATCH, "16 that belong nowhere", most=500),
+    Case("A41 more words", with_config(vocab_size=61), MISMATCH, "has shape [60, 24], expected [61, 24]"),
+    Case("A41 heads do not divide", with_config(num_attention_heads=5), CORRUPT, "num_attention_heads 5"),
+    Case("A41 no heads", with_config(num_attention_heads=0), CORRUPT, "num_attention_heads is 0, expected"),
+    Case("A41 negative", with_config(hidden_size=-16), CORRUPT, "hidden_size is -16, expected"),
+    Case("A41 text", with_config(hidden_size="16"), CORRUPT, "hidden_size is '16', expected"),
+    Case("A41 huge", with_config(num_hidden_layers=10**12), CORRUPT, "num_hidden_layers is 1000000000000"),
+    Case("A41 many layers", with_config(num_hidden_layers=10**6), CORRUPT, "num_hidden_layers is 1000000, expected at"),
+    Case("A41 real", with_config(num_hidden_layers=2.0), CORRUPT, "num_hidden_layers is 2.0, expected"),
+    Case("A41 nothing", with_config(vocab_size=None), CORRUPT, "vocab_size is None, expected"),
+    Case("A41 a list", with_config(intermediate_size=[40]), CORRUPT, "intermediate_size is [40], expected"),
+    Case("A41 wide", with_config(hidden_size=10**8, num_attention_heads=1), MISMATCH, "has shape", most=1200),
+    Case("A42 eps below 0", with_config(layer_norm_eps=-1), CORRUPT, "layer_norm_eps is -1, expected"),
+    Case("A42 eps NaN", with_config(layer_norm_eps=float("nan")), CORRUPT, "layer_norm_eps is nan, expected"),
+    Case("A42 eps 1e400", raw_config("1e-12", "1e400"), CORRUPT, "layer_norm_eps is inf, expected"),
+    Case("A42 eps of 500 digits", raw_config("1e-12", "9" * 500), CORRUPT, "layer_norm_eps is 999"),
+    Case("A42 all dropped", with_config(hidden_dropout_prob=1), CORRUPT, "hidden_dropout_prob is 1, expected"),
+    Case("A43 activation", with_config(hidden_act="os.system"), CORRUPT, "hidden_act is 'os.system', expected"),
+    Case("A43 activations", with_config(hidden_act=["gelu"]), CORRUPT, "hidden_act is ['gelu'], expected"),
+    Case("long activation", with_config(hidden_act=LONG), CORRUPT, "hidden_act is 'xxx"),
+    Case("long kind", with_config(position_embedding_type=LONG), MISMATCH, "position_embedding_type is 'xxx"),
+    Case("relative", with_config(position_embedding_type="relative_key"), MISMATCH, "only 'absolute' is"),
+    Case("decoder", with_config(is_decoder=True), MISMATCH, "is_decoder is True; only False is understood"),
+    Case("quantized", with_config(quantization_config={"bits": 4}), MISMATCH, "quantization_config would"),
+    Case("A45 roberta", with_config(model_type="roberta"), MISMATCH, "model_type 'roberta' is not known"),
+    Case("A45 nothing", with_config(model_type=None), MISMATCH, "config.json has no model_type"),
+    Case("A45 a list", with_config(model_type=["bert"]), MISMATCH, "model_type ['bert'] is not known"),
+    Case("architectures", with_config(architectures="BertModel"), CORRUPT, "architectures is 'BertModel'"),
+    Case("dropout", with_config(hidden_dropout_prob=None), CORRUPT, "hidden_dropout_prob is None, expected a number"),
+    Case("labels", with_config(id2label={"1": "a"}), CORRUPT, "id2label is {'1': 'a'}, expected names"),
+    Case("labels alike", with_config(id2label={"0": "a", "1": "a"}), CORRUPT, "labels are ['a', 'a'], expected"),
+    Case("number of labels", with_config(id2label=None, num_labels=-1), CORRUPT, "num_labels is -1, expected"),
+    Case("padding", with_config(pad_token_id=60), CORRUPT, "pad_token_id is 60, expected 0 to 59"),
+    Case("padding as text", with_config(pad_token_id="0"), CORRUPT, "config.json: pad_token_id is '0'"),
+    Case("A44 truncated", with_bytes(lambda raw: raw[:-20], CONFIG), CORRUPT, "config.json is not JSON"),
+    Case("A44 twice", raw_config("{", '{"vocab_size": 60, '), CORRUPT, "'vocab_size' stands there twice"),
+    Case("A44 21 MB", with_file(CONFIG, " " * 21_000_000), CORRUPT, "expected at most 20,000,000"),
+    Case("A44 UTF-16", with_bytes(lambda raw: raw.decode().encode("utf-16"), CONFIG), CORRUPT, "config.json is not"),
+    Case("A44 deep", with_file(CONFIG, "[" * 1_000_000), CORRUPT, "config.json is not JSON"),
+    Case("A44 a list", with_file(CONFIG, []), CORRUPT, "config.json holds a list, expected an object"),
+    Case("A44 5,000 digits", raw_config("1e-12", "9" * 5000), CORRUPT, "config.json is not JSON"),
+    Case("A44 missing", lost(CONFIG), ABSENT, "config.json is missing"),
+]  # fmt: skip
+
+
+@each(VALUES)
+def test_a_config_that_lies_is_refused(case: Case, tmp_path: Path) -> None:
+    folder = good(tmp_path / "model")
+    case.damage(folder)
+    refused(folder, case)
+
+
+# -- the folder of sentence-transformers -------------------------------------------------------------------------------
+
+TWO = (f"{KIND}Transformer", f"{KIND}Pooling")
+
+
+def named(*kinds: str, path: object = "1_Pooling") -> Damage:
+    return with_file("modules.json", modules(*kinds, path=path))
+
+
+def pooled(**values: object) -> Damage:
+    return with_file(POOLING, values)
+
+
+def linked(folder: Path) -> None:
+    (folder / "1_Pooling").rename(folder.parent / "outside")
+    (folder / "1_Pooling").symlink_to(folder.parent / "outside")
+
+
+FOLDER = [
+    Case("code", named(TWO[0], "os.system"), UNSAFE, "modules.json names code of its own, 'os.system'"),
+    Case("code of the folder", named("modeling.Mine"), UNSAFE, "names code of its own, 'modeling.Mine'"),
+    Case("long code", named(LONG), UNSAFE, "modules.json names code of its own, 'xxx"),
+    Case("no type", with_file("modules.json", [{}]), UNSAFE, "modules.json names code of its own, 'None'"),
+    Case("parent folder", named(*TWO, path="../1_Pooling"), UNSAFE, "names a file '../1_Pooling', expected a plain"),
+    Case("absolute", named(*TWO, path="/etc"), UNSAFE, "names a file '/etc', expected a plain file name"),
+    Case("number", named(*TWO, path=5), UNSAFE, "names a file '5', expected a plain file name"),
+    Case("NUL", named(*TWO, path="a\0"), UNSAFE, r"names a file 'a\x00', expected a plain"),
+    Case("link outside", linked, UNSAFE, "outside the checkpoint"),
+    Case("unknown module", named(TWO[0], f"{KIND}Dense"), MISMATCH, "modules.json: module 'Dense' is not"),
+    Case("long module", named(TWO[0], KIND + LONG), MISMATCH, "modules.json: module 'xxx"),
+    Case("no list", with_file("modules.json", {}), CORRUPT, "modules.json is damaged, expected a list"),
+    Case("no modules", with_file("modules.json", [1]), CORRUPT, "modules.json is damaged, expected a list"),
+    Case("not JSON", with_file("modules.json", "[{"), CORRUPT, "modules.json is not JSON"),
+    Case("deep", with_file("modules.json", "[" * 1_000_000), CORRUPT, "modules.json is not JSON"),
+    Case("21 MB", with_file("modules.json", " " * 21_000_000), CORRUPT, "expected at most 20,000,000"),
+    Case("mode", pooled(pooling_mode="mien"), CORRUPT, "1_Pooling/config.json: pooling_mode is 'mien', expected"),
+    Case("long mode", pooled(pooling_mode=LONG), CORRUPT, "1_Pooling/config.json: pooling_mode is 'xxx"),
+    Case("mode 5", pooled(pooling_mode=5), CORRUPT, "1_Pooling/config.json: pooling_mode is 5, expected"),
+    Case("mode of modes", pooled(pooling_mode=[["mean"]]), CORRUPT, "pooling_mode is [['mean']], expected"),
+    Case("no mode", pooled(pooling_mode=[]), CORRUPT, "pooling_mode is [], expected"),
+    Case("no config", lost(POOLING), ABSENT, "1_Pooling/config.json is missing"),
+    Case("length 0", with_file("sentence_bert_config.json", {"max_seq_length": 0}), CORRUPT, "max_seq_length is 0"),
+    Case("length 1.5", with_file("sentence_bert_config.json", {"max_seq_length": 1.5}), CORRUPT, "length is 1.5"),
+]  # fmt: skip
+
+
+@each(FOLDER)
+def test_a_hostile_sentence_encoder_is_refused(case: Case, tmp_path: Path) -> None:
+    folder = sentence(tmp_path / "model")
+    assert pellucid.load(folder).loaded.pooling is not None
+    case.damage(folder)
+    refused(folder, case)
+
+
+def test_a_second_mode_lies_beside_the_first(tmp_path: Path) -> None:
+    folder = sentence(tmp_path / "model")
+    edit_json(folder / POOLING, lambda config: config.update(pooling_mode_cls_token=True))
+    with_file("vocab.txt", "\n".join(vocabulary()))(folder)
+    assert pellucid.load(folder).embed("abc").shape == (48,)

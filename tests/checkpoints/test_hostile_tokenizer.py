@@ -1,0 +1,141 @@
+"""Tokenizers that are damaged, hostile, or belong to another model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
+
+import pellucid
+from tests.checkpoints.builders import (
+    CORRUPT,
+    MISMATCH,
+    Case,
+    Damage,
+    each,
+    good,
+    refused,
+    vocabulary,
+    with_bytes,
+    with_file,
+)
+
+pytestmark = pytest.mark.timeout(60)
+
+WORDS = "tokenizer.json"
+SETTINGS = "tokenizer_config.json"
+
+
+def backend() -> tokenizers.Tokenizer:
+    made = tokenizers.Tokenizer(models.WordPiece({w: i for i, w in enumerate(vocabulary())}, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer()
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return made
+
+
+def changed(**parts: Any) -> Damage:
+    """`tokenizer.json` with some of its parts replaced; keys of its model may be named `model__key`."""
+
+    def damage(folder: Path) -> None:
+        whole = json.loads(backend().to_str())
+        for name, value in parts.items():
+            inner, _, key = name.rpartition("__")
+            (whole[inner] if inner else whole)[key] = value
+        (folder / WORDS).write_text(json.dumps(whole))
+
+    return damage
+
+
+def words(*more: str, number: int = 60) -> Damage:
+    return with_file("vocab.txt", "\n".join([*vocabulary(number), *more]))
+
+
+def settings(**values: Any) -> Damage:
+    """Settings beside a `vocab.txt`."""
+
+    def damage(folder: Path) -> None:
+        words()(folder)
+        (folder / WORDS).unlink()
+        with_file(SETTINGS, values)(folder)
+
+    return damage
+
+
+def pattern(regex: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+
+
+def added(number: int) -> list[dict[str, Any]]:
+    return [{"id": number, "content": "x", "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}]  # fmt: skip # noqa: E501
+
+
+def numbered(last: int) -> dict[str, int]:
+    return {word: i for i, word in enumerate(vocabulary())} | {"z": last}
+
+
+def only_words(content: str | bytes) -> Damage:
+    def damage(folder: Path) -> None:
+        (folder / WORDS).unlink()
+        with_file("vocab.txt", content)(folder)
+
+    return damage
+
+
+CASES = [
+    Case("A46 broken pattern", changed(pre_tokenizer=pattern("(((")), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 id -1", changed(model__vocab=numbered(-1)), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 id 2^31", changed(model__vocab=numbered(2**31)), MISMATCH, "gives ids up to 2147483648"),
+    Case("A46 id 2^32", changed(model__vocab=numbered(2**32)), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 truncated", with_bytes(lambda raw: raw[:-50], WORDS), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 empty", with_file(WORDS, ""), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 a list", with_file(WORDS, []), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 deep", with_file(WORDS, "[" * 533_000), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 not UTF-8", with_file(WORDS, b"\xff\xfe"), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 unknown model", changed(model__type="payload.Model"), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 terminal codes", changed(model__type="\x1b[2J" * 99), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A47 words", changed(model__vocab=numbered(60)), MISMATCH, "model's table of tokens has 60 rows"),
+    Case("A47 list", only_words("\n".join(vocabulary(57) + list("ABCDE"))), MISMATCH, "gives ids up to 61"),
+    Case("A46 no [UNK]", only_words("[CLS]\n[SEP]\na"), CORRUPT, "vocab.txt lacks [UNK], which every BERT"),
+    Case("A46 empty list", only_words(""), CORRUPT, "vocab.txt lacks [UNK], [CLS], [SEP]"),
+    Case("A46 list in UTF-16", only_words("[UNK]".encode("utf-16")), CORRUPT, "vocab.txt is not UTF-8 text"),
+    Case("settings not JSON", with_file(SETTINGS, "{"), CORRUPT, "tokenizer_config.json is not JSON"),
+    Case("settings a list", with_file(SETTINGS, []), CORRUPT, "tokenizer_config.json holds a list"),
+    Case("settings deep", with_file(SETTINGS, "[" * 1_000_000), CORRUPT, "tokenizer_config.json is not JSON"),
+    Case("settings 21 MB", with_file(SETTINGS, " " * 21_000_000), CORRUPT, "expected at most 20,000,000"),
+    Case("5,000 digits", with_file(SETTINGS, '{"a": %s}' % ("9" * 5000)), CORRUPT, "tokenizer_config.json is not JSON"),
+    Case("lower case", settings(do_lower_case="no"), CORRUPT, "do_lower_case is 'no', expected true or false"),
+    Case("accents", settings(strip_accents=5), CORRUPT, "strip_accents is 5, expected true or false"),
+    Case("token 5", settings(pad_token=5), CORRUPT, "pad_token is 5, expected a token"),
+    Case("token of nothing", settings(cls_token={"content": None}), CORRUPT, "cls_token is {'content': None}"),
+]  # fmt: skip
+
+
+@each(CASES)
+def test_a_hostile_tokenizer_is_refused(case: Case, tmp_path: Path) -> None:
+    folder = good(tmp_path / "model")
+    (folder / WORDS).write_text(backend().to_str())
+    assert pellucid.load(folder).embed("abc").shape == (24,)
+    case.damage(folder)
+    refused(folder, case)
+
+
+ODD = {
+    "a large added token": changed(added_tokens=added(59)),
+    "length NaN": with_file(SETTINGS, {"model_max_length": float("nan")}),
+    "length below 1": with_file(SETTINGS, {"model_max_length": 0.5}),
+    "length negative": with_file(SETTINGS, {"model_max_length": -3}),
+    "length as text": with_file(SETTINGS, {"model_max_length": "512"}),
+    "length endless": with_file(SETTINGS, {"model_max_length": 1e30}),
+    "token as object": with_file(SETTINGS, {"pad_token": {"content": "[PAD]", "special": True}}),
+    "no token": with_file(SETTINGS, {"pad_token": None}),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_and_harmless_settings_load_and_run(name: str, tmp_path: Path) -> None:
+    folder = good(tmp_path / "model")
+    (folder / WORDS).write_text(backend().to_str())
+    ODD[name](folder)
+    assert pellucid.load(folder).embed(["abc", "abc " * 50]).shape == (2, 24)

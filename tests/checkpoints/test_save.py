@@ -1,0 +1,243 @@
+"""A saved checkpoint: others open it, nothing is lost on the way, and a save that fails changes nothing."""
+
+import hashlib
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import pellucid
+from pellucid.config import MaskedLM, SequenceClassification
+from pellucid.errors import InputError
+from tests.checkpoints.builders import (
+    PICKLED,
+    WEIGHTS,
+    as_bin,
+    good,
+    listing,
+    one_sentence,
+    save_bin,
+    shards,
+    vocabulary,
+    with_file,
+)
+from tests.conftest import tiny_config
+from tests.parity.reference import tiny as reference
+
+TEXTS = ["time flies like an arrow", "fruit flies like a banana", "Köln, 東京 & 👩‍👩‍👧", "", "word " * 400]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Every file below a folder by what it holds."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+# -- others open it ----------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_opens_a_body(tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    model = pellucid.load(good(tmp_path / "model"))
+    theirs = AutoModel.from_pretrained(tmp_path / "model", attn_implementation="sdpa").eval()
+    ids = torch.tensor([[2, 7, 9, 3]])
+    with torch.no_grad():
+        assert torch.equal(theirs(ids).last_hidden_state, model(ids).last_hidden_state)
+
+
+def test_the_reference_opens_a_head_with_its_labels(tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    labels = ("sad", "so-so", "glad")
+    model = pellucid.build(tiny_config(head=SequenceClassification(), labels=labels), seed=3)
+    theirs = AutoModelForSequenceClassification.from_pretrained(model.save(tmp_path / "model")).eval()
+    assert theirs.config.id2label == dict(enumerate(labels))
+    assert theirs.config.label2id == {label: i for i, label in enumerate(labels)}
+    ids = torch.tensor([[2, 7, 9, 3]])
+    with torch.no_grad():
+        assert torch.equal(theirs(ids).logits, model(ids).logits)
+    assert pellucid.load(tmp_path / "model").config.labels == labels
+
+
+def test_sentence_transformers_opens_it(minilm: pellucid.Model, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder = minilm.save(tmp_path / "model")
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    assert theirs.max_seq_length == 256
+    wanted, found = torch.from_numpy(theirs.encode(TEXTS)), minilm.embed(TEXTS)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+    assert torch.equal(pellucid.load(folder).embed(TEXTS), found)
+    theirs.save(str(tmp_path / "theirs"))
+    assert torch.equal(pellucid.load(tmp_path / "theirs").embed(TEXTS), found)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_others_may_read_the_files(umask: int, tmp_path: Path) -> None:
+    """As with every new file, what the umask allows, no less and no more."""
+    before = os.umask(umask)
+    try:
+        folder = good(tmp_path / "model")
+        pellucid.load(folder).save(folder, overwrite=True)
+    finally:
+        os.umask(before)
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == dict.fromkeys(
+        ("config.json", WEIGHTS), 438 & ~umask
+    )
+    assert folder.stat().st_mode & 0o777 == 0o777 & ~umask
+
+
+# -- there and back ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_every_bit_goes_there_and_back(dtype: str, tmp_path: Path) -> None:
+    model = pellucid.build(tiny_config(), seed=2, dtype=dtype)
+    folder = model.save(tmp_path / "model")
+    again = pellucid.load(folder, dtype="checkpoint")
+    assert str(again.dtype) == f"torch.{dtype}"
+    for name, value in model.module.state_dict().items():
+        assert torch.equal(again.module.state_dict()[name], value), name
+    assert json.loads((folder / "config.json").read_text())["dtype"] == dtype
+
+
+def test_unknown_keys_go_there_and_back(tmp_path: Path) -> None:
+    folder = good(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text()) | {"colour": {"a": [1, None]}}
+    (folder / "config.json").write_text(json.dumps(config))
+    pellucid.load(folder).save(tmp_path / "copy")
+    assert json.loads((tmp_path / "copy" / "config.json").read_text()) == config
+
+
+def test_a_tied_decoder_is_written_once(tmp_path: Path) -> None:
+    model = pellucid.build(tiny_config(head=MaskedLM()))
+    held = load_file(model.save(tmp_path / "model") / WEIGHTS)
+    assert "bert.embeddings.word_embeddings.weight" in held
+    assert "cls.predictions.decoder.weight" not in held
+    module = pellucid.load(tmp_path / "model").module
+    assert module.head.decoder.weight is module.embeddings.token.weight
+
+
+def test_an_untied_decoder_is_written(tmp_path: Path) -> None:
+    model = pellucid.build(tiny_config(head=MaskedLM(), tie_word_embeddings=False))
+    held = load_file(model.save(tmp_path / "model") / WEIGHTS)
+    assert not torch.equal(held["cls.predictions.decoder.weight"], held["bert.embeddings.word_embeddings.weight"])
+    module = pellucid.load(tmp_path / "model").module
+    assert torch.equal(module.head.decoder.weight, model.module.head.decoder.weight)
+
+
+@pytest.mark.xfail(strict=True, reason="load.py ties only what the file leaves out")
+def test_a_tied_decoder_that_came_twice_is_written_once(tmp_path: Path) -> None:
+    theirs = reference(tmp_path / "model", "BertForMaskedLM", dtype=torch.float32)
+    save_bin(theirs.state_dict(), tmp_path / "model" / PICKLED)
+    (tmp_path / "model" / WEIGHTS).unlink()
+    model = pellucid.load(tmp_path / "model")
+    assert model.module.head.decoder.weight is model.module.embeddings.token.weight
+    assert "cls.predictions.decoder.weight" not in load_file(model.save(tmp_path / "copy") / WEIGHTS)
+
+
+# -- what is there already ---------------------------------------------------------------------------------------------
+
+
+def test_a_folder_with_files_is_refused(tmp_path: Path, tiny: pellucid.Model) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "diary.txt").write_text("mine")
+    with pytest.raises(InputError, match="already holds files: choose a new folder or pass overwrite=True"):
+        tiny.save(tmp_path / "model")
+    assert listing(tmp_path) == ["model", "model/diary.txt"]
+    tiny.save(tmp_path / "model", overwrite=True)
+    assert (tmp_path / "model" / "diary.txt").read_text() == "mine"
+    assert listing(tmp_path) == ["model", *(f"model/{name}" for name in ("config.json", "diary.txt", WEIGHTS))]
+
+
+def test_an_empty_folder_is_used(tmp_path: Path, tiny: pellucid.Model) -> None:
+    (tmp_path / "model").mkdir()
+    assert tiny.save(tmp_path / "model") == tmp_path / "model"
+    assert pellucid.load(tmp_path / "model").config == tiny.config
+
+
+def test_a_model_is_saved_over_itself(tmp_path: Path) -> None:
+    folder = good(tmp_path / "model")
+    before = digests(folder)
+    model = pellucid.load(folder)
+    model.save(folder, overwrite=True)
+    assert digests(folder) == before
+    with torch.no_grad():
+        model.module.embeddings.token.weight.add_(1)
+    model.save(folder, overwrite=True)
+    assert torch.equal(pellucid.load(folder).module.embeddings.token.weight, model.module.embeddings.token.weight)
+    assert listing(tmp_path) == ["model", "model/config.json", f"model/{WEIGHTS}"]
+
+
+@pytest.mark.parametrize("older", ["bin", "shards", "shards of bin", "sentence encoder", "other words"])
+def test_what_is_saved_over_another_model_is_what_loads(older: str, tmp_path: Path, tiny: pellucid.Model) -> None:
+    """Nothing of the older model may speak for the new one."""
+    folder = good(tmp_path / "model", vocab_size=70)
+    if older == "bin":
+        as_bin(folder)
+    elif older.startswith("shards"):
+        shards(folder, "bin" if "bin" in older else "safetensors")
+    elif older == "sentence encoder":
+        with_file(
+            "modules.json", [{"type": f"sentence_transformers.models.{k}"} for k in ("Transformer", "Normalize")]
+        )(folder)
+    else:
+        with_file("vocab.txt", "\n".join([*vocabulary(), *(f"w{i}" for i in range(13))]))(folder)
+    pellucid.load(folder)
+    tiny.save(folder, overwrite=True)
+    model = pellucid.load(folder)
+    assert model.config == tiny.config
+    assert model.tokenizer is None
+    assert model.loaded.pooling is None
+    assert listing(folder) == ["config.json", WEIGHTS]
+
+
+# -- a save that fails -------------------------------------------------------------------------------------------------
+
+
+def test_a_parent_that_is_a_file(tmp_path: Path, tiny: pellucid.Model) -> None:
+    (tmp_path / "file").write_text("mine")
+    for target in (tmp_path / "file", tmp_path / "file" / "model", tmp_path / "file" / "a" / "b"):
+        with pytest.raises(InputError) as caught:
+            tiny.save(target)
+        assert str(target) in str(caught.value)
+        one_sentence(str(caught.value), target)
+    assert digests(tmp_path) == {"file": hashlib.sha256(b"mine").hexdigest()}
+
+
+FULL = """
+import resource, signal, sys
+import pellucid
+model = pellucid.load(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+try:
+    model.save(sys.argv[2], overwrite=True)
+except pellucid.PellucidError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_full_disk_leaves_the_old_files(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk: the system then refuses to write, as it does when full."""
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    folder, source = good(tmp_path / "model"), good(tmp_path / "source", vocab_size=50)
+    assert (folder / WEIGHTS).stat().st_size > 20_000
+    before = digests(tmp_path)
+    for target in (folder, tmp_path / "new"):
+        command = [sys.executable, "-c", FULL, str(source), str(target), "20000"]
+        done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("ResourceError no space left while writing"), done.stdout
+        one_sentence(done.stdout.strip(), target)
+    assert digests(tmp_path) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "source"]
+    shutil.rmtree(tmp_path / "source")
+    assert pellucid.load(folder).config.vocab_size == 60

@@ -1,0 +1,236 @@
+"""Every honest form of a checkpoint loads, and to the same numbers."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import pellucid
+from pellucid.errors import InputError
+from tests.checkpoints.builders import (
+    PICKLED,
+    WEIGHTS,
+    as_bin,
+    good,
+    one_sentence,
+    save_bin,
+    shards,
+    with_bytes,
+    with_config,
+    with_tensors,
+)
+from tests.parity.reference import tiny as reference
+
+Numbers = dict[str, torch.Tensor]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return good(tmp_path / "model")
+
+
+def numbers(folder: Path, **settings: object) -> Numbers:
+    """Every parameter of what loads."""
+    return pellucid.load(folder, **settings).module.state_dict()
+
+
+def equal(found: Numbers, wanted: Numbers) -> bool:
+    return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def prefixed(tensors: Numbers) -> None:
+    for name in list(tensors):
+        tensors[f"bert.{name}"] = tensors.pop(name)
+
+
+def legacy(tensors: Numbers) -> None:
+    for name in [name for name in tensors if "LayerNorm" in name]:
+        other = name.replace(".weight", ".gamma").replace(".bias", ".beta")
+        tensors[other] = tensors.pop(name)
+
+
+def counted(tensors: Numbers) -> None:
+    tensors["embeddings.position_ids"] = torch.arange(32)[None]
+
+
+def counted_and_prefixed(tensors: Numbers) -> None:
+    counted(tensors)
+    prefixed(tensors)
+
+
+def foreign_head(tensors: Numbers) -> None:
+    tensors["classifier.weight"], tensors["classifier.bias"] = torch.ones(2, 24), torch.ones(2)
+    tensors["cls.seq_relationship.weight"] = torch.ones(2, 24)
+
+
+@pytest.mark.parametrize("change", [len, prefixed, legacy, counted, counted_and_prefixed, foreign_head])
+def test_every_spelling_of_the_names_loads(change: Callable[[Numbers], None], folder: Path) -> None:
+    wanted = numbers(folder)
+    with_tensors(change)(folder)
+    assert equal(numbers(folder), wanted)
+    assert equal(numbers(folder, head=None), wanted)
+
+
+# -- forms -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["safetensors", "bin"])
+def test_shards_load(form: str, folder: Path) -> None:
+    wanted = numbers(folder)
+    shards(folder, form)
+    assert not (folder / WEIGHTS).exists()
+    assert equal(numbers(folder), wanted)
+
+
+def test_safetensors_go_before_bin(folder: Path) -> None:
+    wanted = numbers(folder)
+    save_bin({"not": "opened"}, folder / PICKLED)
+    assert equal(numbers(folder), wanted)
+
+
+def test_one_storage_under_many_names_loads_and_is_saved_in_pieces(folder: Path, tmp_path: Path) -> None:
+    wanted = load_file(folder / WEIGHTS)
+    size = (folder / WEIGHTS).stat().st_size
+    storage = torch.cat([value.flatten() for value in wanted.values()])
+    pieces = storage.split([value.numel() for value in wanted.values()])
+    as_bin(folder)
+    save_bin({n: p.view(v.shape) for (n, v), p in zip(wanted.items(), pieces, strict=True)}, folder / PICKLED)
+    pellucid.load(folder).save(tmp_path / "copy")
+    assert equal(load_file(tmp_path / "copy" / WEIGHTS), wanted)
+    assert (tmp_path / "copy" / WEIGHTS).stat().st_size == pytest.approx(size, rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("form", ["safetensors", "bin"])
+def test_every_kind_of_number_becomes_float32(dtype: torch.dtype, form: str, folder: Path) -> None:
+    wanted = {name: value.to(dtype) for name, value in numbers(folder).items()}
+    with_tensors(lambda tensors: tensors.update({n: v.to(dtype) for n, v in tensors.items()}))(folder)
+    if form == "bin":
+        as_bin(folder)
+    assert equal(numbers(folder), {name: value.float() for name, value in wanted.items()})
+    assert equal(numbers(folder, dtype="checkpoint"), wanted)
+
+
+def test_a_folder_behind_a_link_loads(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder, target_is_directory=True)
+    assert equal(numbers(tmp_path / "link"), numbers(folder))
+
+
+def test_a_link_inside_the_folder_loads(folder: Path) -> None:
+    wanted = numbers(folder)
+    (folder / WEIGHTS).rename(folder / "real.safetensors")
+    (folder / WEIGHTS).symlink_to("real.safetensors")
+    assert equal(numbers(folder), wanted)
+
+
+def test_a_config_with_a_byte_order_mark_loads(folder: Path) -> None:
+    with_bytes(lambda raw: b"\xef\xbb\xbf" + raw, "config.json")(folder)
+    assert pellucid.load(folder).config.vocab_size == 60
+
+
+def test_a_large_index_is_read_at_once(folder: Path) -> None:
+    """Time grows with the size of the file and not with its square."""
+    more = {f"n{i}": torch.zeros(0) for i in range(20_000)}
+    with_tensors(lambda tensors: tensors.update(more))(folder)
+    with pytest.raises(pellucid.CheckpointMismatchError, match="20000 that belong nowhere"):
+        pellucid.load(folder)
+
+
+# -- heads and parts ---------------------------------------------------------------------------------------------------
+
+
+def test_a_head_in_the_file_is_left_out_on_request(tmp_path: Path) -> None:
+    reference(tmp_path, "BertForSequenceClassification", dtype=torch.float32)
+    body = pellucid.load(tmp_path, head=None)
+    assert body.config.head is None
+    assert not [name for name in body.module.state_dict() if name.startswith("head.")]
+    held = load_file(tmp_path / WEIGHTS)
+    assert torch.equal(body.module.embeddings.token.weight, held["bert.embeddings.word_embeddings.weight"])
+
+
+def test_a_new_head_says_that_it_is_untrained(folder: Path) -> None:
+    model = pellucid.load(folder, head="sequence-classification")
+    assert "sequence-classification head (UNTRAINED)" in repr(model)
+    assert "UNTRAINED" not in repr(pellucid.load(folder))
+    assert equal(numbers(folder, head="sequence-classification"), model.module.state_dict())  # the same chance again
+
+
+def test_a_head_of_the_file_is_trained(tmp_path: Path) -> None:
+    reference(tmp_path, "BertForSequenceClassification", dtype=torch.float32)
+    assert "UNTRAINED" not in repr(pellucid.load(tmp_path, head="sequence-classification"))
+
+
+def test_a_checkpoint_without_a_pooler_loads(folder: Path) -> None:
+    with_tensors(lambda tensors: [tensors.pop(f"pooler.dense.{part}") for part in ("weight", "bias")])(folder)
+    output = pellucid.load(folder)(torch.ones(1, 3, dtype=torch.long))
+    assert "pooler_output" not in output
+    assert output.last_hidden_state.shape == (1, 3, 24)
+
+
+def test_a_tied_table_that_stands_there_twice_is_one(tmp_path: Path) -> None:
+    """What old `.bin` files hold: the decoder under a name of its own."""
+    theirs = reference(tmp_path, "BertForMaskedLM", dtype=torch.float32)
+    held = theirs.state_dict()
+    assert torch.equal(held["cls.predictions.decoder.weight"], held["bert.embeddings.word_embeddings.weight"])
+    (tmp_path / WEIGHTS).unlink()
+    save_bin(held, tmp_path / PICKLED)
+    module = pellucid.load(tmp_path).module
+    assert torch.equal(module.head.decoder.weight, module.embeddings.token.weight)
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_tokenizer_only_texts_are_refused(folder: Path) -> None:
+    model = pellucid.load(folder)
+    assert model(torch.ones(1, 3, dtype=torch.long)).last_hidden_state.shape == (1, 3, 24)
+    with pytest.raises(InputError, match="tokenizer"):
+        model.embed("a text")
+
+
+def test_unknown_keys_are_named_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with_config(colour="blue", taste=None, torch_dtype="float32")(folder)
+    with caplog.at_level(logging.WARNING, logger="pellucid"):
+        pellucid.load(folder)
+    (record,) = caplog.records
+    assert "colour, taste" in record.getMessage()
+    assert "torch_dtype" not in record.getMessage()
+
+
+@pytest.mark.parametrize("facts", [{"a\n\x1b[2J" * 99: 1}, {"architectures": ["\x1b[2J" * 999]}])
+def test_a_warning_is_one_line_whatever_the_file_says(
+    facts: dict[str, object], folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with_config(**facts)(folder)
+    with caplog.at_level(logging.WARNING, logger="pellucid"):
+        pellucid.load(folder)
+    (record,) = caplog.records
+    one_sentence(record.getMessage(), folder)
+
+
+def test_a_good_config_warns_of_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="pellucid"):
+        pellucid.load(folder)
+    assert not caplog.records
+
+
+def test_the_hubs_links_into_its_blobs_are_followed_and_no_others(folder: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "models--a--b"
+    snapshot = repository / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    for path in folder.iterdir():
+        shutil.copy(path, repository / "blobs" / path.name)
+        (snapshot / path.name).symlink_to(f"../../blobs/{path.name}")
+    assert equal(numbers(snapshot), numbers(folder))
+    (snapshot / WEIGHTS).unlink()
+    (snapshot / WEIGHTS).symlink_to(folder / WEIGHTS)
+    with pytest.raises(pellucid.UnsafeFileError, match="outside the checkpoint"):
+        pellucid.load(snapshot)

@@ -1,0 +1,90 @@
+"""`vocab.txt` alone gives the ids that the reference gives."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+import pellucid
+from tests.checkpoints.builders import good, vocabulary
+from tests.conftest import tiny_config
+
+PIECES = [
+    *("time flies like an arrow; fruit flies like a banana.", "Café crème brûlée", "naïve façade", "ÀÉÎÕÜ ñ ç ß ø å"),
+    *("東京は日本の首都です", "北京 上海 漢字", "서울 한국어", "नमस्ते दुनिया", "שלום עולם", "مرحبا", "Ελλάδα", "Россия"),
+    *(
+        "👩\u200d👩\u200d👧\u200d👦 🎉🎉 ☃",
+        "e\u0301 n\u0303",
+        "x\u0000y\ufffdz",
+        "a\u00a0b\u2003c\u200bd",
+        "\t tab \r\n new",
+    ),
+    *("don't won't it's", "3.14159 1,000,000 $5.00 50%", "C++ & C# <b>tag</b>", "user@example.com https://a.b/c?d=e#f"),
+    *(
+        "Donaudampfschifffahrtsgesellschaft",
+        "pneumonoultramicroscopicsilicovolcanoconiosis",
+        "A" + "b" * 250,
+        "é" * 120,
+    ),
+    *("[MASK] [SEP] [CLS] [UNK] [PAD]", "##ing ##ed", "…—–“”‘’«»", "½ ² ³ ™ ©", "İstanbul ıI", "ﬁ ﬂ ﬀ", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢"),
+    *("\t tab \r\n new", "é" * 120, "\U00020000\U0002a6d6", "a\u2028b\u2029c\x85d", ""),
+]
+
+
+def texts(number: int) -> list[str]:
+    """Mixtures of everything, the same ones every time."""
+    chance = random.Random(11)
+    glue = ["", " ", "  ", "-", "\n"]
+    return [chance.choice(glue).join(chance.choices(PIECES, k=chance.randint(1, 5))) for _ in range(number)]
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_list_of_words_gives_the_references_ids(lower: bool, minilm_folder: Path, tmp_path: Path) -> None:
+    from transformers import BertTokenizer
+
+    folder = good(tmp_path / "model", **vars_of(minilm_folder))
+    shutil.copy(minilm_folder / "vocab.txt", folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}))
+    ours = pellucid.load(folder).tokenizer
+    theirs = BertTokenizer(vocab=str(folder / "vocab.txt"), do_lower_case=lower)
+    assert ours is not None
+    for text in texts(200):
+        assert ours(text)["input_ids"] == theirs(text)["input_ids"], text
+    first, second = texts(2)
+    assert ours(first, second)["input_ids"] == theirs(first, second)["input_ids"]
+    assert ours(first, second)["token_type_ids"] == theirs(first, second)["token_type_ids"]
+
+
+def test_the_list_agrees_with_the_json(minilm_folder: Path, minilm: pellucid.Model, tmp_path: Path) -> None:
+    folder = good(tmp_path / "model", **vars_of(minilm_folder))
+    shutil.copy(minilm_folder / "vocab.txt", folder)
+    listed = pellucid.load(folder).tokenizer
+    assert listed is not None
+    assert minilm.tokenizer is not None
+    for text in texts(200):
+        assert listed(text)["input_ids"] == minilm.tokenizer(text)["input_ids"], text
+
+
+def vars_of(folder: Path) -> dict[str, int]:
+    return {"vocab_size": len((folder / "vocab.txt").read_text(encoding="utf-8").splitlines())}
+
+
+def test_the_texts_are_mixed() -> None:
+    joined = "".join(texts(200))
+    assert tiny_config().vocab_size < len(set(joined))
+    assert all(piece in joined for piece in PIECES)
+
+
+def test_a_word_of_the_list_may_hold_any_character_but_the_end_of_its_line(tmp_path: Path) -> None:
+    """`str.splitlines` also splits at U+2028, U+0085 and others, and every id after them would be wrong."""
+    from transformers import BertTokenizer
+
+    words = [*vocabulary(5), "a\u2028b", "a\x85b", "a\x0cb", "a\x1cb", "plain"]
+    folder = good(tmp_path / "model")
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    ours = pellucid.load(folder).tokenizer
+    assert ours is not None
+    assert ours("plain")["input_ids"] == [2, 9, 3]
+    assert BertTokenizer(vocab=str(folder / "vocab.txt"))("plain")["input_ids"] == [2, 9, 3]

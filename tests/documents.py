@@ -1,0 +1,68 @@
+"""What the documents claim, in a form that can be checked; and the page of the command line, made from its help."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CLI_PAGE = ROOT / "docs" / "cli.md"
+
+
+def fenced(page: str, language: str) -> list[str]:
+    """The blocks of one language on a page."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+def commands(page: str) -> Iterator[str]:
+    """Every line that a page asks to type, without its remark."""
+    for block in fenced(page, "console"):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                yield line[2:].split("  #")[0].strip()
+
+
+def tree(page: str) -> list[str]:
+    """The paths that the drawn tree claims."""
+    (block,) = fenced(page, "text")
+    paths, above = [], ""
+    for line in block.splitlines():
+        name = line.split()[0]
+        above = above if line.startswith("  ") else name
+        paths.append(above + name if line.startswith("  ") else name)
+    return paths
+
+
+def cli_page() -> str:
+    """docs/cli.md as it should be."""
+    import click
+
+    from pellucid.cli.app import COMMANDS, app
+
+    parts = ["# The command line\n\nMade from the help texts by `python -m tests.documents`; a test compares it.\n"]
+    root = click.Context(app, info_name="pellucid")
+    for name in ("", *COMMANDS):
+        command = app.get_command(root, name) if name else app
+        context = click.Context(command, info_name=name, parent=root) if name else root
+        text = _plain(command, context)
+        parts.append(f"## pellucid {name}".rstrip() + f"\n\n```text\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+def _plain(command: object, context: object) -> str:
+    """The help as plain click writes it: no colours, no boxes, the same on every terminal."""
+    import click
+
+    formatter = click.HelpFormatter(width=100, max_width=100)
+    kind = click.Group if isinstance(command, click.Group) else click.Command
+    kind.format_usage(command, context, formatter)
+    kind.format_help_text(command, context, formatter)
+    click.Command.format_options(command, context, formatter)
+    if isinstance(command, click.Group):
+        click.Group.format_commands(command, context, formatter)
+    return formatter.getvalue().rstrip()
+
+
+if __name__ == "__main__":
+    CLI_PAGE.write_text(cli_page(), encoding="utf-8")
+    sys.stdout.write(f"{CLI_PAGE}\n")

@@ -1,0 +1,72 @@
+"""The README cannot lie: what it tells people to type is typed, what it draws is there."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import documents
+
+README = (documents.ROOT / "README.md").read_text(encoding="utf-8")
+TYPED = [line for line in documents.commands(README) if line.startswith("pellucid ")]
+
+
+@pytest.mark.parametrize("line", TYPED)
+def test_commands_of_the_readme_run(line: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", *shlex.split(line)]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"COLUMNS": "100"})
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip()
+
+
+def test_the_readme_names_its_commands_of_make() -> None:
+    makefile = (documents.ROOT / "Makefile").read_text(encoding="utf-8")
+    pages = README + (documents.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    made = [line.split()[1] for line in documents.commands(pages) if line.startswith("make ")]
+    assert {"demo", "test", "test-all", "lint", "bench"} <= set(made)
+    assert all(f"\n{target}:" in makefile for target in made)
+
+
+def test_snippets_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for snippet in documents.fenced(README, "python"):
+        exec(compile(snippet, "README.md", "exec"), names)
+    assert tuple(names["vectors"].shape) == (2, 384)
+    assert tuple(names["weights"].shape) == (1, 12, 13, 13)
+    assert tuple(names["hidden"].shape) == (1, 4, 128)
+    assert (tmp_path / "flies.html").stat().st_size > 100_000
+
+
+def test_the_tree_is_the_tree() -> None:
+    drawn = documents.tree(README)
+    assert all((documents.ROOT / path).exists() for path in drawn)
+    package = documents.ROOT / "src" / "pellucid"
+    rooms = {p.name for p in package.iterdir() if not p.name.startswith("_") and p.suffix in ("", ".py")}
+    assert rooms == {Path(path).name for path in drawn if path.startswith("src/pellucid/") and path != "src/pellucid/"}
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/tour.md", "bench/README.md"])
+def test_links_lead_somewhere(name: str) -> None:
+    import re
+
+    page = documents.ROOT / name
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), f"{name} links to {target}"
+
+
+def test_the_page_of_the_command_line_is_its_help() -> None:
+    assert documents.CLI_PAGE.read_text(encoding="utf-8") == documents.cli_page(), "run: python -m tests.documents"
+
+
+def test_every_command_shows_an_example() -> None:
+    from pellucid.cli.app import COMMANDS
+
+    page = documents.cli_page()
+    for name in COMMANDS:
+        part = page.partition(f"## pellucid {name}\n")[2].partition("\n## ")[0]
+        assert f"\n    pellucid {name}" in part, name
