@@ -53,5 +53,5 @@ def near(name: str, known: Iterable[str], most: int = 3) -> str:
 
 def several(names: Iterable[str], most: int = 6) -> str:
     """`a, b, c and 4 more`: a list that stays readable however long it is."""
-    names = list(names)
+    names = [name if len(name) <= 80 else f"{name[:79]}…" for name in names]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -134,7 +134,6 @@ def test_an_untied_decoder_is_written(tmp_path: Path) -> None:
     assert torch.equal(module.head.decoder.weight, model.module.head.decoder.weight)
 
 
-@pytest.mark.xfail(strict=True, reason="load.py ties only what the file leaves out")
 def test_a_tied_decoder_that_came_twice_is_written_once(tmp_path: Path) -> None:
     theirs = reference(tmp_path / "model", "BertForMaskedLM", dtype=torch.float32)
     save_bin(theirs.state_dict(), tmp_path / "model" / PICKLED)

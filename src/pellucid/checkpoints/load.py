@@ -127,6 +127,8 @@ def _plan(family: Family, config: Config, tensors: dict[str, Stored], source: So
             strange.append(theirs)
     if config.head is None and config.pooler and not any(name.startswith("pooler.") for name in placed):
         config = config.replace(pooler=False)  # saved without one, as sentence encoders often are
+    if config.tie_word_embeddings:  # one table under two names: the second copy must equal the first
+        doubled += [(placed.pop(name), source) for name, source in TIES.items() if name in placed and source in placed]
     wanted = _wanted(config)
     missing = [name for name in wanted if name not in placed]
     tied = tuple(n for n in missing if n in TIES and config.tie_word_embeddings)
@@ -168,19 +170,19 @@ def _problems(
     problems = []
     if lost:
         theirs = [family.names.theirs(name, page.rows, prefixed=prefixed) for name in lost]
-        problems.append(f"{len(lost)} missing ({several(theirs)})")
+        problems.append(f"{len(lost)} missing ({several(theirs, 3)})")
     beyond = [theirs for ours, theirs in placed.items() if ours not in wanted]
     if extra := strange + beyond:
         expected = [family.names.theirs(name, page.rows, prefixed=prefixed) for name in wanted]
         hint = near(extra[0].rpartition(".")[0] or extra[0], expected, most=1) if lost else ""
-        problems.append(f"{len(extra)} that belong nowhere ({several(extra)}){hint}")
+        problems.append(f"{len(extra)} that belong nowhere ({several(extra, 3)}){hint}")
     for ours, shape in wanted.items():
         held = tensors.get(placed.get(ours, ""))
         if held is not None and held.shape != shape:
             problems.append(f"{placed[ours]} has shape {list(held.shape)}, expected {list(shape)}")
         elif held is not None and not held.dtype.is_floating_point:
             problems.append(f"{placed[ours]} holds {str(held.dtype).removeprefix('torch.')}, expected real numbers")
-    return problems[:8] + ([f"and {len(problems) - 8} more"] if len(problems) > 8 else [])
+    return problems[:4] + ([f"and {len(problems) - 4} more"] if len(problems) > 4 else [])
 
 
 # -- the numbers -------------------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ def family_of(model_type: object, where: str) -> Family:
     if model_type is None:
         raise InputError(f"{where} has no model_type, which names the architecture: one of {', '.join(sorted(known))}")
     if not isinstance(model_type, str) or model_type not in known:
-        hint = near(str(model_type), known)
-        raise InputError(f"{where}: model_type {model_type!r} is not known{hint}; known: {several(sorted(known), 40)}")
+        said, hint = repr(model_type)[:80], near(str(model_type)[:80], known)
+        raise InputError(f"{where}: model_type {said} is not known{hint}; known: {several(sorted(known), 40)}")
     return known[model_type]
 
 

@@ -1,0 +1,82 @@
+"""The command line: answers on stdout, the rest on stderr, one sentence and an exit code where something is wrong."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pellucid
+
+
+def run(folder: Path, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pellucid", *arguments]
+    environment = os.environ | {"NO_COLOR": "1", "COLUMNS": "100"}
+    return subprocess.run(
+        command, cwd=folder, input=stdin, capture_output=True, text=True, env=environment, timeout=120
+    )
+
+
+def test_look_writes_a_page_and_says_where(tmp_path: Path) -> None:
+    done = run(tmp_path, "look", "time flies like an arrow", "--pair", "fruit flies like a banana", "--head", "3")
+    assert done.returncode == 0
+    assert done.stdout.strip() == "time-flies-like-an-arrow.html"
+    assert (tmp_path / done.stdout.strip()).stat().st_size > 100_000
+    assert "strongest links of layer 0, head 3" in done.stderr
+
+
+def test_quiet_and_standard_input(tmp_path: Path) -> None:
+    done = run(tmp_path, "--quiet", "look", "-", "-o", "page.html", stdin="a text from elsewhere\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "page.html\n", "")
+
+
+def test_embed_in_every_form(tmp_path: Path, minilm: "pellucid.Model") -> None:
+    wanted = minilm.embed(["Apple Inc.", "Microsoft Corp"]).numpy()
+    done = run(tmp_path, "embed", "Apple Inc.", "Microsoft Corp", "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["text"] for row in rows] == ["Apple Inc.", "Microsoft Corp"]
+    np.testing.assert_allclose([row["vector"] for row in rows], wanted, rtol=0, atol=1e-6)
+    (tmp_path / "names.csv").write_text("id,name\n1,Apple Inc.\n2,Microsoft Corp\n")
+    assert run(tmp_path, "embed", "names.csv", "--column", "name", "-o", "v.npy").stdout == "v.npy\n"
+    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), wanted, rtol=0, atol=1e-6)
+    piped = run(tmp_path, "embed", "-", stdin="Apple Inc.\nMicrosoft Corp\n").stdout.splitlines()
+    np.testing.assert_allclose([[float(x) for x in line.split()] for line in piped], wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("command", [["describe", "all-MiniLM-L6-v2"], ["models"], ["doctor"]])
+def test_json_is_json(tmp_path: Path, command: list[str]) -> None:
+    assert json.loads(run(tmp_path, *command, "--json").stdout)
+
+
+WRONG = {
+    "no such command": (["lok", "x"], 2, "did you mean look"),
+    "no text": (["look"], 2, "Missing argument"),
+    "no such option": (["embed", "--foo"], 2, "--foo"),
+    "no such layer": (["look", "x", "--layer", "9"], 3, "layers 0 to 5"),
+    "no such head": (["look", "x", "--head", "12"], 3, "heads 0 to 11"),
+    "no such folder": (["describe", "./nowhere"], 3, "no folder './nowhere'"),
+    "unknown and offline": (["describe", "nobody/nothing"], 3, "nobody/nothing"),
+    "no such file": (["embed", "none.csv", "--column", "a"], 3, "none.csv"),
+    "no such pooling": (["embed", "x", "--pooling", "meen"], 3, "did you mean mean"),
+    "no such place": (["look", "x", "-o", "no/such/page.html"], 3, "cannot write"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_one_sentence_and_a_code(tmp_path: Path, name: str) -> None:
+    arguments, code, fragment = WRONG[name]
+    done = run(tmp_path, *arguments)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert fragment in done.stderr and "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m pellucid embed a b c | head -n 1"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout and "Traceback" not in done.stderr

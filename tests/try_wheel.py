@@ -1,0 +1,52 @@
+"""make wheel: the wheel alone, in an environment of its own outside the checkout, draws a page.
+
+PyTorch and the other requirements are borrowed from the environment that runs this, so nothing is installed twice; the
+package itself must come from the wheel.
+"""
+
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from pathlib import Path
+
+MOST_BYTES = 3_000_000
+
+
+def main(folder: str) -> None:
+    (wheel,) = Path(folder).resolve().glob("pellucid-*.whl")
+    assert wheel.stat().st_size < MOST_BYTES, f"{wheel.name} has {wheel.stat().st_size:,} bytes"
+    names = zipfile.ZipFile(wheel).namelist()
+    for needed in ("pellucid/py.typed", "pellucid/view/web/page.html", "pellucid/view/web/app.js"):
+        assert needed in names, f"{wheel.name} lacks {needed}"
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run([sys.executable, "-m", "venv", f"{place}/env"], check=True)
+        python = Path(place, "env", "Scripts" if sys.platform == "win32" else "bin", "python")
+        install = [
+            str(python),
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "install",
+            "--quiet",
+            "--no-deps",
+            str(wheel),
+        ]
+        subprocess.run(install, check=True)
+        home = Path(subprocess.check_output([str(python), "-c", _SITE], text=True).strip())
+        (home / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"])
+        where = subprocess.check_output(
+            [str(python), "-c", "import pellucid; print(pellucid.__file__)"], cwd=place, text=True
+        )
+        assert place in where, f"pellucid came from {where.strip()} and not from the wheel"
+        look = [str(python), "-m", "pellucid", "look", "time flies like an arrow", "-o", "page.html"]
+        subprocess.run(look, cwd=place, check=True)
+        assert Path(place, "page.html").stat().st_size > 100_000
+    sys.stdout.write(f"{wheel.name}: {wheel.stat().st_size:,} bytes, and it draws\n")
+
+
+_SITE = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+
+if __name__ == "__main__":
+    main(sys.argv[1])
