@@ -137,8 +137,8 @@ def torch_where_none_belongs(path: str, text: str) -> list[str]:
 
 
 def reference_words(path: str, text: str) -> list[str]:
-    """The reference's tensor names outside the family pages."""
-    if path.startswith("checkpoints/families/"):
+    """The reference's tensor names outside the family pages, and outside what reads foreign files."""
+    if path.startswith(("checkpoints/families/", "checkpoints/convert/", "checkpoints/gguf/")):
         return []
     return [f"{path}: {word}" for word in REFERENCE_WORDS if word in text]
 

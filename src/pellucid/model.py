@@ -14,7 +14,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.config import Config, Head
 from pellucid.machine import choose_device, choose_dtype, use_threads
-from pellucid.models import Encoder, Output, freeze, untrained
+from pellucid.models import Network, Output, freeze, untrained
 from pellucid.tasks.embed import embed
 from pellucid.tasks.forward import forward
 from pellucid.text import Tokenizer
@@ -91,15 +91,20 @@ class Model:
         input_ids: Tensor | str | Sequence[str] | Sequence[Sequence[int]],
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
+        *,
+        decoder_input_ids: Tensor | None = None,
     ) -> Output:
         """One pass.
 
         input_ids: Int[Tensor, "batch seq"], or one text, or several texts (padded together). Without a mask every
             position counts as real.
+        decoder_input_ids: Int[Tensor, "batch seq"], what the decoder of an encoder-decoder has written so far; where
+            it is not given, the input behind the start token.
         ->  an `Output` with `last_hidden_state` Float[Tensor, "batch seq hidden"], and `pooler_output`
-            Float[Tensor, "batch hidden"] and `logits` where the model has them.
+            Float[Tensor, "batch hidden"] and `logits` where the model has them; of an encoder-decoder
+            the decoder's `last_hidden_state`, and `encoder_last_hidden_state`.
         """
-        return forward(self.loaded, input_ids, attention_mask, token_type_ids)
+        return forward(self.loaded, input_ids, attention_mask, token_type_ids, decoder_input_ids)
 
     def embed(
         self,
@@ -151,7 +156,7 @@ class Model:
     # -- parts --------------------------------------------------------------------------------------------------------
 
     @property
-    def module(self) -> Encoder:
+    def module(self) -> Network:
         """The plain `nn.Module`."""
         return self.loaded.module
 

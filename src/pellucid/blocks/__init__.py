@@ -13,14 +13,25 @@ from torch.nn import LayerNorm as LayerNorm
 
 from pellucid.blocks.activation import ACTIVATIONS as ACTIVATIONS
 from pellucid.blocks.attention import Attention as Attention
+from pellucid.blocks.cache import Cache as Cache
+from pellucid.blocks.cache import LayerCache as LayerCache
 from pellucid.blocks.embedding import Embeddings as Embeddings
 from pellucid.blocks.feed_forward import FeedForward as FeedForward
+from pellucid.blocks.feed_forward import GatedFeedForward as GatedFeedForward
 from pellucid.blocks.layer import PostNormLayer as PostNormLayer
 from pellucid.blocks.layer import PreNormLayer as PreNormLayer
 from pellucid.blocks.mask import causal_mask as causal_mask
 from pellucid.blocks.mask import padding_mask as padding_mask
+from pellucid.blocks.mask import remembered_mask as remembered_mask
+from pellucid.blocks.mask import windowed_mask as windowed_mask
+from pellucid.blocks.norm import RMSNorm as RMSNorm
 from pellucid.blocks.position import LearnedPositions as LearnedPositions
 from pellucid.blocks.position import NoPositions as NoPositions
 from pellucid.blocks.position import SinusoidalPositions as SinusoidalPositions
+from pellucid.blocks.position import WordPositions as WordPositions
+from pellucid.blocks.relative import RelativeBias as RelativeBias
+from pellucid.blocks.relative import RotaryPositions as RotaryPositions
+from pellucid.blocks.relative import slowed_as_llama3 as slowed_as_llama3
+from pellucid.blocks.relative import slowed_evenly as slowed_evenly
 from pellucid.blocks.run import Pass as Pass
 from pellucid.blocks.run import Watch as Watch

@@ -1,9 +1,9 @@
 """Attention: every position asks, every position answers, and the answers are mixed by how well they fit.
 
-    x --> query --.
-                   +--> scores = query . key x scale (+ bias) --> weights = softmax --.
-    x --> key  ---'                                                                    +--> heads --> output
-    x --> value ----------------------------------------------------------------------'
+    x --> query (turned) --.
+                            +--> scores = query . key x scale (+ bias) --> weights = softmax --.
+    x --> key (turned) ----'                                                                    +--> heads --> output
+    x --> value -------------------------------------------------------------------------------'
 
 (Vaswani et al., 2017, arXiv:1706.03762, section 3.2.) In cross-attention key and value come from `memory` instead of x.
 """
@@ -14,8 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.joined import adjoin, joined
 from pellucid.blocks.mask import additive, combine
+from pellucid.blocks.relative import rotate
 from pellucid.blocks.run import Pass
 
 
@@ -23,11 +25,14 @@ class Attention(nn.Module):
     """Multi-head attention with two equal paths: `fused`, PyTorch's one kernel, and `explicit`, step by step.
 
     hidden_size: width of the stream; what comes out has it too.
-    num_heads: heads side by side, each with its own query, key and value.
+    num_heads: heads side by side, each with its own query.
+    num_key_value_heads: heads of key and value, each shared by as many neighbouring heads of query (Ainslie et al.,
+        2023, arXiv:2305.13245); by default one each.
     head_dim: width of one head's query and key; by default `hidden_size / num_heads`.
     value_head_dim: width of one head's value; by default `head_dim`.
     memory_size: width of what key and value are made from in cross-attention; by default `hidden_size`.
     scale: what scores are multiplied with; by default 1 / sqrt(head_dim).
+    bias, output_bias: whether query, key and value, and the last linear map, have one.
     project: False leaves the heads side by side, without the last linear map.
     explicit: compute scores and weights one after the other instead of in one kernel.
     """
@@ -37,11 +42,13 @@ class Attention(nn.Module):
         hidden_size: int,
         num_heads: int,
         *,
+        num_key_value_heads: int | None = None,
         head_dim: int | None = None,
         value_head_dim: int | None = None,
         memory_size: int | None = None,
         scale: float | None = None,
         bias: bool = True,
+        output_bias: bool = True,
         project: bool = True,
         dropout: float = 0.0,
         output_dropout: float = 0.0,
@@ -49,15 +56,21 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
+        self.num_key_value_heads = num_key_value_heads or num_heads
         self.head_dim = head_dim or hidden_size // num_heads
         self.value_head_dim = value_head_dim or self.head_dim
         self.scale = self.head_dim**-0.5 if scale is None else scale
         self.explicit = explicit
-        width, value_width = num_heads * self.head_dim, num_heads * self.value_head_dim
-        self.query = nn.Linear(hidden_size, width, bias=bias)
-        self.key = nn.Linear(memory_size or hidden_size, width, bias=bias)
-        self.value = nn.Linear(memory_size or hidden_size, value_width, bias=bias)
-        self.output = nn.Linear(value_width, hidden_size, bias=bias) if project else nn.Identity()
+        self.widths = [
+            num_heads * self.head_dim,
+            self.num_key_value_heads * self.head_dim,
+            self.num_key_value_heads * self.value_head_dim,
+        ]
+        self.query = nn.Linear(hidden_size, self.widths[0], bias=bias)
+        self.key = nn.Linear(memory_size or hidden_size, self.widths[1], bias=bias)
+        self.value = nn.Linear(memory_size or hidden_size, self.widths[2], bias=bias)
+        mixed = num_heads * self.value_head_dim
+        self.output = nn.Linear(mixed, hidden_size, bias=output_bias) if project else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         self.output_dropout = nn.Dropout(output_dropout)
         self._adjoin()
@@ -73,50 +86,80 @@ class Attention(nn.Module):
         ->  Float[Tensor, "batch seq hidden"]
         """
         run = run or Pass()
-        query, key, value = self._project(x, memory)  # each [batch, heads, seq or source, head_dim]
-        query, key, value = run.see("query", query), run.see("key", key), run.see("value", value)
-        mask = combine(run.mask, run.causal, query.shape[2], key.shape[2], x.device)
-        heads = run.see("heads", self._mix(query, key, value, mask, bias, run))
+        query, key, value = self._looking_back(x, run) if memory is None else self._looking_across(x, memory, run)
+        heads = run.see("heads", self._mix(query, key, value, bias, run))
         return run.see("output", self.output_dropout(self._merge(heads, run)))
 
     # -- the steps ----------------------------------------------------------------------------------------------------
 
-    def _project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        if memory is None:
-            width = self.num_heads * self.head_dim
-            parts = self._product(x).split([width, width, self.num_heads * self.value_head_dim], dim=-1)
-        else:
-            parts = (self.query(x), self.key(memory), self.value(memory))
-        query, key, value = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
+    def _looking_back(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value of the same positions; key and value of earlier passes stand before them."""
+        query, key, value = self._seen(*self._product(x).split(self.widths, dim=-1), run)
+        if run.rotation is not None:
+            query = run.see("query_rotated", rotate(query, run.rotation))
+            key = run.see("key_rotated", rotate(key, run.rotation))
+        if isinstance(run.cache, KeyValues):
+            key, value = run.cache.extend(key, value)
         return query, key, value
+
+    def _looking_across(self, x: Tensor, memory: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
+        """Query of x, key and value of the memory, which are computed once and then remembered."""
+        if isinstance(run.cache, KeyValues) and run.cache.filled:
+            return run.see("query", self._heads(self.query(x))), *run.cache.held()
+        query, key, value = self._seen(self.query(x), self.key(memory), self.value(memory), run)
+        if isinstance(run.cache, KeyValues):
+            run.cache.extend(key, value)
+        return query, key, value
+
+    def _seen(self, query: Tensor, key: Tensor, value: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
+        query, key = run.see("query", self._heads(query)), run.see("key", self._heads(key))
+        return query, key, run.see("value", self._heads(value, self.value_head_dim))
+
+    def _heads(self, x: Tensor, width: int | None = None) -> Tensor:
+        """Float[Tensor, "batch seq heads*width"]  ->  Float[Tensor, "batch heads seq width"]"""
+        return x.unflatten(-1, (-1, width or self.head_dim)).transpose(1, 2)
 
     def _product(self, x: Tensor) -> Tensor:
         """Query, key and value side by side, in one matrix product."""
         return F.linear(x, *joined(self.query, self.key, self.value))
 
-    def _mix(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bias: Tensor | None, run: Pass
-    ) -> Tensor:
+    def _mix(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         """Values mixed by weight, head by head: [batch, heads, seq, value_head_dim].
 
         What an onlooker wants to know of the fused path is computed beside it, so that looking changes no bit; where
         he answers with other numbers, this layer goes the explicit way with them.
         """
-        fused = None if self.explicit else self._fused(query, key, value, mask, bias)
+        fused = None if self.explicit else self._fused(query, key, value, bias, run)
         if fused is not None and not run.wants("scores", "weights"):
             return fused
-        scores = self._scores(query, key, mask, bias)
+        scores = self._scores(query, self._shared(key), _mask(query, key, run), bias)
         seen_scores = run.see("scores", scores)
-        weights = seen_scores.softmax(dim=-1)
+        wide = torch.promote_types(scores.dtype, torch.float32)  # half precision is summed up in float32
+        weights = seen_scores.softmax(dim=-1, dtype=wide).to(query.dtype)
         seen_weights = run.see("weights", weights)
         if fused is not None and seen_scores is scores and seen_weights is weights:
             return fused
-        return self.dropout(seen_weights) @ value
+        return self.dropout(seen_weights) @ self._shared(value)
 
-    def _fused(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        drop = self.dropout.p if self.training else 0.0
-        form = mask if bias is None else additive(mask, bias, query.dtype)
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=form, dropout_p=drop, scale=self.scale)
+    def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
+        """PyTorch's own kernel; order alone is told to it as a word, which is quicker than a mask."""
+        word = run.causal and run.mask is None and bias is None and query.shape[2] == key.shape[2]
+        mask = None if word else _mask(query, key, run)
+        return F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=mask if bias is None else additive(mask, bias, query.dtype),
+            dropout_p=self.dropout.p if self.training else 0.0,
+            is_causal=word,
+            scale=self.scale,
+            enable_gqa=self.num_key_value_heads != self.num_heads,
+        )
+
+    def _shared(self, x: Tensor) -> Tensor:
+        """Key or value once for every head of query: Float[Tensor, "batch heads source width"]"""
+        copies = self.num_heads // self.num_key_value_heads
+        return x if copies == 1 else x.repeat_interleave(copies, dim=1)
 
     def _scores(self, query: Tensor, key: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
         scores = query @ key.transpose(-2, -1) * self.scale  # [batch, heads, seq, source]
@@ -153,3 +196,7 @@ class Attention(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._adjoin()
+
+
+def _mask(query: Tensor, key: Tensor, run: Pass) -> Tensor | None:
+    return combine(run.mask, run.causal, query.shape[2], key.shape[2], query.device)

@@ -5,18 +5,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks.position import LearnedPositions, NoPositions, SinusoidalPositions, Table
+from pellucid.blocks.position import LearnedPositions, NoPositions, SinusoidalPositions, Table, WordPositions
 from pellucid.blocks.run import Pass
+
+Positions = LearnedPositions | WordPositions | SinusoidalPositions | NoPositions
 
 
 class Embeddings(nn.Module):
-    """token (+ type) (+ position), then norm and dropout.
+    """token (x scale) (+ type) (+ position), then norm, dropout and, where the table is narrower, a linear map.
 
         ids --> token ----.
-        types -> type -----+--> sum --> norm --> dropout --> stream
+        types -> type -----+--> sum --> norm --> dropout --> projection --> stream
         places -> position '
 
     The sum is formed in the order token, type, position, as the reference forms it.
+
+    width: of the tables, where it is not `hidden_size` (Lan et al., 2019, arXiv:1909.11942, section 3.1).
     """
 
     def __init__(
@@ -24,32 +28,51 @@ class Embeddings(nn.Module):
         vocab_size: int,
         hidden_size: int,
         *,
-        position: LearnedPositions | SinusoidalPositions | NoPositions,
+        position: Positions,
         type_vocab_size: int = 0,
         norm: nn.Module | None = None,
         dropout: float = 0.0,
         pad_token_id: int | None = None,
+        width: int | None = None,
+        scale: float = 1.0,
     ) -> None:
         super().__init__()
-        self.token = Table(vocab_size, hidden_size, padding_idx=pad_token_id)
+        width = width or hidden_size
+        self.token = Table(vocab_size, width, padding_idx=pad_token_id)
+        self.scale = scale
         self.position = position
-        self._modules["type"] = Table(type_vocab_size, hidden_size) if type_vocab_size else None
+        self._modules["type"] = Table(type_vocab_size, width) if type_vocab_size else None
         self.norm = norm or nn.Identity()
         self.dropout = nn.Dropout(dropout)
+        self.projection = nn.Linear(width, hidden_size) if width != hidden_size else nn.Identity()
 
     @property
     def type(self) -> Any:  # pyrefly: ignore[bad-override] - PyTorch's method of this name casts; this is a table
         """Which text of a pair a token belongs to: a `Table`, or None where the model does not ask."""
         return self._modules["type"]
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None, run: Pass | None = None) -> Tensor:
-        """Int[Tensor, "batch seq"] (types alike, 0 where not given)  ->  Float[Tensor, "batch seq hidden"]"""
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        run: Pass | None = None,
+        *,
+        places: Tensor | None = None,
+    ) -> Tensor:
+        """Ids, and where they stand, to the stream.
+
+        input_ids: Int[Tensor, "batch seq"]; token_type_ids: the same shape, 0 where not given; places:
+        Int[Tensor, "batch|1 seq"], 0, 1, 2, ... where not given  ->  Float[Tensor, "batch seq hidden"]
+        """
         run = run or Pass()
-        stream = run.see("token", self.token(input_ids))
+        token = self.token(input_ids)
+        stream = run.see("token", token if self.scale == 1.0 else token * self.scale)
         if self.type is not None:
             types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
             stream = stream + run.see("type", self.type(types))
-        places = self.position(torch.arange(input_ids.shape[1], device=input_ids.device)[None])
-        if places is not None:
-            stream = stream + run.see("position", places.to(stream.dtype))
-        return run.see("output", self.dropout(self.norm(stream)))
+        if places is None:
+            places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        position = self.position(places, input_ids)
+        if position is not None:
+            stream = stream + run.see("position", position.to(stream.dtype))
+        return run.see("output", self.projection(self.dropout(self.norm(stream))))

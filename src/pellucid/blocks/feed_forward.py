@@ -38,3 +38,38 @@ class FeedForward(nn.Module):
         pre = run.see("pre", self.up(x))  # [batch, seq, inner]
         hidden = run.see("hidden", self.activation(pre))
         return run.see("output", self.dropout(self.down(hidden)))
+
+
+class GatedFeedForward(nn.Module):
+    """x --+--> gate [hidden -> inner] --> activation --(x)--> down [inner -> hidden] --> dropout
+           '--> up [hidden -> inner] --------------------'
+
+    (Shazeer, 2020, arXiv:2002.05202.)
+    """
+
+    activation: Callable[[Tensor], Tensor]
+
+    def __init__(
+        self,
+        hidden_size: int,
+        intermediate_size: int,
+        *,
+        activation: str = "silu",
+        dropout: float = 0.0,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        self.gate = nn.Linear(hidden_size, intermediate_size, bias=bias)
+        self.up = nn.Linear(hidden_size, intermediate_size, bias=bias)
+        self.activation_name = activation
+        self.activation = ACTIVATIONS[activation]
+        self.down = nn.Linear(intermediate_size, hidden_size, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
+        """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
+        run = run or Pass()
+        gate = run.see("gate", self.activation(self.gate(x)))  # [batch, seq, inner]
+        pre = run.see("pre", self.up(x))
+        hidden = run.see("hidden", gate * pre)
+        return run.see("output", self.dropout(self.down(hidden)))

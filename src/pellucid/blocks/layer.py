@@ -3,19 +3,30 @@
 from torch import Tensor, nn
 
 from pellucid.blocks.attention import Attention
-from pellucid.blocks.feed_forward import FeedForward
 from pellucid.blocks.run import Pass
 
 
 class _Layer(nn.Module):
     def __init__(
-        self, attention: Attention, feed_forward: FeedForward, attention_norm: nn.Module, feed_forward_norm: nn.Module
+        self,
+        attention: Attention,
+        feed_forward: nn.Module,
+        attention_norm: nn.Module,
+        feed_forward_norm: nn.Module,
+        *,
+        cross_attention: Attention | None = None,
+        cross_attention_norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.attention = attention
         self.attention_norm = attention_norm
+        self.cross_attention = cross_attention
+        self.cross_attention_norm = cross_attention_norm
         self.feed_forward = feed_forward
         self.feed_forward_norm = feed_forward_norm
+
+    def _look_back(self, x: Tensor, run: Pass) -> Tensor:
+        return self.attention(x, run.looking_back(), bias=run.bias)
 
 
 class PostNormLayer(_Layer):
@@ -23,13 +34,18 @@ class PostNormLayer(_Layer):
 
     x --+--> attention --(+)--> attention_norm --+--> feed_forward --(+)--> feed_forward_norm -->
         '-----------------'                      '--------------------'
+
+    In a decoder that looks at an encoder, cross_attention with its norm stands between the two.
     """
 
     def forward(self, x: Tensor, run: Pass) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         x = run.see("residual.pre", x)
-        mid = run.see("residual.mid", x + self.attention(x, run.inside("attention")))
+        mid = run.see("residual.mid", x + self._look_back(x, run))
         normed = self.attention_norm(mid)
+        if self.cross_attention is not None and self.cross_attention_norm is not None:
+            across = self.cross_attention(normed, run.looking_across(), memory=run.memory)
+            normed = self.cross_attention_norm(run.see("residual.cross", normed + across))
         out = self.feed_forward_norm(normed + self.feed_forward(normed, run.inside("feed_forward")))
         return run.see("residual.post", out)
 
@@ -39,11 +55,16 @@ class PreNormLayer(_Layer):
 
     x --+--> attention_norm --> attention --(+)--+--> feed_forward_norm --> feed_forward --(+)-->
         '------------------------------------'   '------------------------------------------'
+
+    In a decoder that looks at an encoder, a third branch with cross_attention stands between the two.
     """
 
     def forward(self, x: Tensor, run: Pass) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         x = run.see("residual.pre", x)
-        mid = run.see("residual.mid", x + self.attention(self.attention_norm(x), run.inside("attention")))
+        mid = run.see("residual.mid", x + self._look_back(self.attention_norm(x), run))
+        if self.cross_attention is not None and self.cross_attention_norm is not None:
+            across = self.cross_attention(self.cross_attention_norm(mid), run.looking_across(), memory=run.memory)
+            mid = run.see("residual.cross", mid + across)
         out = mid + self.feed_forward(self.feed_forward_norm(mid), run.inside("feed_forward"))
         return run.see("residual.post", out)

@@ -23,6 +23,24 @@ def causal_mask(seq: int, source: int, device: torch.device | None = None) -> Te
     return torch.ones(seq, source, dtype=torch.bool, device=device).tril(source - seq)[None, None]
 
 
+def windowed_mask(seq: int, window: int, device: torch.device | None = None) -> Tensor:
+    """Causal, and no further back than `window` positions, the own one included.
+
+    ->  Bool[Tensor, "1 1 seq seq"]
+    """
+    return causal_mask(seq, seq, device).triu(1 - window)
+
+
+def remembered_mask(places: Tensor, source_places: Tensor, window: int | None = None) -> Tensor:
+    """Who may look at whom where both say where they stand; nobody looks at place -1, which is padding.
+
+    places: Int[Tensor, "rows seq"]; source_places: Int[Tensor, "rows source"]  ->  Bool[Tensor, "rows 1 seq source"]
+    """
+    asks, answers = places[:, None, :, None], source_places[:, None, None, :]
+    allowed = (answers >= 0) & (answers <= asks)
+    return allowed if window is None else allowed & (answers > asks - window)
+
+
 def combine(mask: Tensor | None, causal: bool, seq: int, source: int, device: torch.device) -> Tensor | None:
     """Both restrictions as one boolean mask; None where there is none."""
     if not causal:

@@ -19,33 +19,60 @@ class Table(nn.Embedding):
 
 
 class LearnedPositions(Table):
-    """A learned row per place: the first `length` places, no more."""
+    """A learned row per place: the first `length` places, no more.
 
-    def __init__(self, length: int, hidden_size: int) -> None:
-        super().__init__(length, hidden_size)
+    offset: the row of the first place; the rows before it are never read.
+    """
 
-    @property
-    def length(self) -> int:
-        return self.num_embeddings
+    def __init__(self, length: int, hidden_size: int, offset: int = 0) -> None:
+        super().__init__(length + offset, hidden_size)
+        self.length, self.offset = length, offset
+
+    def forward(self, places: Tensor, input_ids: Tensor) -> Tensor:
+        """Int[Tensor, "batch|1 seq"]  ->  Float[Tensor, "batch|1 seq hidden"]"""
+        return super().forward(places + self.offset if self.offset else places)
+
+
+class WordPositions(Table):
+    """A learned row per word: padding takes no place.
+
+    Row `padding_id` is that of all padding, the first word has the next; so of `rows` rows `rows - padding_id - 1`
+    can be words. Places come from the ids themselves (Liu et al., 2019, arXiv:1907.11692, in their code).
+    """
+
+    def __init__(self, rows: int, hidden_size: int, padding_id: int) -> None:
+        super().__init__(rows, hidden_size, padding_idx=padding_id)
+        self.length = rows - padding_id - 1
+        self.padding_id = padding_id
+
+    def forward(self, places: Tensor, input_ids: Tensor) -> Tensor:
+        """Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]"""
+        real = input_ids.ne(self.padding_id).long()
+        return super().forward(real.cumsum(dim=1) * real + self.padding_id)
 
 
 class SinusoidalPositions(nn.Module):
-    """Fixed waves (Vaswani et al., 2017, arXiv:1706.03762, section 3.5): even columns are sines, odd ones cosines.
+    """Fixed waves (Vaswani et al., 2017, arXiv:1706.03762, section 3.5), computed in float64 when they are asked for.
 
     Column pair c turns through one radian in 10000^(2c/hidden) places, so near places look alike and far ones do not.
+
+    waves: "interleaved" (sine, cosine, sine, ...: the paper's), "halves" (all sines, then all cosines) or
+        "tensor2tensor" (halves, and the last pair turns in exactly 10000 places: 10000^(c/(hidden/2 - 1))).
+    offset: what the first place counts as.
     """
 
-    def __init__(self, length: int, hidden_size: int) -> None:
+    def __init__(self, length: int, hidden_size: int, offset: int = 0, waves: str = "interleaved") -> None:
         super().__init__()
-        self.length = length
-        self.hidden_size = hidden_size
+        self.length, self.hidden_size, self.offset, self.waves = length, hidden_size, offset, waves
 
-    def forward(self, places: Tensor) -> Tensor:
-        """Int[Tensor, "1 seq"]  ->  Float[Tensor, "1 seq hidden"]"""
-        pairs = torch.arange(0, self.hidden_size, 2, device=places.device, dtype=torch.float64)
-        angle = places[..., None] * torch.exp(pairs * (-math.log(10000.0) / self.hidden_size))
-        waves = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., : self.hidden_size]
-        return waves.to(torch.get_default_dtype())
+    def forward(self, places: Tensor, input_ids: Tensor) -> Tensor:
+        """Int[Tensor, "batch|1 seq"]  ->  Float64[Tensor, "batch|1 seq hidden"]"""
+        pairs = torch.arange((self.hidden_size + 1) // 2, device=places.device, dtype=torch.float64)
+        steps = max(self.hidden_size / 2 - (self.waves == "tensor2tensor"), 1)
+        angle = (places[..., None] + self.offset) * torch.exp(pairs * (-math.log(10000.0) / steps))
+        if self.waves == "interleaved":
+            return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., : self.hidden_size]
+        return torch.cat((angle.sin(), angle.cos()), dim=-1)[..., : self.hidden_size]
 
 
 class NoPositions(nn.Module):
@@ -53,5 +80,5 @@ class NoPositions(nn.Module):
 
     length = None
 
-    def forward(self, places: Tensor) -> None:
+    def forward(self, places: Tensor, input_ids: Tensor) -> None:
         return None

@@ -1,9 +1,11 @@
-"""What travels with the hidden states through one pass: who may look at whom, and who is watching."""
+"""What travels with the hidden states through one pass: who may look at whom, what is remembered, who is watching."""
 
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from torch import Tensor
+
+from pellucid.blocks.cache import KeyValues, LayerCache
 
 
 class Watch(Protocol):
@@ -28,11 +30,21 @@ class Pass:
 
     mask: Bool[Tensor, "batch 1 seq|1 source"], True where a position may be looked at; None where all may.
     causal: each position sees itself and what stands before it.
+    bias: Float[Tensor, "batch|1 heads seq source"], added to the scores of every layer's self-attention.
+    rotation: cosines and sines, each Float[Tensor, "batch|1 1 seq head_dim"], that query and key are turned by.
+    memory: Float[Tensor, "batch source hidden"], what cross-attention looks at.
+    memory_mask: Bool[Tensor, "batch 1 1 source"], True where the memory may be looked at.
+    cache: what the layer, or its attention, remembers of earlier passes.
     watch: records and edits the numbers on the way; None on the fast path.
     """
 
     mask: Tensor | None = None
     causal: bool = False
+    bias: Tensor | None = None
+    rotation: tuple[Tensor, Tensor] | None = None
+    memory: Tensor | None = None
+    memory_mask: Tensor | None = None
+    cache: LayerCache | KeyValues | None = None
     watch: Watch | None = None
 
     def see(self, name: str, value: Tensor) -> Tensor:
@@ -46,3 +58,19 @@ class Pass:
     def inside(self, name: str) -> "Pass":
         """The same pass, its names told from inside `name`."""
         return self if self.watch is None else replace(self, watch=self.watch.inside(name))
+
+    def at_layer(self, i: int, cache: LayerCache | None) -> "Pass":
+        """The same pass inside layer `i`, with what that layer remembers."""
+        watch = None if self.watch is None else self.watch.inside(f"layers.{i}")
+        return self if watch is None and cache is None else replace(self, watch=watch, cache=cache)
+
+    def looking_back(self) -> "Pass":
+        """The same pass inside self-attention."""
+        own = self.cache.own if isinstance(self.cache, LayerCache) else self.cache
+        return self.inside("attention") if own is self.cache else replace(self.inside("attention"), cache=own)
+
+    def looking_across(self) -> "Pass":
+        """The same pass inside cross-attention: another mask, no order, no bias."""
+        across = self.cache.across if isinstance(self.cache, LayerCache) else None
+        watch = None if self.watch is None else self.watch.inside("cross_attention")
+        return Pass(mask=self.memory_mask, cache=across, watch=watch)

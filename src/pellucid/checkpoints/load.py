@@ -9,20 +9,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.facts import read_json
+from pellucid.checkpoints.contents import Contents, read_contents
 from pellucid.checkpoints.families import family_of
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.names import Names, Place
 from pellucid.checkpoints.page import Family, HeadPage
-from pellucid.checkpoints.sentence import read_pooling
-from pellucid.checkpoints.source import Source, locate
-from pellucid.checkpoints.weights import Stored, stored
-from pellucid.config import Config, Head, head_named
+from pellucid.checkpoints.source import locate
+from pellucid.checkpoints.weights import Stored
+from pellucid.config import Config, Head
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, near, several
 from pellucid.machine import choose_device, choose_dtype, require_memory
-from pellucid.models import Encoder, assemble, initialise
-from pellucid.models.assemble import TIES, allocate, tie
+from pellucid.models import Network, assemble, initialise, ties
+from pellucid.models.assemble import allocate, tie
 from pellucid.text import Tokenizer
-from pellucid.text.files import open_tokenizer
 
 OWN_HEAD = "own"
 """The head that the checkpoint was saved with."""
@@ -42,39 +41,39 @@ def open_checkpoint(
 ) -> Loaded:
     """A checkpoint by name. See `pellucid.load` for the arguments."""
     source = locate(name, revision=revision, token=token, local_files_only=local_files_only)
-    raw = read_json(source.folder / "config.json")
-    family = _family(raw, source.folder / "config.json")
-    config = family.read(raw, source.folder / "config.json")
+    contents = read_contents(source)
+    family = _family(contents)
+    config = family.read(contents.facts, contents.said_in)
     if head != OWN_HEAD:
-        config = config.replace(head=head_named(head) if isinstance(head, str) else head)
-    tensors = stored(source.folder)
-    plan = _plan(family, config, tensors, source, new_head=head not in (OWN_HEAD, None))
+        config = config.replace(head=family.head_named(head) if isinstance(head, str) else head)
+    plan = _plan(family, config, contents, new_head=head not in (OWN_HEAD, None))
+    tensors = contents.tensors
     module = _fill(plan, tensors, choose_device(device), choose_dtype(dtype, plan.dtype(tensors)), attention, seed)
     return Loaded(
         module=module,
         config=plan.config,
         family=family,
-        tokenizer=_tokenizer(plan.config, source.folder),
-        pooling=read_pooling(source.folder),
+        tokenizer=_tokenizer(plan.config, contents),
+        pooling=contents.pooling,
         source=source,
         untrained=("head",) if plan.fresh else (),
     )
 
 
-def _family(raw: dict[str, object], path: Path) -> Family:
+def _family(contents: Contents) -> Family:
     try:
-        return family_of(raw.get("model_type"), str(path))
+        return family_of(contents.facts.get("model_type"), str(contents.said_in))
     except InputError as error:
         raise CheckpointMismatchError(str(error)) from error
 
 
-def _tokenizer(config: Config, folder: Path) -> Tokenizer | None:
-    length = getattr(config.position, "max_position_embeddings", None)
-    tokenizer = open_tokenizer(folder, max_length=length, token_types=config.type_vocab_size > 0)
-    if tokenizer is not None and tokenizer.largest_id >= config.vocab_size:
+def _tokenizer(config: Config, contents: Contents) -> Tokenizer | None:
+    tokenizer = contents.tokenizer(config)
+    rows = max(config.vocab_size, (config.decoder and config.decoder.source_vocab_size) or 0)
+    if tokenizer is not None and tokenizer.largest_id >= rows:
         raise CheckpointMismatchError(
-            f"{folder}: the tokenizer gives ids up to {tokenizer.largest_id}, the model's table of tokens has "
-            f"{config.vocab_size} rows; they do not belong together"
+            f"{contents.said_in.parent}: the tokenizer gives ids up to {tokenizer.largest_id}, the model's table of "
+            f"tokens has {rows} rows; they do not belong together"
         )
     return tokenizer
 
@@ -86,57 +85,62 @@ def _tokenizer(config: Config, folder: Path) -> Tokenizer | None:
 class Plan:
     """The whole account, before a single number is read.
 
-    placed: our name -> the file's name.  doubled: (file's name, our name) told twice, to be compared.
+    placed: our name -> where its numbers stand.  doubled: (where, our name) told twice, to be compared.
     tied: our names that share another's numbers.  fresh: our names that get random numbers.
     """
 
     config: Config
-    placed: dict[str, str]
-    doubled: tuple[tuple[str, str], ...] = ()
-    tied: tuple[str, ...] = ()
+    placed: dict[str, Place]
+    doubled: tuple[tuple[Place, str], ...] = ()
+    tied: dict[str, str] = field(default_factory=dict)
     fresh: tuple[str, ...] = ()
     dropped: dict[str, str] = field(default_factory=dict)
 
     def dtype(self, tensors: dict[str, Stored]) -> torch.dtype:
         """What most numbers of the file are."""
         sizes: dict[torch.dtype, int] = {}
-        for theirs in self.placed.values():
+        for theirs in {place.theirs for place in self.placed.values()}:
             held = tensors[theirs]
             sizes[held.dtype] = sizes.get(held.dtype, 0) + torch.Size(held.shape).numel()
         return max(sizes, key=lambda dtype: sizes[dtype])
 
 
-def _plan(family: Family, config: Config, tensors: dict[str, Stored], source: Source, new_head: bool) -> Plan:
+def _plan(family: Family, config: Config, contents: Contents, new_head: bool) -> Plan:
+    tensors = contents.tensors
     page = family.page(config.head)
-    placed: dict[str, str] = {}
-    doubled: list[tuple[str, str]] = []
+    names = family.names_with(page, config)
+    placed: dict[str, Place] = {}
+    doubled: list[tuple[Place, str]] = []
     dropped: dict[str, str] = {}
     strange: list[str] = []
     for theirs in tensors:
-        ours = family.names.ours(theirs, page.rows)
-        reason = family.names.drop_reason(theirs) or _other_head(family, page, theirs)
-        if ours is not None and ours.startswith("pooler.") and not config.pools:
+        found = names.ours(theirs, page.rows)
+        reason = names.drop_reason(theirs) or _other_head(family, page, config, theirs)
+        if any(ours.startswith("pooler.") for ours in found) and not config.pools:
             dropped[theirs] = "the pooled first token is not read by this head"
-        elif ours is not None and ours in placed:
-            doubled.append((theirs, ours))
-        elif ours is not None:
-            placed[ours] = theirs
+        elif found:
+            doubled += [(place, ours) for ours, place in found.items() if ours in placed]
+            placed |= {ours: place for ours, place in found.items() if ours not in placed}
         elif reason is not None:
             dropped[theirs] = reason
         else:
             strange.append(theirs)
     if config.head is None and config.pooler and not any(name.startswith("pooler.") for name in placed):
         config = config.replace(pooler=False)  # saved without one, as sentence encoders often are
-    if config.tie_word_embeddings:  # one table under two names: the second copy must equal the first
-        doubled += [(placed.pop(name), source) for name, source in TIES.items() if name in placed and source in placed]
+    same = ties(config)
+    for name, first in same.items():  # one table under two names: the second copy must equal the first
+        if name in placed and first in placed:
+            doubled.append((placed.pop(name), first))
+        elif name in placed:
+            placed[first] = placed.pop(name)
     wanted = _wanted(config)
     missing = [name for name in wanted if name not in placed]
-    tied = tuple(n for n in missing if n in TIES and config.tie_word_embeddings)
+    tied = {name: first for name, first in same.items() if name in missing}
     lost = [name for name in missing if name not in tied]
     fresh = tuple(n for n in lost if n.startswith("head.")) if new_head and not _any_head(placed) else ()
-    problems = _problems(family, page, wanted, placed, tensors, strange, [n for n in lost if n not in fresh])
+    problems = _problems(names, page, wanted, placed, tensors, strange, [n for n in lost if n not in fresh])
     if problems:
-        raise CheckpointMismatchError(f"{source.folder} does not fit its config.json: {'; '.join(problems)}")
+        raise CheckpointMismatchError(f"{contents.said_in.parent} does not fit its {contents.said_in.name}: {'; '.join(problems)}")
     return Plan(config, placed, tuple(doubled), tied, fresh, dropped)
 
 
@@ -149,40 +153,57 @@ def _any_head(placed: Iterable[str]) -> bool:
     return any(name.startswith("head.") for name in placed)
 
 
-def _other_head(family: Family, page: HeadPage, theirs: str) -> str | None:
+def _other_head(family: Family, page: HeadPage, config: Config, theirs: str) -> str | None:
     for other in family.heads:
-        if other is not page and family.names.ours(theirs, other.rows) is not None:
+        if other is not page and family.names_with(other, config).ours(theirs, other.rows):
             return f"belongs to {other.architecture}, which was not asked for"
     return None
 
 
 def _problems(
-    family: Family,
+    names: Names,
     page: HeadPage,
     wanted: dict[str, tuple[int, ...]],
-    placed: dict[str, str],
+    placed: dict[str, Place],
     tensors: dict[str, Stored],
     strange: list[str],
     lost: list[str],
 ) -> list[str]:
     """Everything that does not fit, all at once, in the file's own names."""
-    prefixed = any(theirs.startswith(family.names.prefix) for theirs in tensors) if family.names.prefix else False
+    prefixed = any(theirs.startswith(names.prefix) for theirs in tensors) if names.prefix else False
     problems = []
     if lost:
-        theirs = [family.names.theirs(name, page.rows, prefixed=prefixed) for name in lost]
+        theirs = list(dict.fromkeys(names.theirs(name, page.rows, prefixed=prefixed).theirs for name in lost))
         problems.append(f"{len(lost)} missing ({several(theirs, 3)})")
-    beyond = [theirs for ours, theirs in placed.items() if ours not in wanted]
+    beyond = [place.theirs for ours, place in placed.items() if ours not in wanted]
     if extra := strange + beyond:
-        expected = [family.names.theirs(name, page.rows, prefixed=prefixed) for name in wanted]
+        expected = [names.theirs(name, page.rows, prefixed=prefixed).theirs for name in wanted]
         hint = near(extra[0].rpartition(".")[0] or extra[0], expected, most=1) if lost else ""
         problems.append(f"{len(extra)} that belong nowhere ({several(extra, 3)}){hint}")
     for ours, shape in wanted.items():
-        held = tensors.get(placed.get(ours, ""))
-        if held is not None and held.shape != shape:
-            problems.append(f"{placed[ours]} has shape {list(held.shape)}, expected {list(shape)}")
-        elif held is not None and not held.dtype.is_floating_point:
-            problems.append(f"{placed[ours]} holds {str(held.dtype).removeprefix('torch.')}, expected real numbers")
+        if (place := placed.get(ours)) is None:
+            continue
+        held = tensors[place.theirs]
+        if _shape(place, held) != shape:
+            problems.append(f"{place.theirs} has shape {list(held.shape)}, expected {_expected(place, shape)}")
+        elif not held.dtype.is_floating_point:
+            problems.append(f"{place.theirs} holds {str(held.dtype).removeprefix('torch.')}, expected real numbers")
+    problems = list(dict.fromkeys(problems))
     return problems[:4] + ([f"and {len(problems) - 4} more"] if len(problems) > 4 else [])
+
+
+def _shape(place: Place, held: Stored) -> tuple[int, ...]:
+    """The shape that our part of a tensor has, without reading it."""
+    try:
+        return tuple(place.take(torch.empty(held.shape, device="meta")).shape)
+    except (IndexError, RuntimeError):
+        return ()  # such a tensor cannot be moved at all
+
+
+def _expected(place: Place, shape: tuple[int, ...]) -> list[int]:
+    """What shape the file's tensor should have for ours to have `shape`."""
+    ours = [torch.empty(shape, device="meta")] * place.parts
+    return list(place.move.give(ours).shape)
 
 
 # -- the numbers -------------------------------------------------------------------------------------------------------
@@ -190,7 +211,7 @@ def _problems(
 
 def _fill(
     plan: Plan, tensors: dict[str, Stored], device: torch.device, dtype: torch.dtype, attention: str, seed: int
-) -> Encoder:
+) -> Network:
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
     require_memory(sum(p.numel() for p in module.parameters()) * dtype.itemsize, device)
@@ -199,13 +220,14 @@ def _fill(
         initialise(module, plan.config.initializer_range, seed)
     parameters = dict(module.named_parameters())
     with torch.no_grad():
-        for ours, theirs in plan.placed.items():
-            parameters[ours].copy_(_read(theirs, tensors[theirs]))
-        for theirs, ours in plan.doubled:
-            if not torch.equal(parameters[ours], _read(theirs, tensors[theirs]).to(parameters[ours])):
-                raise CheckpointMismatchError(f"{theirs} and {plan.placed[ours]} should be the same table and differ")
-    if plan.tied:
-        tie(module)
+        for ours, place in plan.placed.items():
+            parameters[ours].copy_(place.take(_read(place.theirs, tensors[place.theirs])))
+        for place, ours in plan.doubled:
+            other = place.take(_read(place.theirs, tensors[place.theirs])).to(parameters[ours])
+            if not torch.equal(parameters[ours], other):
+                first = plan.placed[ours].theirs
+                raise CheckpointMismatchError(f"{place.theirs} and {first} should be the same table and differ")
+    tie(module, plan.tied)
     return module.eval()
 
 

@@ -6,7 +6,7 @@ from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.checkpoints.source import Source
 from pellucid.config import Config
-from pellucid.models import Encoder
+from pellucid.models import Network
 from pellucid.text import Tokenizer
 
 
@@ -21,7 +21,7 @@ class Loaded:
     untrained: names of parts whose numbers are random.
     """
 
-    module: Encoder
+    module: Network
     config: Config
     family: Family
     tokenizer: Tokenizer | None = None

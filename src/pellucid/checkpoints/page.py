@@ -1,12 +1,13 @@
 """What a family's page consists of."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.names import Names, Rows
-from pellucid.config import Config, Head
+from pellucid.config import Config, Head, head_named
 from pellucid.errors import InputError
 
 
@@ -17,6 +18,8 @@ class HeadPage:
     architecture: str
     head: Head | None
     rows: Rows = ()
+    prefix: str | None = None
+    """Before the body's names in files of this head, where it is not the family's."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +28,14 @@ class Family:
 
     model_types: the values of `model_type` in `config.json` that mean this family.
     defaults: the reference's default facts.
-    keys, names: the two-way tables.
+    keys, names: the two-way tables; the names may depend on the facts.
     heads: the model without a head first.
     """
 
     model_types: tuple[str, ...]
     defaults: Config
     keys: Keys
-    names: Names
+    names: Names | Callable[[Config], Names]
     heads: tuple[HeadPage, ...] = field(default=())
 
     def read(self, raw: dict[str, Any], path: Path) -> Config:
@@ -42,6 +45,18 @@ class Family:
     def write(self, config: Config) -> dict[str, Any]:
         """`Config` to `config.json`."""
         return self.keys.write(config, self.model_types[0], self.page(config.head).architecture)
+
+    def head_named(self, name: str) -> Head:
+        """The head that goes by `name`, in the form that this family has it."""
+        for page in self.heads:
+            if page.head is not None and page.head.name == name:
+                return page.head
+        return head_named(name)
+
+    def names_with(self, page: HeadPage, config: Config) -> Names:
+        """How the tensors of a file with this head are called."""
+        names = self.names if isinstance(self.names, Names) else self.names(config)
+        return names if page.prefix is None else replace(names, prefix=page.prefix)
 
     def page(self, head: Head | None) -> HeadPage:
         """The head page of `head`; heads are told apart by kind, not by settings."""

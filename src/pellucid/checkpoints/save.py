@@ -8,12 +8,16 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from torch import Tensor
+
 from pellucid.checkpoints import hub
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.moves import Move
+from pellucid.checkpoints.names import Names, Rows
 from pellucid.checkpoints.sentence import write_pooling
 from pellucid.errors import InputError
 from pellucid.files import cannot_write
-from pellucid.models.assemble import TIES
+from pellucid.models import ties
 from pellucid.text.files import write_tokenizer
 
 
@@ -49,13 +53,7 @@ def _write(loaded: Loaded, folder: Path) -> None:
 
     config, family = loaded.config, loaded.family
     page = family.page(config.head)
-    tensors = {}
-    for ours, value in loaded.module.state_dict().items():
-        source = TIES.get(ours)
-        if source and loaded.module.get_parameter(source) is loaded.module.get_parameter(ours):
-            continue  # one table, written once
-        theirs = family.names.theirs(ours, page.rows, prefixed=config.head is not None)
-        tensors[theirs] = value.detach().to("cpu").clone().contiguous()
+    tensors = _tensors(loaded, family.names_with(page, config), page.rows)
     try:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     except SafetensorError as error:
@@ -69,6 +67,23 @@ def _write(loaded: Loaded, folder: Path) -> None:
         write_tokenizer(loaded.tokenizer, folder)
     if loaded.pooling is not None:
         write_pooling(loaded.pooling, config.hidden_size * len(loaded.pooling.modes), folder)
+
+
+def _tensors(loaded: Loaded, names: Names, rows: Rows) -> dict[str, Tensor]:
+    """Every tensor of the file by the reference's name; what is one table under two names comes once."""
+    module, same = loaded.module, ties(loaded.config)
+    groups: dict[str, dict[int, Tensor]] = {}
+    moves: dict[str, Move] = {}
+    for ours, value in module.state_dict().items():
+        if ours in same and module.get_parameter(same[ours]) is module.get_parameter(ours):
+            continue
+        place = names.theirs(ours, rows, prefixed=loaded.config.head is not None)
+        groups.setdefault(place.theirs, {})[place.part] = value.detach().to("cpu")
+        moves[place.theirs] = place.move
+    return {
+        theirs: moves[theirs].give([parts[i] for i in sorted(parts)]).clone().contiguous()
+        for theirs, parts in groups.items()
+    }
 
 
 def _move(beside: Path, target: Path) -> None:

@@ -17,8 +17,10 @@ class Source:
 
     name: str
     folder: Path
-    kind: Literal["folder", "package", "hub"]
+    kind: Literal["folder", "file", "package", "hub"]
     revision: str | None = None
+    file: Path | None = None
+    """The one file that holds everything (GGUF); None where the folder's several files do."""
 
 
 def locate(
@@ -30,23 +32,25 @@ def locate(
 ) -> Source:
     """The folder that `name` stands for.
 
-    name: a folder, a hub id ("owner/model") or the short name of an installed package.
+    name: a folder, a `.gguf` file, a hub id ("owner/model") or the short name of an installed package.
     revision: a branch, tag or commit on the hub.
     local_files_only: never ask the network; what is in the cache is used without asking in any case.
     """
     text = os.fspath(name)
     folder = _path(text)
     if folder.is_dir():
-        return Source(text, folder.resolve(), "folder")
+        return Source(text, folder.resolve(), "folder", file=_one_file(folder))
+    if folder.suffix == ".gguf" and folder.is_file():
+        return Source(text, folder.parent.resolve(), "file", file=folder.resolve())
     if folder.exists():
-        raise InputError(f"{text} is a file, expected a folder with config.json and the weights")
+        raise InputError(f"{text} is a file, expected a folder with config.json and the weights, or a .gguf file")
     if not hub.is_hub_id(text):
         raise NotFoundError(f"there is no folder {text[:200]!r}, and it is not a name on the hub (owner/model) either")
     hub.check_revision(revision)
     package = installed.find(text)
     if package is not None and revision is None and (home := package.path()) is not None:
         _verify(package, home)
-        return Source(package.name, home, "package")
+        return Source(package.name, home, "package", file=_one_file(home))
     return _on_hub(package.name if package else text, package, revision, token, local_files_only)
 
 
@@ -99,14 +103,24 @@ def _on_hub(
     if folder is None and offline:
         raise NotFoundError(hub.nowhere(name, package, "and the network is switched off"))
     folder = folder or hub.download(name, package, revision, token)
-    return Source(name, folder, "hub", revision=folder.name)
+    return Source(name, folder, "hub", revision=folder.name, file=_one_file(folder))
+
+
+def _one_file(folder: Path) -> Path | None:
+    """The GGUF file of a folder that has no config.json and just one such file."""
+    if (folder / "config.json").exists():
+        return None
+    found = sorted(folder.glob("*.gguf"))
+    if len(found) > 1:
+        raise InputError(f"{folder} holds {len(found)} .gguf files: give the path of one, such as {found[0]}")
+    return found[0] if found else None
 
 
 def _verify(package: installed.Packaged, home: Path) -> None:
     """Refuses a package whose weights are not the ones that were looked at."""
     if package.digest is None:
         return
-    weights = home / "model.safetensors"
+    weights = home / package.weights
     if not weights.is_file():
         raise NotFoundError(f"{weights} is missing: reinstall the package {package.distribution}")
     with weights.open("rb") as file:

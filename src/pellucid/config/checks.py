@@ -7,10 +7,16 @@ from pellucid.errors import InputError, near
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
 
 
-def count(name: str, value: object, most: int = 100_000_000) -> None:
-    """A whole number from 1."""
-    if type(value) is not int or not 1 <= value <= most:
-        raise InputError(f"{name} is {value!r}, expected a whole number from 1 to {most:,}")
+def count(name: str, value: object, most: int = 100_000_000, least: int = 1) -> None:
+    """A whole number, as a rule from 1."""
+    if type(value) is not int or not least <= value <= most:
+        raise InputError(f"{name} is {value!r}, expected a whole number from {least} to {most:,}")
+
+
+def choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """One of a few words."""
+    if value not in choices:
+        raise InputError(f"{name} is {value!r}{near(str(value), choices)}, expected one of {', '.join(choices)}")
 
 
 def within(

@@ -4,8 +4,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from pellucid.config.checks import count, within
-from pellucid.config.parts import Dropout, Head, LayerNorm, Learned, Plain, Position
+from pellucid.config.checks import choice, count, within
+from pellucid.config.heads import Head
+from pellucid.config.parts import Attention, DecoderSide, Dropout, FeedForward, LayerNorm, Norm, Plain
+from pellucid.config.positions import AttentionPosition, Learned, NoPosition, Position
 from pellucid.errors import InputError, near
 
 _DEFAULTS: dict[str, "Config"] = {}
@@ -25,51 +27,98 @@ class Config:
     hidden_size: int
     num_hidden_layers: int
     num_attention_heads: int
-    feed_forward: Plain = Plain()
-    norm: LayerNorm = LayerNorm()
+    kind: Literal["encoder", "decoder", "encoder-decoder"] = "encoder"
+    attention: Attention = Attention()
+    feed_forward: FeedForward = Plain()
+    norm: Norm = LayerNorm()
     residual: Literal["post", "pre"] = "post"
+    """Norms after the sums or inside the branches; with "pre", one more stands behind the last layer."""
     position: Position = Learned()
+    attention_position: AttentionPosition = NoPosition()
     type_vocab_size: int = 0
+    embedding_norm: bool = True
+    """Whether the sum of the embeddings is normalised."""
+    embedding_size: int | None = None
+    """Width of the table of tokens, where it is not `hidden_size` and a linear map leads from one to the other."""
+    scale_embedding: bool = False
+    """Token embeddings are multiplied with the square root of `hidden_size`."""
+    num_hidden_groups: int | None = None
+    """So many layers hold numbers of their own, each standing at several depths; None for all."""
+    decoder: DecoderSide | None = None
+    """The other half of an encoder-decoder; None for the other kinds."""
     dropout: Dropout = Dropout()
     pooler: bool = False
     """The family has a pooler; one is built where the head reads it or where there is no head."""
     head: Head | None = None
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     tie_word_embeddings: bool = True
+    scale_logits: bool = False
+    """The stream is divided by the square root of `hidden_size` before the tied table."""
     initializer_range: float = 0.02
     pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | tuple[int, ...] | None = None
     inert: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """Keys of the file that change no number of a forward pass; kept, so that saving loses nothing."""
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
             count(name, getattr(self, name))
-        if type(self.type_vocab_size) is not int or not 0 <= self.type_vocab_size <= 1_000_000:
-            raise InputError(f"type_vocab_size is {self.type_vocab_size!r}, expected a whole number from 0")
+        count("type_vocab_size", self.type_vocab_size, most=1_000_000, least=0)
         within("initializer_range", self.initializer_range, least=0.0, most=100.0)
-        if self.residual not in ("post", "pre"):
-            raise InputError(f"residual is {self.residual!r}, expected 'post' or 'pre'")
-        if self.hidden_size % self.num_attention_heads:
-            raise InputError(
-                f"hidden_size {self.hidden_size} cannot be shared out among num_attention_heads "
-                f"{self.num_attention_heads}: it must be a multiple of it"
-            )
-        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
-            raise InputError(f"pad_token_id is {self.pad_token_id!r}, expected 0 to {self.vocab_size - 1}")
+        choice("kind", self.kind, ("encoder", "decoder", "encoder-decoder"))
+        choice("residual", self.residual, ("post", "pre"))
+        self._check_heads()
+        if (self.decoder is None) == (self.kind == "encoder-decoder"):
+            raise InputError(f"decoder is {self.decoder!r} in a config of kind {self.kind!r}; only one of both fits")
+        if self.embedding_size is not None:
+            count("embedding_size", self.embedding_size)
+        if self.num_hidden_groups is not None:
+            count("num_hidden_groups", self.num_hidden_groups, most=self.num_hidden_layers)
+        if (pad := self.pad_token_id) is not None and not (type(pad) is int and 0 <= pad < self.vocab_size):
+            raise InputError(f"pad_token_id is {pad!r}, expected 0 to {self.vocab_size - 1}")
         if not self.labels or len(set(self.labels)) != len(self.labels):
             raise InputError(f"labels are {list(self.labels)!r}, expected at least one and no two alike")
+
+    def _check_heads(self) -> None:
+        shared = self.attention.num_key_value_heads
+        sides = [("num_attention_heads", self.num_attention_heads)]
+        if self.decoder is not None:
+            sides.append(("decoder_attention_heads", self.decoder.decoder_attention_heads))
+        for name, heads in sides:
+            if self.attention.head_dim is None and self.hidden_size % heads:
+                raise InputError(
+                    f"hidden_size {self.hidden_size} cannot be shared out among {name} {heads}: "
+                    "it must be a multiple of it"
+                )
+            if shared is not None and heads % shared:
+                raise InputError(f"{name} {heads} cannot share num_key_value_heads {shared}: it must be a multiple")
 
     # Facts that follow from others, under the names that users know.
 
     @property
     def head_dim(self) -> int:
         """Numbers per attention head."""
-        return self.hidden_size // self.num_attention_heads
+        return self.attention.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
     def num_key_value_heads(self) -> int:
         """Heads of key and value."""
-        return self.num_attention_heads
+        return self.attention.num_key_value_heads or self.num_attention_heads
+
+    @property
+    def longest(self) -> int | None:
+        """How many tokens the model was made for; None where nothing says so."""
+        for position in (self.position, self.attention_position):
+            if (length := getattr(position, "max_position_embeddings", None)) is not None:
+                return length - (self.pad_token_id or 0) - 1 if getattr(position, "skip_padding", False) else length
+        return None
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        """The ids that end a text; none where the model has no such token."""
+        given = self.eos_token_id
+        return () if given is None else given if isinstance(given, tuple) else (given,)
 
     @property
     def pools(self) -> bool:
@@ -125,16 +174,15 @@ class Config:
             changes["labels"] = tuple(f"LABEL_{i}" for i in range(changes.pop("num_labels")))
         own = {f.name for f in dataclasses.fields(self)}
         top = {name: changes.pop(name) for name in list(changes) if name in own}
-        copy = dataclasses.replace(self, **top)
-        for f in dataclasses.fields(copy):
-            part = getattr(copy, f.name)
+        for name in own:  # all at once, since facts of different parts are checked against each other
+            part = top.get(name, getattr(self, name))
             inner = {n: changes.pop(n) for n in list(changes) if dataclasses.is_dataclass(part) and n in vars(part)}
             if inner:
-                copy = dataclasses.replace(copy, **{f.name: dataclasses.replace(part, **inner)})
+                top[name] = dataclasses.replace(part, **inner)
         if changes:
             name = next(iter(changes))
             raise InputError(f"a {self.family} config has no {name!r}{near(name, self.facts())}")
-        return copy
+        return dataclasses.replace(self, **top)
 
 
 def _parts(config: Config) -> list[Any]:

@@ -4,7 +4,7 @@ cannot be written. A model with no positions has no field for their number."""
 from dataclasses import dataclass
 
 from pellucid.config.checks import activation, count, within
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -18,28 +18,39 @@ class LayerNorm:
 
 
 @dataclass(frozen=True)
-class Learned:
-    """A table of positions that is learned: the first `max_position_embeddings` places, no more."""
+class RMSNorm:
+    """Division by the root mean square and a gain; no mean, no bias (Zhang and Sennrich, 2019, arXiv:1910.07467)."""
 
-    max_position_embeddings: int = 512
+    rms_norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        count("max_position_embeddings", self.max_position_embeddings)
+        within("rms_norm_eps", self.rms_norm_eps, above=0.0, most=1.0)
 
 
 @dataclass(frozen=True)
-class Sinusoidal:
-    """Fixed waves of sine and cosine in turn (Vaswani et al., 2017, arXiv:1706.03762, section 3.5)."""
+class Attention:
+    """What attention is made of, beside the number of heads.
 
-    max_position_embeddings: int = 512
+    num_key_value_heads: heads of key and value, each shared by as many heads of query; None for one each
+        (Ainslie et al., 2023, arXiv:2305.13245).
+    head_dim: width of one head; None for `hidden_size / num_attention_heads`.
+    attention_scale: what scores are multiplied with; None for 1 / sqrt(head_dim).
+    sliding_window: in causal attention, how many positions back one may look, the own one included.
+    """
+
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    attention_scale: float | None = None
+    qkv_bias: bool = True
+    output_bias: bool = True
+    sliding_window: int | None = None
 
     def __post_init__(self) -> None:
-        count("max_position_embeddings", self.max_position_embeddings)
-
-
-@dataclass(frozen=True)
-class NoPosition:
-    """No positions: the model cannot tell the order of its tokens."""
+        for name in ("num_key_value_heads", "head_dim", "sliding_window"):
+            if getattr(self, name) is not None:
+                count(name, getattr(self, name))
+        if self.attention_scale is not None:
+            within("attention_scale", self.attention_scale, above=0.0, most=1e6)
 
 
 @dataclass(frozen=True)
@@ -48,10 +59,50 @@ class Plain:
 
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
+    feed_forward_bias: bool = True
 
     def __post_init__(self) -> None:
         count("intermediate_size", self.intermediate_size)
         activation("hidden_act", self.hidden_act)
+
+
+@dataclass(frozen=True)
+class Gated:
+    """Like `Plain`, and a third linear map decides how much of each number passes (Shazeer, 2020,
+    arXiv:2002.05202)."""
+
+    intermediate_size: int = 3072
+    hidden_act: str = "silu"
+    feed_forward_bias: bool = False
+
+    def __post_init__(self) -> None:
+        count("intermediate_size", self.intermediate_size)
+        activation("hidden_act", self.hidden_act)
+
+
+@dataclass(frozen=True)
+class DecoderSide:
+    """Where the decoder of an encoder-decoder differs from its encoder, and how it begins.
+
+    decoder_start_token_id: what stands before the first word that the decoder writes.
+    share_embeddings: encoder and decoder have one table of tokens.
+    source_vocab_size: rows of the encoder's table, where it has its own.
+    """
+
+    num_decoder_layers: int = 6
+    decoder_attention_heads: int = 8
+    decoder_intermediate_size: int = 2048
+    decoder_start_token_id: int | None = None
+    share_embeddings: bool = True
+    source_vocab_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.source_vocab_size is not None:
+            count("source_vocab_size", self.source_vocab_size)
+            if self.share_embeddings:
+                raise InputError("source_vocab_size is given although share_embeddings is true: one table has one size")
+        for name in ("num_decoder_layers", "decoder_attention_heads", "decoder_intermediate_size"):
+            count(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -73,61 +124,5 @@ class Dropout:
         return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
 
 
-@dataclass(frozen=True)
-class MaskedLM:
-    """Logits over the vocabulary at every position: dense, activation, norm, then the (tied) token table."""
-
-    name = "masked-lm"
-    pooled = False
-
-
-@dataclass(frozen=True)
-class NextSentence:
-    """Two logits from the pooled first token: does the second sentence follow the first?"""
-
-    name = "next-sentence"
-    pooled = True
-
-
-@dataclass(frozen=True)
-class SequenceClassification:
-    """One logit per label from the pooled first token, or from the first token as it is (`pooled=False`)."""
-
-    name = "sequence-classification"
-    pooled: bool = True
-
-
-@dataclass(frozen=True)
-class TokenClassification:
-    """One logit per label at every position."""
-
-    name = "token-classification"
-    pooled = False
-
-
-@dataclass(frozen=True)
-class QuestionAnswering:
-    """Two logits at every position: the answer starts here, the answer ends here."""
-
-    name = "question-answering"
-    pooled = False
-
-
-Position = Learned | Sinusoidal | NoPosition
-Head = MaskedLM | NextSentence | SequenceClassification | TokenClassification | QuestionAnswering
-HEADS: tuple[type[Head], ...] = (
-    MaskedLM,
-    NextSentence,
-    SequenceClassification,
-    TokenClassification,
-    QuestionAnswering,
-)
-
-
-def head_named(name: str) -> Head:
-    """The head that goes by `name`, with its default settings."""
-    for kind in HEADS:
-        if kind.name == name:
-            return kind()
-    names = [kind.name for kind in HEADS]
-    raise InputError(f"unknown head {name!r}{near(name, names)}: choose one of {', '.join(names)}, or None")
+Norm = LayerNorm | RMSNorm
+FeedForward = Plain | Gated

@@ -1,9 +1,13 @@
 """Blocks stacked from a config: ids to hidden states and logits. Knows no file and no word."""
 
 from pellucid.blocks.twin import evaluating as evaluating
+from pellucid.models.assemble import Network as Network
 from pellucid.models.assemble import assemble as assemble
 from pellucid.models.assemble import initialise as initialise
+from pellucid.models.assemble import ties as ties
 from pellucid.models.assemble import untrained as untrained
+from pellucid.models.decoder import Decoder as Decoder
 from pellucid.models.encoder import Encoder as Encoder
-from pellucid.models.encoder import Output as Output
+from pellucid.models.encoder_decoder import EncoderDecoder as EncoderDecoder
+from pellucid.models.output import Output as Output
 from pellucid.models.parameters import freeze as freeze

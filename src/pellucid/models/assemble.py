@@ -1,5 +1,7 @@
 """The only reader of `Config`: facts to modules. Below this file nothing knows a config, above it none picks parts."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -8,27 +10,40 @@ from pellucid import config as facts
 from pellucid.config import Config
 from pellucid.errors import InputError
 from pellucid.models import heads
+from pellucid.models.decoder import Decoder
 from pellucid.models.encoder import Encoder
+from pellucid.models.encoder_decoder import EncoderDecoder
+from pellucid.models.stack import Stack
 
-TIES = {"head.decoder.weight": "embeddings.token.weight"}
-"""Parameters that are one table under two names, where the config ties them and the file does not hold both."""
+Network = Encoder | Decoder | EncoderDecoder
 
 
-def assemble(config: Config, *, attention: str = "fused") -> Encoder:
+def assemble(config: Config, *, attention: str = "fused") -> Network:
     """The module that `config` describes, its numbers not yet set; on whatever device is the current one.
 
     attention: "fused" (one kernel) or "explicit" (step by step).
     """
     if attention not in ("fused", "explicit"):
         raise InputError(f"attention is {attention!r}, expected 'fused' or 'explicit'")
-    module = Encoder(
-        _embeddings(config),
-        [_layer(config, explicit=attention == "explicit") for _ in range(config.num_hidden_layers)],
-        norm=_norm(config) if config.residual == "pre" else None,
-        pooler=heads.Pooler(config.hidden_size) if config.pools else None,
-        head=_head(config),
-    )
+    explicit = attention == "explicit"
+    match config.kind:
+        case "encoder":
+            pooler = heads.Pooler(config.hidden_size) if config.pools else None
+            module: Network = Encoder(**_stack(config, explicit), pooler=pooler, head=_head(config))
+        case "decoder":
+            module = Decoder(**_stack(config, explicit), head=_head(config))
+        case _:
+            module = _pair(config, explicit)
     return module.eval()
+
+
+def ties(config: Config) -> dict[str, str]:
+    """Parameters that are one table under two names, where the file does not hold both."""
+    if config.decoder is None:
+        return {"head.decoder.weight": "embeddings.token.weight"} if config.tie_word_embeddings else {}
+    first = "encoder.embeddings.token.weight" if config.decoder.share_embeddings else "decoder.embeddings.token.weight"
+    tied = {"decoder.embeddings.token.weight": first} if config.decoder.share_embeddings else {}
+    return tied | ({"head.decoder.weight": first} if config.tie_word_embeddings else {})
 
 
 def allocate(module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
@@ -53,24 +68,25 @@ def initialise(module: nn.Module, std: float, seed: int) -> None:
             part.weight[part.padding_idx].zero_()
         if isinstance(part, nn.Linear) and part.bias is not None:
             part.bias.zero_()
-        if isinstance(part, nn.LayerNorm):
+        if isinstance(part, nn.LayerNorm | blocks.RMSNorm):
             part.reset_parameters()
+        if isinstance(part, heads.NextToken) and part.bias is not None:
+            part.bias.zero_()
 
 
-def untrained(config: Config, seed: int, device: torch.device, dtype: torch.dtype, attention: str) -> Encoder:
+def untrained(config: Config, seed: int, device: torch.device, dtype: torch.dtype, attention: str) -> Network:
     """A whole model with random numbers."""
     with torch.device("meta"):
         module = assemble(config, attention=attention)
     allocate(module, device, dtype)
     initialise(module, config.initializer_range, seed)
-    if config.tie_word_embeddings:
-        tie(module)
+    tie(module, ties(config))
     return module
 
 
-def tie(module: nn.Module) -> None:
+def tie(module: nn.Module, tied: dict[str, str]) -> None:
     """Makes the tied parameters one and the same object."""
-    for name, source in TIES.items():
+    for name, source in tied.items():
         owner, _, attribute = name.rpartition(".")
         try:
             target = module.get_submodule(owner)
@@ -79,8 +95,66 @@ def tie(module: nn.Module) -> None:
         setattr(target, attribute, module.get_parameter(source))
 
 
-def _norm(config: Config) -> nn.LayerNorm:
-    return nn.LayerNorm(config.hidden_size, eps=config.norm.layer_norm_eps)
+# -- the parts --------------------------------------------------------------------------------------------------------
+
+
+def _pair(config: Config, explicit: bool) -> EncoderDecoder:
+    side = config.decoder
+    assert side is not None  # the config saw to it
+    reads = config.replace(vocab_size=side.source_vocab_size or config.vocab_size)
+    writes = config.replace(
+        num_hidden_layers=side.num_decoder_layers,
+        num_attention_heads=side.decoder_attention_heads,
+        intermediate_size=side.decoder_intermediate_size,
+    )
+    return EncoderDecoder(
+        Stack(**_stack(reads, explicit)),
+        Stack(**_stack(writes, explicit, cross=True), causal=True),
+        head=_head(config),
+        start_token_id=side.decoder_start_token_id,
+    )
+
+
+def _stack(config: Config, explicit: bool, cross: bool = False) -> dict[str, Any]:
+    """The arguments of a `Stack`."""
+    return {
+        "embeddings": _embeddings(config),
+        "layers": [_layer(config, explicit, cross) for _ in range(config.num_hidden_groups or config.num_hidden_layers)],
+        "norm": _norm(config) if config.residual == "pre" else None,
+        "depth": config.num_hidden_layers,
+        "window": config.attention.sliding_window,
+        **_between(config, causal=cross or config.kind == "decoder"),
+    }
+
+
+def _between(config: Config, causal: bool) -> dict[str, nn.Module]:
+    """What attention knows of where tokens stand to each other."""
+    match config.attention_position:
+        case facts.Rotary(theta, _, scaling):
+            return {"rotary": blocks.RotaryPositions(config.head_dim, theta, _slowed(scaling))}
+        case facts.RelativeBias(buckets, distance):
+            heads_ = config.num_attention_heads
+            return {"relative_bias": blocks.RelativeBias(buckets, distance, heads_, both_ways=not causal)}
+        case _:
+            return {}
+
+
+def _slowed(scaling: facts.Llama3Scaling | facts.LinearScaling | None) -> Any:
+    match scaling:
+        case facts.Llama3Scaling(factor, low, high, length):
+            return blocks.slowed_as_llama3(factor, low, high, length)
+        case facts.LinearScaling(factor):
+            return blocks.slowed_evenly(factor)
+        case None:
+            return None
+
+
+def _norm(config: Config, width: int | None = None) -> nn.Module:
+    match config.norm:
+        case facts.LayerNorm(eps):
+            return nn.LayerNorm(width or config.hidden_size, eps=eps)
+        case facts.RMSNorm(eps):
+            return blocks.RMSNorm(width or config.hidden_size, eps=eps)
 
 
 def _embeddings(config: Config) -> blocks.Embeddings:
@@ -89,52 +163,83 @@ def _embeddings(config: Config) -> blocks.Embeddings:
         config.hidden_size,
         position=_position(config),
         type_vocab_size=config.type_vocab_size,
-        norm=_norm(config) if config.residual == "post" else None,
+        norm=_norm(config, config.embedding_size) if config.embedding_norm else None,
         dropout=config.dropout.hidden_dropout_prob,
         pad_token_id=config.pad_token_id,
+        width=config.embedding_size,
+        scale=config.hidden_size**0.5 if config.scale_embedding else 1.0,
     )
 
 
-def _position(config: Config) -> blocks.LearnedPositions | blocks.SinusoidalPositions | blocks.NoPositions:
+def _position(config: Config) -> nn.Module:
+    width = config.embedding_size or config.hidden_size
     match config.position:
-        case facts.Learned(length):
-            return blocks.LearnedPositions(length, config.hidden_size)
-        case facts.Sinusoidal(length):
-            return blocks.SinusoidalPositions(length, config.hidden_size)
+        case facts.Learned(length, _, True):
+            return blocks.WordPositions(length, width, config.pad_token_id or 0)
+        case facts.Learned(length, offset):
+            return blocks.LearnedPositions(length, width, offset)
+        case facts.Sinusoidal(length, offset, waves):
+            return blocks.SinusoidalPositions(length, width, offset, waves)
         case facts.NoPosition():
             return blocks.NoPositions()
 
 
-def _layer(config: Config, *, explicit: bool) -> nn.Module:
+def _layer(config: Config, explicit: bool, cross: bool) -> nn.Module:
     kind = blocks.PostNormLayer if config.residual == "post" else blocks.PreNormLayer
     return kind(
-        blocks.Attention(
-            config.hidden_size,
-            config.num_attention_heads,
-            dropout=config.dropout.attention_probs_dropout_prob,
-            output_dropout=config.dropout.hidden_dropout_prob,
-            explicit=explicit,
-        ),
-        blocks.FeedForward(
-            config.hidden_size,
-            config.feed_forward.intermediate_size,
-            activation=config.feed_forward.hidden_act,
-            dropout=config.dropout.hidden_dropout_prob,
-        ),
+        _attention(config, explicit),
+        _feed_forward(config),
         attention_norm=_norm(config),
         feed_forward_norm=_norm(config),
+        cross_attention=_attention(config, explicit) if cross else None,
+        cross_attention_norm=_norm(config) if cross else None,
+    )
+
+
+def _attention(config: Config, explicit: bool) -> blocks.Attention:
+    shape = config.attention
+    return blocks.Attention(
+        config.hidden_size,
+        config.num_attention_heads,
+        num_key_value_heads=shape.num_key_value_heads,
+        head_dim=shape.head_dim,
+        scale=shape.attention_scale,
+        bias=shape.qkv_bias,
+        output_bias=shape.output_bias,
+        dropout=config.dropout.attention_probs_dropout_prob,
+        output_dropout=config.dropout.hidden_dropout_prob,
+        explicit=explicit,
+    )
+
+
+def _feed_forward(config: Config) -> nn.Module:
+    kind = blocks.GatedFeedForward if isinstance(config.feed_forward, facts.Gated) else blocks.FeedForward
+    return kind(
+        config.hidden_size,
+        config.feed_forward.intermediate_size,
+        activation=config.feed_forward.hidden_act,
+        dropout=config.dropout.hidden_dropout_prob,
+        bias=config.feed_forward.feed_forward_bias,
     )
 
 
 def _head(config: Config) -> nn.Module | None:
     width, dropout = config.hidden_size, config.dropout.classifier
     match config.head:
-        case facts.MaskedLM():
-            return heads.Vocabulary(width, config.vocab_size, config.feed_forward.hidden_act, _norm(config))
+        case facts.MaskedLM(activation):
+            narrow = config.embedding_size or width
+            activation = activation or config.feed_forward.hidden_act
+            return heads.MaskedToken(width, narrow, config.vocab_size, activation, _norm(config, narrow))
+        case facts.CausalLM():
+            return heads.NextToken(width, config.vocab_size)
+        case facts.SequenceToSequenceLM(logits_bias):
+            scale = width**-0.5 if config.scale_logits else 1.0
+            return heads.NextToken(width, config.vocab_size, scale=scale, bias=logits_bias)
         case facts.NextSentence():
-            return heads.PooledLabels(width, 2, 0.0)
-        case facts.SequenceClassification():
-            return heads.PooledLabels(width, config.num_labels, dropout)
+            return heads.TextLabels(width, 2, 0.0, heads.Pick("pooler"))
+        case facts.SequenceClassification(place, activation, bias):
+            pick = heads.Pick(place, config.pad_token_id, config.end_tokens)
+            return heads.TextLabels(width, config.num_labels, dropout, pick, activation=activation, bias=bias)
         case facts.TokenClassification():
             return heads.TokenLabels(width, config.num_labels, dropout)
         case facts.QuestionAnswering():

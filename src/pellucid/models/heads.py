@@ -1,5 +1,9 @@
-"""Heads: from hidden states to logits. Each takes the stream and, where there is a pooler, the pooled first token."""
+"""Heads: from hidden states to logits.
 
+Each takes the stream, the pooled first token where there is a pooler, and the ids and mask that the stream came from.
+"""
+
+import torch
 from torch import Tensor, nn
 
 from pellucid.blocks import ACTIVATIONS
@@ -17,17 +21,59 @@ class Pooler(nn.Module):
         return self.dense(stream[:, 0]).tanh()
 
 
-class PooledLabels(nn.Module):
-    """One logit per label for the whole text, from the pooled first token or, without a pooler, the token itself."""
+class Pick(nn.Module):
+    """The one position of a text that speaks for all of it.
 
-    def __init__(self, hidden_size: int, num_labels: int, dropout: float) -> None:
+    place: "pooler", "first", "last" (the last that is not padding) or "eos" (the last end-of-sequence token).
+    pad_token_id: what padding is; where it is None, the mask says what is padding.
+    """
+
+    def __init__(self, place: str, pad_token_id: int | None = None, end_tokens: tuple[int, ...] = ()) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.classifier = nn.Linear(hidden_size, num_labels)
+        self.place, self.pad_token_id, self.end_tokens = place, pad_token_id, end_tokens
 
-    def forward(self, stream: Tensor, pooled: Tensor | None) -> Tensor:
+    def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None) -> Tensor:
+        """Float[Tensor, "batch seq hidden"]  ->  Float[Tensor, "batch hidden"]"""
+        if self.place == "pooler" and pooled is not None:
+            return pooled
+        if self.place in ("pooler", "first"):
+            return stream[:, 0]
+        wanted = self._wanted(input_ids, mask)
+        last = (wanted * torch.arange(wanted.shape[1], device=wanted.device)).argmax(dim=1)
+        return stream[torch.arange(len(stream), device=stream.device), last]
+
+    def _wanted(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
+        if self.place == "eos":
+            return torch.isin(input_ids, torch.tensor(self.end_tokens, device=input_ids.device))
+        if self.pad_token_id is not None:
+            return input_ids != self.pad_token_id
+        return torch.ones_like(input_ids) if mask is None else mask
+
+
+class TextLabels(nn.Module):
+    """One logit per label for the whole text: pick a position [--> dense --> activation] --> classifier."""
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_labels: int,
+        dropout: float,
+        pick: Pick,
+        *,
+        activation: str | None = None,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.pick = pick
+        self.dense = nn.Identity() if activation is None else nn.Linear(hidden_size, hidden_size)
+        self.activation = nn.Identity() if activation is None else ACTIVATIONS[activation]
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(hidden_size, num_labels, bias=bias)
+
+    def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """->  Float[Tensor, "batch labels"]"""
-        return self.classifier(self.dropout(stream[:, 0] if pooled is None else pooled))
+        text = self.pick(stream, pooled, input_ids, mask)
+        return self.classifier(self.dropout(self.activation(self.dense(text))))
 
 
 class TokenLabels(nn.Module):
@@ -38,21 +84,39 @@ class TokenLabels(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(hidden_size, num_labels)
 
-    def forward(self, stream: Tensor, pooled: Tensor | None) -> Tensor:
+    def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """->  Float[Tensor, "batch seq labels"]"""
         return self.classifier(self.dropout(stream))
 
 
-class Vocabulary(nn.Module):
-    """One logit per token of the vocabulary at every position: dense, activation, norm, then the table of tokens."""
+class MaskedToken(nn.Module):
+    """One logit per token of the vocabulary at every position: dense, activation, norm, then the table of tokens.
 
-    def __init__(self, hidden_size: int, vocab_size: int, activation: str, norm: nn.Module) -> None:
+    norm: its width is that of the table of tokens, which may be narrower than the stream.
+    """
+
+    def __init__(self, hidden_size: int, width: int, vocab_size: int, activation: str, norm: nn.Module) -> None:
         super().__init__()
-        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.dense = nn.Linear(hidden_size, width)
         self.activation = ACTIVATIONS[activation]
         self.norm = norm
-        self.decoder = nn.Linear(hidden_size, vocab_size)
+        self.decoder = nn.Linear(width, vocab_size)
 
-    def forward(self, stream: Tensor, pooled: Tensor | None) -> Tensor:
+    def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """->  Float[Tensor, "batch seq vocab"]"""
         return self.decoder(self.norm(self.activation(self.dense(stream))))
+
+
+class NextToken(nn.Module):
+    """One logit per token of the vocabulary at every position: the stream (x scale) times the table (+ bias)."""
+
+    def __init__(self, hidden_size: int, vocab_size: int, *, scale: float = 1.0, bias: bool = False) -> None:
+        super().__init__()
+        self.scale = scale
+        self.decoder = nn.Linear(hidden_size, vocab_size, bias=False)
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+
+    def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """->  Float[Tensor, "batch seq vocab"]"""
+        logits = self.decoder(stream if self.scale == 1.0 else stream * self.scale)
+        return logits if self.bias is None else logits + self.bias

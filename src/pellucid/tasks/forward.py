@@ -16,16 +16,30 @@ def forward(
     inputs: Tensor | str | Sequence[str] | Sequence[Sequence[int]],
     attention_mask: Tensor | None = None,
     token_type_ids: Tensor | None = None,
+    decoder_input_ids: Tensor | None = None,
 ) -> Output:
     """One pass over ids, one text or several texts. See `Model.__call__`."""
     if isinstance(inputs, str) or (isinstance(inputs, Sequence) and any(isinstance(x, str) for x in inputs)):
-        return loaded.module(**_read(loaded, inputs))
+        return _run(loaded, **_read(loaded, inputs), decoder_input_ids=decoder_input_ids)
     ids = inputs if isinstance(inputs, Tensor) else _tensor(inputs)
-    device = loaded.module.embeddings.token.weight.device
     if attention_mask is None:
         _warn_of_padding(ids, loaded.config.pad_token_id)
-    given = (ids, attention_mask, token_type_ids)
-    return loaded.module(*(None if tensor is None else tensor.to(device) for tensor in given))
+    return _run(
+        loaded,
+        input_ids=ids,
+        attention_mask=attention_mask,
+        token_type_ids=token_type_ids,
+        decoder_input_ids=decoder_input_ids,
+    )
+
+
+def _run(loaded: Loaded, **given: Tensor | None) -> Output:
+    """The module's pass with what it takes; what it does not take, and was given, is refused."""
+    device = loaded.module.embeddings.token.weight.device
+    takes = loaded.module.forward.__annotations__
+    for name in [name for name, tensor in given.items() if tensor is not None and name not in takes]:
+        raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
+    return loaded.module(**{name: tensor.to(device) for name, tensor in given.items() if tensor is not None})
 
 
 def _read(loaded: Loaded, texts: str | Sequence[str]) -> dict[str, Tensor]:

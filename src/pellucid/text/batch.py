@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-TOKEN_BUDGET = 2048
+TOKEN_BUDGET = 1024
 """Computed positions per batch: enough for full matrix products, small enough for the processor's cache."""
 
 

@@ -2,17 +2,21 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tokenizers
 
-from pellucid.errors import CorruptFileError, InputError
+from pellucid.errors import InputError
 from pellucid.text.batch import Batch, collate
-
-MOST_CHARACTERS = 10_000_000
-"""Longest single text that is tokenised at all; a longer one is refused before any work is done."""
+from pellucid.text.chat import find_template, render_chat
+from pellucid.text.cut import clean_text, cut_pair, guarded
+from pellucid.text.layouts import ROLES
+from pellucid.text.literal import literal_twin
+from pellucid.text.marks import mark, split_marked
+from pellucid.text.pieces import tile
+from pellucid.text.special import SpecialTokens
 
 Truncation = bool | str
 _STRATEGIES = ("longest_first", "only_first", "only_second")
@@ -31,7 +35,7 @@ class Encoded:
     """Tokens that were cut off because the text was too long."""
 
 
-class Tokenizer:
+class Tokenizer(SpecialTokens):
     """Words to ids and back.
 
     Called like the tokenizers that users know; nothing in it changes between calls, so threads may share one.
@@ -47,13 +51,19 @@ class Tokenizer:
         settings: dict[str, Any] | None = None,
         max_length: int | None = None,
         token_types: bool = True,
+        tiled: bool = False,
     ) -> None:
+        """tiled: places as the sentencepiece library tells them, where each token ends at the next one's start."""
         backend.no_truncation()
         backend.no_padding()
+        # Trimming a token's place is post-processing too, and the library would do it both when it encodes and when it
+        # post-processes: the words' step gets none.
+        self._after, backend.post_processor = backend.post_processor, None
         self._backend = backend
         self.settings = dict(settings or {})
         self.model_max_length = max_length
         self.token_types = token_types
+        self._tiled = tiled
 
     # -- words to ids -------------------------------------------------------------------------------------------------
 
@@ -108,21 +118,25 @@ class Tokenizer:
         if pairs is not None and len(pairs) != len(texts):
             raise InputError(f"{len(texts)} texts but {len(pairs)} second texts: a pair needs one of each")
         seconds = [None] * len(firsts) if pairs is None else self._raw(pairs, parse_special_tokens, "second text")
-        added = self._backend.num_special_tokens_to_add(pairs is not None) if add_special_tokens else 0
+        after = self._after or self._backend
+        finish = self._after.process if self._after else self._backend.post_process
+        added = after.num_special_tokens_to_add(pairs is not None) if add_special_tokens else 0
         rows = []
         for first, second in zip(firsts, seconds):
-            cut = _cut(first, second, max_length, added, strategy)
-            done = self._backend.post_process(first, second, add_special_tokens)
+            cut = cut_pair(first, second, max_length, added, strategy)
+            done = finish(first, second, add_special_tokens)
             rows.append(Encoded(done.ids, done.type_ids, done.tokens, done.offsets, done.special_tokens_mask, cut))
-        return rows
+        return list(map(_tiled, rows, texts)) if self._tiled and pairs is None else rows
 
     def _raw(self, texts: Sequence[str], parse: bool, what: str) -> list[tokenizers.Encoding]:
-        clean = [_text(text, i, what) for i, text in enumerate(texts)]
+        clean = [clean_text(text, i, what) for i, text in enumerate(texts)]
         plain = [not parse and self._looks_special(text) for text in clean]
         if not any(plain):
-            return _guarded(self._backend.encode_batch, clean, add_special_tokens=False)
+            return guarded(self._backend.encode_batch, clean, add_special_tokens=False)
+        if all(plain):
+            return guarded(self._literal.encode_batch, clean, add_special_tokens=False)
         backends = [self._literal if is_plain else self._backend for is_plain in plain]
-        return [_guarded(b.encode, text, add_special_tokens=False) for b, text in zip(backends, clean)]
+        return [guarded(b.encode, text, add_special_tokens=False) for b, text in zip(backends, clean)]
 
     def _batch(
         self, rows: list[Encoded], padding: bool | str, max_length: int | None, kind: str | None, single: bool
@@ -180,6 +194,50 @@ class Tokenizer:
         """Each token as its id; None for one that the vocabulary lacks."""
         return [self._backend.token_to_id(token) for token in tokens]
 
+    # -- conversations ------------------------------------------------------------------------------------------------
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tokenize: bool = False,
+        add_generation_prompt: bool = True,
+        chat_template: str | None = None,
+        parse_special_tokens: bool = True,
+        **variables: Any,
+    ) -> str | list[int]:
+        """A conversation as the text, or with `tokenize` as the ids, that a chat model was trained on.
+
+        messages: `[{"role": "user", "content": "..."}, ...]`.
+        add_generation_prompt: ends with the beginning of the assistant's answer.
+        chat_template: a template, or the name of one of the tokenizer's own; by default its own.
+        parse_special_tokens: False keeps special tokens that stand in a message plain characters; True, as in the
+            reference, lets `</s>` in a message end it.
+        variables: whatever else the template reads, such as `tools`.
+        Raises InputError where there is no template, or it cannot be used on these messages.
+        """
+        is_template = chat_template is not None and "{" in chat_template
+        template = str(chat_template) if is_template else find_template(self.settings, chat_template)
+        roles = {f"{role}_token": self.special_token(role) for role in ROLES if self.special_token(role)}
+        given = {"add_generation_prompt": add_generation_prompt, "tools": None, "documents": None} | roles | variables
+        if not tokenize:
+            return render_chat(template, messages, given)
+        if parse_special_tokens or self._typed is None:
+            text = render_chat(template, messages, given)
+            return self.encode([text], add_special_tokens=False, parse_special_tokens=True)[0].ids
+        return self._marked_ids(render_chat(template, mark(messages, self._words), given))
+
+    def _marked_ids(self, text: str) -> list[int]:
+        """The ids of a text in which `mark` has marked what was typed; the reference's way, newlines and all."""
+        plain: dict[str, Any] = {"add_special_tokens": False}
+        (newline,) = self.encode(["\n"], **plain)
+        ids: list[int] = []
+        for part, typed in split_marked(text):
+            # After a newline no model puts a space before the part; the newline's own ids go again.
+            (row,) = self.encode([f"\n{part}" if ids else part], parse_special_tokens=not typed, **plain)
+            ids += row.ids[len(newline.ids) :] if ids else row.ids
+        return ids
+
     # -- facts --------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -193,91 +251,37 @@ class Tokenizer:
         """The greatest id that this tokenizer can give."""
         return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
-    def special_token(self, role: str) -> str | None:
-        """The token that plays `role`: "pad", "unk", "cls", "sep", "mask", "bos" or "eos"."""
-        token = self.settings.get(f"{role}_token")
-        return token.get("content") if isinstance(token, dict) else token
-
-    def _special_id(self, role: str) -> int | None:
-        token = self.special_token(role)
-        return None if token is None else self._backend.token_to_id(token)
-
-    pad_token_id = property(lambda self: self._special_id("pad"))
-    unk_token_id = property(lambda self: self._special_id("unk"))
-    cls_token_id = property(lambda self: self._special_id("cls"))
-    sep_token_id = property(lambda self: self._special_id("sep"))
-    mask_token_id = property(lambda self: self._special_id("mask"))
-    mask_token = property(lambda self: self.special_token("mask"))
-
     def to_json(self) -> str:
         """The whole tokenizer as the text of a `tokenizer.json`."""
-        return self._backend.to_str()
+        whole = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        whole.post_processor = self._after
+        return whole.to_str()
 
     # -- special tokens that somebody typed ---------------------------------------------------------------------------
 
     @functools.cached_property
     def _typed(self) -> re.Pattern[str] | None:
-        added = self._backend.get_added_tokens_decoder().values()
-        # A mask is something that a person writes; every other special token in a text is just characters.
-        words = sorted(t.content for t in added if t.special and t.content and t.content != self.mask_token)
-        return re.compile("|".join(map(re.escape, words))) if words else None
+        words = self._words
+        # A unigram model finds special tokens by itself, also where only its normalisation makes them: always the twin.
+        pieces = isinstance(self._backend.model, tokenizers.models.Unigram)
+        return re.compile("" if pieces and words else "|".join(map(re.escape, words))) if words else None
 
     def _looks_special(self, text: str) -> bool:
         return self._typed is not None and self._typed.search(text) is not None
 
     @functools.cached_property
     def _literal(self) -> tokenizers.Tokenizer:
-        twin = tokenizers.Tokenizer.from_str(self.to_json())
-        twin.encode_special_tokens = True
-        return twin
+        return literal_twin(self._backend, self.mask_token)
 
 
-def _text(text: object, index: int, what: str) -> str:
-    if not isinstance(text, str):
-        raise InputError(f"{what} {index} is {type(text).__name__}, expected a string")
-    if len(text) > MOST_CHARACTERS:
-        raise InputError(
-            f"{what} {index} has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first"
-        )
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair is no character: U+FFFD says so
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
-def _cut(first: Any, second: Any, limit: int | None, added: int, strategy: str) -> int:
-    """Shortens the encodings in place until both fit into `limit` with `added` special tokens; says by how much."""
-    sizes = [len(first), 0 if second is None else len(second)]
-    excess = 0 if limit is None else sum(sizes) + added - limit
-    if excess <= 0:
-        return 0
-    room = sum(sizes) - excess
-    if room < 0:
-        raise InputError(f"max_length {limit} leaves no room beside {added} special tokens")
-    if strategy == "only_first" or second is None:
-        keep = [sizes[0] - excess, sizes[1]]
-    elif strategy == "only_second":
-        keep = [sizes[0], sizes[1] - excess]
-    else:  # the longer one gives first, then both in turn, as the reference does
-        shorter = min(min(sizes), room // 2)
-        keep = [room - shorter, shorter] if sizes[0] > sizes[1] else [shorter, room - shorter]
-    if min(keep) < 0:
-        raise InputError(f"cutting {strategy.removeprefix('only_')} text alone cannot fit the pair into {limit} tokens")
-    for encoding, size in zip((first, second), keep):
-        if encoding is not None:
-            encoding.truncate(size)
-    return excess
-
-
-def _guarded(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Runs the library; its panics, which no `except Exception` would see, become one of our errors."""
-    try:
-        return call(*args, **kwargs)
-    except (KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException as error:
-        raise CorruptFileError(f"the tokenizer failed on this text: {error}") from error
+def _tiled(row: Encoded, text: str) -> Encoded:
+    """The row with the places of its tokens as sentencepiece counts them; special tokens stand nowhere."""
+    plain = [i for i, special in enumerate(row.special) if not special]
+    offsets = list(row.offsets)
+    places = tile(text, [row.tokens[i] for i in plain], [row.offsets[i] for i in plain])
+    for i, place in zip(plain, places):
+        offsets[i] = place
+    return replace(row, offsets=offsets)
 
 
 def _tensor(array: Any) -> Any:

@@ -15,8 +15,9 @@ def families() -> dict[str, Family]:
     """Every family by the `model_type` that names it."""
     found: dict[str, Family] = {}
     for entry in pkgutil.iter_modules(__path__):
-        page: Family = importlib.import_module(f"{__name__}.{entry.name}").family
-        found |= dict.fromkeys(page.model_types, page)
+        page = importlib.import_module(f"{__name__}.{entry.name}")
+        for family in getattr(page, "families", None) or (page.family,):
+            found |= dict.fromkeys(family.model_types, family)
     return found
 
 
@@ -31,5 +32,5 @@ def family_of(model_type: object, where: str) -> Family:
     return known[model_type]
 
 
-for _page in families().values():
-    register(_page.defaults)
+for _family in families().values():
+    register(_family.defaults)

@@ -1,0 +1,126 @@
+"""BART: BERT's layers as an encoder, the same with a look across as a decoder (Lewis et al., 2019,
+arXiv:1910.13461)."""
+
+from pellucid.checkpoints.facts import Keys
+from pellucid.checkpoints.moves import ONE_ROW
+from pellucid.checkpoints.names import Names, Rows
+from pellucid.checkpoints.page import Family, HeadPage
+from pellucid.config import (
+    Config,
+    DecoderSide,
+    Dropout,
+    LayerNorm,
+    Learned,
+    Plain,
+    QuestionAnswering,
+    SequenceClassification,
+    SequenceToSequenceLM,
+)
+
+defaults = Config(
+    family="bart",
+    kind="encoder-decoder",
+    vocab_size=50265,
+    hidden_size=1024,
+    num_hidden_layers=12,
+    num_attention_heads=16,
+    feed_forward=Plain(intermediate_size=4096, hidden_act="gelu"),
+    norm=LayerNorm(layer_norm_eps=1e-5),
+    position=Learned(max_position_embeddings=1024, position_offset=2),
+    decoder=DecoderSide(12, 16, 4096, decoder_start_token_id=2),
+    dropout=Dropout(0.1, 0.0, 0.0),
+    pad_token_id=1,
+    bos_token_id=0,
+    eos_token_id=2,
+)
+
+keys = Keys(
+    same=(
+        "vocab_size",
+        "max_position_embeddings",
+        "decoder_attention_heads",
+        "decoder_start_token_id",
+        "classifier_dropout",
+        "scale_embedding",
+        "pad_token_id",
+        "bos_token_id",
+        "eos_token_id",
+        "tie_word_embeddings",
+    ),
+    renamed={
+        "d_model": "hidden_size",
+        "encoder_layers": "num_hidden_layers",
+        "encoder_attention_heads": "num_attention_heads",
+        "encoder_ffn_dim": "intermediate_size",
+        "decoder_layers": "num_decoder_layers",
+        "decoder_ffn_dim": "decoder_intermediate_size",
+        "activation_function": "hidden_act",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "init_std": "initializer_range",
+    },
+    only={"is_decoder": False, "normalize_before": False, "add_final_layer_norm": False, "normalize_embedding": True},
+    inert=(
+        "activation_dropout",
+        "encoder_layerdrop",
+        "decoder_layerdrop",
+        "num_hidden_layers",  # said again by encoder_layers
+        "classif_dropout",
+        "extra_pos_embeddings",
+        "force_bos_token_to_be_generated",
+        "add_bias_logits",
+        "static_position_embeddings",
+    ),
+)
+
+
+def _attention(side: str, theirs: str, ours: str) -> Rows:
+    left, right = f"{side}.layers.{{i}}.{theirs}", f"{side}.layers.{{i}}.{ours}"
+    return (
+        (f"{left}.q_proj", f"{right}.query"),
+        (f"{left}.k_proj", f"{right}.key"),
+        (f"{left}.v_proj", f"{right}.value"),
+        (f"{left}.out_proj", f"{right}.output"),
+        (f"{left}_layer_norm", f"{right}_norm"),
+    )
+
+
+def _side(side: str) -> Rows:
+    return (
+        (f"{side}.embed_tokens", f"{side}.embeddings.token"),
+        (f"{side}.embed_positions", f"{side}.embeddings.position"),
+        (f"{side}.layernorm_embedding", f"{side}.embeddings.norm"),
+        *_attention(side, "self_attn", "attention"),
+        (f"{side}.layers.{{i}}.fc1", f"{side}.layers.{{i}}.feed_forward.up"),
+        (f"{side}.layers.{{i}}.fc2", f"{side}.layers.{{i}}.feed_forward.down"),
+        (f"{side}.layers.{{i}}.final_layer_norm", f"{side}.layers.{{i}}.feed_forward_norm"),
+    )
+
+
+names = Names(
+    prefix="model.",
+    body=(
+        ("shared", "encoder.embeddings.token"),
+        *_side("encoder"),
+        *_side("decoder"),
+        *_attention("decoder", "encoder_attn", "cross_attention"),
+    ),
+    dropped={"encoder.version": "a format's number", "decoder.version": "a format's number"},
+)
+
+heads = (
+    HeadPage("BartModel", None),
+    HeadPage(
+        "BartForConditionalGeneration",
+        SequenceToSequenceLM(logits_bias=True),
+        (("lm_head", "head.decoder"), ("final_logits_bias", "head.bias", ONE_ROW)),
+    ),
+    HeadPage(
+        "BartForSequenceClassification",
+        SequenceClassification(pool="eos", dense_activation="tanh"),
+        (("classification_head.dense", "head.dense"), ("classification_head.out_proj", "head.classifier")),
+    ),
+    HeadPage("BartForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),
+)
+
+family = Family(model_types=("bart",), defaults=defaults, keys=keys, names=names, heads=heads)

@@ -1,0 +1,79 @@
+"""DistilBERT: half of BERT's layers, taught by the whole; no token types, no pooler (Sanh et al., 2019,
+arXiv:1910.01108)."""
+
+from pellucid.checkpoints.facts import Keys
+from pellucid.checkpoints.names import Names
+from pellucid.checkpoints.page import Family, HeadPage
+from pellucid.config import (
+    Config,
+    Dropout,
+    MaskedLM,
+    QuestionAnswering,
+    SequenceClassification,
+    TokenClassification,
+)
+
+defaults = Config(
+    family="distilbert",
+    vocab_size=30522,
+    hidden_size=768,
+    num_hidden_layers=6,
+    num_attention_heads=12,
+    dropout=Dropout(classifier_dropout=0.2),
+    pad_token_id=0,
+)
+
+keys = Keys(
+    same=("vocab_size", "max_position_embeddings", "initializer_range", "pad_token_id", "tie_word_embeddings"),
+    renamed={
+        "n_layers": "num_hidden_layers",
+        "n_heads": "num_attention_heads",
+        "dim": "hidden_size",
+        "hidden_dim": "intermediate_size",
+        "activation": "hidden_act",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "seq_classif_dropout": "classifier_dropout",
+    },
+    inert=("sinusoidal_pos_embds", "qa_dropout"),  # waves, where they were chosen, stand in the file as a table
+)
+
+names = Names(
+    prefix="distilbert.",
+    body=(
+        ("embeddings.word_embeddings", "embeddings.token"),
+        ("embeddings.position_embeddings", "embeddings.position"),
+        ("embeddings.LayerNorm", "embeddings.norm"),
+        ("transformer.layer.{i}.attention.q_lin", "layers.{i}.attention.query"),
+        ("transformer.layer.{i}.attention.k_lin", "layers.{i}.attention.key"),
+        ("transformer.layer.{i}.attention.v_lin", "layers.{i}.attention.value"),
+        ("transformer.layer.{i}.attention.out_lin", "layers.{i}.attention.output"),
+        ("transformer.layer.{i}.sa_layer_norm", "layers.{i}.attention_norm"),
+        ("transformer.layer.{i}.ffn.lin1", "layers.{i}.feed_forward.up"),
+        ("transformer.layer.{i}.ffn.lin2", "layers.{i}.feed_forward.down"),
+        ("transformer.layer.{i}.output_layer_norm", "layers.{i}.feed_forward_norm"),
+    ),
+    dropped={"embeddings.position_ids": "counts 0, 1, 2, ... and holds nothing learned"},
+)
+
+heads = (
+    HeadPage("DistilBertModel", None),
+    HeadPage(
+        "DistilBertForMaskedLM",
+        MaskedLM(),
+        (
+            ("vocab_transform", "head.dense"),
+            ("vocab_layer_norm", "head.norm"),
+            ("vocab_projector", "head.decoder"),
+        ),
+    ),
+    HeadPage(
+        "DistilBertForSequenceClassification",
+        SequenceClassification(pool="first", dense_activation="relu"),
+        (("pre_classifier", "head.dense"), ("classifier", "head.classifier")),
+    ),
+    HeadPage("DistilBertForTokenClassification", TokenClassification(), (("classifier", "head.classifier"),)),
+    HeadPage("DistilBertForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),
+)
+
+family = Family(model_types=("distilbert",), defaults=defaults, keys=keys, names=names, heads=heads)

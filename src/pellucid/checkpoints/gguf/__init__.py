@@ -1,0 +1,5 @@
+"""Checkpoints in llama.cpp's format: one file with facts, vocabulary and numbers that are often quantised."""
+
+from pellucid.checkpoints.gguf.read import Gguf, open_gguf
+
+__all__ = ["Gguf", "open_gguf"]

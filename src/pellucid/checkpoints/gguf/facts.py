@@ -1,0 +1,212 @@
+"""The facts of a GGUF file as the reference's `config.json` would say them."""
+
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pellucid.checkpoints.gguf.dequantise import dtype_of, unpack
+from pellucid.checkpoints.gguf.header import Header
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, several
+
+log = logging.getLogger("pellucid")
+
+_LLAMA_KEYS = {
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "rope.freq_base": "rope_theta",
+    "attention.key_length": "head_dim",
+    "attention.sliding_window": "sliding_window",
+}
+_GPT2_KEYS = {
+    "context_length": "n_positions",
+    "embedding_length": "n_embd",
+    "block_count": "n_layer",
+    "feed_forward_length": "n_inner",
+    "attention.head_count": "n_head",
+    "attention.layer_norm_epsilon": "layer_norm_epsilon",
+}
+_IDS = {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id", "padding_token_id": "pad_token_id"}
+_OPTIONAL = ("attention.head_count_kv", "rope.freq_base", "attention.key_length", "attention.sliding_window")
+_READ_ELSEWHERE = (
+    "vocab_size rope.dimension_count attention.value_length rope.scaling.type rope.scaling.factor rope.scale_linear "
+    "rope.scaling.original_context_length rope.scaling.finetuned tensor_data_layout"
+).split()
+_REAL = ("epsilon", "freq_base", "factor", "scale_linear")
+_NO_ID = 2**32 - 1
+"""Some writers say -1 for a token that the model does not have."""
+
+
+def facts(header: Header, architecture: str, words: int) -> dict[str, Any]:
+    """The keys of a reference `config.json`; `words` is how many tokens the vocabulary has.
+
+    Raises CheckpointMismatchError for a key that changes numbers and is not understood.
+    """
+    raw = (_gpt2 if architecture == "gpt2" else _llama)(header, architecture)
+    table = header.tensors.get("token_embd.weight")
+    raw["vocab_size"] = table.shape[0] if table else words  # a file without tensors is a vocabulary alone
+    # llama.cpp writes the output table only where it is a table of its own.
+    raw["tie_word_embeddings"] = "output.weight" not in header.tensors
+    ids = {ours: _token_id(header, f"tokenizer.ggml.{theirs}") for theirs, ours in _IDS.items()}
+    return raw | {name: found for name, found in ids.items() if found is not None}
+
+
+def _llama(header: Header, architecture: str) -> dict[str, Any]:
+    own = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}[architecture]
+    raw: dict[str, Any] = {"model_type": architecture, "architectures": [own], "hidden_act": "silu"}
+    raw |= _renamed(header, architecture, _LLAMA_KEYS)
+    raw.setdefault("num_key_value_heads", raw["num_attention_heads"])
+    raw.setdefault("rope_theta", 10_000.0)  # llama.cpp's default too
+    if architecture == "llama":
+        raw["attention_bias"] = "blk.0.attn_q.bias" in header.tensors
+        raw["mlp_bias"] = "blk.0.ffn_up.bias" in header.tensors
+    _check_heads(header, architecture, raw)
+    scaling = _scaling(header, architecture, raw["rope_theta"])
+    if scaling is not None:
+        raw["rope_scaling"] = scaling
+    return raw
+
+
+def _gpt2(header: Header, architecture: str) -> dict[str, Any]:
+    own = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "activation_function": "gelu_new"}
+    return own | _renamed(header, architecture, _GPT2_KEYS)
+
+
+def _renamed(header: Header, architecture: str, keys: Mapping[str, str]) -> dict[str, Any]:
+    prefix = f"{architecture}."
+    stated = {key.removeprefix(prefix): value for key, value in header.metadata.items() if key.startswith(prefix)}
+    missing = [prefix + key for key in keys if key not in stated and key not in _OPTIONAL]
+    if missing:
+        raise CorruptFileError(f"{header.path} lacks {several(missing)}, which every {architecture} model has")
+    _report(header.path, prefix, {key: stated[key] for key in stated if key not in keys and key not in _READ_ELSEWHERE})
+    return {ours: _number(header.path, prefix + key, stated[key]) for key, ours in keys.items() if key in stated}
+
+
+def _report(path: Path, prefix: str, unread: dict[str, Any]) -> None:
+    """Keys of the architecture that nobody reads: experts, caps and scales change every number and are refused."""
+    changing = ("expert", "scale", "scaling", "softcapping", "parallel", "clamp", "alibi", "temperature")
+    unset = {key for key, value in unread.items() if type(value) in (bool, int, float, str) and not value}
+    bad = [key for key in unread.keys() - unset if any(word in key for word in changing)]
+    bad += ["attention.causal"] if "attention.causal" in unset else []  # the one key that is harmless when it is true
+    if bad:
+        keys = several(prefix + key for key in sorted(bad))
+        raise CheckpointMismatchError(f"{path}: {keys} would change the numbers and is not understood")
+    if other := sorted(unread.keys() - unset - {"attention.causal"}):
+        log.warning(
+            "%s: these keys are not known and were left alone: %s", path, several(prefix + key for key in other)
+        )
+
+
+def _number(path: Path, key: str, value: Any) -> int | float:
+    """A positive number. A float of 32 bits becomes the shortest decimal that means it: 1e-05, not 9.99999974e-06."""
+    real = key.endswith(_REAL)
+    if type(value) is int and 0 < value < 2**31:
+        return float(value) if real else value
+    if real and type(value) is float and 0 < value < 1e30:
+        return float(str(np.float32(value))) if float(np.float32(value)) == value else value
+    kind = "number" if real else "whole number"
+    raise CorruptFileError(f"{path}: {key} is {str(value)[:40]}, expected one {kind} greater than zero")
+
+
+def _check_heads(header: Header, architecture: str, raw: dict[str, Any]) -> None:
+    """The width of a head is said only where it is not the hidden size over the heads, as the reference does."""
+    heads, usual = raw["num_attention_heads"], raw["hidden_size"] // raw["num_attention_heads"]
+    query = header.tensors.get("blk.0.attn_q.weight")
+    width = raw.pop("head_dim", query.shape[0] // heads if query else usual)  # older files say it by the table alone
+    for key in ("rope.dimension_count", "attention.value_length"):
+        stated = header.metadata.get(f"{architecture}.{key}", width)
+        if type(stated) is not int or stated != width:
+            raise CheckpointMismatchError(
+                f"{header.path}: {architecture}.{key} is {str(stated)[:40]}; only whole heads of {width} are understood"
+            )
+    if heads % raw["num_key_value_heads"] or width % 2 or width < 2:
+        raise CorruptFileError(
+            f"{header.path}: {heads} heads of {width} with {raw['num_key_value_heads']} for keys and values do not fit"
+        )
+    if width != usual:
+        raw["head_dim"] = width
+
+
+# -- rotary positions that were stretched ------------------------------------------------------------------------------
+
+
+def _scaling(header: Header, architecture: str, theta: float) -> dict[str, Any] | None:
+    def stated(key: str) -> Any:
+        found = header.metadata.get(f"{architecture}.rope.{key}")
+        return None if found is None else _number(header.path, f"{architecture}.rope.{key}", found)
+
+    kind = str(header.metadata.get(f"{architecture}.rope.scaling.type", "linear"))
+    factor = stated("scaling.factor") or stated("scale_linear") or 1.0
+    if "rope_freqs.weight" in header.tensors:
+        return _llama3(header, theta)
+    if kind == "none" or (kind == "linear" and factor == 1):
+        return None
+    if kind == "linear":
+        return {"rope_type": "linear", "factor": factor}
+    if kind == "yarn":
+        length = stated("scaling.original_context_length")
+        return {"rope_type": "yarn", "factor": factor} | (
+            {} if length is None else {"original_max_position_embeddings": length}
+        )
+    raise CheckpointMismatchError(
+        f"{header.path}: {architecture}.rope.scaling.type is {kind[:40]!r}, expected none, linear or yarn"
+    )
+
+
+def _llama3(header: Header, theta: float) -> dict[str, Any] | None:
+    """Llama 3's stretching (Llama Team, 2024), found again from the table of divisors that the converter made of it."""
+    found = _table(header, "rope_freqs.weight")
+    if np.all(found == 1):
+        return None
+    scaling = {
+        "rope_type": "llama3",
+        "factor": float(found.max()),
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    if not np.all(found >= 1) or not np.allclose(found, _divisors(scaling, theta, found.size), rtol=1e-4):
+        raise CheckpointMismatchError(
+            f"{header.path}: rope_freqs.weight stretches positions in another way than Llama 3 does; not understood"
+        )
+    return scaling
+
+
+def _table(header: Header, name: str) -> np.ndarray:
+    """A short list of numbers that stands among the tensors."""
+    packed = header.tensors[name]
+    if dtype_of(packed, name) != torch.float32 or len(packed.shape) != 1 or packed.shape[0] > 4096:
+        raise CorruptFileError(
+            f"{header.path}: {name} has shape {list(packed.shape)}, expected at most 4,096 numbers in F32"
+        )
+    return unpack(packed).double().numpy()
+
+
+def _divisors(scaling: dict[str, Any], theta: float, count: int) -> np.ndarray:
+    """By what each of `count` frequencies is divided: 1 for the quick ones, `factor` for the slow ones."""
+    lengths = 2 * math.pi * theta ** (np.arange(count) / count)
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    smooth = (scaling["original_max_position_embeddings"] / lengths - low) / (high - low)
+    smooth = smooth.clip(0, 1)
+    return 1 / ((1 - smooth) / scaling["factor"] + smooth)
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def _token_id(header: Header, key: str) -> int | None:
+    found = header.metadata.get(key)
+    if found is None or (type(found) is int and found in (-1, _NO_ID)):
+        return None
+    if type(found) is not int or not 0 <= found < 2**31:
+        raise CorruptFileError(f"{header.path}: {key} is {str(found)[:40]}, expected the number of a token")
+    return found

@@ -1,0 +1,222 @@
+"""The header of a GGUF file, version 2 or 3, read as if its author meant harm.
+
+The format, little-endian: `GGUF`, the version, how many tensors, how many facts; the facts as (key, type, value); the
+tensors as (name, dimensions, type, offset); filling; the numbers. The `gguf` library's reader believes every count and
+hangs on a file of 40 bytes, so each one is held against what is left of the file before anything is read for it.
+"""
+
+import math
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from pellucid.checkpoints.gguf.kinds import KINDS, Packed
+from pellucid.checkpoints.tensors import MOST_NUMBER, check_name
+from pellucid.errors import CorruptFileError, UnsafeFileError
+
+MOST_HEADER_BYTES = 2**27
+"""The largest headers are vocabularies, of 16 MB at most."""
+
+MOST_STRINGS = 2**20
+"""All strings of all lists of a file. A short one takes six times its bytes in memory, so they are counted; the largest
+vocabularies have 0.8 million with their merges."""
+
+MOST_ENTRIES = 2**16
+MOST_DIMENSIONS = 4
+MOST_ALIGNMENT = 2**20
+
+_LENGTH = struct.Struct("<Q")
+_STRING, _ARRAY, _BOOL = 8, 9, 7
+_NUMBERS = {
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "|u1", 10: "<u8", 11: "<i8", 12: "<f8",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a GGUF file says of itself. Lists of strings are lists, lists of numbers are arrays."""
+
+    path: Path
+    metadata: dict[str, Any]
+    tensors: dict[str, Packed]
+
+
+def read_header(path: Path) -> Header:
+    """The header of a GGUF file after a check from end to end; nothing is read for a count that cannot be true."""
+    if not path.is_file():  # a pipe or device would block for ever
+        raise CorruptFileError(f"{path} is not a regular file")
+    with path.open("rb") as file:
+        cursor = Cursor(path, file, path.stat().st_size)
+        _check_magic(cursor)
+        tensors = cursor.count("number of tensors", 24)
+        facts = cursor.count("number of keys", 13)
+        metadata = _metadata(cursor, facts)
+        placed = [_tensor(cursor, i) for i in range(tensors)]
+    return Header(path, metadata, _laid_out(cursor, placed, _alignment(path, metadata)))
+
+
+class Cursor:
+    """A place in the file that moves forward and never past the end."""
+
+    def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
+        self.path, self.size, self.at, self.strings = path, size, 0, 0
+        self._file = file
+
+    def wrong(self, what: str) -> CorruptFileError:
+        return CorruptFileError(f"{self.path}: {what}")
+
+    def take(self, count: int, what: str) -> bytes:
+        """The next `count` bytes."""
+        if count > self.size - self.at:
+            raise self.wrong(
+                f"{what} takes {count:,} bytes and {self.size - self.at:,} are left; cut short? fetch it again"
+            )
+        self.at += count
+        if self.at > MOST_HEADER_BYTES:
+            raise UnsafeFileError(f"{self.path}: the header goes past {MOST_HEADER_BYTES:,} bytes at {what}; not read")
+        found = self._file.read(count)
+        if len(found) != count:
+            raise self.wrong("it became shorter while it was read")
+        return found
+
+    def number(self, code: str, what: str) -> Any:
+        """One number of the kind that `struct` calls `code`."""
+        return struct.unpack(f"<{code}", self.take(struct.calcsize(code), what))[0]
+
+    def count(self, what: str, least_bytes: int) -> int:
+        """How many entries follow, of at least `least_bytes` each."""
+        count = self.number("Q", what)
+        if count > min(MOST_ENTRIES, (self.size - self.at) // least_bytes):
+            raise self.wrong(f"the {what} is {count:,}, more than {self.size:,} bytes can hold or {MOST_ENTRIES:,}")
+        return count
+
+    def string(self, what: str) -> str:
+        """A length and as many bytes of UTF-8."""
+        raw = self.take(_LENGTH.unpack(self.take(8, what))[0], what)  # called a million times: no text is made here
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.wrong(f"{what} is not UTF-8 text") from error
+
+
+def _check_magic(cursor: Cursor) -> None:
+    first = cursor.take(min(4, cursor.size), "the first word")
+    if first != b"GGUF":
+        known = {b"vers": "a git-lfs pointer: run git lfs pull", b"ggjt": "in the older format GGML: convert it"}
+        hint = known.get(first, "cut short or something else under a wrong name")
+        raise cursor.wrong(f"it begins with {first!r}, expected b'GGUF'; it is {hint}")
+    version = cursor.number("I", "version")
+    if version and version % 2**16 == 0:
+        raise cursor.wrong("it is written big-endian, expected little-endian; convert it first")
+    if version not in (2, 3):
+        raise cursor.wrong(f"version is {version}, expected 2 or 3")
+
+
+def _metadata(cursor: Cursor, count: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for index in range(count):
+        key = cursor.string(f"key {index}")
+        if not 1 <= len(key) <= 200 or not key.isprintable():
+            raise cursor.wrong(f"key {index} is {key[:40]!r}, expected a name of at most 200 characters")
+        if key in found:
+            raise cursor.wrong(f"key {key!r} stands there twice")
+        found[key] = _value(cursor, cursor.number("I", f"the type of {key}"), key)
+    return found
+
+
+def _value(cursor: Cursor, kind: int, key: str) -> Any:
+    if kind == _STRING:
+        return cursor.string(key)
+    if kind == _ARRAY:
+        return _array(cursor, key)
+    return _numbers(cursor, kind, 1, key)[0].item()
+
+
+def _array(cursor: Cursor, key: str) -> Any:
+    kind, count = cursor.number("I", f"the type of {key}"), cursor.number("Q", f"the length of {key}")
+    if kind == _ARRAY:
+        raise cursor.wrong(f"{key} is a list of lists, which no GGUF writer makes")
+    return _strings(cursor, count, key) if kind == _STRING else _numbers(cursor, kind, count, key)
+
+
+def _strings(cursor: Cursor, count: int, key: str) -> list[str]:
+    cursor.strings += count
+    if cursor.strings > min(MOST_STRINGS, cursor.size // 8):  # each has a length of 8 bytes
+        raise cursor.wrong(
+            f"{key} claims {count:,} strings, more than {cursor.size:,} bytes can hold or {MOST_STRINGS:,}"
+        )
+    return [cursor.string(key) for _ in range(count)]
+
+
+def _numbers(cursor: Cursor, kind: int, count: int, key: str) -> np.ndarray:
+    if kind not in _NUMBERS:
+        raise cursor.wrong(f"{key} has type {kind}, which GGUF does not know")
+    dtype = np.dtype(_NUMBERS[kind])
+    found = np.frombuffer(cursor.take(count * dtype.itemsize, key), dtype)
+    if kind != _BOOL:
+        return found
+    if found.size and found.max() > 1:
+        raise cursor.wrong(f"{key} is {found.max()}, expected true (1) or false (0)")
+    return found.view(np.bool_)
+
+
+def _tensor(cursor: Cursor, index: int) -> tuple[str, Packed]:
+    """A tensor's entry, its `start` counted from the beginning of the numbers, which is not known yet."""
+    name = cursor.string(f"the name of tensor {index}")
+    check_name(cursor.path, name)
+    sizes = [cursor.number("Q", f"the shape of {name}") for _ in range(_dimensions(cursor, name))]
+    if not all(1 <= size < MOST_NUMBER for size in sizes) or math.prod(sizes) >= MOST_NUMBER:
+        raise cursor.wrong(f"tensor {name} has shape {sizes}, expected numbers from 1 and fewer than 2^48 in all")
+    number = cursor.number("I", f"the type of {name}")
+    if number not in KINDS:
+        raise cursor.wrong(f"tensor {name} has type {number}, which GGUF does not know")
+    kind = KINDS[number]
+    if sizes[0] % kind.block:
+        raise cursor.wrong(f"tensor {name} has rows of {sizes[0]} numbers, expected a multiple of {kind.block}")
+    return name, Packed(cursor.path, kind, tuple(reversed(sizes)), cursor.number("Q", f"the offset of {name}"))
+
+
+def _dimensions(cursor: Cursor, name: str) -> int:
+    count = cursor.number("I", f"the number of dimensions of {name}")
+    if not 1 <= count <= MOST_DIMENSIONS:
+        raise cursor.wrong(f"tensor {name} has {count:,} dimensions, expected 1 to {MOST_DIMENSIONS}")
+    return count
+
+
+def _alignment(path: Path, metadata: dict[str, Any]) -> int:
+    found = metadata.get("general.alignment", 32)
+    if type(found) is not int or not 1 <= found <= MOST_ALIGNMENT or found & (found - 1):
+        raise CorruptFileError(
+            f"{path}: general.alignment is {str(found)[:40]}, expected a power of two up to {MOST_ALIGNMENT:,}"
+        )
+    return found
+
+
+def _laid_out(cursor: Cursor, entries: list[tuple[str, Packed]], alignment: int) -> dict[str, Packed]:
+    """The tensors with their true places. They must cover the rest of the file: nothing else may hide in it."""
+    end = cursor.at
+    place = body = -(-end // alignment) * alignment
+    found: dict[str, Packed] = {}
+    for name, entry in sorted(entries, key=lambda item: item[1].start):
+        if name in found:
+            raise cursor.wrong(f"tensor {name} stands there twice")
+        if entry.start % alignment:
+            raise cursor.wrong(f"tensor {name} has offset {entry.start:,}, expected a multiple of {alignment}")
+        start = body + entry.start
+        if start + entry.bytes > cursor.size:
+            raise cursor.wrong(
+                f"tensor {name} ends at byte {start + entry.bytes:,} of {cursor.size:,}: damaged or cut short, "
+                "fetch it again"
+            )
+        if start != place:
+            what = "overlaps the one before it" if start < place else "leaves a gap before it"
+            raise cursor.wrong(f"tensor {name} {what} (offset {entry.start:,}, expected {place - body:,})")
+        found[name] = Packed(entry.path, entry.kind, entry.shape, start)
+        end = start + entry.bytes
+        place = -(-end // alignment) * alignment
+    if cursor.size > place:
+        raise cursor.wrong(f"it has {cursor.size - place:,} bytes at its end that belong to nothing")
+    return {name: found[name] for name, _ in entries}

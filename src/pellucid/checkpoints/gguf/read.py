@@ -1,0 +1,87 @@
+"""A checkpoint from one GGUF file, in the reference's own words: facts, tensors, vocabulary."""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from pellucid.checkpoints.gguf.dequantise import dtype_of, unpack
+from pellucid.checkpoints.gguf.facts import facts
+from pellucid.checkpoints.gguf.header import Header, read_header
+from pellucid.checkpoints.gguf.kinds import Packed
+from pellucid.checkpoints.gguf.names import NAMINGS, Naming, part_of, reference_name, uninterleave
+from pellucid.checkpoints.weights import Stored
+from pellucid.errors import CheckpointMismatchError, several
+from pellucid.text.gguf_vocabulary import Vocabulary, read_vocabulary
+
+
+@dataclass(frozen=True)
+class Gguf:
+    """A GGUF file that has been looked at from end to end and not yet read.
+
+    raw: the facts under the keys of a reference `config.json`.
+    tensors: by the reference's names and in its shapes; whatever was quantised becomes float32 when it is read.
+    metadata: the file's own keys and values, as they stand there.
+    vocabulary: what a tokenizer is made of (`pellucid.text.from_gguf.build_tokenizer`); None where the file has none.
+    """
+
+    path: Path
+    raw: dict[str, Any]
+    tensors: dict[str, Stored]
+    metadata: dict[str, Any]
+    vocabulary: Vocabulary | None
+
+    @property
+    def chat_template(self) -> str | None:
+        """How a conversation becomes one text, as a Jinja template. It is text from a stranger: never just run it."""
+        return None if self.vocabulary is None else self.vocabulary.chat_template
+
+
+def open_gguf(path: Path) -> Gguf:
+    """Opens a GGUF file of a Llama kind (llama, qwen2) or GPT-2; the numbers stay where they are until `read()`.
+
+    Raises CorruptFileError for a file that is damaged or contradicts itself, UnsafeFileError for one that asks for too
+    much, CheckpointMismatchError for an architecture, tensor or packing that is not understood.
+    """
+    header = read_header(path)
+    architecture = header.metadata.get("general.architecture")
+    if not isinstance(architecture, str) or architecture not in NAMINGS:
+        raise CheckpointMismatchError(
+            f"{path}: general.architecture is {str(architecture)[:40]!r}, expected one of {', '.join(NAMINGS)}"
+        )
+    vocabulary = read_vocabulary(header.metadata, str(path))
+    raw = facts(header, architecture, len(vocabulary.tokens) if vocabulary else 0)
+    return Gguf(path, raw, _tensors(header, NAMINGS[architecture], raw), header.metadata, vocabulary)
+
+
+def _tensors(header: Header, naming: Naming, raw: dict[str, Any]) -> dict[str, Stored]:
+    kept = {name: packed for name, packed in header.tensors.items() if name not in naming.computed}
+    named = {name: reference_name(naming, name) for name in kept}
+    strange = [name for name, theirs in named.items() if theirs is None]
+    if strange:
+        raise CheckpointMismatchError(f"{header.path} holds {several(strange)}, which belong nowhere")
+    return {theirs: _stored(name, kept[name], naming, raw) for name, theirs in named.items() if theirs is not None}
+
+
+def _stored(name: str, packed: Packed, naming: Naming, raw: dict[str, Any]) -> Stored:
+    dtype, part = dtype_of(packed, name), part_of(name)
+    if part in naming.interleaved:
+        heads = raw[naming.interleaved[part]]
+        if packed.shape[0] % (2 * heads):
+            raise CheckpointMismatchError(
+                f"{packed.path}: {name} has {packed.shape[0]} rows, expected a multiple of 2 × {heads} heads"
+            )
+        return Stored(dtype, packed.shape, functools.partial(_uninterleaved, packed, heads))
+    if part in naming.transposed and len(packed.shape) == 2:
+        return Stored(dtype, packed.shape[::-1], functools.partial(_transposed, packed))
+    return Stored(dtype, packed.shape, functools.partial(unpack, packed))
+
+
+def _uninterleaved(packed: Packed, heads: int) -> Tensor:
+    return uninterleave(unpack(packed), heads)
+
+
+def _transposed(packed: Packed) -> Tensor:
+    return unpack(packed).t().contiguous()

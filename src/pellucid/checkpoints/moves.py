@@ -1,0 +1,48 @@
+"""The few ways in which one tensor of a file becomes one or several of ours, each of them reversible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a page of facts is read without torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Move:
+    """A way there and the way back.
+
+    take: (the file's tensor, which part, of how many) -> ours; give: all our parts -> the file's tensor.
+    """
+
+    take: Callable[[Tensor, int, int], Tensor]
+    give: Callable[[Sequence[Tensor]], Tensor]
+
+
+def _below(parts: Sequence[Tensor]) -> Tensor:
+    """Tables or biases one below the other."""
+    import torch
+
+    return torch.cat(list(parts))
+
+
+def _flipped(x: Tensor) -> Tensor:
+    """A table the other way round; a bias has no other way."""
+    return x.T if x.dim() == 2 else x
+
+
+AS_IT_IS = Move(lambda x, part, parts: x, lambda ours: ours[0])
+
+TRANSPOSED = Move(lambda x, part, parts: _flipped(x), lambda ours: _flipped(ours[0]))
+"""GPT-2 keeps its tables as [in, out]."""
+
+JOINED = Move(lambda x, part, parts: x.chunk(parts)[part], _below)
+"""Several maps of one input as one table, one below the other."""
+
+JOINED_TRANSPOSED = Move(lambda x, part, parts: _flipped(x).chunk(parts)[part], lambda ours: _flipped(_below(ours)))
+"""Both at once: the table is [in, all outs]."""
+
+ONE_ROW = Move(lambda x, part, parts: x[0] if x.shape[:1] == (1,) else x, lambda ours: ours[0][None])
+"""A vector that the file keeps as a table of one row."""

@@ -1,0 +1,120 @@
+"""What a model answers with, beside its hidden states."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pellucid.config.checks import activation, choice
+from pellucid.errors import InputError, near
+
+
+@dataclass(frozen=True)
+class MaskedLM:
+    """Logits over the vocabulary at every position: dense, activation, norm, then the (tied) token table.
+
+    activation: by default the feed-forward block's own.
+    """
+
+    activation: str | None = None
+    name = "masked-lm"
+    pooled = False
+
+    def __post_init__(self) -> None:
+        if self.activation is not None:
+            activation("activation", self.activation)
+
+
+@dataclass(frozen=True)
+class CausalLM:
+    """Logits over the vocabulary at every position, for the token that comes next."""
+
+    name = "causal-lm"
+    pooled = False
+
+
+@dataclass(frozen=True)
+class SequenceToSequenceLM:
+    """Logits over the vocabulary at every position of the decoder.
+
+    logits_bias: a summand per token stands behind the table.
+    """
+
+    logits_bias: bool = False
+    name = "sequence-to-sequence-lm"
+    pooled = False
+
+
+@dataclass(frozen=True)
+class NextSentence:
+    """Two logits from the pooled first token: does the second sentence follow the first?"""
+
+    name = "next-sentence"
+    pooled = True
+
+
+@dataclass(frozen=True)
+class SequenceClassification:
+    """One logit per label for the whole text, from one position of it.
+
+    pool: "pooler" (the first token through the model's pooler), "first" (the first token as it is), "last" (the last
+        token that is not padding) or "eos" (the last end-of-sequence token).
+    dense_activation: a dense layer with this activation stands before the classifier; None for none.
+    """
+
+    pool: Literal["pooler", "first", "last", "eos"] = "pooler"
+    dense_activation: str | None = None
+    classifier_bias: bool = True
+    name = "sequence-classification"
+
+    def __post_init__(self) -> None:
+        choice("pool", self.pool, ("pooler", "first", "last", "eos"))
+        if self.dense_activation is not None:
+            activation("dense_activation", self.dense_activation)
+
+    @property
+    def pooled(self) -> bool:
+        return self.pool == "pooler"
+
+
+@dataclass(frozen=True)
+class TokenClassification:
+    """One logit per label at every position."""
+
+    name = "token-classification"
+    pooled = False
+
+
+@dataclass(frozen=True)
+class QuestionAnswering:
+    """Two logits at every position: the answer starts here, the answer ends here."""
+
+    name = "question-answering"
+    pooled = False
+
+
+Head = (
+    MaskedLM
+    | CausalLM
+    | SequenceToSequenceLM
+    | NextSentence
+    | SequenceClassification
+    | TokenClassification
+    | QuestionAnswering
+)
+HEADS: tuple[type[Head], ...] = (
+    MaskedLM,
+    CausalLM,
+    SequenceToSequenceLM,
+    NextSentence,
+    SequenceClassification,
+    TokenClassification,
+    QuestionAnswering,
+)
+
+
+def head_named(name: str) -> Head:
+    """The head that goes by `name`, with its default settings."""
+    for kind in HEADS:
+        if kind.name == name:
+            return kind()
+    names = [kind.name for kind in HEADS]
+    raise InputError(f"unknown head {name!r}{near(name, names)}: choose one of {', '.join(names)}, or None")

@@ -1,0 +1,109 @@
+"""How a model knows the order of its tokens: from what is added to an embedding, or inside attention."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pellucid.config.checks import choice, count, within
+
+# -- where a token stands: added to its embedding ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A table of positions that is learned: `max_position_embeddings` rows, no more.
+
+    position_offset: the row of the first place; the rows before it are never read.
+    skip_padding: padding takes no place. Words are counted from `pad_token_id` + 1, and padding stands at
+        `pad_token_id` itself, so that a text's places do not depend on where its padding stands.
+    """
+
+    max_position_embeddings: int = 512
+    position_offset: int = 0
+    skip_padding: bool = False
+
+    def __post_init__(self) -> None:
+        count("max_position_embeddings", self.max_position_embeddings)
+        count("position_offset", self.position_offset, least=0)
+
+
+@dataclass(frozen=True)
+class Sinusoidal:
+    """Fixed waves of sine and cosine (Vaswani et al., 2017, arXiv:1706.03762, section 3.5).
+
+    waves: "interleaved" (sine, cosine, sine, ...; the paper's) or "halves" (all sines, then all cosines).
+    """
+
+    max_position_embeddings: int = 512
+    position_offset: int = 0
+    waves: Literal["interleaved", "halves"] = "interleaved"
+
+    def __post_init__(self) -> None:
+        count("max_position_embeddings", self.max_position_embeddings)
+        count("position_offset", self.position_offset, least=0)
+        choice("waves", self.waves, ("interleaved", "halves"))
+
+
+@dataclass(frozen=True)
+class NoPosition:
+    """No positions of this kind."""
+
+
+# -- where tokens stand to each other: known to attention alone -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """Slow waves turn slower by `factor`, fast ones as before, those between in proportion (Llama 3.1)."""
+
+    factor: float = 8.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position_embeddings: int = 8192
+
+    def __post_init__(self) -> None:
+        for name in ("factor", "low_freq_factor", "high_freq_factor"):
+            within(name, getattr(self, name), above=0.0, most=1e6)
+        count("original_max_position_embeddings", self.original_max_position_embeddings)
+
+
+@dataclass(frozen=True)
+class LinearScaling:
+    """All waves turn slower by `factor` (position interpolation: Chen et al., 2023, arXiv:2306.15595)."""
+
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        within("factor", self.factor, above=0.0, most=1e6)
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Query and key are turned by an angle that grows with the place (Su et al., 2021, arXiv:2104.09864).
+
+    max_position_embeddings: how far the model was trained; nothing is refused beyond it but by the tokenizer.
+    """
+
+    rope_theta: float = 10_000.0
+    max_position_embeddings: int = 2048
+    rope_scaling: Llama3Scaling | LinearScaling | None = None
+
+    def __post_init__(self) -> None:
+        within("rope_theta", self.rope_theta, above=0.0, most=1e12)
+        count("max_position_embeddings", self.max_position_embeddings)
+
+
+@dataclass(frozen=True)
+class RelativeBias:
+    """A learned summand per head and bucket of distances, one table for all layers (Raffel et al., 2019,
+    arXiv:1910.10683, section 2.1). Near distances have a bucket each, far ones share."""
+
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+
+    def __post_init__(self) -> None:
+        count("relative_attention_num_buckets", self.relative_attention_num_buckets, least=4)
+        count("relative_attention_max_distance", self.relative_attention_max_distance, least=2)
+
+
+Position = Learned | Sinusoidal | NoPosition
+AttentionPosition = NoPosition | Rotary | RelativeBias

@@ -1,0 +1,48 @@
+"""The decoder: a stack in which each position sees only what stands before it, so that it can say what comes next."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from pellucid.blocks import Cache, Embeddings, Pass, Watch
+from pellucid.models.output import Output
+from pellucid.models.stack import Stack
+from pellucid.models.swift import Swift
+
+
+class Decoder(Stack, Swift):
+    """ids --> embeddings --> layers.0 --> ... --> layers.N --> norm --> hidden states [--> head]
+
+    (Radford et al., 2018 and 2019; Touvron et al., 2023, arXiv:2302.13971.)
+    """
+
+    def __init__(
+        self, embeddings: Embeddings, layers: list[nn.Module], *, head: nn.Module | None = None, **parts: Any
+    ) -> None:
+        super().__init__(embeddings, layers, causal=True, **parts)
+        self.head = head
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        cache: Cache | None = None,
+        watch: Watch | None = None,
+    ) -> Output:
+        """One pass, or the next piece of one.
+
+        input_ids: Int[Tensor, "batch seq"]; attention_mask: the same shape, 1 = word, 0 = padding, on either side.
+        cache: what earlier passes read; it takes in what this one reads. The ids are then only the new ones.
+        ->  last_hidden_state Float[Tensor, "batch seq hidden"], logits
+        """
+        run = Pass(watch=watch)
+        stream = self.states(input_ids, attention_mask, run=run, cache=cache)
+        answer = {"last_hidden_state": stream}
+        if self.head is not None:
+            answer["logits"] = run.see("logits", self.head(stream, None, input_ids, attention_mask))
+        return Output(answer)
+
+    def new_cache(self, capacity: int) -> Cache:
+        """Memory for `capacity` positions of each text."""
+        return Cache(self.depth, capacity)

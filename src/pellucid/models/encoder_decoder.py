@@ -1,0 +1,90 @@
+"""The pair: an encoder reads one text, a decoder writes another and looks across at what the encoder made of the first."""
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.blocks import Cache, Embeddings, Pass, Watch, padding_mask
+from pellucid.errors import InputError
+from pellucid.models.output import Output
+from pellucid.models.stack import Stack
+from pellucid.models.swift import Swift
+
+
+class EncoderDecoder(Swift):
+    """
+        ids ---------> encoder --> memory -----.
+                                                v  (cross-attention, in every layer)
+        decoder ids ---------------------> decoder --> hidden states [--> head]
+
+    (Vaswani et al., 2017, arXiv:1706.03762, figure 1.)
+
+    start_token_id: stands before the first word that the decoder writes.  pad_token_id: in place of no word.
+    """
+
+    def __init__(
+        self,
+        encoder: Stack,
+        decoder: Stack,
+        *,
+        head: nn.Module | None = None,
+        start_token_id: int | None = None,
+        pad_token_id: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.head = head
+        self.start_token_id, self.pad_token_id = start_token_id, pad_token_id
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """Those of the encoder."""
+        return self.encoder.embeddings
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        *,
+        memory: Tensor | None = None,
+        cache: Cache | None = None,
+        watch: Watch | None = None,
+    ) -> Output:
+        """One pass, or the next piece of the decoder's.
+
+        input_ids: Int[Tensor, "batch source"]; attention_mask: the same shape, 1 = word, 0 = padding.
+        decoder_input_ids: Int[Tensor, "batch seq"]; where not given, the input moved one place to the right behind the
+            start token, as these models were trained.
+        memory: the `encoder_last_hidden_state` of an earlier pass, in place of input_ids.
+        cache: what earlier passes of the decoder read; the decoder's ids are then only the new ones.
+        ->  last_hidden_state Float[Tensor, "batch seq hidden"] (the decoder's), encoder_last_hidden_state
+            Float[Tensor, "batch source hidden"], logits
+        """
+        run = Pass(watch=watch)
+        if memory is None:
+            if input_ids is None:
+                raise InputError("an encoder-decoder needs input_ids, or the memory of an earlier pass")
+            memory = self.encoder.states(input_ids, attention_mask, run=run.inside("encoder"))
+        if decoder_input_ids is None:
+            decoder_input_ids = self.shifted(input_ids)
+        within = run.inside("decoder")
+        across = Pass(memory=memory, memory_mask=padding_mask(attention_mask), watch=within.watch)
+        stream = self.decoder.states(decoder_input_ids, decoder_attention_mask, run=across, cache=cache)
+        answer = {"last_hidden_state": stream, "encoder_last_hidden_state": memory}
+        if self.head is not None:
+            ids = decoder_input_ids if input_ids is None else input_ids
+            answer["logits"] = run.see("logits", self.head(stream, None, ids, attention_mask))
+        return Output(answer)
+
+    def shifted(self, ids: Tensor | None) -> Tensor:
+        """The ids one place to the right, behind the start token: what the decoder has read when it writes them."""
+        if ids is None or self.start_token_id is None:
+            raise InputError("decoder_input_ids are needed: this pass has no ids to move, or the model no start token")
+        start = torch.full_like(ids[:, :1], self.start_token_id)
+        return torch.cat((start, ids[:, :-1]), dim=1)
+
+    def new_cache(self, capacity: int) -> Cache:
+        """Memory for `capacity` positions of the decoder in each text."""
+        return Cache(self.decoder.depth, capacity)

@@ -1,0 +1,27 @@
+"""What a pass answers."""
+
+from typing import Any
+
+from torch import Tensor
+
+
+class Output(dict[str, Tensor]):
+    """What a pass gives, by name and as attributes: `last_hidden_state`; `pooler_output`, `logits`,
+    `encoder_last_hidden_state` where they exist.
+
+    It is an answer and refuses assignment.
+    """
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name in self:
+            return self[name]
+        raise AttributeError(f"this output has no {name!r}; it has {', '.join(self)}")
+
+    def _refuse(self, *_: Any, **__: Any) -> None:
+        raise TypeError("an output is an answer and cannot be changed: copy it with dict(output)")
+
+    __setitem__ = __delitem__ = __setattr__ = __delattr__ = _refuse
+    pop = popitem = clear = update = setdefault = __ior__ = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return (type(self), (dict(self),))

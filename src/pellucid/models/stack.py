@@ -1,0 +1,143 @@
+"""A stack: embeddings, layers one above the other, a norm. Encoders, decoders and both halves of a pair are stacks."""
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.blocks import (
+    Cache,
+    Embeddings,
+    Pass,
+    RelativeBias,
+    RotaryPositions,
+    causal_mask,
+    padding_mask,
+    remembered_mask,
+    windowed_mask,
+)
+from pellucid.errors import InputError
+
+
+class Stack(nn.Module):
+    """ids --> embeddings --> layers.0 --> ... --> layers.N --> norm --> hidden states
+
+    causal: each position sees itself and what stands before it, `window` positions at most.
+    depth: how many layers a token runs through, where it is more than there are layers: each then stands at several
+        neighbouring depths (Lan et al., 2019, arXiv:1909.11942, section 3.1).
+    rotary, relative_bias: what attention knows of distances.
+    """
+
+    def __init__(
+        self,
+        embeddings: Embeddings,
+        layers: list[nn.Module],
+        *,
+        norm: nn.Module | None = None,
+        rotary: RotaryPositions | None = None,
+        relative_bias: RelativeBias | None = None,
+        causal: bool = False,
+        window: int | None = None,
+        depth: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.embeddings = embeddings
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm or nn.Identity()
+        self.rotary = rotary
+        self.relative_bias = relative_bias
+        self.causal, self.window = causal, window
+        self.depth = depth or len(layers)
+
+    def states(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        run: Pass | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """Hidden states: Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]
+
+        run: the memory to look across at, and an onlooker.  cache: what earlier passes read.
+        """
+        check_ids(self.embeddings, input_ids, attention_mask, token_type_ids)
+        places = self._places(input_ids, attention_mask, cache)
+        run = self._pass(run or Pass(), places, attention_mask, cache)
+        stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=places.clamp(min=0))
+        for i in range(self.depth):
+            layer = self.layers[i * len(self.layers) // self.depth]
+            stream = layer(stream, run.at_layer(i, None if cache is None else cache.layers[i]))
+        return stream if isinstance(self.norm, nn.Identity) else run.see("norm.output", self.norm(stream))
+
+    def _places(self, input_ids: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
+        """Where each token stands: Int[Tensor, "batch|1 seq"]. Padding before a text takes no place."""
+        places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        if cache is not None and cache.filled:
+            places = places + cache.next_positions()
+        elif self.causal and attention_mask is not None:
+            places = places - attention_mask.long().argmax(dim=1, keepdim=True)
+        self._check_length(places)
+        return places if cache is None else places.expand(len(input_ids), -1)
+
+    def _check_length(self, places: Tensor) -> None:
+        longest = self.embeddings.position.length
+        if longest is not None and places.shape[1] and (most := int(places.max()) + 1) > longest:
+            raise InputError(f"{most} tokens are too many: this model has {longest} positions; cut the text")
+
+    def _pass(self, run: Pass, places: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Pass:
+        """The pass with everything that all layers share."""
+        sources = places
+        if cache is not None:
+            cache.advance(places if attention_mask is None else places.where(attention_mask.bool(), -1))
+            sources = cache.positions
+        mask, causal = self._mask(places, attention_mask, cache)
+        weight = self.embeddings.token.weight
+        return Pass(
+            mask=mask,
+            causal=causal,
+            bias=None if self.relative_bias is None else self.relative_bias(places, sources),
+            rotation=None if self.rotary is None else self.rotary(places, weight),
+            memory=run.memory,
+            memory_mask=run.memory_mask,
+            watch=run.watch,
+        )
+
+    def _mask(self, places: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> tuple[Tensor | None, bool]:
+        """Who may look at whom; or None and whether order alone decides, which attention knows a quicker way for."""
+        mask = padding_mask(attention_mask)
+        if not self.causal:
+            return mask, False
+        seq = places.shape[1]
+        if cache is not None and (cache.filled > seq or cache.padded):
+            sees_all = seq == 1 and not cache.padded and self.window is None
+            return (None if sees_all else remembered_mask(places, cache.positions, self.window)), False
+        if self.window is not None and seq > self.window:
+            order = windowed_mask(seq, self.window, places.device)
+            return (order if mask is None else order & mask), False
+        return (None, True) if mask is None else (causal_mask(seq, seq, places.device) & mask, False)
+
+
+def check_ids(
+    embeddings: Embeddings, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None = None
+) -> None:
+    """Refuses ids that this model cannot read, in one sentence."""
+    if input_ids.dim() != 2 or input_ids.is_floating_point():
+        raise InputError(f"input_ids are {_kind(input_ids)}, expected whole numbers of shape [batch, seq]")
+    for name, given in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
+        if given is not None and given.shape != input_ids.shape:
+            raise InputError(f"{name} is {_kind(given)}, expected the shape of input_ids, {list(input_ids.shape)}")
+    if input_ids.device.type == "cpu":  # elsewhere it would wait for the device
+        _in_range("input_ids", input_ids, embeddings.token.num_embeddings)
+        if token_type_ids is not None and embeddings.type is not None:
+            _in_range("token_type_ids", token_type_ids, embeddings.type.num_embeddings)
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def _in_range(name: str, ids: Tensor, size: int) -> None:
+    if ids.numel():
+        least, most = (int(n) for n in torch.aminmax(ids))
+        if least < 0 or most >= size:
+            raise InputError(f"{name} hold {least if least < 0 else most}, expected 0 to {size - 1}")

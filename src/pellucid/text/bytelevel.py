@@ -1,0 +1,91 @@
+"""Byte-level pairs from `vocab.json` and `merges.txt`, the form of GPT-2 and RoBERTa (Radford et al., 2019)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.text.dress import dress, with_roles
+from pellucid.text.layouts import LAYOUTS, layout_name
+
+MOST_BYTES = 64 * 2**20
+_MOST_GAPS = 1024
+"""Ids that a vocabulary may leave out; a table is as long as its greatest id."""
+
+
+def open_bytelevel(
+    folder: Path, settings: dict[str, Any], model_type: str | None
+) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
+    """The tokenizer of `vocab.json` and `merges.txt`, and its settings with every role filled.
+
+    Raises InputError for a family whose way of splitting words is not told by these two files.
+    """
+    path = folder / "vocab.json"
+    vocabulary, merges = _vocabulary(path), _merges(folder / "merges.txt")
+    name = layout_name(model_type, settings) or (None if model_type else _guess(vocabulary))
+    if name not in ("gpt2", "roberta"):
+        raise InputError(
+            f"{folder}: vocab.json and merges.txt do not tell how {model_type or 'this model'} splits words, "
+            "expected GPT-2's or RoBERTa's family: add its tokenizer.json"
+        )
+    layout = LAYOUTS[name]
+    settings = with_roles(layout, settings)
+    spaced = settings.get("add_prefix_space", False)
+    try:
+        backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges, fuse_unk=False))
+    except Exception as error:  # the library raises its bare Exception
+        raise CorruptFileError(f"{folder / 'merges.txt'} does not fit vocab.json: {ascii(str(error))[:120]}") from error
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+    backend.decoder = decoders.ByteLevel()
+    dress(backend, layout, settings, path)
+    if name == "roberta":  # as the reference: a token's place leaves out the space before the word
+        trim = processors.ByteLevel(trim_offsets=settings.get("trim_offsets", True), add_prefix_space=spaced)
+        backend.post_processor = processors.Sequence([trim, backend.post_processor])
+    return backend, settings
+
+
+def _guess(vocabulary: dict[str, int]) -> str | None:
+    """The family of files that nobody named, by the special tokens that they hold."""
+    if {"<s>", "</s>", "<mask>"} <= vocabulary.keys():
+        return "roberta"
+    return "gpt2" if "<|endoftext|>" in vocabulary else None
+
+
+def _vocabulary(path: Path) -> dict[str, int]:
+    text = _text(path)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict) or not found or not all(type(i) is int for i in found.values()):
+        raise CorruptFileError(f"{path} is no vocabulary, expected an object of words and their ids")
+    ids = set(found.values())
+    if len(ids) != len(found) or min(ids) < 0 or max(ids) >= len(ids) + _MOST_GAPS:
+        raise CorruptFileError(f"{path} gives {len(found)} words the ids {min(ids)} to {max(ids)}, expected each once")
+    return found
+
+
+def _merges(path: Path) -> list[tuple[str, str]]:
+    if not path.is_file():
+        raise CorruptFileError(f"{path} is missing, expected it beside vocab.json")
+    merges = []
+    for number, line in enumerate(_text(path).split("\n"), 1):
+        if (number == 1 and line.startswith("#version")) or not line.strip():
+            continue
+        parts = line.removesuffix("\r").split(" ")
+        if len(parts) != 2 or not all(parts):
+            raise CorruptFileError(f"{path}, line {number}: {line[:60]!a}, expected two pieces and one space")
+        merges.append((parts[0], parts[1]))
+    return merges
+
+
+def _text(path: Path) -> str:
+    if path.stat().st_size > MOST_BYTES:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(f"{path} is not UTF-8 text: {error}") from error

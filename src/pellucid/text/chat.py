@@ -1,0 +1,106 @@
+"""Conversations to one text, by the jinja template that comes with a checkpoint."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pellucid.errors import CorruptFileError, InputError, several
+
+MOST_TEMPLATE = 256 * 1024
+"""Characters of a template; the longest in use have about 20,000."""
+
+
+def find_template(settings: Mapping[str, Any], name: str | None = None) -> str:
+    """The template of a tokenizer's settings: the only one, or the one called `name` ("default" where several are).
+
+    Raises InputError where there is none, or none of that name.
+    """
+    found: Any = settings.get("chat_template")
+    if found is None:
+        raise InputError("this tokenizer has no chat template: pass chat_template, or write the model's text yourself")
+    if isinstance(found, list):
+        found = {str(one["name"]): one.get("template") for one in found if isinstance(one, dict) and "name" in one}
+    if isinstance(found, dict):
+        wanted = name or "default"
+        if wanted not in found:
+            raise InputError(f"this tokenizer has no chat template {wanted!r}; it has {several(map(str, found))}")
+        found = found[wanted]
+    if not isinstance(found, str):
+        raise CorruptFileError(f"the chat template is a {type(found).__name__}, expected text")
+    return found
+
+
+def render_chat(template: str, messages: object, variables: Mapping[str, Any]) -> str:
+    """The text of a conversation.
+
+    messages: a list of `{"role": ..., "content": ...}`; other keys go along.
+    variables: what the template may read beside them; plain values only.
+    Raises InputError in one sentence for messages that are none, for a template that is broken or refuses them, and for
+    one that does more than a conversation needs.
+    """
+    plain = _plain({"messages": check_messages(messages), **variables})
+    if len(template) > MOST_TEMPLATE:
+        raise InputError(f"the chat template has {len(template):,} characters, expected at most {MOST_TEMPLATE:,}")
+    from jinja2 import TemplateError
+
+    from pellucid.text.meter import BUDGET, Budget
+
+    token = BUDGET.set(Budget())
+    try:
+        return _compiled(template).render(**plain)
+    except TemplateError as error:
+        raise InputError(f"the chat template cannot be used: {_reason(error)}") from error
+    except RecursionError as error:
+        raise InputError("the chat template cannot be used: it is nested, or calls itself, without end") from error
+    except MemoryError as error:
+        raise InputError("the chat template cannot be used: it takes more memory than there is") from error
+    except Exception as error:  # a template may do anything wrong that Python can do wrong
+        what = f"{type(error).__name__}: {_reason(error)}"
+        raise InputError(f"the chat template fails on these messages: {what}") from error
+    finally:
+        BUDGET.reset(token)
+
+
+def check_messages(messages: object) -> list[dict[str, Any]]:
+    """The messages without empty values, as the reference has it; raises InputError for what is no conversation."""
+    if not isinstance(messages, list | tuple) or not messages:
+        raise InputError(f'messages is {_short(messages)}, expected a list of {{"role": ..., "content": ...}}')
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise InputError(f'message {i} is {_short(message)}, expected {{"role": ..., "content": ...}}')
+        if not isinstance(message.get("content"), str | list) and not set(message) - {"role", "content"}:
+            raise InputError(f"message {i} has the content {_short(message.get('content'))}, expected text")
+    return [{str(key): value for key, value in message.items() if value is not None} for message in messages]
+
+
+def _short(value: object) -> str:
+    text = ascii(value) if isinstance(value, str | int | float | None) else type(value).__name__
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else f"{text[:299]}…"
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Values as JSON knows them: an object with methods would be a door out of the sandbox."""
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value) if type(value) is not kind else value
+    if depth > 100:
+        raise InputError("the messages are nested more than 100 deep")
+    if isinstance(value, Mapping):
+        return {_plain(key, depth + 1): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_plain(item, depth + 1) for item in value]
+    raise InputError(f"the template cannot take a {type(value).__name__}, expected text, numbers, lists and objects")
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(template: str) -> Any:
+    from pellucid.text.sandbox import Sandbox
+
+    return Sandbox().from_string(template)

@@ -1,0 +1,58 @@
+"""Before and after the library: texts made clean, pairs made short enough, panics made errors."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pellucid.errors import CorruptFileError, InputError
+
+MOST_CHARACTERS = 10_000_000
+"""Longest single text that is tokenised at all; a longer one is refused before any work is done."""
+
+
+def clean_text(text: object, index: int, what: str) -> str:
+    """The text itself, half surrogate pairs replaced; raises InputError for what is no text or too long."""
+    if not isinstance(text, str):
+        raise InputError(f"{what} {index} is {type(text).__name__}, expected a string")
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(
+            f"{what} {index} has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair is no character: U+FFFD says so
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: str) -> int:
+    """Shortens the encodings in place until both fit into `limit` with `added` special tokens; says by how much."""
+    sizes = [len(first), 0 if second is None else len(second)]
+    excess = 0 if limit is None else sum(sizes) + added - limit
+    if excess <= 0:
+        return 0
+    room = sum(sizes) - excess
+    if room < 0:
+        raise InputError(f"max_length {limit} leaves no room beside {added} special tokens")
+    if strategy == "only_first" or second is None:
+        keep = [sizes[0] - excess, sizes[1]]
+    elif strategy == "only_second":
+        keep = [sizes[0], sizes[1] - excess]
+    else:  # the longer one gives first, then both in turn, as the reference does
+        shorter = min(min(sizes), room // 2)
+        keep = [room - shorter, shorter] if sizes[0] > sizes[1] else [shorter, room - shorter]
+    if min(keep) < 0:
+        raise InputError(f"cutting {strategy.removeprefix('only_')} text alone cannot fit the pair into {limit} tokens")
+    for encoding, size in zip((first, second), keep):
+        if encoding is not None:
+            encoding.truncate(size)
+    return excess
+
+
+def guarded(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Runs the library; its panics, which no `except Exception` would see, become one of our errors."""
+    try:
+        return call(*args, **kwargs)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
+        raise CorruptFileError(f"the tokenizer failed on this text: {error}") from error

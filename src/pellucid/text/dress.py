@@ -1,0 +1,72 @@
+"""What every tokenizer gets once its model stands: special tokens, added tokens, and their order around texts."""
+
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, processors
+
+from pellucid.errors import CorruptFileError
+from pellucid.text.layouts import ROLES, Layout
+from pellucid.text.settings import added_tokens, content, extra_tokens
+
+
+def with_roles(layout: Layout, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the family's token for each role that they leave open; null in the settings means none."""
+    return {f"{role}_token": token for role, token in layout.roles.items()} | settings
+
+
+def dress(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any], path: Path) -> None:
+    """Adds the special and the added tokens, then the post-processing.
+
+    Raises CorruptFileError where a token has another id than the settings say, or the vocabulary lacks one that stands
+    around each text.
+    """
+    _add(backend, layout, settings, path)
+    single, pair = _templates(layout, settings)
+    words = {role: content(settings.get(f"{role}_token")) for role in ROLES}
+    used = [role for role in ROLES if "{" + role + "}" in single + pair]
+    ids = {role: backend.token_to_id(words[role] or "") for role in used}
+    if missing := [str(words[role] or role) for role in used if ids[role] is None]:
+        raise CorruptFileError(f"{path} lacks {', '.join(missing)}, which stands around every text of this family")
+    # The template takes tokens as words between spaces, and a token may hold a space or a `$`: each goes by its role.
+    names = {role: f"<{role}>" for role in used}
+    backend.post_processor = processors.TemplateProcessing(
+        single=single.format(**names),
+        pair=pair.format(**names),
+        special_tokens=[{"id": names[role], "ids": [ids[role]], "tokens": [words[role]]} for role in used],
+    )
+
+
+def _templates(layout: Layout, settings: dict[str, Any]) -> tuple[str, str]:
+    lead = settings.get("add_bos_token", layout.lead)
+    tail = settings.get("add_eos_token", layout.tail)
+    if layout.single != "$A" or not (lead or tail):
+        return layout.single, layout.pair
+    before, after = "{bos} " if lead else "", " {eos}" if tail else ""
+    first = f"{before}$A{after}"
+    return first, first + (" {bos}:1" if lead else "") + " $B:1" + (" {eos}:1" if tail else "")
+
+
+def _add(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any], path: Path) -> None:
+    numbered = added_tokens(settings)
+    for token in numbered.values():
+        _add_one(backend, token)
+    for role in ROLES:
+        token = settings.get(f"{role}_token")
+        if content(token):
+            spaced = role == "mask" and layout.mask_takes_space
+            _add_one(backend, token if isinstance(token, dict) else {"content": token, "lstrip": spaced}, special=True)
+    for token in extra_tokens(settings):
+        _add_one(backend, token if isinstance(token, dict) else {"content": token}, special=True)
+    for i, token in numbered.items():
+        if (found := backend.token_to_id(token["content"])) != i:
+            raise CorruptFileError(f"{path}: token {token['content']!a} has the id {found}, the settings say {i}")
+
+
+def _add_one(backend: tokenizers.Tokenizer, token: dict[str, Any], special: bool = False) -> None:
+    flags = {name: bool(token.get(name)) for name in ("lstrip", "rstrip", "single_word")}
+    special = special or bool(token.get("special"))
+    normalized = bool(token.get("normalized", not special))
+    one = AddedToken(token["content"], normalized=normalized, special=special, **flags)
+    (backend.add_special_tokens if special else backend.add_tokens)([one])

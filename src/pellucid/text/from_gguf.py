@@ -1,0 +1,196 @@
+"""A tokenizer from the vocabulary inside a GGUF file: byte-level BPE, SentencePiece's BPE or WordPiece.
+
+The file tells the pieces, their kinds and the merges; how a text is split before merging it tells by a name alone.
+"""
+
+import logging
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+
+from pellucid.errors import CheckpointMismatchError, CorruptFileError
+from pellucid.text.gguf_vocabulary import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
+from pellucid.text.tokenizer import Tokenizer
+
+log = logging.getLogger("pellucid")
+
+_DIGIT = r"\p{N}"
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}"
+    r"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_LLAMA3, _QWEN2 = _WORDS.format(digits="{1,3}"), _WORDS.format(digits="")
+
+_DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", _DIGIT)
+
+SPLITS: dict[str, tuple[tuple[str, ...], bool]] = {
+    **dict.fromkeys(("gpt-2", "phi-2", "exaone4", "mpt", "olmo", "jais"), ((), True)),
+    **dict.fromkeys(
+        ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"), ((_DIGIT,), True)
+    ),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "smaug-bpe", "dbrx"), ((_LLAMA3,), False)),
+    **dict.fromkeys(("qwen2", "stablelm2", "deepseek-r1-qwen", "megrez"), ((_QWEN2,), False)),
+    "deepseek-coder": (_DEEPSEEK_CODER, False),
+}
+"""How a byte-level vocabulary splits texts, by the file's name for it: patterns one after the other, and
+whether GPT-2's comes after them."""
+
+_WHOLE_FIRST = ("llama-bpe", "llama3", "llama-v3", "falcon3")
+"""Vocabularies that look a word up whole before they merge it; Llama 3's also begin every text with bos."""
+
+_COMPOSED = ("qwen2", "deepseek-r1-qwen")
+"""Vocabularies whose texts are composed first (Unicode NFC)."""
+
+
+def build_tokenizer(vocabulary: Vocabulary, *, max_length: int | None, token_types: bool = False) -> Tokenizer:
+    """The tokenizer of a vocabulary.
+
+    max_length: the model's own limit in tokens.
+    Raises CheckpointMismatchError for a kind of vocabulary or a way of splitting that is not known.
+    """
+    if vocabulary.model not in _BUILD:
+        kinds = ", ".join(_BUILD)
+        raise CheckpointMismatchError(
+            f"{vocabulary.source}: tokenizer.ggml.model is {vocabulary.model[:40]!r}, expected one of {kinds}"
+        )
+    try:
+        backend = _BUILD[vocabulary.model](vocabulary)
+        _add_special(backend, vocabulary)
+        _frame(backend, vocabulary)
+    except (KeyboardInterrupt, SystemExit, MemoryError, CheckpointMismatchError):
+        raise
+    except BaseException as error:  # the library panics on hostile values, and a panic is not an Exception
+        what = ascii(str(error))[1:-1][:120]
+        raise CorruptFileError(f"{vocabulary.source} holds no vocabulary that works: {what}") from error
+    settings: dict[str, Any] = {f"{role}_token": vocabulary.role(role) for role in vocabulary.special}
+    if vocabulary.chat_template is not None:
+        settings["chat_template"] = vocabulary.chat_template
+    return Tokenizer(backend, settings=settings, max_length=max_length, token_types=token_types)
+
+
+# -- the three kinds ---------------------------------------------------------------------------------------------------
+
+
+def _byte_level(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    """Byte-level BPE (Radford et al., 2019)."""
+    split = vocabulary.split
+    if split is None:
+        log.warning("%s: tokenizer.ggml.pre is missing; texts are split as GPT-2 splits them", vocabulary.source)
+        split = "gpt-2"
+    if split not in SPLITS:
+        raise CheckpointMismatchError(
+            f"{vocabulary.source}: tokenizer.ggml.pre is {split[:40]!r}, expected one of {', '.join(SPLITS)}"
+        )
+    patterns, gpt2_too = SPLITS[split]
+    backend = tokenizers.Tokenizer(
+        models.BPE(_by_id(vocabulary.tokens), _pairs(vocabulary.merges), ignore_merges=split in _WHOLE_FIRST)
+    )
+    if split in _COMPOSED:
+        backend.normalizer = normalizers.NFC()
+    splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+    spelled = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=gpt2_too)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, spelled])
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    """SentencePiece's BPE (Kudo and Richardson, 2018): spaces are `▁`, and what has no piece is spelled in bytes."""
+    if len(vocabulary.scores) != len(vocabulary.tokens) and not vocabulary.merges:
+        raise CorruptFileError(f"{vocabulary.source} has neither tokenizer.ggml.scores nor tokenizer.ggml.merges")
+    merges = _pairs(vocabulary.merges) or _merges_of(vocabulary)
+    model = models.BPE(
+        _by_id(vocabulary.tokens), merges, unk_token=vocabulary.role("unk"), fuse_unk=True, byte_fallback=True
+    )
+    backend = tokenizers.Tokenizer(model)
+    prefix = vocabulary.flags.get("add_space_prefix", True)
+    blanks = [normalizers.Prepend("▁")] if prefix else []
+    backend.normalizer = normalizers.Sequence([*blanks, normalizers.Replace(" ", "▁")])
+    strip = [decoders.Strip(" ", 1, 0)] if prefix else []
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    return backend
+
+
+def _wordpiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    """WordPiece (Devlin et al., 2018). The file marks beginnings of words by `▁` where BERT marks the other pieces."""
+    words = [_as_bert_writes(token) for token in vocabulary.tokens]
+    backend = tokenizers.Tokenizer(models.WordPiece(_by_id(words), unk_token=vocabulary.role("unk") or "[UNK]"))
+    # No key says whether case matters, but a vocabulary in which it does has words in capitals.
+    cased = any(word != word.lower() for word in words if not word.startswith("["))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=not cased)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    return backend
+
+
+_BUILD = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": _wordpiece}
+
+
+def _by_id(tokens: list[str]) -> dict[str, int]:
+    return {token: i for i, token in enumerate(tokens)}
+
+
+def _pairs(merges: list[str]) -> list[tuple[str, str]]:
+    pairs = [merge.partition(" ") for merge in merges]
+    if not all(left and right and " " not in right for left, _, right in pairs):
+        raise ValueError("a merge is not two pieces with a blank between them")
+    return [(left, right) for left, _, right in pairs]
+
+
+def _merges_of(vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    """The merges behind the scores: whatever two pieces make a third, the best third first."""
+    known = _by_id(vocabulary.tokens)
+    kinds = vocabulary.kinds or [NORMAL] * len(known)
+    ranked = sorted(zip(vocabulary.scores, known, kinds), key=lambda item: -item[0])
+    return [
+        (piece[:i], piece[i:])
+        for _, piece, kind in ranked
+        if kind == NORMAL
+        for i in range(1, len(piece))
+        if piece[:i] in known and piece[i:] in known
+    ]
+
+
+def _as_bert_writes(token: str) -> str:
+    if token.startswith("[") and token.endswith("]"):
+        return token
+    return token[1:] if token.startswith("▁") else f"##{token}"
+
+
+# -- special tokens ----------------------------------------------------------------------------------------------------
+
+
+def _add_special(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
+    """Tokens that are found whole in a text before it is split."""
+    kinds = vocabulary.kinds
+    special = {i for i, kind in enumerate(kinds) if kind in (CONTROL, UNKNOWN)} | set(vocabulary.special.values())
+    plain = {i for i, kind in enumerate(kinds) if kind == USER_DEFINED} - special
+    # In the backend's own spelling: another one would be a new token beyond the model's table.
+    backend.add_special_tokens([_added(backend, i, special=True) for i in sorted(special)])
+    backend.add_tokens([_added(backend, i, special=False) for i in sorted(plain)])
+
+
+def _added(backend: tokenizers.Tokenizer, index: int, *, special: bool) -> AddedToken:
+    return AddedToken(backend.id_to_token(index), normalized=False, special=special)
+
+
+def _frame(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
+    """What stands before and after every text: bos and eos, or cls and sep."""
+    bert = vocabulary.model == "bert"
+    begins = bert or vocabulary.model == "llama" or vocabulary.split in _WHOLE_FIRST
+    first = _framing(vocabulary, "cls" if bert else "bos", "add_bos_token", begins)
+    last = _framing(vocabulary, "sep" if bert else "eos", "add_eos_token", bert)
+    if not first and not last:
+        return
+    again = [] if bert else first  # BERT's second text begins without a sign of its own
+    backend.post_processor = processors.TemplateProcessing(
+        single=[*first, "$A", *last],
+        pair=[*first, "$A", *last, *(f"{token}:1" for token in again), "$B:1", *(f"{token}:1" for token in last)],
+        special_tokens=[(token, backend.token_to_id(token)) for token in {*first, *last}],
+    )
+
+
+def _framing(vocabulary: Vocabulary, role: str, flag: str, usual: bool) -> list[str]:
+    token = vocabulary.role(role)
+    return [token] if token is not None and vocabulary.flags.get(flag, usual) else []

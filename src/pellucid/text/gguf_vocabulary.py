@@ -1,0 +1,110 @@
+"""The vocabulary inside a GGUF file: which pieces there are, of what kind, and how they merge."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pellucid.errors import CorruptFileError, several
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
+"""Kinds of a token, as the file numbers them."""
+
+_ROLES = {
+    "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding", "cls": "cls", "mask": "mask",
+}  # fmt: skip
+_FLAGS = ("add_bos_token", "add_eos_token", "add_space_prefix")
+_NO_ID = (-1, 2**32 - 1)
+"""What some writers say for a role that no token plays."""
+
+_MOST_PIECE = 1_000
+_MOST_CHARACTERS = 16_000_000
+"""Of all tokens together; finding the merges of a SentencePiece vocabulary takes a step for each."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a tokenizer is made of, as a GGUF file tells it.
+
+    source: the file, for messages.
+    model: "gpt2" (byte-level BPE), "llama" (SentencePiece's BPE) or "bert" (WordPiece).
+    split: the file's name for how texts are split first.  kinds, scores: one for each token, or none.
+    merges: "left right", the strongest first.  special: the ids of roles ("bos", "pad" ...).
+    flags: add_bos_token, add_eos_token and add_space_prefix, where the file says them.
+    """
+
+    source: str
+    model: str
+    split: str | None
+    tokens: list[str]
+    kinds: Sequence[int]
+    scores: Sequence[float]
+    merges: list[str]
+    special: dict[str, int]
+    flags: dict[str, bool]
+    chat_template: str | None
+
+    def role(self, name: str) -> str | None:
+        """The token that plays a role."""
+        return self.tokens[self.special[name]] if name in self.special else None
+
+
+def read_vocabulary(metadata: Mapping[str, Any], source: str) -> Vocabulary | None:
+    """The vocabulary of a file's keys and values, each checked for its kind; None where the file has none."""
+
+    def stated(key: str, kind: type, default: Any) -> Any:
+        value = metadata.get(f"tokenizer.{key}", default)
+        if value is not default and type(value) is not kind:
+            raise CorruptFileError(f"{source}: tokenizer.{key} is {repr(value)[:40]}, expected a {kind.__name__}")
+        return value
+
+    def numbers(key: str) -> Sequence[Any]:
+        found = metadata.get(f"tokenizer.ggml.{key}", ())
+        if isinstance(found, str | list) or not hasattr(found, "__len__") or len(found) not in (0, len(tokens)):
+            raise CorruptFileError(f"{source}: tokenizer.ggml.{key} is not one number for each of {len(tokens)} tokens")
+        return [] if len(found) == 0 else found.tolist()
+
+    model = stated("ggml.model", str, None)
+    tokens = stated("ggml.tokens", list, [])
+    if model in (None, "no_vocab", "none") or not tokens:
+        return None
+    _check_tokens(tokens, source)
+    return Vocabulary(
+        source=source,
+        model=model,
+        split=stated("ggml.pre", str, None),
+        tokens=[token or f"[EMPTY_{i}]" for i, token in enumerate(tokens)],
+        kinds=numbers("token_type"),
+        scores=numbers("scores"),
+        merges=stated("ggml.merges", list, []),
+        special=_special(metadata, len(tokens), source),
+        flags={flag: value for flag in _FLAGS if (value := stated(f"ggml.{flag}", bool, None)) is not None},
+        chat_template=stated("chat_template", str, None),
+    )
+
+
+def _check_tokens(tokens: list[str], source: str) -> None:
+    if not all(type(token) is str and len(token) <= _MOST_PIECE for token in tokens):
+        raise CorruptFileError(
+            f"{source}: tokenizer.ggml.tokens are not all strings of at most {_MOST_PIECE:,} characters"
+        )
+    if sum(map(len, tokens)) > _MOST_CHARACTERS:
+        raise CorruptFileError(f"{source}: tokenizer.ggml.tokens has more than {_MOST_CHARACTERS:,} characters")
+    seen: set[str] = set()
+    twice = [token for token in tokens if token and (token in seen or seen.add(token))]
+    if twice:
+        raise CorruptFileError(f"{source}: tokenizer.ggml.tokens has {several(map(ascii, twice), 3)} twice")
+
+
+def _special(metadata: Mapping[str, Any], count: int, source: str) -> dict[str, int]:
+    found = {}
+    for role, theirs in _ROLES.items():
+        key = f"tokenizer.ggml.{theirs}_token_id"
+        token = metadata.get(key)
+        if token is None or (type(token) is int and token in _NO_ID):
+            continue
+        if type(token) is not int or not 0 <= token < count:
+            raise CorruptFileError(
+                f"{source}: {key} is {str(token)[:40]}, expected the number of one of {count} tokens"
+            )
+        found[role] = token
+    return found

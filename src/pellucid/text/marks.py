@@ -1,0 +1,27 @@
+"""Special tokens that somebody typed into a message, marked so that a chat template cannot hide who wrote them."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_START, _END = "\U000f0000", "\U000f0001"
+"""Two characters of private use; they are taken out of what people typed."""
+
+
+def mark(value: Any, words: Sequence[str]) -> Any:
+    """The same messages with marks around each of `words`; keys stay as they are."""
+    if isinstance(value, str):
+        clean = value.replace(_START, "").replace(_END, "")
+        longest_first = sorted(words, key=len, reverse=True)
+        return re.sub("|".join(map(re.escape, longest_first)), rf"{_START}\g<0>{_END}", clean)
+    if isinstance(value, Mapping):
+        return {key: item if key == "role" else mark(item, words) for key, item in value.items()}
+    return [mark(item, words) for item in value] if isinstance(value, list | tuple) else value
+
+
+def split_marked(text: str) -> Iterator[tuple[str, bool]]:
+    """The parts of a text, each with whether it was marked; a lone mark is dropped, and what it parted stays parted."""
+    for i, part in enumerate(re.split(f"{_START}([^{_START}{_END}]*){_END}", text)):
+        for piece in re.split(f"[{_START}{_END}]", part):
+            if piece:
+                yield piece, i % 2 == 1

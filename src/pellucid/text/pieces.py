@@ -1,0 +1,28 @@
+"""Where the pieces of a text stand in it, as the sentencepiece library counts."""
+
+import unicodedata
+
+SPACE = "▁"
+"""U+2581, which stands for a space inside pieces."""
+
+
+def tile(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The places of tokens in characters: each ends where the next begins, spaces belong to what follows them.
+
+    A character that normalisation turned into several belongs to the last of them; the others are empty.
+    """
+    starts: list[int] = []
+    end = 0
+    for token, (start, stop) in zip(tokens, offsets):
+        # Of several spaces, and of signs without width that become spaces, the library names only the last.
+        wide = starts and token.startswith(SPACE) and all(_is_gap(c) for c in text[end:start])
+        starts.append(min(end, start) if wide else start)
+        end = max(stop, end)
+    while end < len(text) and unicodedata.combining(text[end]):  # a letter written as two: the library names the first
+        end += 1
+    return list(zip(starts, [*starts[1:], end]))
+
+
+def _is_gap(character: str) -> bool:
+    """Whether this is a separator or a sign that is not seen, by its Unicode category."""
+    return unicodedata.category(character)[0] in "ZC"

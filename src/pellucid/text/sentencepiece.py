@@ -1,0 +1,195 @@
+"""A sentencepiece model handed over to `tokenizers`: the plain model, and the families' ways of using it."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+
+from pellucid.errors import CorruptFileError
+from pellucid.text.dress import dress, with_roles
+from pellucid.text.layouts import LAYOUTS, Layout, layout_name
+from pellucid.text.pieces import SPACE
+from pellucid.text.settings import content
+from pellucid.text.spm import Kind, SentencePieceModel, read_sentencepiece
+
+FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+_NUMBER_COMMA = re.compile(r".*\d,\Z")
+"""ALBERT was trained with the comma after a number as a token of its own; its vocabulary holds both together."""
+_MOST_SPLITS = 8_000_000
+
+
+def open_sentencepiece(
+    path: Path, settings: dict[str, Any], model_type: str | None
+) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
+    """The tokenizer of a `.model` file as its family uses it, and its settings with every role filled.
+
+    A family that is not known gets the plain model, without special tokens around the text.
+    """
+    model = read_sentencepiece(path)
+    name = family_of_pieces(model_type, settings)
+    layout = LAYOUTS[name] if name else Layout(_plain_roles(model))
+    settings = with_roles(layout, settings)
+    model = _arranged(model, layout, settings)
+    if len(set(model.pieces)) != len(model.pieces):
+        raise CorruptFileError(f"{path} holds a piece that {name} puts elsewhere: it belongs to another family")
+    backend = plain_tokenizer(model)
+    _guard(backend, model, path)
+    if name == "llama":
+        _as_llama(backend, settings)
+    elif name is not None:
+        _as_words(backend, model, layout, settings)
+    backend.add_special_tokens([AddedToken(p, normalized=False, special=True) for p in model.of(Kind.CONTROL)])
+    dress(backend, layout, settings, path)
+    return backend, settings
+
+
+def family_of_pieces(model_type: str | None, settings: dict[str, Any]) -> str | None:
+    """The family whose way of using a `.model` file is known, or None: then it is the plain model."""
+    name = layout_name(model_type, settings)
+    return name if name in ("albert", "t5", "mt5", "xlm-roberta", "camembert", "llama") else None
+
+
+def plain_tokenizer(model: SentencePieceModel) -> tokenizers.Tokenizer:
+    """The tokenizer that gives the ids of the sentencepiece library itself, without special tokens."""
+    backend = tokenizers.Tokenizer(_merging(model) if model.merging else _unigram(model))
+    backend.normalizer = _normalizer(model)
+    if not any(SPACE in piece[1:] for piece in model.of(Kind.NORMAL, Kind.USER)):
+        # No piece reaches over a space, so words can be looked at one by one; the result is the same and soon cached.
+        backend.pre_tokenizer = pre_tokenizers.Split(SPACE, behavior="merged_with_next")
+    steps: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if model.dummy_prefix else steps)
+    if model.merging:
+        backend.add_tokens([AddedToken(piece, normalized=True) for piece in model.of(Kind.USER)])
+    return backend
+
+
+def _unigram(model: SentencePieceModel) -> models.Unigram:
+    return models.Unigram(list(zip(model.pieces, _scores(model))), model.unknown, model.byte_fallback)
+
+
+def _scores(model: SentencePieceModel) -> list[float]:
+    """The scores as the library uses them: a piece that its user defined wins over the letters that it is made of."""
+    normal = [score for score, kind in zip(model.scores, model.kinds) if kind is Kind.NORMAL]
+    best, worst = max(normal, default=0.0), min(normal, default=0.0)
+    scores = []
+    for piece, score, kind in zip(model.pieces, model.scores, model.kinds):
+        bonus = max(len(piece.encode()) * best - 0.1, worst)
+        # `worst` for the rest: the library takes the penalty of an unknown character from the least of all scores.
+        scores.append(score if kind is Kind.NORMAL else bonus if kind is Kind.USER else worst)
+    return scores
+
+
+def _merging(model: SentencePieceModel) -> models.BPE:
+    ids = {piece: i for i, piece in enumerate(model.pieces)}
+    return models.BPE(
+        ids,
+        _merges(model, ids),
+        unk_token=model.pieces[model.unknown],
+        fuse_unk=True,
+        byte_fallback=model.byte_fallback,
+    )
+
+
+def _merges(model: SentencePieceModel, ids: dict[str, int]) -> list[tuple[str, str]]:
+    """Every way to make a piece of two others, best score first.
+
+    The file has scores only. Control pieces are no text: `</s>` that somebody typed must never be merged together.
+    """
+    if sum(map(len, model.pieces)) > _MOST_SPLITS:
+        raise CorruptFileError(f"a model of merges with pieces of {sum(map(len, model.pieces)):,} characters in all")
+    usable = {piece for piece, kind in zip(model.pieces, model.kinds) if kind is Kind.NORMAL}
+    ranked = []
+    for piece, score, kind in zip(model.pieces, model.scores, model.kinds):
+        if kind is Kind.NORMAL:
+            cuts = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
+            found = [cut for cut in cuts if cut[0] in usable and cut[1] in usable]
+            ranked += [(-score, len(a), len(b), ids[a], ids[b], a, b) for a, b in found]
+    return [rank[5:] for rank in sorted(ranked)]
+
+
+def _normalizer(model: SentencePieceModel) -> normalizers.Normalizer:
+    steps: list[Any] = [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
+    if model.remove_spaces:
+        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    space = SPACE if model.escape_spaces else " "
+    if model.dummy_prefix:
+        steps += [normalizers.Prepend(space)]
+    if model.escape_spaces:
+        steps += [normalizers.Replace(" ", SPACE)]
+    return normalizers.Sequence(steps)
+
+
+# -- the families -----------------------------------------------------------------------------------------------------
+
+
+def _plain_roles(model: SentencePieceModel) -> dict[str, str]:
+    usual = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
+    control = set(model.of(Kind.CONTROL))
+    return {"unk": model.pieces[model.unknown]} | {role: t for role, t in usual.items() if t in control}
+
+
+def _arranged(model: SentencePieceModel, layout: Layout, settings: dict[str, Any]) -> SentencePieceModel:
+    """The model with the ids of the family: fairseq put its own four first, and T5 its sentinels last."""
+    gone, head = layout.head
+    words = {role: _token(layout, settings, role) for role in layout.roles}
+    first = [token.format(**words) for token in head]
+    count = settings.get("extra_ids", layout.extra_ids)
+    last = [f"<extra_id_{i}>" for i in reversed(range(count))] + ([words["mask"]] if head else [])
+    kept = slice(gone, len(model.pieces))
+    pieces = (*first, *model.pieces[kept], *(token for token in last if token not in model.pieces))
+    more = len(pieces) - len(first) - len(model.pieces[kept])
+    kinds = ((Kind.CONTROL,) * len(first)) + model.kinds[kept] + (Kind.CONTROL,) * more
+    scores = ((0.0,) * len(first)) + model.scores[kept] + (0.0,) * more
+    unknown = pieces.index(words["unk"]) if head else model.unknown
+    if layout.cleans:
+        scores = tuple(s - 100 if _NUMBER_COMMA.search(p) else s for p, s in zip(pieces, scores))
+    return dataclasses.replace(model, pieces=pieces, kinds=kinds, scores=scores, unknown=unknown)
+
+
+def _token(layout: Layout, settings: dict[str, Any], role: str) -> str:
+    return content(settings.get(f"{role}_token")) or layout.roles[role]
+
+
+def _as_words(
+    backend: tokenizers.Tokenizer, model: SentencePieceModel, layout: Layout, settings: dict[str, Any]
+) -> None:
+    """The reference's way: spaces are taken out before words are looked at, so a token's place leaves them out too."""
+    steps: list[Any] = _cleaning(settings) if layout.cleans else []
+    steps += [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
+    backend.normalizer = normalizers.Sequence(steps)
+    scheme = "always" if settings.get("add_prefix_space", True) else "never"
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, scheme)]
+    )
+    backend.decoder = decoders.Metaspace(SPACE, scheme)
+
+
+def _cleaning(settings: dict[str, Any]) -> list[Any]:
+    """ALBERT's own cleaning of texts (Lan et al., 2019)."""
+    steps: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not settings.get("keep_accents", False):
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    return [*steps, normalizers.Lowercase()] if settings.get("do_lower_case", True) else steps
+
+
+def _as_llama(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
+    """Llama's way: a space before the text, or before each part between special tokens in its legacy form."""
+    spaced = settings.get("add_prefix_space", True)
+    scheme = "never" if not spaced else "always" if settings.get("legacy", False) else "first"
+    backend.normalizer = normalizers.Sequence([])
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, scheme, split=False)
+    steps: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if spaced else steps)
+
+
+def _guard(backend: tokenizers.Tokenizer, model: SentencePieceModel, path: Path) -> None:
+    """One word through the whole chain, so that a table that the library cannot follow is refused here."""
+    try:
+        backend.encode("Ⅷ ﷺ é", add_special_tokens=False)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # the library panics, and a panic is not an Exception
+        raise CorruptFileError(f"{path} cannot be used by the tokenizers library: {ascii(str(error))[:120]}") from error

@@ -1,0 +1,128 @@
+"""The small JSON files beside a tokenizer, read within bounds: each value that is used is of the kind it must be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import CorruptFileError
+from pellucid.text.layouts import ROLES
+
+MOST_BYTES = 20_000_000
+_FLAGS = (
+    "do_lower_case",
+    "strip_accents",
+    "tokenize_chinese_chars",
+    "keep_accents",
+    "add_prefix_space",
+    "add_bos_token",
+    "add_eos_token",
+    "trim_offsets",
+    "legacy",
+)
+_MARKS = ("lstrip", "rstrip", "normalized", "special", "single_word")
+_EXTRA = ("additional_special_tokens", "extra_special_tokens")
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """`special_tokens_map.json` and `tokenizer_config.json` in one, the later over the earlier, with the chat template
+    from wherever it stands and the tokens of `added_tokens.json`."""
+    merged: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (found := _object(folder / name)) is not None:
+            merged |= _checked(found, folder / name)
+    if (added := _object(folder / "added_tokens.json")) is not None:
+        merged.setdefault("added_tokens_decoder", _by_id(added, folder / "added_tokens.json"))
+    return merged | _template(folder)
+
+
+def added_tokens(settings: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """The tokens beyond the vocabulary by id, in the order of their ids; each has at least a `content`."""
+    stated = settings.get("added_tokens_decoder") or {}
+    tokens = {int(i): token for i, token in stated.items()}
+    return {i: tokens[i] if isinstance(tokens[i], dict) else {"content": tokens[i]} for i in sorted(tokens)}
+
+
+def extra_tokens(settings: dict[str, Any]) -> list[Any]:
+    """Special tokens without a role, in the order of the settings, each a string or an object with `content`."""
+    found = [token for name in _EXTRA for token in _listed(settings.get(name))]
+    return list({content(token): token for token in found}.values())
+
+
+def content(token: Any) -> str | None:
+    """The text of a token, which files write as a string or as an object."""
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value or []
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    if path.stat().st_size > MOST_BYTES:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"{path} holds a {type(found).__name__}, expected an object")
+    return found
+
+
+def _checked(settings: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The settings that are read, each of the kind that it must be; null counts as not said."""
+    for name in _FLAGS:
+        if not isinstance(settings.get(name), bool | None):
+            raise CorruptFileError(f"{path}: {name} is {repr(settings[name])[:60]}, expected true or false")
+    for name in (f"{role}_token" for role in ROLES):
+        token = settings.get(name)
+        if not (token is None or _is_token(token, empty=True)):
+            raise CorruptFileError(f"{path}: {name} is {repr(token)[:60]}, expected a token")
+    for name in _EXTRA:
+        if not isinstance(settings.get(name), list | dict | None) or not all(
+            _is_token(token) for token in _listed(settings.get(name))
+        ):
+            raise CorruptFileError(f"{path}: {name} is {repr(settings[name])[:60]}, expected a list of tokens")
+    count: Any = settings.get("extra_ids", 0)
+    if type(count) is not int or not 0 <= count <= 10_000:
+        raise CorruptFileError(f"{path}: extra_ids is {repr(count)[:60]}, expected a whole number to 10,000")
+    if "added_tokens_decoder" in settings:
+        _by_id(settings["added_tokens_decoder"], path, ids_first=True)
+    return {name: value for name, value in settings.items() if value is not None or name not in _FLAGS}
+
+
+def _is_token(token: Any, empty: bool = False) -> bool:
+    text = content(token)
+    flags = [token.get(name) for name in _MARKS] if isinstance(token, dict) else []
+    return isinstance(text, str) and (empty or text != "") and all(isinstance(flag, bool | None) for flag in flags)
+
+
+def _by_id(stated: Any, path: Path, ids_first: bool = False) -> dict[str, Any]:
+    """Ids and tokens as `added_tokens_decoder` writes them; `added_tokens.json` has the tokens first."""
+    if not isinstance(stated, dict):
+        raise CorruptFileError(f"{path}: the added tokens are a {type(stated).__name__}, expected an object")
+    pairs = stated.items() if ids_first else ((i, token) for token, i in stated.items())
+    found = {}
+    for i, token in pairs:
+        if type(i) not in (int, str) or not (str(i).isascii() and str(i).isdigit() and len(str(i)) < 10):
+            raise CorruptFileError(f"{path}: the id of an added token is {repr(i)[:60]}, expected a whole number")
+        if not _is_token(token):
+            raise CorruptFileError(f"{path}: added token {i} is {repr(token)[:60]}, expected a token")
+        found[str(i)] = token
+    return found
+
+
+def _template(folder: Path) -> dict[str, Any]:
+    """The chat template from a file of its own, which wins over the one in the settings."""
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        if path.stat().st_size > MOST_BYTES:
+            raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
+        try:
+            return {"chat_template": path.read_text(encoding="utf-8")}
+        except UnicodeDecodeError as error:
+            raise CorruptFileError(f"{path} is not UTF-8 text: {error}") from error
+    found = _object(folder / "chat_template.json")
+    return {"chat_template": found["chat_template"]} if found and "chat_template" in found else {}

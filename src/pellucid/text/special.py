@@ -1,0 +1,49 @@
+"""The special tokens of a tokenizer by the roles that they play."""
+
+import functools
+from typing import Any
+
+import tokenizers
+
+from pellucid.text.settings import content, extra_tokens
+
+
+class SpecialTokens:
+    """What a tokenizer knows of its special tokens; the ids are None where a role is not filled."""
+
+    settings: dict[str, Any]
+    _backend: tokenizers.Tokenizer
+
+    def special_token(self, role: str) -> str | None:
+        """The token that plays `role`: "pad", "unk", "cls", "sep", "mask", "bos" or "eos"."""
+        return content(self.settings.get(f"{role}_token"))
+
+    def _special_id(self, role: str) -> int | None:
+        token = self.special_token(role)
+        return None if token is None else self._backend.token_to_id(token)
+
+    pad_token_id = property(lambda self: self._special_id("pad"))
+    unk_token_id = property(lambda self: self._special_id("unk"))
+    cls_token_id = property(lambda self: self._special_id("cls"))
+    sep_token_id = property(lambda self: self._special_id("sep"))
+    mask_token_id = property(lambda self: self._special_id("mask"))
+    bos_token_id = property(lambda self: self._special_id("bos"))
+    eos_token_id = property(lambda self: self._special_id("eos"))
+    pad_token = property(lambda self: self.special_token("pad"))
+    unk_token = property(lambda self: self.special_token("unk"))
+    cls_token = property(lambda self: self.special_token("cls"))
+    sep_token = property(lambda self: self.special_token("sep"))
+    mask_token = property(lambda self: self.special_token("mask"))
+    bos_token = property(lambda self: self.special_token("bos"))
+    eos_token = property(lambda self: self.special_token("eos"))
+
+    @property
+    def additional_special_tokens(self) -> list[str]:
+        """The special tokens without a role, in the order of the settings."""
+        return [str(content(token)) for token in extra_tokens(self.settings)]
+
+    @functools.cached_property
+    def _words(self) -> list[str]:
+        added = self._backend.get_added_tokens_decoder().values()
+        # A mask is something that a person writes; every other special token in a text is just characters.
+        return sorted(t.content for t in added if t.special and t.content and t.content != self.mask_token)

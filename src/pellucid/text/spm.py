@@ -1,0 +1,158 @@
+"""A sentencepiece `.model` file as a record (Kudo & Richardson, 2018), read by our own bounded reader.
+
+The sentencepiece library is not needed, and a hostile file meets no C++ (CVE-2026-1260): every length is held against
+the bytes that are there, and nothing is kept before the whole file has been walked.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.text import wire
+
+MOST_BYTES = 32 * 2**20
+MOST_PIECES = 2**19
+"""Twice the largest vocabulary in use."""
+MOST_PIECE_BYTES = 1024
+MOST_VOCABULARY_BYTES = 8 * 2**20
+"""All pieces together; the library builds a tree with a node for each byte."""
+MOST_GROWTH = 255
+"""Bytes that one character may become; the longest in Unicode's own tables, U+FDFA, becomes 33."""
+
+
+class Kind(IntEnum):
+    """What a piece is for."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class SentencePieceModel:
+    """What a `.model` file says. Ids are places in `pieces`; scores are logarithms, or ranks of merges below 0."""
+
+    pieces: tuple[str, ...]
+    scores: tuple[float, ...]
+    kinds: tuple[Kind, ...]
+    merging: bool
+    """True for byte-pair merges, False for the unigram model."""
+    unknown: int
+    """The id of the unknown piece."""
+    byte_fallback: bool
+    charsmap: bytes
+    """The precompiled normalisation table; empty where characters stay as they are."""
+    dummy_prefix: bool
+    remove_spaces: bool
+    escape_spaces: bool
+
+    def of(self, *kinds: Kind) -> list[str]:
+        """The pieces of these kinds, by id."""
+        return [piece for piece, kind in zip(self.pieces, self.kinds) if kind in kinds]
+
+
+def read_sentencepiece(path: Path) -> SentencePieceModel:
+    """Reads a `.model` file.
+
+    Raises CorruptFileError, naming what is wrong, for anything that the library would not have written, and InputError
+    for the kinds of model that no Transformer uses (words, characters, spaces behind the words).
+    """
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise CorruptFileError(f"{path} has {size:,} bytes, expected at most {MOST_BYTES:,}")
+    try:
+        return _model(path.read_bytes(), path)
+    except (wire.BrokenMessage, UnicodeDecodeError) as error:
+        raise CorruptFileError(f"{path} is not a sentencepiece model: {error}") from error
+
+
+def _model(data: bytes, path: Path) -> SentencePieceModel:
+    pieces: dict[str, tuple[float, Kind]] = {}
+    trainer: dict[int, int | bytes] = {}
+    normalizer: dict[int, int | bytes] = {}
+    _walk(data)
+    for number, kind, value in wire.fields(data):
+        if kind == wire.BYTES and isinstance(value, bytes):
+            if number == 1:
+                _keep(pieces, value)
+            elif number in (2, 3):
+                (trainer if number == 2 else normalizer).update((n, v) for n, _, v in wire.fields(value))
+    if not trainer or not normalizer:
+        raise wire.BrokenMessage("it ends before it says how it was trained and how it normalises")
+    unknown = [i for i, (_, kind) in enumerate(pieces.values()) if kind is Kind.UNKNOWN]
+    if len(unknown) != 1:
+        raise wire.BrokenMessage(f"it has {len(unknown)} unknown pieces among {len(pieces)}, expected one")
+    kind = _number(trainer, 3, 1)
+    if kind not in (1, 2) or _number(trainer, 24, 0):
+        raise InputError(f"{path} is a model of words, characters or suffixes, expected unigram or merges")
+    return SentencePieceModel(
+        pieces=tuple(pieces),
+        scores=tuple(score for score, _ in pieces.values()),
+        kinds=tuple(kind for _, kind in pieces.values()),
+        merging=kind == 2,
+        unknown=unknown[0],
+        byte_fallback=bool(_number(trainer, 35, 0)),
+        charsmap=_charsmap(normalizer.get(2, b"")),
+        dummy_prefix=bool(_number(normalizer, 3, 1)),
+        remove_spaces=bool(_number(normalizer, 4, 1)),
+        escape_spaces=bool(_number(normalizer, 5, 1)),
+    )
+
+
+def _walk(data: bytes) -> None:
+    """Goes over the whole file once without keeping anything, so that a broken one costs no memory."""
+    count = total = 0
+    for number, kind, value in wire.fields(data):
+        if number == 1 and kind == wire.BYTES and isinstance(value, bytes):
+            count, total = count + 1, total + len(value)
+            if count > MOST_PIECES or total > 3 * MOST_VOCABULARY_BYTES or len(value) < 3:
+                raise wire.BrokenMessage(f"piece {count:,} has {len(value)} bytes after {total:,} in all")
+    if count == 0:
+        raise wire.BrokenMessage("it has no pieces")
+
+
+def _keep(pieces: dict[str, tuple[float, Kind]], message: bytes) -> None:
+    text, score, kind = b"", 0.0, 1
+    for number, form, value in wire.fields(message):
+        if number == 1 and form == wire.BYTES and isinstance(value, bytes):
+            text = value
+        elif number == 2 and form == wire.FIXED32 and isinstance(value, bytes):
+            score = wire.single(value)
+        elif number == 3 and form == wire.VARINT and isinstance(value, int):
+            kind = value
+    piece = text.decode()
+    what = f"piece {len(pieces)} ({piece[:20]!a})"
+    if not text or len(text) > MOST_PIECE_BYTES or "\0" in piece:
+        raise wire.BrokenMessage(f"{what} has {len(text)} bytes, expected 1 to {MOST_PIECE_BYTES} without a NUL")
+    if piece in pieces:
+        raise wire.BrokenMessage(f"{what} is there twice")
+    if not math.isfinite(score) or not 1 <= kind <= 6:
+        raise wire.BrokenMessage(f"{what} has the score {score} and the kind {kind}")
+    pieces[piece] = (score, Kind(kind))
+
+
+def _number(message: dict[int, int | bytes], field: int, default: int) -> int:
+    value = message.get(field, default)
+    if not isinstance(value, int):
+        raise wire.BrokenMessage(f"field {field} is no number")
+    return wire.signed(value)
+
+
+def _charsmap(table: int | bytes) -> bytes:
+    """The normalisation table: the size of a tree of 32-bit units, the tree, and replacements that end in NUL."""
+    if not isinstance(table, bytes) or (table and len(table) < 8):
+        raise wire.BrokenMessage("its normalisation table is cut short")
+    if table:
+        size = int.from_bytes(table[:4], "little")
+        if size % 4 or not 4 <= size <= len(table) - 4:
+            raise wire.BrokenMessage(f"its normalisation table says {size:,} bytes of {len(table):,}")
+        replacements = table[4 + size :].decode()
+        longest = max(map(len, replacements.split("\0")), default=0)
+        if longest > MOST_GROWTH:  # the library would let a text grow by any factor
+            raise wire.BrokenMessage(f"its normalisation turns one character into {longest:,}")
+    return table

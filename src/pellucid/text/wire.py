@@ -1,0 +1,63 @@
+"""The wire format of protocol buffers, read within bounds: nothing is allocated because a file says a number.
+
+https://protobuf.dev/programming-guides/encoding: a message is a row of fields, each a key (number, kind) and a value.
+"""
+
+import struct
+from collections.abc import Iterator
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+Field = tuple[int, int, int | bytes]
+"""The number of a field, its kind, and its value; fixed numbers come as their raw bytes."""
+
+
+class BrokenMessage(ValueError):  # noqa: N818  # it reads as what it is: the caller knows the file's name and says it
+    """Bytes that are no message; the reason is the text."""
+
+
+def fields(data: bytes, start: int = 0, stop: int | None = None) -> Iterator[Field]:
+    """The fields of the message in `data[start:stop]`, in the order of the file.
+
+    Raises BrokenMessage where a field is cut short, longer than what is left, or of a kind that no longer exists.
+    """
+    stop = len(data) if stop is None else stop
+    while start < stop:
+        key, start = varint(data, start, stop)
+        number, kind = key >> 3, key & 7
+        if kind == VARINT:
+            value, start = varint(data, start, stop)
+            yield number, kind, value
+            continue
+        if kind == BYTES:
+            length, start = varint(data, start, stop)
+        elif kind in (FIXED32, FIXED64):
+            length = 4 if kind == FIXED32 else 8
+        else:
+            raise BrokenMessage(f"byte {start} begins a field of kind {kind}, which nothing writes")
+        if number == 0 or length > stop - start:
+            raise BrokenMessage(f"field {number} at byte {start} says {length} bytes and {stop - start} are left")
+        yield number, kind, data[start : start + length]
+        start += length
+
+
+def varint(data: bytes, start: int, stop: int) -> tuple[int, int]:
+    """The number at `start` in groups of seven bits, and where the next thing stands."""
+    if start < stop and data[start] < 0x80:  # nearly every number in these files is one byte
+        return data[start], start + 1
+    value = 0
+    for place, byte in enumerate(data[start : min(start + 10, stop)]):
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, start + place + 1
+    raise BrokenMessage(f"the number at byte {start} has no end")
+
+
+def signed(value: int) -> int:
+    """A varint as the signed 32-bit number that it stands for; negative ones are written with 64 bits."""
+    return value - 2**64 if value >= 2**63 else value
+
+
+def single(raw: bytes) -> float:
+    """Four bytes as a float32."""
+    return float(struct.unpack("<f", raw)[0])

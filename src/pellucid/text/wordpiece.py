@@ -1,0 +1,47 @@
+"""WordPiece from `vocab.txt`, the form in which BERT and its kin come (Devlin et al., 2018)."""
+
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from pellucid.errors import CorruptFileError
+from pellucid.text.dress import dress, with_roles
+from pellucid.text.layouts import LAYOUTS, layout_name
+
+
+def open_wordpiece(
+    path: Path, settings: dict[str, Any], model_type: str | None
+) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
+    """The tokenizer of a list of words, one a line, and its settings with every role filled."""
+    vocabulary = _vocabulary(path)
+    name = layout_name(model_type, settings)
+    layout = LAYOUTS["mpnet" if name == "mpnet" else "bert"]
+    settings = with_roles(layout, settings)
+    needed = [layout.roles[role] for role in ("unk", "cls", "sep")]
+    if missing := [token for token in needed if token not in vocabulary]:
+        raise CorruptFileError(f"{path} lacks {', '.join(missing)}, which every BERT vocabulary has")
+    settings = {
+        role: token
+        for role, token in settings.items()
+        if not role.endswith("_token") or token not in layout.roles.values() or token in vocabulary
+    }
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=layout.roles["unk"]))
+    backend.normalizer = normalizers.BertNormalizer(
+        lowercase=settings.get("do_lower_case", True),
+        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    dress(backend, layout, settings, path)
+    return backend, settings
+
+
+def _vocabulary(path: Path) -> dict[str, int]:
+    try:
+        words = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would split at U+2028 too
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(f"{path} is not UTF-8 text: {error}") from error
+    return {word: i for i, word in enumerate(words)}

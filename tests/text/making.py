@@ -1,0 +1,56 @@
+"""Folders with tokenizers in their older forms: real files, or small ones trained on real text."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import tokenizers
+
+
+def folder_of(place: Path, model_type: str, files: dict[str, Path], **settings: Any) -> Path:
+    """A checkpoint's folder with these files under these names, a config and a tokenizer_config."""
+    place.mkdir(exist_ok=True)
+    for name, source in files.items():
+        shutil.copyfile(source, place / name)
+    (place / "config.json").write_text(json.dumps({"model_type": model_type}))
+    (place / "tokenizer_config.json").write_text(json.dumps(settings))
+    return place
+
+
+def train_pieces(lines: list[str], target: Path, **options: Any) -> Path:
+    """A sentencepiece model of 800 pieces, written to `target`."""
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_prefix=str(target.with_suffix("")),
+        minloglevel=2,
+        num_threads=2,
+        **({"vocab_size": 800} | options),
+    )
+    made = target.with_suffix(".model")
+    return made if made == target else made.rename(target)
+
+
+def train_pairs(lines: list[str], place: Path, special: list[str]) -> dict[str, Path]:
+    """Byte-level pairs, 800 of them, as `vocab.json` and `merges.txt`."""
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train_from_iterator(lines, vocab_size=800, min_frequency=2, special_tokens=special, show_progress=False)
+    place.mkdir(exist_ok=True)
+    trained.save_model(str(place))
+    return {name: place / name for name in ("vocab.json", "merges.txt")}
+
+
+def wiki(path: Path, most: int = 3000) -> list[str]:
+    """Lines of wikitext with something in them."""
+    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 40][:most]
+
+
+def paragraphs(folder: Path) -> list[str]:
+    """All 720 paragraphs of XQuAD: English, German, Spanish."""
+    return [
+        paragraph["context"]
+        for name in ("en", "de", "es")
+        for article in json.loads((folder / f"xquad.{name}.json").read_text(encoding="utf-8"))["data"]
+        for paragraph in article["paragraphs"]
+    ]

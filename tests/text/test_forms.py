@@ -1,0 +1,203 @@
+"""Tokenizers in their older forms: ids, places, special tokens and pairs are the reference's from the same files."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.text.files import open_tokenizer, write_tokenizer
+from tests.text.making import folder_of, train_pairs, train_pieces, wiki
+
+Shared = Callable[[str], Path]
+ANGLES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+TEXTS = [
+    "Time flies like an arrow.",
+    "  two  spaces\tand a tab\n",
+    "Übergrößenträger naïve café ½ ﬁn",
+    "北京 is 12,345 big",
+    "one <mask> two",
+    "",
+    " lead",
+    "don't stop!? (now) 👨‍👩‍👧 \u200b x",
+]
+FAMILIES = {
+    "gpt2": ("GPT2Tokenizer", {}),
+    "gpt2 spaced": ("GPT2Tokenizer", {"add_prefix_space": True}),
+    "gpt2 bos": ("GPT2Tokenizer", {"add_bos_token": True}),
+    "roberta": ("RobertaTokenizer", {}),
+    "roberta spaced": ("RobertaTokenizer", {"add_prefix_space": True}),
+    "roberta untrimmed": ("RobertaTokenizer", {"trim_offsets": False}),
+    "bart": ("BartTokenizer", {}),
+    "t5": ("T5Tokenizer", {}),
+    "t5 few": ("T5Tokenizer", {"extra_ids": 7}),
+    "xlm-roberta": ("XLMRobertaTokenizer", {}),
+    "camembert": ("CamembertTokenizer", {}),
+    "llama": ("LlamaTokenizer", {"add_bos_token": True}),
+    "llama legacy": ("LlamaTokenizer", {"add_bos_token": True, "legacy": True}),
+    "llama both": ("LlamaTokenizer", {"add_bos_token": True, "add_eos_token": True}),
+}
+MASK = {
+    "__type": "AddedToken",
+    "content": "<mask>",
+    "lstrip": True,
+    "rstrip": False,
+    "normalized": False,
+    "special": True,
+}
+
+
+@pytest.fixture(scope="module")
+def made(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Path]]:
+    """The files of each family, trained on wikitext."""
+    place, lines = tmp_path_factory.mktemp("trained"), wiki(shared("data/wikitext2/valid.txt"))
+    t5 = train_pieces(lines, place / "t5.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    plain = train_pieces(lines, place / "xlm.model")
+    llama = train_pieces(
+        lines,
+        place / "llama.model",
+        model_type="bpe",
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+    )
+    roberta = train_pairs(lines, place / "roberta", ANGLES)
+    return {
+        "gpt2": train_pairs(lines, place / "gpt2", ["<|endoftext|>"]),
+        "roberta": roberta,
+        "bart": roberta,
+        "t5": {"spiece.model": t5},
+        "xlm-roberta": {"sentencepiece.bpe.model": plain},
+        "camembert": {"sentencepiece.bpe.model": plain},
+        "llama": {"tokenizer.model": llama},
+    }
+
+
+def opened(made: dict[str, dict[str, Path]], place: Path, name: str) -> tuple[Any, Any, Path]:
+    """Ours, the reference's, and the folder that both read."""
+    import transformers
+
+    family, (kind, settings) = name.split()[0], FAMILIES[name]
+    settings = settings | {"tokenizer_class": kind}
+    if family in ("roberta", "bart"):
+        settings["mask_token"] = MASK  # as in every RoBERTa folder; the reference's class alone forgets the space
+    folder = folder_of(place / "folder", family, made[family], **settings)
+    ours = open_tokenizer(folder, max_length=None, token_types=True, model_type=family)
+    return ours, getattr(transformers, kind).from_pretrained(folder), folder
+
+
+def rows(tokenizer: Any, texts: list[str], pairs: list[str] | None = None) -> list[tuple[Any, ...]]:
+    found = tokenizer.encode(texts, pairs, parse_special_tokens=True)
+    return [(row.ids, row.type_ids, [tuple(place) for place in row.offsets], row.tokens) for row in found]
+
+
+def reference_rows(tokenizer: Any, texts: list[str], pairs: list[str] | None = None) -> list[tuple[Any, ...]]:
+    inputs = texts if pairs is None else list(zip(texts, pairs))
+    found = tokenizer._tokenizer.encode_batch(inputs)
+    return [(row.ids, row.type_ids, row.offsets, row.tokens) for row in found]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_ids_places_and_pairs_are_the_reference_s(
+    made: dict[str, dict[str, Path]], shared: Shared, tmp_path: Path, name: str
+) -> None:
+    ours, theirs, _ = opened(made, tmp_path, name)
+    texts = TEXTS + wiki(shared("data/wikitext2/test.txt"), 200)
+    assert rows(ours, texts) == reference_rows(theirs, texts)
+    assert rows(ours, texts, texts[::-1]) == reference_rows(theirs, texts, texts[::-1])
+    assert [ours.decode(row[0]) for row in rows(ours, texts)] == theirs.batch_decode([r[0] for r in rows(ours, texts)])
+    for role in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"):
+        assert ours.special_token(role) == getattr(theirs, f"{role}_token"), role
+        assert getattr(ours, f"{role}_token_id") == getattr(theirs, f"{role}_token_id"), role
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_is_saved_opens_in_the_reference(made: dict[str, dict[str, Path]], tmp_path: Path, name: str) -> None:
+    from transformers import AutoTokenizer
+
+    ours, _, folder = opened(made, tmp_path, name)
+    ours.settings["chat_template"] = "{{ messages[0]['content'] }}{{ eos_token }}"
+    (target := tmp_path / "saved").mkdir()
+    write_tokenizer(ours, target)
+    (target / "config.json").write_bytes((folder / "config.json").read_bytes())
+    theirs, again = AutoTokenizer.from_pretrained(target), open_tokenizer(target, max_length=None, token_types=True)
+    assert reference_rows(theirs, TEXTS) == rows(ours, TEXTS) == rows(again, TEXTS)
+    assert [ours.special_token(r) for r in ("bos", "eos", "unk")] == [
+        theirs.bos_token,
+        theirs.eos_token,
+        theirs.unk_token,
+    ]
+    asked = [{"role": "user", "content": "a"}]
+    assert theirs.apply_chat_template(asked, tokenize=False) == again.apply_chat_template(asked) == f"a{ours.eos_token}"
+
+
+@pytest.mark.parametrize("name", ["t5", "xlm-roberta", "llama", "roberta"])
+def test_special_tokens_that_somebody_typed_stay_characters(
+    made: dict[str, dict[str, Path]], tmp_path: Path, name: str
+) -> None:
+    ours, _, _ = opened(made, tmp_path, name)
+    typed = ["a </s> b", "</s>", "a＜/s＞b <pad> <unk> <s>", "<extra_id_3>"]
+    known = {ours._backend.token_to_id(word) for word in ("</s>", "<s>", "<pad>", "<extra_id_3>")} - {None}
+    assert any(known & set(row.ids) for row in ours.encode(typed, add_special_tokens=False, parse_special_tokens=True))
+    for row in ours.encode(typed, add_special_tokens=False):
+        assert not known & set(row.ids), row.tokens
+
+
+def test_gpt2_gives_the_gold_ids(shared: Shared, tmp_path: Path) -> None:
+    files = {
+        "vocab.json": shared("data/tokenizers/gpt2-encoder.json"),
+        "merges.txt": shared("data/tokenizers/gpt2-vocab.bpe"),
+    }
+    folder = folder_of(tmp_path / "gpt2", "gpt2", files)
+    ours = open_tokenizer(folder, max_length=1024, token_types=False, model_type="gpt2")
+    gold = shared("data/tokenizers_gguf/ggml-vocab-gpt-2.gguf.inp")
+    texts = gold.read_text(encoding="utf-8").split("\n__ggml_vocab_test__\n")
+    wanted = [[int(i) for i in line.split()] for line in gold.with_suffix(".out").read_text().splitlines()]
+    assert len(wanted) == 46
+    assert [row.ids for row in ours.encode(texts[:46])] == wanted
+    assert (ours.eos_token_id, ours.eos_token, len(ours)) == (50256, "<|endoftext|>", 50257)
+    assert open_tokenizer(folder, max_length=1, token_types=False).encode(["a"])[0] == ours.encode(["a"])[0]
+
+
+def test_added_tokens_get_the_ids_that_the_files_say(made: dict[str, dict[str, Path]], tmp_path: Path) -> None:
+    folder = folder_of(
+        tmp_path / "a", "gpt2", made["gpt2"], additional_special_tokens=["<|im_end|>"], pad_token="<|p|>"
+    )
+    (folder / "added_tokens.json").write_text(json.dumps({"<|p|>": 801, "<|im_end|>": 800}))
+    ours = open_tokenizer(folder, max_length=None, token_types=False, model_type="gpt2")
+    assert (ours.pad_token_id, ours.convert_tokens_to_ids(["<|im_end|>"])) == (801, [800])
+    assert ours.additional_special_tokens == ["<|im_end|>"] and ours("a<|im_end|>").input_ids[-1] == 800
+    (folder / "added_tokens.json").write_text(json.dumps({"<|p|>": 805}))
+    with pytest.raises(CorruptFileError, match="the settings say 805"):
+        open_tokenizer(folder, max_length=None, token_types=False, model_type="gpt2")
+
+
+BAD = {
+    "family": ({"config": "qwen2"}, InputError, "do not tell how qwen2 splits"),
+    "no merges": ({"merges.txt": None}, CorruptFileError, "merges.txt is missing"),
+    "three parts": ({"merges.txt": "a b\na b c\n"}, CorruptFileError, "line 2"),
+    "strange merge": ({"merges.txt": "qqq zzz\n"}, CorruptFileError, "does not fit"),
+    "not JSON": ({"vocab.json": "{"}, CorruptFileError, "not JSON"),
+    "deep": ({"vocab.json": "[" * 100_000}, CorruptFileError, "not JSON"),
+    "list": ({"vocab.json": "[]"}, CorruptFileError, "no vocabulary"),
+    "giant id": ({"vocab.json": '{"a": 4000000000}'}, CorruptFileError, "4000000000"),
+    "twice": ({"vocab.json": '{"a": 0, "b": 0}'}, CorruptFileError, "expected each once"),
+    "flag": ({"tokenizer_config.json": '{"add_prefix_space": 3}'}, CorruptFileError, "add_prefix_space is 3"),
+    "extra ids": ({"tokenizer_config.json": '{"extra_ids": 1e9}'}, CorruptFileError, "extra_ids is"),
+    "added": ({"added_tokens.json": '{"a": -1}'}, CorruptFileError, "id of an added token is -1"),
+    "extra": ({"tokenizer_config.json": '{"additional_special_tokens": [3]}'}, CorruptFileError, "additional_special"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_is_named(made: dict[str, dict[str, Path]], tmp_path: Path, name: str) -> None:
+    change, kind, fragment = BAD[name]
+    folder = folder_of(tmp_path / "bad", "gpt2", made["gpt2"])
+    for file, text in change.items():
+        (folder / file).unlink(missing_ok=True)
+        if text is not None:
+            (folder / file).write_text(text)
+    with pytest.raises(kind, match=fragment):
+        open_tokenizer(folder, max_length=None, token_types=False, model_type=change.get("config", "gpt2"))

@@ -1,0 +1,239 @@
+"""Sentencepiece models without the library: its ids and places to the letter, and no harm from hostile files."""
+
+import random
+import struct
+import time
+import tracemalloc
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.text.files import open_tokenizer
+from pellucid.text.spm import read_sentencepiece
+from tests.text.making import folder_of, paragraphs, train_pieces, wiki
+
+Shared = Callable[[str], Path]
+ALBERT = "data/tokenizers/albert-spiece.model"
+LOOSE = ("folded",)
+"""A unigram model with bytes for what it lacks: the library gives each byte of a run the place of the whole run."""
+ODD = [
+    "",
+    "   ",
+    " a  b ",
+    "▁a a▁b",
+    "\ta\nb\r\n",
+    "ﬁne ½ … ㈱ ﷺ x",
+    "e\u0301 cafe\u0301",
+    "👨‍👩‍👧‍👦 hi",
+    "\ufeffab\u00a0b a\u200bb a \u200b\u200bb",
+    "a\0b",
+    "[MASK] [CLS] <unk> <pad>",
+    "＜pad＞",
+    "각 नमस्ते เก็บ",
+]
+
+
+def of_the_library(processor: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """Its ids and places; the library counts bytes, we count characters."""
+    characters = {0: 0}
+    for i, character in enumerate(text, 1):
+        characters[max(characters) + len(character.encode())] = i
+    pieces = processor.encode(text, return_type="proto").pieces
+    return [p.id for p in pieces], [(characters[p.begin], characters[p.end]) for p in pieces]
+
+
+@pytest.fixture(scope="module")
+def models(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    place, lines = tmp_path_factory.mktemp("models"), wiki(shared("data/wikitext2/valid.txt"))
+    kept = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+    return {
+        "albert": shared(ALBERT),
+        "user": train_pieces(lines, place / "user.model", user_defined_symbols=["wor", "<x>"], character_coverage=0.98),
+        "bare": train_pieces(lines, place / "bare.model", add_dummy_prefix=False),
+        "folded": train_pieces(
+            lines, place / "folded.model", normalization_rule_name="nmt_nfkc_cf", byte_fallback=True
+        ),
+        "merges": train_pieces(lines, place / "merges.model", model_type="bpe", byte_fallback=True, **kept),
+        "plain merges": train_pieces(lines, place / "plain.model", model_type="bpe"),
+        "over words": train_pieces(lines[:500], place / "over.model", split_by_whitespace=False),
+    }
+
+
+@pytest.mark.parametrize("name", ["albert", "user", "bare", "folded", "merges", "plain merges", "over words"])
+def test_ids_and_places_are_the_library_s(models: dict[str, Path], shared: Shared, tmp_path: Path, name: str) -> None:
+    folder = folder_of(tmp_path / name, "", {"spiece.model": models[name]})
+    ours = open_tokenizer(folder, max_length=None, token_types=False)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(models[name]))
+    texts = paragraphs(shared("data/xquad"))
+    texts += [text.lower() for text in texts] if name == "albert" else []
+    for text, row in zip([*texts, *ODD], ours.encode([*texts, *ODD], add_special_tokens=False)):
+        ids, places = of_the_library(processor, text)
+        assert row.ids == ids, text
+        if name not in LOOSE:
+            assert row.offsets == places, text
+
+
+# -- ALBERT -----------------------------------------------------------------------------------------------------------
+
+
+def albert_of_the_authors(processor: Any, text: str) -> list[str]:
+    """What ALBERT was trained with: cleaning, pieces, and the comma behind a number on its own."""
+    text = " ".join(text.split()).replace("``", '"').replace("''", '"')
+    text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)).lower()
+    pieces = []
+    for piece in processor.encode(text, return_type=str):
+        if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
+            parts = processor.encode(piece[:-1].replace("▁", ""), return_type=str)
+            if not piece.startswith("▁") and parts[0].startswith("▁"):
+                parts = parts[1:] if parts[0] == "▁" else [parts[0][1:], *parts[1:]]
+            pieces += [*parts, ","]
+        else:
+            pieces.append(piece)
+    return pieces
+
+
+@pytest.fixture
+def albert(shared: Shared, tmp_path: Path) -> Any:
+    folder = folder_of(tmp_path / "albert", "albert", {"spiece.model": shared(ALBERT)})
+    return open_tokenizer(folder, max_length=512, token_types=True, model_type="albert")
+
+
+def test_albert_is_as_it_was_trained(albert: Any, shared: Shared) -> None:
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(shared(ALBERT)))
+    texts = [*paragraphs(shared("data/xquad")), "He said ``no'' in 2000, and Ünited [x] well-known (a) $5.00"]
+    rows = albert.encode(texts, add_special_tokens=False)
+    assert [row.tokens for row in rows] == [albert_of_the_authors(processor, text) for text in texts]
+
+
+def test_albert_is_the_reference_s_from_the_same_vocabulary(albert: Any, shared: Shared) -> None:
+    """From the vocabulary as its converter writes it; from a bare file 5.x cuts at `-` and keeps `2000,` whole."""
+    from transformers import AlbertTokenizer
+    from transformers.convert_slow_tokenizer import check_number_comma
+
+    model = read_sentencepiece(shared(ALBERT))
+    scores = [score if check_number_comma(piece) else score - 100 for piece, score in zip(model.pieces, model.scores)]
+    theirs = AlbertTokenizer(list(zip(model.pieces, scores)), _spm_precompiled_charsmap=model.charsmap)
+    texts = [text.lower() for text in paragraphs(shared("data/xquad"))] + ["a [MASK] b", "", " x "]
+    for pairs in (None, texts[::-1]):
+        wanted = theirs._tokenizer.encode_batch(texts if pairs is None else list(zip(texts, pairs)))
+        for row, right in zip(albert.encode(texts, pairs), wanted):
+            assert (row.ids, row.type_ids, row.offsets) == (right.ids, right.type_ids, right.offsets)
+    assert (albert.cls_token_id, albert.sep_token_id, albert.mask_token_id, albert.pad_token_id) == (2, 3, 4, 0)
+
+
+# -- hostile files ----------------------------------------------------------------------------------------------------
+
+
+def field(number: int, value: bytes | int | float) -> bytes:
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    return varint(number << 3) + varint(value)
+
+
+def varint(value: int) -> bytes:
+    digits = []
+    while value >= 0x80:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*digits, value])
+
+
+def piece(text: str | bytes, score: float = -1.0, kind: int = 1) -> bytes:
+    raw = text if isinstance(text, bytes) else text.encode()
+    return field(1, field(1, raw) + field(2, score) + field(3, kind))
+
+
+UNKNOWN = piece("<unk>", 0.0, 2)
+TAIL = field(2, field(3, 1)) + field(3, field(3, 1))
+HOSTILE = {
+    "empty": b"",
+    "no pieces": TAIL,
+    "no unknown": piece("a") + TAIL,
+    "two unknown": UNKNOWN + piece("b", 0.0, 2) + TAIL,
+    "nan": UNKNOWN + piece("a", float("nan")) + TAIL,
+    "infinite": UNKNOWN + piece("a", float("-inf")) + TAIL,
+    "twice": UNKNOWN + piece("a") + piece("a") + TAIL,
+    "empty piece": UNKNOWN + piece("") + TAIL,
+    "NUL": UNKNOWN + piece("a\0") + TAIL,
+    "not UTF-8": UNKNOWN + piece(b"\xff\xfe") + TAIL,
+    "long piece": UNKNOWN + piece("a" * 2000) + TAIL,
+    "kind": UNKNOWN + piece("a", -1.0, 9) + TAIL,
+    "length 2^63": UNKNOWN + varint(10) + varint(2**63) + b"abc",
+    "length 2^64-1": UNKNOWN + varint(10) + varint(2**64 - 1) + b"abc",
+    "length 2^31": UNKNOWN + varint(10) + varint(2**31) + b"abc",
+    "endless number": UNKNOWN + b"\xff" * 30,
+    "group": UNKNOWN + varint(7 << 3 | 3) + TAIL,
+    "field 0": b"\x02\x00" + UNKNOWN + TAIL,
+    "million empty": b"\x0a\x00" * 3_000_000,
+    "no tail": UNKNOWN + piece("a"),
+    "short table": UNKNOWN + piece("a") + field(2, field(3, 1)) + field(3, field(2, b"abc")),
+    "table says 2^32": UNKNOWN
+    + piece("a")
+    + field(2, field(3, 1))
+    + field(3, field(2, b"\xfc\xff\xff\xff" + b"a" * 40)),
+    "table grows": UNKNOWN + piece("a") + field(2, field(3, 1)) + field(3, field(2, b"\4\0\0\0" * 2 + b"a" * 9999)),
+    "million pieces": b"".join(piece(f"{i:x}") for i in range(600_000)),
+    "table of rubbish": UNKNOWN + piece("a") + field(2, field(3, 1)) + field(3, field(2, b"\x40\0\0\0" + b"\xf7" * 64)),
+}
+
+
+def refused(path: Path) -> None:
+    """Opening it is refused in a sentence that names the file, within a second."""
+    start = time.perf_counter()
+    with pytest.raises(CorruptFileError) as caught:
+        open_tokenizer(path.parent, max_length=None, token_types=False, model_type="t5")
+    assert path.name in str(caught.value) and "\n" not in str(caught.value)
+    assert time.perf_counter() - start < 2  # a second alone; the machine has other work
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_refused(tmp_path: Path, name: str) -> None:
+    (path := tmp_path / "spiece.model").write_bytes(HOSTILE[name])
+    refused(path)
+    tracemalloc.start()
+    with pytest.raises(CorruptFileError):
+        open_tokenizer(tmp_path, max_length=None, token_types=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * len(HOSTILE[name]) + 100_000
+
+
+def test_models_of_words_are_refused(shared: Shared, tmp_path: Path) -> None:
+    lines = wiki(shared("data/wikitext2/valid.txt"), 300)
+    train_pieces(lines, tmp_path / "spiece.model", model_type="char", vocab_size=60)
+    with pytest.raises(InputError, match="words, characters"):
+        open_tokenizer(tmp_path, max_length=None, token_types=False)
+
+
+def test_a_file_cut_anywhere_is_refused(shared: Shared, tmp_path: Path) -> None:
+    whole = shared(ALBERT).read_bytes()
+    path = tmp_path / "spiece.model"
+    places = [*range(40), *random.Random(0).sample(range(len(whole) - 10), 40)]
+    # Every byte of a small file too: pieces, training and normalisation all have their edges in it.
+    small = UNKNOWN + b"".join(piece(chr(97 + i)) for i in range(20)) + TAIL
+    for data, cut in [(whole, place) for place in places] + [(small, place) for place in range(len(small) - 1)]:
+        path.write_bytes(data[:cut])
+        refused(path)
+
+
+def test_any_bytes_are_refused_or_read(shared: Shared, tmp_path: Path) -> None:
+    chance, path = random.Random(1), tmp_path / "spiece.model"
+    small = bytearray(UNKNOWN + b"".join(piece(chr(97 + i)) for i in range(20)) + TAIL)
+    for _ in range(300):
+        broken = bytearray(small)
+        for _ in range(chance.randrange(1, 4)):
+            broken[chance.randrange(len(broken))] = chance.randrange(256)
+        path.write_bytes(broken)
+        try:
+            tokenizer = open_tokenizer(tmp_path, max_length=None, token_types=False)
+        except (CorruptFileError, InputError) as error:
+            assert path.name in str(error)
+        else:
+            assert tokenizer.encode(["abc xyz"])
