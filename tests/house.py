@@ -27,7 +27,10 @@ DOORS = {
     "click": "cli",
     "rich_click": "cli",
     "anywidget": "view",
-    "transformers": "nowhere",
+    "transformers": "tasks",
+    "onnx": "checkpoints",
+    "google": "checkpoints",
+    "jinja2": "text",
     "sentence_transformers": "nowhere",
 }
 """The one room that speaks to each outside library."""

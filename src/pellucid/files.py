@@ -1,11 +1,12 @@
-"""Files are written beside their place and then moved there: nobody ever meets half a file."""
+"""Files are written beside their place and then moved there: nobody ever meets half a file. And what a
+JSON file says, it says once."""
 
 import errno
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pellucid.errors import InputError, PellucidError, ResourceError
 
@@ -35,3 +36,13 @@ def cannot_write(target: Path, error: OSError) -> PellucidError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return ResourceError(f"no space left while writing {target}; what was there before is still there")
     return InputError(f"cannot write {target}: {error.strerror or error}")
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What `json.loads` takes as its `object_pairs_hook`, so that no key hides behind another of the same name."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name[:80]!r} stands there twice")
+        found[name] = value
+    return found

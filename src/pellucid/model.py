@@ -139,10 +139,17 @@ class Model:
     # -- look inside --------------------------------------------------------------------------------------------------
 
     def trace(
-        self, text: str, pair: str | None = None, *, keep: str | Iterable[str] = "all", max_length: int | None = None
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        target: str | None = None,
+        keep: str | Iterable[str] = "all",
+        max_length: int | None = None,
     ) -> Trace:
         """One pass over a text, or a pair of texts, with the numbers on the way kept by name.
 
+        target: what the decoder of an encoder-decoder reads, behind its start token; by default the text itself.
         keep: "all", a name, or several names; `*` stands for anything: "layers.*.attention.weights".
         max_length: longer texts are cut; by default to what the model can read.
 
@@ -151,7 +158,7 @@ class Model:
         >>> model.trace("time flies")["layers.0.attention.weights"].shape      # doctest: +SKIP
         torch.Size([1, 12, 4, 4])
         """
-        return record(self.loaded, text, pair, keep=keep, max_length=max_length)
+        return record(self.loaded, text, pair, target=target, keep=keep, max_length=max_length)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

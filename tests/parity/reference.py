@@ -21,20 +21,35 @@ _DECODER = _ENCODER | {"num_key_value_heads": 2, "bos_token_id": 1, "eos_token_i
 
 TINY: dict[str, dict[str, Any]] = {
     "bert": _ENCODER | {"type_vocab_size": 2},
-    "distilbert": dict(vocab_size=99, dim=24, n_layers=3, n_heads=4, hidden_dim=40, max_position_embeddings=33),
+    "distilbert": {
+        "vocab_size": 99,
+        "dim": 24,
+        "n_layers": 3,
+        "n_heads": 4,
+        "hidden_dim": 40,
+        "max_position_embeddings": 33,
+    },
     "roberta": _ENCODER | {"type_vocab_size": 2, "layer_norm_eps": 1e-5},
     "xlm-roberta": _ENCODER | {"type_vocab_size": 1},
     "camembert": _ENCODER | {"type_vocab_size": 1},
     "albert": _ENCODER | {"embedding_size": 16, "num_hidden_layers": 4, "num_hidden_groups": 2},
     "mpnet": _ENCODER,
-    "gpt2": dict(vocab_size=99, n_embd=24, n_layer=3, n_head=4, n_positions=33, pad_token_id=0),
+    "gpt2": {"vocab_size": 99, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 33, "pad_token_id": 0},
     "llama": _DECODER | {"head_dim": 10},
     "mistral": _DECODER | {"head_dim": 8, "sliding_window": 5},
     "qwen2": _DECODER,
-    "bart": dict(vocab_size=99, d_model=24, encoder_layers=3, decoder_layers=2, encoder_attention_heads=4)
-    | dict(decoder_attention_heads=3, encoder_ffn_dim=40, decoder_ffn_dim=28, max_position_embeddings=33),
-    "t5": dict(vocab_size=99, d_model=24, d_kv=5, d_ff=40, num_layers=3, num_decoder_layers=2, num_heads=4)
-    | dict(relative_attention_num_buckets=8, relative_attention_max_distance=12, decoder_start_token_id=0),
+    "bart": {"vocab_size": 99, "d_model": 24, "encoder_layers": 3, "decoder_layers": 2, "encoder_attention_heads": 4}
+    | {"decoder_attention_heads": 3, "encoder_ffn_dim": 40, "decoder_ffn_dim": 28, "max_position_embeddings": 33},
+    "t5": {
+        "vocab_size": 99,
+        "d_model": 24,
+        "d_kv": 5,
+        "d_ff": 40,
+        "num_layers": 3,
+        "num_decoder_layers": 2,
+        "num_heads": 4,
+    }
+    | {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "decoder_start_token_id": 0},
 }
 """Odd sizes for every family, by its model_type."""
 
@@ -72,5 +87,8 @@ def batch(
 @contextlib.contextmanager
 def in_full() -> Iterator[None]:
     """Keeps the reference in float64 throughout: it narrows to float32 inside norms, softmax and turned positions."""
-    with mock.patch.object(torch, "float32", torch.float64), mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
+    with (
+        mock.patch.object(torch, "float32", torch.float64),
+        mock.patch.object(torch.Tensor, "float", torch.Tensor.double),
+    ):
         yield

@@ -16,6 +16,7 @@ from pellucid.blocks.attention import Attention as Attention
 from pellucid.blocks.cache import Cache as Cache
 from pellucid.blocks.cache import LayerCache as LayerCache
 from pellucid.blocks.embedding import Embeddings as Embeddings
+from pellucid.blocks.embedding import Positions as Positions
 from pellucid.blocks.feed_forward import FeedForward as FeedForward
 from pellucid.blocks.feed_forward import GatedFeedForward as GatedFeedForward
 from pellucid.blocks.layer import PostNormLayer as PostNormLayer

@@ -94,7 +94,8 @@ class Attention(nn.Module):
 
     def _looking_back(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value of the same positions; key and value of earlier passes stand before them."""
-        query, key, value = self._seen(*self._product(x).split(self.widths, dim=-1), run)
+        query, key, value = self._product(x).split(self.widths, dim=-1)
+        query, key, value = self._seen(query, key, value, run)
         if run.rotation is not None:
             query = run.see("query_rotated", rotate(query, run.rotation))
             key = run.see("key_rotated", rotate(key, run.rotation))

@@ -82,16 +82,17 @@ class Cache:
         self.padded = False
         """Whether any slot holds padding."""
 
+    def check(self, rows: int, new: int) -> None:
+        """Refuses a pass of `new` positions in `rows` texts that does not fit."""
+        wanted = self.filled + new
+        if wanted > self.capacity:
+            raise InputError(f"{wanted} positions do not fit into a cache of {self.capacity}: make a larger one")
+        if self.filled and rows != len(self.positions):
+            raise InputError(f"{rows} rows were given to a cache of {len(self.positions)}")
+
     def advance(self, positions: Tensor) -> None:
         """Takes note of the positions of a pass, before its layers run. Int[Tensor, "rows new"], -1 for padding"""
-        if self.filled + positions.shape[1] > self.capacity:
-            raise InputError(
-                f"{self.filled + positions.shape[1]} positions do not fit into a cache of {self.capacity}: make a larger one"
-            )
-        known = self.positions.to(positions) if self.filled else positions[:, :0]
-        if len(known) != len(positions):
-            raise InputError(f"{len(positions)} rows were given to a cache of {len(known)}")
-        self.positions = torch.cat((known, positions), dim=1)
+        self.positions = torch.cat((self.positions.to(positions), positions), dim=1) if self.filled else positions
         self.filled = self.positions.shape[1]
         self.padded = self.padded or bool((positions < 0).any())
 

@@ -28,7 +28,7 @@ class LearnedPositions(Table):
         super().__init__(length + offset, hidden_size)
         self.length, self.offset = length, offset
 
-    def forward(self, places: Tensor, input_ids: Tensor) -> Tensor:
+    def forward(self, places: Tensor, input_ids: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
         """Int[Tensor, "batch|1 seq"]  ->  Float[Tensor, "batch|1 seq hidden"]"""
         return super().forward(places + self.offset if self.offset else places)
 
@@ -45,7 +45,7 @@ class WordPositions(Table):
         self.length = rows - padding_id - 1
         self.padding_id = padding_id
 
-    def forward(self, places: Tensor, input_ids: Tensor) -> Tensor:
+    def forward(self, places: Tensor, input_ids: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
         """Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]"""
         real = input_ids.ne(self.padding_id).long()
         return super().forward(real.cumsum(dim=1) * real + self.padding_id)

@@ -12,7 +12,7 @@ from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.weights import Stored, stored
 from pellucid.config import Config
 from pellucid.text import Tokenizer
-from pellucid.text.files import open_tokenizer
+from pellucid.text.files import open_target_tokenizer, open_tokenizer
 from pellucid.text.from_gguf import build_tokenizer
 
 
@@ -21,7 +21,8 @@ class Contents:
     """What the files of a checkpoint say.
 
     said_in: the file with the facts, for errors.  facts: as the reference's `config.json` says them.
-    tensors: by the reference's names, none read yet.  tokenizer: opens it, once the model's limits are known.
+    tensors: by the reference's names, none read yet.  tokenizer: opens it, once the model's limits are known;
+    target_tokenizer: the same for what a decoder writes in words of its own.
     """
 
     said_in: Path
@@ -29,6 +30,7 @@ class Contents:
     tensors: dict[str, Stored]
     tokenizer: Callable[[Config], Tokenizer | None]
     pooling: Pooling | None = None
+    target_tokenizer: Tokenizer | None = None
 
 
 def read_contents(source: Source) -> Contents:
@@ -47,7 +49,9 @@ def _of_folder(folder: Path) -> Contents:
             model_type=config.family,
         )
 
-    return Contents(folder / "config.json", facts, stored(folder), tokenizer, read_pooling(folder))
+    return Contents(
+        folder / "config.json", facts, stored(folder), tokenizer, read_pooling(folder), open_target_tokenizer(folder)
+    )
 
 
 def _of_gguf(file: Path) -> Contents:

@@ -2,13 +2,16 @@
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pellucid.config import Config, Head
+from pellucid.config.checks import count
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, NotFoundError, near, several
+from pellucid.files import once
 
 log = logging.getLogger("pellucid")
 
@@ -16,8 +19,12 @@ MOST_BYTES = 20_000_000
 MOST_LAYERS = 1_000
 """Each layer is built before its weights are looked for; a file must not be able to ask for a million."""
 
+MOST_LABELS = 100_000
+"""Each gets a name, and a file of a few bytes must not be able to ask for millions."""
+
 INERT = frozenset(
-    """_name_or_path architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task forced_bos_token_id forced_eos_token_id
+    """_name_or_path architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task
+    forced_bos_token_id forced_eos_token_id
     gradient_checkpointing id2label is_encoder_decoder label2id model_type num_labels output_attentions
     output_hidden_states output_past problem_type return_dict sep_token_id task_specific_params tokenizer_class
     torch_dtype torchscript transformers_version use_cache use_return_dict""".split()
@@ -37,8 +44,8 @@ CODE = frozenset(
 )
 """Keys by which a file asks others to fetch or run code: never followed, and not written again."""
 
-_NULL = ("pad_token_id", "bos_token_id", "eos_token_id", "sliding_window")
-"""Keys that a file may set to null although the default is something."""
+_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+"""Ids, or null where there is no such token, or a list where there are several: the config itself checks them."""
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
 
@@ -79,26 +86,20 @@ class Keys:
 
     def read(self, raw: dict[str, Any], defaults: Config, heads: dict[str, Head | None], path: Path) -> Config:
         """The facts of a `config.json` as a `Config`; what the file leaves out is the family's default."""
-        for key, value in self.only.items():
-            if raw.get(key, value) != value:
-                found = repr(raw[key])[:60]
-                raise CheckpointMismatchError(f"{path}: {key} is {found}; only {value!r} is understood")
         known = {*self.plain, *self.only, *(key for part in self.computed for key in part.keys)}
-        self._report(raw, known | set(self.inert), path)
         try:
+            self._refuse(raw, path)
+            self._report(raw, known | set(self.inert), path)
             standard = defaults.facts()
-            changes = {
-                ours: _of_kind(key, raw[key], standard[ours]) for key, ours in self.plain.items() if key in raw
-            }
+            changes = {ours: _of_kind(key, raw[key], standard[ours]) for key, ours in self.plain.items() if key in raw}
             for part in self.computed:
                 changes |= part.read(raw)
             kept = {key: value for key, value in raw.items() if key not in known | CODE}
             config = defaults.replace(**changes, **_head(raw, heads), **_labels(raw), inert=kept)
-            if config.num_hidden_layers > MOST_LAYERS:
-                raise InputError(f"num_hidden_layers is {config.num_hidden_layers}, expected at most {MOST_LAYERS:,}")
+            _check_depth(config)
             return config
-        except (InputError, TypeError) as error:
-            raise CorruptFileError(f"{path}: {str(error)[:200]}") from error
+        except (InputError, RecursionError) as error:  # a list within a list within a list cannot even be shown
+            raise CorruptFileError(f"{path}: {self._in_the_files_words(str(error))[:200]}") from error
 
     def write(self, config: Config, model_type: str, architecture: str) -> dict[str, Any]:
         """A `Config` as the reference's keys; `read(write(config)) == config`."""
@@ -113,6 +114,18 @@ class Keys:
             **self.only,
             **labels,
         }
+
+    def _in_the_files_words(self, message: str) -> str:
+        """A check speaks of our names; whoever reads its message has the file before him."""
+        theirs = {ours: key for key, ours in self.renamed.items()}
+        return re.sub(r"\w+", lambda word: theirs.get(word[0], word[0]), message)
+
+    def _refuse(self, raw: dict[str, Any], path: Path) -> None:
+        """Keys of which one value alone is understood."""
+        for key, value in self.only.items():
+            if raw.get(key, value) != value:
+                found = repr(raw[key])[:60]
+                raise CheckpointMismatchError(f"{path}: {key} is {found}; only {value!r} is understood")
 
     def _report(self, raw: dict[str, Any], known: set[str], path: Path) -> None:
         unread = {key: value for key, value in raw.items() if key not in known and key not in INERT}
@@ -144,30 +157,28 @@ def read_any(path: Path) -> Any:
     if path.stat().st_size > MOST_BYTES:
         raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_once)
+        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=once)
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not JSON: {error}") from error
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"{name[:80]!r} stands there twice")
-        found[name] = value
-    return found
+def _check_depth(config: Config) -> None:
+    for name in ("num_hidden_layers", "num_decoder_layers"):
+        layers = config.facts().get(name, 1)
+        if layers > MOST_LAYERS:
+            raise InputError(f"{name} is {layers}, expected at most {MOST_LAYERS:,}")
 
 
 def _of_kind(key: str, value: Any, default: Any) -> Any:
     """A value of the file, where it is of the default's kind; its range is the config's own business."""
     kinds = (int, float) if type(default) is float else (type(default),)
-    if value is None and key in _NULL:
-        return None
+    if key in _TOKENS or (key == "sliding_window" and value is None):
+        return tuple(value) if isinstance(value, list) else value
     if default is not None and type(value) not in kinds:
         raise InputError(f"{key} is {value!r}, expected {_KINDS[type(default)]}")
     if type(value) is int and abs(value) >= 2**63:
         raise InputError(f"{key} is {value}, expected a smaller number")
-    return tuple(value) if isinstance(value, list) else value
+    return value
 
 
 def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> dict[str, Head | None]:
@@ -186,9 +197,8 @@ def _labels(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     named = raw.get("id2label")
     if named is None:
         number = raw.get("num_labels", 2)
-        if type(number) is not int or not 1 <= number <= 1_000_000:
-            raise InputError(f"num_labels is {number!r}, expected a whole number from 1")
+        count("num_labels", number, most=MOST_LABELS)
         return {"labels": tuple(f"LABEL_{i}" for i in range(number))}
     if not isinstance(named, dict) or sorted(named) != sorted(str(i) for i in range(len(named))):
-        raise InputError(f"id2label is {str(named)[:80]}, expected names for the numbers from 0")
+        raise InputError(f"id2label is {ascii(named)[:80]}, expected names for the numbers from 0")
     return {"labels": tuple(str(named[str(i)]) for i in range(len(named)))}

@@ -1,16 +1,17 @@
 """Opens a checkpoint: build empty, fill in place, and account for everything. Nothing half-loads."""
 
+import logging
 import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from pellucid.checkpoints.contents import Contents, read_contents
-from pellucid.checkpoints.families import family_of
+from pellucid.checkpoints.facts import read_json
+from pellucid.checkpoints.families import family_of, stranger
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.names import Names, Place
 from pellucid.checkpoints.page import Family, HeadPage
@@ -22,6 +23,8 @@ from pellucid.machine import choose_device, choose_dtype, require_memory
 from pellucid.models import Network, assemble, initialise, ties
 from pellucid.models.assemble import allocate, tie
 from pellucid.text import Tokenizer
+
+log = logging.getLogger("pellucid")
 
 OWN_HEAD = "own"
 """The head that the checkpoint was saved with."""
@@ -54,22 +57,51 @@ def open_checkpoint(
         config=plan.config,
         family=family,
         tokenizer=_tokenizer(plan.config, contents),
+        target_tokenizer=contents.target_tokenizer,
         pooling=contents.pooling,
         source=source,
         untrained=("head",) if plan.fresh else (),
     )
 
 
+def account(name: str | os.PathLike[str]) -> "Plan":
+    """Which tensor of a checkpoint goes where, with the head that it was saved with; no number is read.
+
+    Raises CheckpointMismatchError where a tensor is missing or strange.
+    """
+    contents = read_contents(locate(name))
+    family = _family(contents)
+    return _plan(family, family.read(contents.facts, contents.said_in), contents, new_head=False)
+
+
+def read_config(name: str | os.PathLike[str]) -> Config:
+    """The facts of a checkpoint; its weights are not looked at."""
+    source = locate(name)
+    if source.file is not None:
+        contents = read_contents(source)  # one file holds everything, and only its head is read
+    else:
+        said_in = source.folder / "config.json"
+        contents = Contents(said_in, read_json(said_in), {}, lambda config: None)
+    return _family(contents).read(contents.facts, contents.said_in)
+
+
 def _family(contents: Contents) -> Family:
     try:
-        return family_of(contents.facts.get("model_type"), str(contents.said_in))
+        family = family_of(contents.facts.get("model_type"), str(contents.said_in))
     except InputError as error:
         raise CheckpointMismatchError(str(error)) from error
+    said = contents.facts.get("architectures")
+    if isinstance(said, list) and said and (other := stranger(family, said[0])) is not None:
+        raise CheckpointMismatchError(
+            f"{contents.said_in}: model_type is {family.model_types[0]!r} and {said[0]} belongs to "
+            f"{other.model_types[0]!r}; correct the one that is wrong"
+        )
+    return family
 
 
 def _tokenizer(config: Config, contents: Contents) -> Tokenizer | None:
     tokenizer = contents.tokenizer(config)
-    rows = max(config.vocab_size, (config.decoder and config.decoder.source_vocab_size) or 0)
+    rows = max(config.vocab_size, (config.decoder.source_vocab_size or 0) if config.decoder else 0)
     if tokenizer is not None and tokenizer.largest_id >= rows:
         raise CheckpointMismatchError(
             f"{contents.said_in.parent}: the tokenizer gives ids up to {tokenizer.largest_id}, the model's table of "
@@ -109,19 +141,20 @@ def _plan(family: Family, config: Config, contents: Contents, new_head: bool) ->
     tensors = contents.tensors
     page = family.page(config.head)
     names = family.names_with(page, config)
+    others = [(other, family.names_with(other, config)) for other in family.heads if other is not page]
+    _check_depth(config, contents)
     placed: dict[str, Place] = {}
     doubled: list[tuple[Place, str]] = []
     dropped: dict[str, str] = {}
     strange: list[str] = []
     for theirs in tensors:
         found = names.ours(theirs, page.rows)
-        reason = names.drop_reason(theirs) or _other_head(family, page, config, theirs)
         if any(ours.startswith("pooler.") for ours in found) and not config.pools:
             dropped[theirs] = "the pooled first token is not read by this head"
         elif found:
             doubled += [(place, ours) for ours, place in found.items() if ours in placed]
             placed |= {ours: place for ours, place in found.items() if ours not in placed}
-        elif reason is not None:
+        elif (reason := names.drop_reason(theirs) or _other_head(others, theirs)) is not None:
             dropped[theirs] = reason
         else:
             strange.append(theirs)
@@ -133,15 +166,33 @@ def _plan(family: Family, config: Config, contents: Contents, new_head: bool) ->
             doubled.append((placed.pop(name), first))
         elif name in placed:
             placed[first] = placed.pop(name)
+    doubled = [(place, same.get(ours, ours)) for place, ours in doubled]
     wanted = _wanted(config)
     missing = [name for name in wanted if name not in placed]
     tied = {name: first for name, first in same.items() if name in missing}
     lost = [name for name in missing if name not in tied]
-    fresh = tuple(n for n in lost if n.startswith("head.")) if new_head and not _any_head(placed) else ()
-    problems = _problems(names, page, wanted, placed, tensors, strange, [n for n in lost if n not in fresh])
+    bare = any(name.startswith("head.") for name in lost) and not _any_head(placed)
+    if bare and not new_head:  # sentence encoders are often saved so: the config of a head, the weights of a body
+        log.warning("%s names %s, but the weights hold no head: opened without", contents.said_in, page.architecture)
+        return _plan(family, config.replace(head=None), contents, new_head)
+    fresh = tuple(n for n in lost if n.startswith("head.")) if bare else ()
+    told = [*placed.items(), *((ours, place) for place, ours in doubled)]
+    problems = _problems(names, page, wanted, told, tensors, strange, [n for n in lost if n not in fresh])
     if problems:
-        raise CheckpointMismatchError(f"{contents.said_in.parent} does not fit its {contents.said_in.name}: {'; '.join(problems)}")
+        raise CheckpointMismatchError(
+            f"{contents.said_in.parent} does not fit its {contents.said_in.name}: {'; '.join(problems)}"
+        )
     return Plan(config, placed, tuple(doubled), tied, fresh, dropped)
+
+
+def _check_depth(config: Config, contents: Contents) -> None:
+    """Every layer is built before its tensors are looked for: refused where there cannot be one for each."""
+    sides = (config.decoder.num_decoder_layers if config.decoder else 0, config.num_hidden_groups)
+    layers = max(sides[0], sides[1] or config.num_hidden_layers)
+    if layers > len(contents.tensors):
+        raise CheckpointMismatchError(
+            f"{contents.said_in} speaks of {layers} layers, and the weights hold {len(contents.tensors)} tensors in all"
+        )
 
 
 def _wanted(config: Config) -> dict[str, tuple[int, ...]]:
@@ -153,10 +204,10 @@ def _any_head(placed: Iterable[str]) -> bool:
     return any(name.startswith("head.") for name in placed)
 
 
-def _other_head(family: Family, page: HeadPage, config: Config, theirs: str) -> str | None:
-    for other in family.heads:
-        if other is not page and family.names_with(other, config).ours(theirs, other.rows):
-            return f"belongs to {other.architecture}, which was not asked for"
+def _other_head(others: list[tuple[HeadPage, Names]], theirs: str) -> str | None:
+    for page, names in others:
+        if names.ours(theirs, page.rows):
+            return f"belongs to {page.architecture}, which was not asked for"
     return None
 
 
@@ -164,7 +215,7 @@ def _problems(
     names: Names,
     page: HeadPage,
     wanted: dict[str, tuple[int, ...]],
-    placed: dict[str, Place],
+    told: list[tuple[str, Place]],
     tensors: dict[str, Stored],
     strange: list[str],
     lost: list[str],
@@ -175,17 +226,19 @@ def _problems(
     if lost:
         theirs = list(dict.fromkeys(names.theirs(name, page.rows, prefixed=prefixed).theirs for name in lost))
         problems.append(f"{len(lost)} missing ({several(theirs, 3)})")
-    beyond = [place.theirs for ours, place in placed.items() if ours not in wanted]
+    beyond = list(dict.fromkeys(place.theirs for ours, place in told if ours not in wanted))
     if extra := strange + beyond:
         expected = [names.theirs(name, page.rows, prefixed=prefixed).theirs for name in wanted]
         hint = near(extra[0].rpartition(".")[0] or extra[0], expected, most=1) if lost else ""
         problems.append(f"{len(extra)} that belong nowhere ({several(extra, 3)}){hint}")
-    for ours, shape in wanted.items():
-        if (place := placed.get(ours)) is None:
+    for ours, place in told:
+        if (shape := wanted.get(ours)) is None:
             continue
         held = tensors[place.theirs]
         if _shape(place, held) != shape:
-            problems.append(f"{place.theirs} has shape {list(held.shape)}, expected {_expected(place, shape)}")
+            problems.append(
+                f"{place.theirs} has shape {list(held.shape)}, expected {list(place.move.shape(shape, place.parts))}"
+            )
         elif not held.dtype.is_floating_point:
             problems.append(f"{place.theirs} holds {str(held.dtype).removeprefix('torch.')}, expected real numbers")
     problems = list(dict.fromkeys(problems))
@@ -198,12 +251,6 @@ def _shape(place: Place, held: Stored) -> tuple[int, ...]:
         return tuple(place.take(torch.empty(held.shape, device="meta")).shape)
     except (IndexError, RuntimeError):
         return ()  # such a tensor cannot be moved at all
-
-
-def _expected(place: Place, shape: tuple[int, ...]) -> list[int]:
-    """What shape the file's tensor should have for ours to have `shape`."""
-    ours = [torch.empty(shape, device="meta")] * place.parts
-    return list(place.move.give(ours).shape)
 
 
 # -- the numbers -------------------------------------------------------------------------------------------------------

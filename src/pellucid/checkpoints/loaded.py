@@ -16,6 +16,7 @@ class Loaded:
 
     module: a plain `nn.Module`.
     tokenizer: None where the folder has none; then ids can be run and texts cannot.
+    target_tokenizer: of what the decoder of an encoder-decoder writes, where it has words of its own; else None.
     pooling: what the checkpoint says about sentence vectors; None for a plain checkpoint.
     source: where it came from; None for a model that was built, not loaded.
     untrained: names of parts whose numbers are random.
@@ -25,6 +26,7 @@ class Loaded:
     config: Config
     family: Family
     tokenizer: Tokenizer | None = None
+    target_tokenizer: Tokenizer | None = None
     pooling: Pooling | None = None
     source: Source | None = None
     untrained: tuple[str, ...] = ()

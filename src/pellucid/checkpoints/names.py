@@ -78,6 +78,11 @@ class Names:
         return next((why for pattern, why in self.dropped.items() if _match(pattern, bare)), None)
 
 
+def under(theirs: str, ours: str, rows: Rows) -> Rows:
+    """Rows of a part, with what stands before it on both sides."""
+    return tuple((f"{theirs}{row[0]}", f"{ours}{row[1]}", *row[2:]) for row in rows)
+
+
 def _forward(theirs: str, rows: Rows) -> dict[str, Place]:
     """An exact row goes before one that names the module which holds the tensor."""
     loose: dict[str, Place] = {}

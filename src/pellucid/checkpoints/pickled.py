@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.oldest import MAGIC, check_oldest
 from pellucid.checkpoints.tensors import DTYPES, check_name
 from pellucid.errors import CorruptFileError, UnsafeFileError
 
@@ -21,7 +22,10 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
     """Every tensor of a `.bin` file by name."""
     if not path.is_file():
         raise CorruptFileError(f"{path} is not a regular file")
-    _check_zip(path)
+    if _begins(path, len(MAGIC)) == MAGIC:
+        check_oldest(path)
+    else:
+        _check_zip(path)
     try:
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
     except pickle.UnpicklingError as error:
@@ -34,14 +38,17 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
     return _only_tensors(path, found)
 
 
+def _begins(path: Path, length: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(length)
+
+
 def _check_zip(path: Path) -> None:
     size = path.stat().st_size
-    with path.open("rb") as file:
-        magic = file.read(4)
-    if magic != b"PK\x03\x04":
+    if _begins(path, 4) != b"PK\x03\x04":
         raise UnsafeFileError(
-            f"{path} is no zip file: damaged, or in PyTorch's oldest format (a bare pickle), which is never opened; "
-            "save it again with a newer PyTorch, best as safetensors"
+            f"{path} is no zip file: damaged, or a bare pickle, which is never opened; save it again with a newer "
+            "PyTorch, best as safetensors"
         )
     try:
         with zipfile.ZipFile(path) as archive:

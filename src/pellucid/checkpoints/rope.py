@@ -4,18 +4,26 @@ from typing import Any
 
 from pellucid.checkpoints.facts import Computed
 from pellucid.config import Config, LinearScaling, Llama3Scaling, Rotary
-from pellucid.errors import InputError
+from pellucid.config.checks import within
+from pellucid.errors import InputError, several
 
 _LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+_KNOWN = {"type", "rope_type", "rope_theta", *_LLAMA3}
 
 
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
-    said = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    key = "rope_parameters" if raw.get("rope_parameters") is not None else "rope_scaling"
+    said = {} if raw.get(key) is None else raw[key]
     if not isinstance(said, dict):
-        raise InputError(f"rope_scaling is {str(said)[:60]!r}, expected an object")
+        raise InputError(f"{key} is {str(said)[:60]!r}, expected an object")
+    if strange := said.keys() - _KNOWN:  # a share of a head that is turned, speeds for each kind of layer
+        raise InputError(f"{key} holds {several(map(ascii, sorted(strange)), 3)}, which would change the numbers")
     changes: dict[str, Any] = {"rope_scaling": _scaling(said)}
     theta = said.get("rope_theta", raw.get("rope_theta"))
-    return changes if theta is None else changes | {"rope_theta": float(theta)}
+    if theta is None:
+        return changes
+    within("rope_theta", theta, above=0.0, most=1e12)
+    return changes | {"rope_theta": float(theta)}
 
 
 def _scaling(said: dict[str, Any]) -> Llama3Scaling | LinearScaling | None:
@@ -23,11 +31,17 @@ def _scaling(said: dict[str, Any]) -> Llama3Scaling | LinearScaling | None:
         case "default":
             return None
         case "linear":
-            return LinearScaling(said.get("factor", 1.0))
+            return LinearScaling(**_settings(said, ("factor",)))
         case "llama3":
-            return Llama3Scaling(**{name: said[name] for name in _LLAMA3 if name in said})
+            return Llama3Scaling(**_settings(said, _LLAMA3))
         case other:
-            raise InputError(f"rope_type is {str(other)[:60]!r}, expected default, linear or llama3")
+            raise InputError(f"rope_scaling: rope_type is {str(other)[:60]!r}, expected default, linear or llama3")
+
+
+def _settings(said: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    if missing := [name for name in names if name not in said]:
+        raise InputError(f"rope_scaling lacks {several(missing)}, which its rope_type needs")
+    return {name: said[name] for name in names}
 
 
 def _write(config: Config) -> dict[str, Any]:

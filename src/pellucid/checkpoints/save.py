@@ -18,7 +18,7 @@ from pellucid.checkpoints.sentence import write_pooling
 from pellucid.errors import InputError
 from pellucid.files import cannot_write
 from pellucid.models import ties
-from pellucid.text.files import write_tokenizer
+from pellucid.text.files import write_target_tokenizer, write_tokenizer
 
 
 def save_checkpoint(loaded: Loaded, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -65,6 +65,8 @@ def _write(loaded: Loaded, folder: Path) -> None:
     (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode)  # the library makes it private
     if loaded.tokenizer is not None:
         write_tokenizer(loaded.tokenizer, folder)
+    if loaded.target_tokenizer is not None:
+        write_target_tokenizer(loaded.target_tokenizer, folder)
     if loaded.pooling is not None:
         write_pooling(loaded.pooling, config.hidden_size * len(loaded.pooling.modes), folder)
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pellucid.errors import CorruptFileError, UnsafeFileError
+from pellucid.files import once
 
 MOST_HEADER_BYTES = 10_000_000
 MOST_DIMENSIONS = 8
@@ -90,7 +91,7 @@ def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
         file.seek(8)
         raw = file.read(length)
     try:
-        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
+        header = json.loads(raw.decode("utf-8"), object_pairs_hook=once)
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} has a damaged header: {str(error)[:120]}") from error
     if not isinstance(header, dict):
@@ -153,10 +154,3 @@ def _cover(path: Path, found: dict[str, Span], body: int, size: int) -> None:
 
 def _naturals(value: Any) -> bool:
     return isinstance(value, list) and all(type(n) is int and 0 <= n < MOST_NUMBER for n in value)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("one name stands there twice")
-    return found

@@ -1,6 +1,7 @@
 """What a value may be. Each check says in one sentence what is wrong and what was expected."""
 
 import math
+import sys
 
 from pellucid.errors import InputError, near
 
@@ -29,12 +30,25 @@ def within(
     below: float = math.inf,
 ) -> None:
     """A finite number between bounds: `least` and `most` belong to the range, `above` and `below` do not."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    # Compared rather than asked by `math.isfinite`, which cannot read a whole number of 400 digits.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise InputError(f"{name} is {value!r}, expected a finite number")
     if not (least <= value <= most and above < value < below):
         low = f"at least {least:g}" if least > -math.inf else f"above {above:g}"
         high = f"at most {most:g}" if most < math.inf else f"below {below:g}"
         raise InputError(f"{name} is {value!r}, expected {low} and {high}")
+
+
+def truth(name: str, value: object) -> None:
+    """True or false, and nothing that only counts as one of them."""
+    if type(value) is not bool:
+        raise InputError(f"{name} is {value!r}, expected true or false")
+
+
+def token(name: str, value: object, rows: int = 2**31) -> None:
+    """The id of a token, or None where there is no such token; below `rows` where it is looked up in a table."""
+    if value is not None and not (type(value) is int and 0 <= value < rows):
+        raise InputError(f"{name} is {value!r}, expected the id of a token, 0 to {rows - 1}")
 
 
 def activation(name: str, value: object) -> None:

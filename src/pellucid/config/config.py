@@ -4,10 +4,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from pellucid.config.checks import choice, count, within
+from pellucid.config.checks import choice, count, token, truth, within
 from pellucid.config.heads import Head
 from pellucid.config.parts import Attention, DecoderSide, Dropout, FeedForward, LayerNorm, Norm, Plain
-from pellucid.config.positions import AttentionPosition, Learned, NoPosition, Position
+from pellucid.config.positions import AttentionPosition, Learned, NoPosition, Position, Rotary
 from pellucid.errors import InputError, near
 
 _DEFAULTS: dict[str, "Config"] = {}
@@ -75,10 +75,23 @@ class Config:
             count("embedding_size", self.embedding_size)
         if self.num_hidden_groups is not None:
             count("num_hidden_groups", self.num_hidden_groups, most=self.num_hidden_layers)
-        if (pad := self.pad_token_id) is not None and not (type(pad) is int and 0 <= pad < self.vocab_size):
-            raise InputError(f"pad_token_id is {pad!r}, expected 0 to {self.vocab_size - 1}")
+        for name in ("embedding_norm", "scale_embedding", "pooler", "tie_word_embeddings", "scale_logits"):
+            truth(name, getattr(self, name))
+        self._check_tokens()
         if not self.labels or len(set(self.labels)) != len(self.labels):
             raise InputError(f"labels are {list(self.labels)!r}, expected at least one and no two alike")
+
+    def _check_tokens(self) -> None:
+        rows, side, position = self.vocab_size, self.decoder, self.position
+        if side is not None:
+            token("decoder_start_token_id", side.decoder_start_token_id, rows)
+            rows = min(rows, side.source_vocab_size or rows)
+        if isinstance(position, Learned) and position.skip_padding:  # padding has its row there, words those behind it
+            rows = min(rows, position.max_position_embeddings - 1)
+        token("pad_token_id", self.pad_token_id, rows)
+        token("bos_token_id", self.bos_token_id)
+        for end in self.end_tokens:
+            token("eos_token_id", end)
 
     def _check_heads(self) -> None:
         shared = self.attention.num_key_value_heads
@@ -93,6 +106,9 @@ class Config:
                 )
             if shared is not None and heads % shared:
                 raise InputError(f"{name} {heads} cannot share num_key_value_heads {shared}: it must be a multiple")
+            count(f"head_dim times {name}", heads * self.head_dim)
+        if isinstance(self.attention_position, Rotary) and self.head_dim % 2:
+            raise InputError(f"head_dim is {self.head_dim}, expected an even number: positions turn pairs of numbers")
 
     # Facts that follow from others, under the names that users know.
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pellucid.config.checks import activation, choice
+from pellucid.config.checks import activation, choice, truth
 from pellucid.errors import InputError, near
 
 
@@ -42,6 +42,9 @@ class SequenceToSequenceLM:
     name = "sequence-to-sequence-lm"
     pooled = False
 
+    def __post_init__(self) -> None:
+        truth("logits_bias", self.logits_bias)
+
 
 @dataclass(frozen=True)
 class NextSentence:
@@ -67,6 +70,7 @@ class SequenceClassification:
 
     def __post_init__(self) -> None:
         choice("pool", self.pool, ("pooler", "first", "last", "eos"))
+        truth("classifier_bias", self.classifier_bias)
         if self.dense_activation is not None:
             activation("dense_activation", self.dense_activation)
 

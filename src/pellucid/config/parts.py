@@ -3,8 +3,11 @@ cannot be written. A model with no positions has no field for their number."""
 
 from dataclasses import dataclass
 
-from pellucid.config.checks import activation, count, within
+from pellucid.config.checks import activation, count, token, truth, within
 from pellucid.errors import InputError
+
+LEAST_EPS = 1e-30
+"""Less is nothing in float32, and a row of zeros divided by nothing is no number."""
 
 
 @dataclass(frozen=True)
@@ -14,7 +17,7 @@ class LayerNorm:
     layer_norm_eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        within("layer_norm_eps", self.layer_norm_eps, above=0.0, most=1.0)
+        within("layer_norm_eps", self.layer_norm_eps, least=LEAST_EPS, most=1.0)
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class RMSNorm:
     rms_norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        within("rms_norm_eps", self.rms_norm_eps, above=0.0, most=1.0)
+        within("rms_norm_eps", self.rms_norm_eps, least=LEAST_EPS, most=1.0)
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Attention:
                 count(name, getattr(self, name))
         if self.attention_scale is not None:
             within("attention_scale", self.attention_scale, above=0.0, most=1e6)
+        truth("qkv_bias", self.qkv_bias)
+        truth("output_bias", self.output_bias)
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Plain:
     def __post_init__(self) -> None:
         count("intermediate_size", self.intermediate_size)
         activation("hidden_act", self.hidden_act)
+        truth("feed_forward_bias", self.feed_forward_bias)
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ class Gated:
     def __post_init__(self) -> None:
         count("intermediate_size", self.intermediate_size)
         activation("hidden_act", self.hidden_act)
+        truth("feed_forward_bias", self.feed_forward_bias)
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,8 @@ class DecoderSide:
     source_vocab_size: int | None = None
 
     def __post_init__(self) -> None:
+        truth("share_embeddings", self.share_embeddings)
+        token("decoder_start_token_id", self.decoder_start_token_id)
         if self.source_vocab_size is not None:
             count("source_vocab_size", self.source_vocab_size)
             if self.share_embeddings:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pellucid.config.checks import choice, count, within
+from pellucid.config.checks import choice, count, truth, within
+from pellucid.errors import InputError
 
 # -- where a token stands: added to its embedding ---------------------------------------------------------------------
 
@@ -24,23 +25,25 @@ class Learned:
     def __post_init__(self) -> None:
         count("max_position_embeddings", self.max_position_embeddings)
         count("position_offset", self.position_offset, least=0)
+        truth("skip_padding", self.skip_padding)
 
 
 @dataclass(frozen=True)
 class Sinusoidal:
     """Fixed waves of sine and cosine (Vaswani et al., 2017, arXiv:1706.03762, section 3.5).
 
-    waves: "interleaved" (sine, cosine, sine, ...; the paper's) or "halves" (all sines, then all cosines).
+    waves: "interleaved" (sine, cosine, sine, ...; the paper's), "halves" (all sines, then all cosines) or
+        "tensor2tensor" (halves, whose slowest wave is exactly 10,000 places long).
     """
 
     max_position_embeddings: int = 512
     position_offset: int = 0
-    waves: Literal["interleaved", "halves"] = "interleaved"
+    waves: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
 
     def __post_init__(self) -> None:
         count("max_position_embeddings", self.max_position_embeddings)
         count("position_offset", self.position_offset, least=0)
-        choice("waves", self.waves, ("interleaved", "halves"))
+        choice("waves", self.waves, ("interleaved", "halves", "tensor2tensor"))
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Llama3Scaling:
         for name in ("factor", "low_freq_factor", "high_freq_factor"):
             within(name, getattr(self, name), above=0.0, most=1e6)
         count("original_max_position_embeddings", self.original_max_position_embeddings)
+        if self.low_freq_factor >= self.high_freq_factor:
+            raise InputError(f"low_freq_factor is {self.low_freq_factor}, expected less than high_freq_factor")
 
 
 @dataclass(frozen=True)
@@ -101,8 +106,14 @@ class RelativeBias:
     relative_attention_max_distance: int = 128
 
     def __post_init__(self) -> None:
-        count("relative_attention_num_buckets", self.relative_attention_num_buckets, least=4)
-        count("relative_attention_max_distance", self.relative_attention_max_distance, least=2)
+        buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
+        count("relative_attention_num_buckets", buckets, least=4)
+        count("relative_attention_max_distance", distance, least=2)
+        if buckets // 2 >= distance:  # half of the buckets hold one distance each, the others share what lies beyond
+            raise InputError(
+                f"relative_attention_num_buckets is {buckets}, expected less than twice the "
+                f"relative_attention_max_distance {distance}"
+            )
 
 
 Position = Learned | Sinusoidal | NoPosition

@@ -117,9 +117,10 @@ def _pair(config: Config, explicit: bool) -> EncoderDecoder:
 
 def _stack(config: Config, explicit: bool, cross: bool = False) -> dict[str, Any]:
     """The arguments of a `Stack`."""
+    own = config.num_hidden_groups or config.num_hidden_layers
     return {
         "embeddings": _embeddings(config),
-        "layers": [_layer(config, explicit, cross) for _ in range(config.num_hidden_groups or config.num_hidden_layers)],
+        "layers": [_layer(config, explicit, cross) for _ in range(own)],
         "norm": _norm(config) if config.residual == "pre" else None,
         "depth": config.num_hidden_layers,
         "window": config.attention.sliding_window,
@@ -171,7 +172,7 @@ def _embeddings(config: Config) -> blocks.Embeddings:
     )
 
 
-def _position(config: Config) -> nn.Module:
+def _position(config: Config) -> blocks.Positions:
     width = config.embedding_size or config.hidden_size
     match config.position:
         case facts.Learned(length, _, True):

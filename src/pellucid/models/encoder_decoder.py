@@ -1,4 +1,4 @@
-"""The pair: an encoder reads one text, a decoder writes another and looks across at what the encoder made of the first."""
+"""The pair: an encoder reads one text, a decoder writes another and looks across at what became of the first."""
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +77,12 @@ class EncoderDecoder(Swift):
             ids = decoder_input_ids if input_ids is None else input_ids
             answer["logits"] = run.see("logits", self.head(stream, None, ids, attention_mask))
         return Output(answer)
+
+    def states(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Hidden states of the encoder alone: Int[Tensor, "batch source"]  ->  Float[Tensor, "batch source hidden"]"""
+        return self.encoder.states(input_ids, attention_mask)
 
     def shifted(self, ids: Tensor | None) -> Tensor:
         """The ids one place to the right, behind the start token: what the decoder has read when it writes them."""

@@ -61,6 +61,8 @@ class Stack(nn.Module):
         run: the memory to look across at, and an onlooker.  cache: what earlier passes read.
         """
         check_ids(self.embeddings, input_ids, attention_mask, token_type_ids)
+        if cache is not None:
+            cache.check(*input_ids.shape)
         places = self._places(input_ids, attention_mask, cache)
         run = self._pass(run or Pass(), places, attention_mask, cache)
         stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=places.clamp(min=0))

@@ -1,5 +1,6 @@
 """Every fact of a model, in groups, as plain values."""
 
+import dataclasses
 from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
@@ -10,9 +11,13 @@ def describe(loaded: Loaded) -> dict[str, dict[str, Any]]:
     config, module = loaded.config, loaded.module
     facts = config.facts()
     source = loaded.source
-    sizes = {"embeddings": module.embeddings, "layers": module.layers, "pooler": module.pooler, "head": module.head}
-    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in sizes.items() if part is not None}
+    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in module.named_children()}
+    counts = {name: count for name, count in counts.items() if count}
     weight = module.embeddings.token.weight
+    labels = facts.pop("labels")
+    facts = {name: value for name, value in facts.items() if name not in ("residual", "head", "decoder")}
+    facts |= {"head_dim": config.head_dim, "num_key_value_heads": config.num_key_value_heads}
+    shared = config.num_attention_heads // config.num_key_value_heads
     groups: dict[str, dict[str, Any]] = {
         "model": {
             "name": source.name if source else "untrained",
@@ -23,10 +28,13 @@ def describe(loaded: Loaded) -> dict[str, dict[str, Any]]:
         "architecture": {
             "family": facts.pop("family"),
             "norm": f"{type(config.norm).__name__}, {config.residual}-norm",
+            "attention": "one key and value for each head" if shared == 1 else f"{shared} heads share a key and value",
+            "feed forward": type(config.feed_forward).__name__,
             "position": type(config.position).__name__,
+            "position in attention": type(config.attention_position).__name__,
             "head": config.head.name if config.head else "none",
-            "labels": ", ".join(facts.pop("labels")) if config.head else "-",
-            **{name: value for name, value in sorted(facts.items()) if name not in ("residual", "head")},
+            "labels": ", ".join(labels) if config.head and config.head.name.endswith("classification") else "-",
+            **{name: _plain(value) for name, value in sorted(facts.items()) if value is not None},
         },
         "numbers": {
             **{f"parameters in {name}": f"{count:,}" for name, count in counts.items()},
@@ -46,3 +54,10 @@ def describe(loaded: Loaded) -> dict[str, dict[str, Any]]:
             "longest text": f"{pooling.max_length} tokens" if pooling.max_length else "as the model's",
         }
     return groups
+
+
+def _plain(value: Any) -> Any:
+    """Small types as their settings, several values as a list."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return ", ".join([type(value).__name__, *(f"{name} {inner}" for name, inner in vars(value).items())])
+    return list(value) if isinstance(value, tuple) else value

@@ -85,7 +85,7 @@ def _run(
             }
             full = lengths[group[-1]] == lengths[group[0]]
             mask = None if full else batch["attention_mask"]
-            stream = module(batch["input_ids"], mask, batch["token_type_ids"]).last_hidden_state
+            stream = module.states(batch["input_ids"], mask, batch["token_type_ids"])
             yield group, pool(stream.float(), mask, plan).cpu()
             bar.update(len(group))
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ def forward(
     decoder_input_ids: Tensor | None = None,
 ) -> Output:
     """One pass over ids, one text or several texts. See `Model.__call__`."""
-    if isinstance(inputs, str) or (isinstance(inputs, Sequence) and any(isinstance(x, str) for x in inputs)):
+    if _are_texts(inputs):
         return _run(loaded, **_read(loaded, inputs), decoder_input_ids=decoder_input_ids)
     ids = inputs if isinstance(inputs, Tensor) else _tensor(inputs)
     if attention_mask is None:
@@ -31,6 +32,10 @@ def forward(
         token_type_ids=token_type_ids,
         decoder_input_ids=decoder_input_ids,
     )
+
+
+def _are_texts(inputs: object) -> TypeGuard[str | Sequence[str]]:
+    return isinstance(inputs, str) or (isinstance(inputs, Sequence) and any(isinstance(x, str) for x in inputs))
 
 
 def _run(loaded: Loaded, **given: Tensor | None) -> Output:

@@ -15,6 +15,7 @@ from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.wordpiece import open_wordpiece
 
 _AS_IT_STANDS = "PreTrainedTokenizerFast"
+TARGET = "target_tokenizer.json"
 _ENDLESS = 1_000_000_000
 """Files write a huge number where they mean "no limit"."""
 
@@ -45,6 +46,20 @@ def open_tokenizer(
     return Tokenizer(
         backend, settings=settings, max_length=min(limits, default=None), token_types=token_types, tiled=plain
     )
+
+
+def open_target_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer of what the decoder of an encoder-decoder writes, where it has words of its own; else None."""
+    path = folder / TARGET
+    if not path.is_file():
+        return None
+    backend, settings = _from_json(path, read_settings(folder), None)
+    return Tokenizer(backend, settings=settings, token_types=False)
+
+
+def write_target_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """Writes what `open_target_tokenizer` reads."""
+    (folder / TARGET).write_text(tokenizer.to_json(), encoding="utf-8")
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:

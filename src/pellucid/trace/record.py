@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
 from pellucid.errors import InputError, near
-from pellucid.models import evaluating
+from pellucid.models import EncoderDecoder, evaluating
 from pellucid.text import Encoded, collate
 
 
@@ -63,6 +63,8 @@ class Trace(Mapping[str, Tensor]):
     model: str
     parameters: int
     cut: int
+    target_tokens: tuple[str, ...] = ()
+    """What the decoder of an encoder-decoder had read, token by token."""
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.points:
@@ -76,8 +78,12 @@ class Trace(Mapping[str, Tensor]):
         return len(self.points)
 
     def strongest(self, layer: int, head: int, most: int = 5) -> list[tuple[int, int, float]]:
-        """The strongest links between real words in one head, as (from, to, weight), the strongest first."""
-        weights = self[f"layers.{layer}.attention.weights"][0, head].clone()
+        """The strongest links between real words in one head, as (from, to, weight), the strongest first.
+
+        Of an encoder-decoder, those of the encoder.
+        """
+        side = "encoder." if self.config.kind == "encoder-decoder" else ""
+        weights = self[f"{side}layers.{layer}.attention.weights"][0, head].clone()
         real = torch.tensor([not special for special in self.special])
         weights[~(real[:, None] & real[None, :])] = -1.0
         top = weights.flatten().topk(min(most, int(real.sum()) ** 2))
@@ -98,6 +104,7 @@ def record(
     text: str,
     pair: str | None = None,
     *,
+    target: str | None = None,
     keep: str | Iterable[str] = "all",
     max_length: int | None = None,
 ) -> Trace:
@@ -108,14 +115,34 @@ def record(
     limit = max_length or loaded.tokenizer.model_max_length
     row = loaded.tokenizer.encode([text], None if pair is None else [pair], max_length=limit)[0]
     recorder = Recorder(patterns)
-    device = loaded.module.embeddings.token.weight.device
-    batch = {name: torch.from_numpy(a).to(device) for name, a in collate([row.ids], [row.type_ids], 0).items()}
+    batch, read = _batch(loaded, row, target)
     evaluating(loaded.module)(**batch, watch=recorder)
     _all_met(patterns, recorder)
-    return _trace(loaded, row, text, pair, recorder.kept)
+    return _trace(loaded, row, text, pair, recorder.kept, read)
 
 
-def _trace(loaded: Loaded, row: Encoded, text: str, pair: str | None, kept: dict[str, Tensor]) -> Trace:
+def _batch(loaded: Loaded, row: Encoded, target: str | None) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """What the module takes, and the tokens that its decoder reads beside the text."""
+    device = loaded.module.embeddings.token.weight.device
+    takes = loaded.module.forward.__annotations__
+    arrays = collate([row.ids], [row.type_ids], 0)
+    batch = {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if name in takes}
+    if not isinstance(loaded.module, EncoderDecoder):
+        if target is not None:
+            raise InputError(f"a target was given, and a model of kind {loaded.config.kind!r} has no decoder beside it")
+        return batch, ()
+    ids = batch["input_ids"]
+    words = loaded.target_tokenizer or loaded.tokenizer
+    if target is not None and words is not None:
+        ids = torch.tensor([words.encode([target])[0].ids], device=device)
+    batch["decoder_input_ids"] = loaded.module.shifted(ids)
+    read = () if words is None else tuple(words.convert_ids_to_tokens(batch["decoder_input_ids"][0].tolist()))
+    return batch, read
+
+
+def _trace(
+    loaded: Loaded, row: Encoded, text: str, pair: str | None, kept: dict[str, Tensor], read: tuple[str, ...]
+) -> Trace:
     return Trace(
         points=kept,
         texts=(text,) if pair is None else (text, pair),
@@ -128,6 +155,7 @@ def _trace(loaded: Loaded, row: Encoded, text: str, pair: str | None, kept: dict
         model=loaded.source.name if loaded.source else "an untrained model",
         parameters=sum(p.numel() for p in loaded.module.parameters()),
         cut=row.cut,
+        target_tokens=read,
     )
 
 

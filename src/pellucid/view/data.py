@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pellucid import __version__
+from pellucid.config import RelativeBias
 from pellucid.errors import InputError
 from pellucid.trace import Trace
 
@@ -33,6 +34,11 @@ class Data:
 
 def data_of(trace: Trace, layer: int, heads: list[int], precision: str) -> Data:
     """Everything that the page of `trace` needs."""
+    if trace.config.kind != "encoder" or isinstance(trace.config.attention_position, RelativeBias):
+        raise InputError(
+            f"the page draws encoders without a bias for distances so far, not {trace.config.family}; "
+            "its numbers are in the trace"
+        )
     layers = [f"layers.{i}.attention" for i in range(trace.config.num_hidden_layers)]
     lacking = [
         f"{n}.{part}" for n in layers for part in ("query", "key", "weights") if f"{n}.{part}" not in trace.points

@@ -32,5 +32,13 @@ def family_of(model_type: object, where: str) -> Family:
     return known[model_type]
 
 
+def stranger(family: Family, architecture: object) -> Family | None:
+    """Another family that this architecture belongs to, where its tensors go by other names."""
+    for other in families().values():
+        if other.names is not family.names and any(page.architecture == architecture for page in other.heads):
+            return other
+    return None
+
+
 for _family in families().values():
     register(_family.defaults)

@@ -3,7 +3,7 @@ arXiv:1910.13461)."""
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.moves import ONE_ROW
-from pellucid.checkpoints.names import Names, Rows
+from pellucid.checkpoints.names import Names, under
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     Config,
@@ -35,17 +35,9 @@ defaults = Config(
 )
 
 keys = Keys(
-    same=(
-        "vocab_size",
-        "max_position_embeddings",
-        "decoder_attention_heads",
-        "decoder_start_token_id",
-        "classifier_dropout",
-        "scale_embedding",
-        "pad_token_id",
-        "bos_token_id",
-        "eos_token_id",
-        "tie_word_embeddings",
+    same=tuple(
+        """vocab_size max_position_embeddings decoder_attention_heads decoder_start_token_id classifier_dropout
+        scale_embedding pad_token_id bos_token_id eos_token_id tie_word_embeddings""".split()
     ),
     renamed={
         "d_model": "hidden_size",
@@ -60,50 +52,40 @@ keys = Keys(
         "init_std": "initializer_range",
     },
     only={"is_decoder": False, "normalize_before": False, "add_final_layer_norm": False, "normalize_embedding": True},
-    inert=(
-        "activation_dropout",
-        "encoder_layerdrop",
-        "decoder_layerdrop",
-        "num_hidden_layers",  # said again by encoder_layers
-        "classif_dropout",
-        "extra_pos_embeddings",
-        "force_bos_token_to_be_generated",
-        "add_bias_logits",
-        "static_position_embeddings",
+    inert=tuple(  # num_hidden_layers is said again by encoder_layers
+        """activation_dropout encoder_layerdrop decoder_layerdrop num_hidden_layers classif_dropout extra_pos_embeddings
+        force_bos_token_to_be_generated add_bias_logits static_position_embeddings""".split()
     ),
 )
 
 
-def _attention(side: str, theirs: str, ours: str) -> Rows:
-    left, right = f"{side}.layers.{{i}}.{theirs}", f"{side}.layers.{{i}}.{ours}"
-    return (
-        (f"{left}.q_proj", f"{right}.query"),
-        (f"{left}.k_proj", f"{right}.key"),
-        (f"{left}.v_proj", f"{right}.value"),
-        (f"{left}.out_proj", f"{right}.output"),
-        (f"{left}_layer_norm", f"{right}_norm"),
-    )
-
-
-def _side(side: str) -> Rows:
-    return (
-        (f"{side}.embed_tokens", f"{side}.embeddings.token"),
-        (f"{side}.embed_positions", f"{side}.embeddings.position"),
-        (f"{side}.layernorm_embedding", f"{side}.embeddings.norm"),
-        *_attention(side, "self_attn", "attention"),
-        (f"{side}.layers.{{i}}.fc1", f"{side}.layers.{{i}}.feed_forward.up"),
-        (f"{side}.layers.{{i}}.fc2", f"{side}.layers.{{i}}.feed_forward.down"),
-        (f"{side}.layers.{{i}}.final_layer_norm", f"{side}.layers.{{i}}.feed_forward_norm"),
-    )
-
+_attention = (
+    (".q_proj", ".query"),
+    (".k_proj", ".key"),
+    (".v_proj", ".value"),
+    (".out_proj", ".output"),
+    ("_layer_norm", "_norm"),
+)
+_layer = (
+    *under("self_attn", "attention", _attention),
+    *under("encoder_attn", "cross_attention", _attention),  # in the decoder alone
+    ("fc1", "feed_forward.up"),
+    ("fc2", "feed_forward.down"),
+    ("final_layer_norm", "feed_forward_norm"),
+)
+_side = (
+    ("embed_tokens", "embeddings.token"),
+    ("embed_positions", "embeddings.position"),
+    ("layernorm_embedding", "embeddings.norm"),
+    *under("layers.{i}.", "layers.{i}.", _layer),
+)
 
 names = Names(
     prefix="model.",
     body=(
         ("shared", "encoder.embeddings.token"),
-        *_side("encoder"),
-        *_side("decoder"),
-        *_attention("decoder", "encoder_attn", "cross_attention"),
+        *under("encoder.", "encoder.", _side),
+        *under("decoder.", "decoder.", _side),
     ),
     dropped={"encoder.version": "a format's number", "decoder.version": "a format's number"},
 )

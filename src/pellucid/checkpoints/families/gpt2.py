@@ -16,6 +16,7 @@ from pellucid.config import (
     SequenceClassification,
     TokenClassification,
 )
+from pellucid.config.checks import count
 
 defaults = Config(
     family="gpt2",
@@ -36,8 +37,11 @@ defaults = Config(
 
 def _inner(raw: dict[str, Any]) -> dict[str, Any]:
     """Four times the stream where the file does not say it."""
-    width = raw.get("n_embd", defaults.hidden_size)
-    return {"intermediate_size": raw.get("n_inner") or (4 * width if isinstance(width, int) else width)}
+    width = raw.get("n_inner")
+    if width is None:
+        return {"intermediate_size": 4 * raw.get("n_embd", defaults.hidden_size)}
+    count("n_inner", width)
+    return {"intermediate_size": width}
 
 
 keys = Keys(

@@ -1,7 +1,6 @@
-"""Llama, and what falls out of it: SmolLM2, Mistral, Qwen2. Decoders with turned queries and keys, gated feed-forward
-blocks and one gain per norm (Touvron et al., 2023, arXiv:2302.13971; Jiang et al., 2023, arXiv:2310.06825)."""
+"""Llama, and what falls out of it, such as SmolLM2: decoders with turned queries and keys, gated feed-forward blocks
+and one gain per norm (Touvron et al., 2023, arXiv:2302.13971)."""
 
-from dataclasses import replace
 from typing import Any
 
 from pellucid.checkpoints.facts import Computed, Keys
@@ -21,6 +20,7 @@ from pellucid.config import (
     SequenceClassification,
     TokenClassification,
 )
+from pellucid.config.checks import truth
 
 defaults = Config(
     family="llama",
@@ -45,42 +45,23 @@ defaults = Config(
 
 def _bias(raw: dict[str, Any]) -> dict[str, Any]:
     given = raw.get("attention_bias", False)
+    truth("attention_bias", given)
     return {"qkv_bias": given, "output_bias": given}
 
 
-_same = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "hidden_act",
-    "max_position_embeddings",
-    "initializer_range",
-    "rms_norm_eps",
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-    "tie_word_embeddings",
+same = tuple(
+    """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim
+    hidden_act max_position_embeddings initializer_range rms_norm_eps pad_token_id bos_token_id eos_token_id
+    tie_word_embeddings""".split()
 )
-_dropout = {"attention_dropout": "attention_probs_dropout_prob"}
+dropout = {"attention_dropout": "attention_probs_dropout_prob"}
 _attention_bias = Computed(("attention_bias",), _bias, lambda c: {"attention_bias": c.attention.qkv_bias})
 
 keys = Keys(
-    same=_same,
-    renamed={**_dropout, "mlp_bias": "feed_forward_bias"},
+    same=same,
+    renamed={**dropout, "mlp_bias": "feed_forward_bias"},
     computed=(ROPE, _attention_bias),
     inert=("pretraining_tp", "rope_interleaved", "is_llama_config"),
-)
-mistral_keys = Keys(same=(*_same, "sliding_window"), renamed=_dropout, computed=(ROPE,))
-qwen2_keys = Keys(
-    same=tuple(key for key in _same if key != "head_dim"),
-    renamed=_dropout,
-    computed=(ROPE,),
-    only={"use_sliding_window": False},
-    inert=("sliding_window", "max_window_layers", "layer_types"),  # say something only where windows are used
 )
 
 names = Names(
@@ -105,7 +86,8 @@ names = Names(
 )
 
 
-def _heads(stem: str) -> tuple[HeadPage, ...]:
+def heads(stem: str) -> tuple[HeadPage, ...]:
+    """The heads, as the models of this kind are called by `stem`."""
     last = SequenceClassification(pool="last", classifier_bias=False)
     answers = (("qa_outputs", "head.classifier"),)
     return (
@@ -117,15 +99,4 @@ def _heads(stem: str) -> tuple[HeadPage, ...]:
     )
 
 
-_mistral = defaults.replace(
-    family="mistral", intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072, sliding_window=4096
-)
-_qwen2 = defaults.replace(
-    family="qwen2", vocab_size=151936, intermediate_size=22016, max_position_embeddings=32768, qkv_bias=True
-)
-
-families = (
-    Family(("llama",), defaults, keys, names, _heads("Llama")),
-    Family(("mistral",), _mistral, mistral_keys, names, _heads("Mistral")),
-    Family(("qwen2",), replace(_qwen2, bos_token_id=None, eos_token_id=None), qwen2_keys, names, _heads("Qwen2")),
-)
+family = Family(("llama",), defaults, keys, names, heads("Llama"))

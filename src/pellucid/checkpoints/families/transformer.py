@@ -15,6 +15,7 @@ from pellucid.config import (
     SequenceToSequenceLM,
     Sinusoidal,
 )
+from pellucid.config.checks import truth
 
 defaults = Config(
     family="transformer",
@@ -38,7 +39,9 @@ defaults = Config(
 
 
 def _logits_bias(raw: dict[str, Any]) -> dict[str, Any]:
-    return {"logits_bias": True} if raw.get("logits_bias") else {}
+    given = raw.get("logits_bias", False)
+    truth("logits_bias", given)
+    return {"logits_bias": True} if given else {}
 
 
 keys = Keys(

@@ -1,0 +1,49 @@
+"""Foreign files become a checkpoint folder in the usual format. The names of other makers' tensors are spoken here."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from pellucid.checkpoints.convert.find import find, words
+from pellucid.checkpoints.convert.folder import check_target, write_folder
+from pellucid.checkpoints.facts import read_json
+
+
+class Converted(NamedTuple):
+    """folder: what was written.  tensors, numbers: how many."""
+
+    folder: Path
+    tensors: int
+    numbers: int
+
+
+def convert(
+    name: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    heads: int | None = None,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Converted:
+    """Writes the model of foreign files as a folder with config.json, model.safetensors and tokenizer.
+
+    name: an .onnx file, a folder with one, an installed package that holds one, or a folder of CTranslate2.
+    heads: of attention, where the files do not say it.
+    overwrite: write over a folder that holds files.
+    progress: None shows a bar at a terminal when it takes longer than a second.
+    Raises: PellucidError, one sentence for everything that does not fit; then nothing was written.
+    """
+    found, target = find(os.fspath(name)), Path(folder).expanduser()
+    check_target(target, found.file, overwrite)
+    if found.kind == "onnx":
+        from pellucid.checkpoints.convert.encoder import read_encoder
+
+        files = words(found.folder)
+        tensors, config = read_encoder(found.file, read_json(found.folder / "config.json"), heads, progress)
+    else:
+        from pellucid.checkpoints.convert.ctranslate2 import read_transformer
+
+        tensors, config, vocabulary = read_transformer(found.folder, heads)
+        files = vocabulary.files()
+    write_folder(target, tensors, config, {**found.papers, **files})
+    return Converted(target, len(tensors), sum(numbers.numel() for numbers in tensors.values()))

@@ -1,0 +1,115 @@
+"""The account of a converted encoder: nothing missing, nothing left over, every shape as config.json says."""
+
+import logging
+import re
+from typing import Any
+
+from pellucid.checkpoints.convert.bert import Body
+from pellucid.checkpoints.convert.graph import shown
+from pellucid.checkpoints.convert.steps import Linear
+from pellucid.errors import CheckpointMismatchError, InputError, several
+
+log = logging.getLogger("pellucid")
+
+
+def check_heads(heads: int, width: int) -> None:
+    """Refuses a number of heads that does not divide the width."""
+    if heads < 1 or width % heads:
+        fits = [n for n in range(1, width + 1) if width % n == 0][:20]
+        raise InputError(f"{heads} heads do not divide a width of {width}; one of {', '.join(map(str, fits))} does")
+
+
+def _wanted(facts: dict[str, Any], labels: int) -> dict[str, tuple[int, ...]]:
+    """Every tensor of BERT with its shape, heads and all; `{i}` stands for a layer."""
+    hidden, inner, words = facts["hidden_size"], facts["intermediate_size"], facts["vocab_size"]
+    sizes: dict[str, tuple[int, ...]] = {
+        "embeddings.word_embeddings.weight": (words, hidden),
+        "embeddings.position_embeddings.weight": (facts["max_position_embeddings"], hidden),
+        "embeddings.token_type_embeddings.weight": (facts["type_vocab_size"], hidden),
+        "cls.predictions.bias": (words,),
+    }
+    layer = "encoder.layer.{i}"
+    norms = (
+        "embeddings",
+        f"{layer}.attention.output",
+        f"{layer}.output",
+        "cls.predictions.transform",
+    )
+    products = {
+        **{f"{layer}.attention.self.{part}": (hidden, hidden) for part in ("query", "key", "value")},
+        f"{layer}.attention.output.dense": (hidden, hidden),
+        f"{layer}.intermediate.dense": (inner, hidden),
+        f"{layer}.output.dense": (hidden, inner),
+        "pooler.dense": (hidden, hidden),
+        "cls.predictions.transform.dense": (hidden, hidden),
+        "cls.predictions.decoder": (words, hidden),
+        "cls.seq_relationship": (2, hidden),
+        "classifier": (labels, hidden),
+        "qa_outputs": (2, hidden),
+    }
+    for name in norms:
+        sizes |= {f"{name}.LayerNorm.{last}": (hidden,) for last in ("weight", "bias")}
+    for name, shape in products.items():
+        sizes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    return sizes
+
+
+def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> None:
+    """Every tensor is there, and of the shape that config.json says."""
+    named = config.get("id2label")
+    labels = len(named) if isinstance(named, dict) else config.get("num_labels")
+    if labels is None and (classifier := body.tables.get("classifier.weight")):  # the graph alone knows
+        labels = classifier.shape[0]
+        config["id2label"] = {str(i): f"LABEL_{i}" for i in range(labels)}
+        config["label2id"] = {f"LABEL_{i}": i for i in range(labels)}
+    wanted = _wanted(facts, 1 if config["architectures"] == ["BertForMultipleChoice"] else labels or 2)
+    problems = []
+    for name in (name for name in wanted if name.startswith("embeddings.") and name not in body.tables):
+        problems.append(f"{name} is missing: its lookup was computed away; export with all inputs and free lengths")
+    for name, part in body.tables.items():
+        expected = wanted[re.sub(r"\.\d+\.", ".{i}.", name)]
+        if part.shape != expected:
+            problems.append(f"{name} has shape {list(part.shape)}, config.json asks for {list(expected)}")
+    if problems:
+        more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise CheckpointMismatchError(f"{body.steps.graph.path} does not fit: {'; '.join(problems[:3])}{more}")
+
+
+def check_cut(body: Body, facts: dict[str, Any]) -> None:
+    """The graph cuts the query into heads; where that shows, it must be as config.json says."""
+    query = next(step for step in body.used if isinstance(step, Linear))
+    cut = next((node for node in body.steps.graph.readers.get(query.output, []) if node.kind == "Reshape"), None)
+    if cut is None:
+        return
+    constants, maker = body.steps.constants, body.steps.graph.makers.get(cut.input(1))
+    whole = constants.vector(cut.input(1))
+    parts = maker.inputs if maker is not None and maker.kind == "Concat" else ()
+    shape = whole.numbers.tolist() if whole else [constants.number(name) for name in parts]
+    heads, width = facts["num_attention_heads"], facts["hidden_size"]
+    if len(shape) == 4 and (shape[2] not in (None, -1, heads) or shape[3] not in (None, -1, width // heads)):
+        found = shape[2] if shape[2] not in (None, -1) else width // max(int(shape[3]), 1)
+        raise body.wrong(f"it cuts into {found} heads, config.json says {heads}")
+
+
+def check_account(body: Body) -> None:
+    """Everything in the file that may be learned has found its place, and no name contradicts it."""
+    graph, places = body.steps.graph, {}
+    for name, part in body.tables.items():
+        for source in part.sources:
+            places.setdefault(source, []).append(name)
+    strange = [name for name, held in graph.held.items() if held.like_weights and name not in places]
+    unread = [name for name in strange if name not in graph.readers and name not in graph.outputs]
+    if unread:
+        log.warning("%s: no operation reads %s; left out", graph.path.name, several(map(shown, unread)))
+    if lost := [f"{shown(name)} {list(graph.held[name].shape)}" for name in strange if name not in unread]:
+        raise body.wrong(f"{len(lost)} tables have no place in it ({several(lost, 4)})")
+    for source, names in places.items():
+        said = _named(source, body)
+        if len(names) == 1 and said not in (None, names[0]):
+            raise body.wrong(f"it uses {shown(source)} as {names[0]}")
+
+
+def _named(source: str, body: Body) -> str | None:
+    """The table that a name in the file speaks of, whatever stands before it; None where it speaks of none."""
+    parts = source.split(".")
+    return next((name for i in range(len(parts)) if (name := ".".join(parts[i:])) in body.tables), None)

@@ -1,0 +1,170 @@
+"""Where the steps of a graph stand in BERT (Devlin et al., 2018): found by what each reads, not by its name."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pellucid.checkpoints.convert.constants import Part
+from pellucid.checkpoints.convert.graph import Node, shown
+from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
+from pellucid.errors import CheckpointMismatchError, several
+
+ACTIVATIONS = {
+    "gelu": ("Erf", "Gelu", "BiasGelu"),
+    "gelu_new": ("Tanh", "FastGelu"),
+    "relu": ("Relu",),
+    "silu": ("Sigmoid", "Silu", "Swish"),
+}
+"""How an activation shows in a graph."""
+
+SPELLINGS = {"gelu_python": "gelu", "gelu_fast": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "swish": "silu"}
+
+
+@dataclass
+class Body:
+    """The encoder of a graph: its tables by the reference's names, and the step that its last hidden state leaves.
+
+    used: every step that has found its place.
+    """
+
+    steps: Steps
+    tables: dict[str, Part] = field(default_factory=dict)
+    used: list[Step] = field(default_factory=list)
+    last: Step | None = None
+
+    def place(self, step: Linear | Norm | Lookup, name: str) -> None:
+        """Takes the tables of a step as `name`; a product without a bias adds nothing, which is a bias of zeros."""
+        self.used.append(step)
+        if isinstance(step, Lookup):
+            self.tables[f"{name}.weight"] = step.table
+            return
+        self.tables[f"{name}.weight"] = step.weight
+        zeros = Part(step.weight.numbers.new_zeros(step.weight.shape[0]), frozenset())
+        self.tables[f"{name}.bias"] = step.bias or zeros
+
+    def wrong(self, what: str) -> CheckpointMismatchError:
+        """The error for a graph that is not BERT's."""
+        return CheckpointMismatchError(f"{self.steps.graph.path} is not built as BERT is: {what}")
+
+
+def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
+    """Embeddings and layers, as many as `facts` says.
+
+    facts: of config.json: num_hidden_layers, hidden_act, layer_norm_eps, max_position_embeddings, type_vocab_size.
+    Raises: CheckpointMismatchError where the graph does something else.
+    """
+    body = Body(steps)
+    hidden = _embeddings(body, facts)
+    for i in range(facts["num_hidden_layers"]):
+        hidden = _layer(body, hidden, f"encoder.layer.{i}", facts)
+    if _after(body, hidden):
+        raise body.wrong(f"it has more layers than the {facts['num_hidden_layers']} of config.json")
+    body.last = hidden
+    norms = [step for step in body.used if isinstance(step, Norm)]
+    strange = [norm.epsilon for norm in norms if abs(norm.epsilon / facts["layer_norm_eps"] - 1) > 1e-3]
+    if strange:
+        raise body.wrong(f"its norms add {strange[0]:.3g}, config.json says layer_norm_eps {facts['layer_norm_eps']}")
+    return body
+
+
+def _embeddings(body: Body, facts: dict[str, Any]) -> Norm:
+    """The norm after the sum of the tables of words, positions and types."""
+    found = [
+        (norm, before)
+        for norm in body.steps.all(Norm)
+        if (before := body.steps.before(*norm.inputs)) and all(isinstance(step, Lookup) for step in before)
+    ]
+    if len(found) != 1:
+        raise body.wrong(f"{len(found)} norms follow looked-up tables, expected one")
+    norm, lookups = found[0]
+    for lookup in (step for step in lookups if isinstance(step, Lookup)):
+        role = _role(body, lookup, facts)
+        if f"embeddings.{role}.weight" in body.tables:
+            raise body.wrong(f"two tables are looked up as {role}")
+        body.place(lookup, f"embeddings.{role}")
+    body.place(norm, "embeddings.LayerNorm")
+    return norm
+
+
+def _role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
+    """What a table is for: the indices of words and types are inputs, those of positions are counted."""
+    rows = lookup.table.shape[0]
+    given = [found for found in body.steps.back(*lookup.inputs) if isinstance(found, str)]
+    if given:
+        words = "input_ids" if "input_ids" in body.steps.graph.inputs else body.steps.graph.inputs[0]
+        return "word_embeddings" if given[0] == words else "token_type_embeddings"
+    if rows == facts["type_vocab_size"] != facts["max_position_embeddings"]:
+        return "token_type_embeddings"
+    return "position_embeddings"
+
+
+def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
+    middle, out = _sum(body, hidden, f"{name} has no sum with its attention and norm after it")
+    query, key, value = _attention(body, out, name)
+    for step, part in ((query, "query"), (key, "key"), (value, "value")):
+        if body.steps.before(*step.inputs) != [hidden]:
+            raise body.wrong(f"the {part} of {name} does not read the layer's input")
+        body.place(step, f"{name}.attention.self.{part}")
+    body.place(out, f"{name}.attention.output.dense")
+    body.place(middle, f"{name}.attention.output.LayerNorm")
+    end, down = _sum(body, middle, f"{name} has no sum with its feed-forward part and norm after it")
+    match body.steps.before(*down.inputs):
+        case [Linear() as up] if body.steps.before(*up.inputs) == [middle]:
+            _check_activation(body, down, facts)
+        case _:
+            raise body.wrong(f"{name} has no two products between its norms ({down.node})")
+    body.place(up, f"{name}.intermediate.dense")
+    body.place(down, f"{name}.output.dense")
+    body.place(end, f"{name}.output.LayerNorm")
+    return end
+
+
+def _after(body: Body, hidden: Norm) -> list[tuple[Norm, Linear]]:
+    """The norms of a sum of `hidden` and one product."""
+    found = []
+    for norm in body.steps.all(Norm):
+        before = body.steps.before(*norm.inputs)
+        products = [step for step in before if isinstance(step, Linear)]
+        if hidden in before and len(before) == 2 and len(products) == 1:
+            found.append((norm, products[0]))
+    return found
+
+
+def _sum(body: Body, hidden: Norm, otherwise: str) -> tuple[Norm, Linear]:
+    found = _after(body, hidden)
+    if len(found) != 1:
+        raise body.wrong(otherwise)
+    return found[0]
+
+
+def _attention(body: Body, out: Linear, name: str) -> list[Linear]:
+    """Query, key and value: what meets in the product under the softmax, and what its weights are multiplied with."""
+    fused = body.steps.before(*out.inputs)
+    if len(fused) == 3 and len({step.node for step in fused}) == 1:  # made by one operation, in this order
+        return [step for step in fused if isinstance(step, Linear)]
+    mixed = _meeting(body, *out.inputs)
+    if mixed is not None and mixed.kind in ("Attention", "MultiHeadAttention"):
+        sides = [body.steps.before(value) for value in mixed.inputs[:3]]
+    elif mixed is not None and (scores := _meeting(body, mixed.input(0))) is not None:
+        sides = [body.steps.before(value) for value in (scores.input(0), scores.input(1), mixed.input(1))]
+    else:
+        raise body.wrong(f"{name} has no attention before {out.node}")
+    found = [side[0] for side in sides if len(side) == 1 and isinstance(side[0], Linear)]
+    if len(found) != 3:
+        raise body.wrong(f"{name} does not make query, key and value by one product each")
+    return found
+
+
+def _meeting(body: Body, value: str) -> Node | None:
+    """The nearest product of two computed values on the way back."""
+    kinds = ("MatMul", "FusedMatMul", "Attention", "MultiHeadAttention")
+    return next((n for n in body.steps.back(value) if isinstance(n, Node) and n.kind in kinds), None)
+
+
+def _check_activation(body: Body, down: Linear, facts: dict[str, Any]) -> None:
+    kinds = {node.kind for node in body.steps.back(*down.inputs) if isinstance(node, Node)}
+    found = [name for name, signs in ACTIVATIONS.items() if kinds & set(signs)]
+    said = SPELLINGS.get(str(facts["hidden_act"]), facts["hidden_act"])
+    if found and said not in found:
+        raise body.wrong(
+            f"it uses {several(found)} where config.json says hidden_act {shown(str(facts['hidden_act']))}"
+        )

@@ -1,0 +1,161 @@
+"""What a graph computes from its own numbers alone: transposed, cast and quantised tables."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.convert.graph import Graph, Node
+from pellucid.errors import CheckpointMismatchError
+
+DTYPES = {1: torch.float32, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16, 6: torch.int32, 7: torch.int64}
+"""ONNX's numbers for the types that a table may be cast to."""
+
+_MOST_STEPS = 16
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table or vector, and the names of all the numbers in the file that it was made of."""
+
+    numbers: Tensor
+    sources: frozenset[str]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.numbers.shape)
+
+    def turned(self) -> "Part":
+        """The transposed table."""
+        return Part(self.numbers.T, self.sources)
+
+
+@dataclass
+class Constants:
+    """Looks up values of a graph that depend on no input."""
+
+    graph: Graph
+    known: dict[str, Part | None] = field(default_factory=dict)
+
+    def get(self, name: str, steps: int = 0) -> Part | None:
+        """The value, or None where it depends on an input or on an operation that no exporter puts before a table."""
+        if name not in self.known and steps < _MOST_STEPS:
+            self.known[name] = self._find(name, steps)
+        return self.known.get(name)
+
+    def table(self, name: str) -> Part | None:
+        """A value of two dimensions."""
+        found = self.get(name)
+        return found if found is not None and len(found.shape) == 2 else None
+
+    def vector(self, name: str) -> Part | None:
+        """A value of one dimension, or of more where all but the last are 1."""
+        found = self.get(name)
+        if found is None or not found.shape or found.numbers.numel() != found.shape[-1]:
+            return None
+        return Part(found.numbers.reshape(-1), found.sources)
+
+    def number(self, name: str) -> float | None:
+        """A value of a single number."""
+        found = self.get(name)
+        return None if found is None or found.numbers.numel() != 1 else found.numbers.item()
+
+    def _find(self, name: str, steps: int) -> Part | None:
+        if name in self.graph.held:
+            return Part(self.graph.held[name].read(), frozenset([name]))
+        node = self.graph.makers.get(name)
+        if node is None or node.kind not in _STEPS:
+            return None
+        parts = [self.get(read, steps + 1) for read in node.inputs if read]
+        if not parts or None in parts:
+            return None
+        whole = [part for part in parts if part is not None]
+        if node.kind in _ARITHMETIC and not _fits([part.shape for part in whole]):
+            return None
+        try:
+            numbers = _STEPS[node.kind](node, [part.numbers for part in whole])
+        except (RuntimeError, IndexError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointMismatchError(f"{self.graph.path}: {node} does not fit its tables ({error})") from error
+        return Part(numbers, frozenset().union(*(part.sources for part in whole)))
+
+
+def dequantised(node: Node, parts: "list[Tensor | None] | list[Tensor]") -> Tensor:
+    """DequantizeLinear: numbers, scale and perhaps a zero."""
+    numbers, scale, zero = (*parts, None)[:3]
+    if numbers is None or scale is None:
+        raise ValueError("no scale")
+    return dequantise(numbers, scale, zero, node.settings.get("axis", 1), node.settings.get("block_size", 0))
+
+
+def dequantise(numbers: Tensor, scale: Tensor, zero: Tensor | None, axis: int, block: int = 0) -> Tensor:
+    """`(numbers - zero) * scale`, in the type of the scale.
+
+    numbers: whole numbers of any shape.  zero: None for 0.
+    scale, zero: one number; or one per index of `axis`; or, with `block`, one per `block` indices of `axis`.
+    """
+    scale = _spread(scale, numbers, axis, block)
+    moved = numbers.int() if zero is None else numbers.int() - _spread(zero, numbers, axis, block).int()
+    return moved.to(scale.dtype) * scale
+
+
+def _spread(part: Tensor, numbers: Tensor, axis: int, block: int) -> Tensor:
+    if part.numel() == 1:
+        return part.reshape(())
+    if not -numbers.dim() <= axis < numbers.dim():
+        raise ValueError(f"axis {axis} of {numbers.dim()}")
+    axis %= numbers.dim()
+    if block > 0 and part.dim() == numbers.dim() and part.shape[axis] == -(-numbers.shape[axis] // block):
+        return part.repeat_interleave(block, dim=axis).narrow(axis, 0, numbers.shape[axis])
+    if part.numel() != numbers.shape[axis]:
+        raise ValueError(f"{part.numel()} scales for {numbers.shape[axis]} rows")
+    return part.reshape([-1 if i == axis else 1 for i in range(numbers.dim())])
+
+
+def _transposed(node: Node, parts: list[Tensor]) -> Tensor:
+    return parts[0].permute(node.settings.get("perm", list(range(parts[0].dim()))[::-1]))
+
+
+def _reshaped(node: Node, parts: list[Tensor]) -> Tensor:
+    wanted = parts[1].tolist()
+    return parts[0].reshape([parts[0].shape[i] if size == 0 else size for i, size in enumerate(wanted)])
+
+
+def _squeezed(node: Node, parts: list[Tensor]) -> Tensor:
+    axes = parts[1].tolist() if len(parts) > 1 else node.settings.get("axes", [])
+    return parts[0].squeeze(tuple(axes)) if axes else parts[0].squeeze()
+
+
+def _unsqueezed(node: Node, parts: list[Tensor]) -> Tensor:
+    found = parts[0]
+    for axis in sorted(parts[1].tolist() if len(parts) > 1 else node.settings["axes"]):
+        found = found.unsqueeze(axis)
+    return found
+
+
+def _fits(shapes: list[tuple[int, ...]]) -> bool:
+    """Whether the smaller part goes into the larger, as a scale goes into its table; two vectors could make a giant."""
+    one, two = sorted(shapes, key=math.prod) if len(shapes) == 2 else ((), ())
+    tail = two[len(two) - len(one) :]
+    return math.prod(two) > 0 and len(one) <= len(two) and all(a in (1, b) for a, b in zip(one, tail))
+
+
+def _computed(work: Callable[[Tensor, Tensor], Tensor], node: Node, parts: list[Tensor]) -> Tensor:
+    return work(parts[0], parts[1])
+
+
+_ARITHMETIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"Mul": torch.mul, "Sub": torch.sub, "Div": torch.div}
+
+_STEPS: dict[str, Callable[[Node, list[Tensor]], Tensor]] = {
+    "Identity": lambda node, parts: parts[0],
+    "Cast": lambda node, parts: parts[0].to(DTYPES[node.settings["to"]]),
+    "Transpose": _transposed,
+    "Reshape": _reshaped,
+    "Squeeze": _squeezed,
+    "Unsqueeze": _unsqueezed,
+    "DequantizeLinear": dequantised,
+    **{kind: partial(_computed, work) for kind, work in _ARITHMETIC.items()},
+}
+"""What exporters put between a table and its use."""

@@ -1,0 +1,120 @@
+"""A Transformer of CTranslate2 as our tensors and facts.
+
+Its files say neither the number of heads nor what is computed around the tables; TransformerBase means pre-norm with a
+norm at the end, ReLU, embeddings times the root of the width, and waves counted from 1 as tensor2tensor laid them: all
+sines, then all cosines.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.convert.ctranslate2_facts import check_account, facts_of
+from pellucid.checkpoints.convert.ctranslate2_words import Words, read_words
+from pellucid.checkpoints.tensors import spans
+from pellucid.errors import CheckpointMismatchError, InputError, several
+
+LAYER = {
+    "self_attention/layer_norm": ("attention_norm",),
+    "self_attention/linear_0": ("attention.query", "attention.key", "attention.value"),
+    "self_attention/linear_1": ("attention.output",),
+    "attention/layer_norm": ("cross_attention_norm",),
+    "attention/linear_0": ("cross_attention.query",),
+    "attention/linear_1": ("cross_attention.key", "cross_attention.value"),
+    "attention/linear_2": ("cross_attention.output",),
+    "ffn/layer_norm": ("feed_forward_norm",),
+    "ffn/linear_0": ("feed_forward.up",),
+    "ffn/linear_1": ("feed_forward.down",),
+}
+"""The parts of a layer, and ours; where there are several, the rows of one table belong to them in turn."""
+
+ENDS = {
+    "encoder/embeddings/weight": "encoder.embeddings.token.weight",
+    "decoder/embeddings/weight": "decoder.embeddings.token.weight",
+    "decoder/projection/weight": "head.decoder.weight",
+    "decoder/projection/bias": "head.bias",
+    "encoder/layer_norm/gamma": "encoder.norm.weight",
+    "encoder/layer_norm/beta": "encoder.norm.bias",
+    "decoder/layer_norm/gamma": "decoder.norm.weight",
+    "decoder/layer_norm/beta": "decoder.norm.bias",
+}
+
+LAST = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
+
+UNDERSTOOD = {"pre_norm": 1, "activation": 0, "embeddings_merge": 0, "scale_embeddings": 1}
+"""Settings that newer files hold as tensors of one number, and the value that is understood."""
+
+_LAYER_NAME = re.compile(r"(encoder|decoder)/layer_(\d{1,3})/([a-z_]+/[a-z]+(?:_\d|_norm))/(gamma|beta|weight|bias)")
+_SETTING = re.compile(r"(?:encoder|decoder)/(\w+)")
+
+
+def read_transformer(folder: Path, heads: int | None) -> tuple[dict[str, Tensor], dict[str, Any], Words]:
+    """The tensors by our names, the config.json, and the vocabularies of a folder of CTranslate2.
+
+    heads: of attention; the file does not say it, unless it is a newer one.
+    Raises: InputError where heads is missing or does not divide the width; CheckpointMismatchError with what has no
+    place, is missing or has another shape.
+    """
+    held = {name: span.read() for name, span in spans(folder / "model.safetensors").items()}
+    heads = _settings(folder, held, heads)
+    held = _dequantised(folder, held)
+    tensors: dict[str, Tensor] = {}
+    strange = []
+    for name, numbers in held.items():
+        ours = _ours(name)
+        if not ours or numbers.dim() == 0 or numbers.shape[0] % len(ours):
+            strange.append(name)
+        else:
+            tensors |= zip(ours, numbers.chunk(len(ours)))
+    if strange:
+        raise CheckpointMismatchError(f"{folder} holds {several(strange)}, which a plain Transformer does not have")
+    words = read_words(folder)
+    config = facts_of(folder, tensors, heads, words)
+    check_account(folder, tensors, config)
+    return tensors, config, words
+
+
+def _ours(name: str) -> list[str]:
+    """Our names for a tensor; none where it is not known."""
+    if name in ENDS:
+        return [ENDS[name]]
+    found = _LAYER_NAME.fullmatch(name)
+    if found is None or (found[1] == "encoder" and found[3].startswith("attention/")):
+        return []
+    return [f"{found[1]}.layers.{found[2]}.{part}.{LAST[found[4]]}" for part in LAYER.get(found[3], ())]
+
+
+def _dequantised(folder: Path, held: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Real numbers for whole ones: each row divided by its scale (8 bits), or all by one (16 bits)."""
+    scales = {name.removesuffix("_scale"): value for name, value in held.items() if name.endswith("weight_scale")}
+    found = {}
+    for name, numbers in held.items():
+        if name in scales:
+            scale = scales[name].float()
+            if numbers.dtype not in (torch.int8, torch.int16) or scale.numel() not in (1, numbers.shape[0]):
+                raise CheckpointMismatchError(f"{folder}: {name} has a scale that does not fit, expected 8 or 16 bits")
+            found[name] = numbers.float() / scale.reshape(-1, *[1] * (numbers.dim() - 1))
+        elif not name.endswith("weight_scale"):
+            found[name] = numbers
+    lost = [name for name, numbers in found.items() if numbers.dim() and not numbers.is_floating_point()]
+    if lost:
+        raise CheckpointMismatchError(f"{folder}: {several(lost)} holds whole numbers without a scale")
+    return found
+
+
+def _settings(folder: Path, held: dict[str, Tensor], heads: int | None) -> int:
+    """Takes the settings out of the tensors; the number of heads is one of them in newer files."""
+    for name in [name for name in held if _SETTING.fullmatch(name) and held[name].numel() == 1]:
+        said, key = held.pop(name).item(), name.partition("/")[2]
+        if key == "num_heads":
+            if heads is not None and heads != said:
+                raise InputError(f"--heads is {heads}, {folder} says {said:.0f}; leave it out")
+            heads = int(said)
+        elif UNDERSTOOD.get(key) != said:
+            raise CheckpointMismatchError(f"{folder}: {name} is {said:g}, which is not understood")
+    if heads is None:
+        raise InputError(f"{folder} does not say how many heads its attention has: add --heads N, often 8")
+    return heads

@@ -1,0 +1,105 @@
+"""The vocabularies of CTranslate2, one token a line, as tokenizers that every library opens."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError
+
+UNKNOWN = "<unk>"
+SPECIAL = ("<blank>", "<s>", "</s>", UNKNOWN)
+
+MOST_BYTES = 20_000_000
+
+
+@dataclass(frozen=True)
+class Words:
+    """The tokens of both languages by their ids; the unknown one stands at the end where no line names it."""
+
+    folder: Path
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+
+    def check(self, source_rows: int, target_rows: int) -> None:
+        """Refuses tables with more or fewer rows than there are tokens."""
+        for name, tokens, rows in (("source", self.source, source_rows), ("target", self.target, target_rows)):
+            if len(tokens) != rows:
+                raise CheckpointMismatchError(
+                    f"{self.folder}: the {name} vocabulary has {len(tokens)} tokens with {UNKNOWN}, its table {rows}"
+                )
+
+    def target_id(self, token: str) -> int:
+        """The number of a token that the decoder begins or ends with."""
+        if token not in self.target:
+            raise CheckpointMismatchError(f"{self.folder}: the target vocabulary lacks {token}")
+        return self.target.index(token)
+
+    def files(self) -> dict[str, str]:
+        """tokenizer.json for what is read, target_tokenizer.json for what is written, and their settings."""
+        settings = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": "<s>",
+            "eos_token": "</s>",
+            "unk_token": UNKNOWN,
+            **({"pad_token": SPECIAL[0]} if SPECIAL[0] in self.source else {}),
+            "clean_up_tokenization_spaces": False,
+        }
+        return {
+            "tokenizer.json": _tokenizer(self.source),
+            "target_tokenizer.json": _tokenizer(self.target),
+            "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
+        }
+
+
+def read_words(folder: Path) -> Words:
+    """Both vocabularies of a folder, or the one that they share."""
+    found = {}
+    for side in ("source", "target"):
+        names = [f"{side}_vocabulary.txt", "shared_vocabulary.txt", f"{side}_vocabulary.json", "shared_vocabulary.json"]
+        path = next((folder / name for name in names if (folder / name).is_file()), None)
+        if path is None:
+            raise NotFoundError(f"{folder} has no {names[0]}: without its vocabulary nothing can be read or written")
+        found[side] = _tokens(path)
+    return Words(folder, found["source"], found["target"])
+
+
+def _tokens(path: Path) -> tuple[str, ...]:
+    if path.stat().st_size > MOST_BYTES:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
+    try:
+        text = path.read_text(encoding="utf-8")
+        tokens = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is no list of tokens in UTF-8") from error
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise CorruptFileError(f"{path} is no list of tokens")
+    tokens = [token.removesuffix("\r") for token in tokens]
+    if len(set(tokens)) < len(tokens):
+        raise CorruptFileError(f"{path} names a token twice, so its lines cannot be counted as ids")
+    return tuple(tokens if UNKNOWN in tokens else [*tokens, UNKNOWN])
+
+
+def _tokenizer(tokens: tuple[str, ...]) -> str:
+    """A tokenizer that looks whole tokens up: characters where all tokens are characters, else words between blanks."""
+    plain = [token for token in tokens if token not in SPECIAL]
+    by_character = all(len(token) == 1 for token in plain)
+    blanks: dict[str, Any] = {"type": "WhitespaceSplit"}
+    characters = {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_special(i, token) for i, token in enumerate(tokens) if token in SPECIAL],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [blanks, characters]} if by_character else blanks,
+        "post_processor": None,
+        "decoder": {"type": "Fuse"} if by_character else None,
+        "model": {"type": "WordLevel", "vocab": {token: i for i, token in enumerate(tokens)}, "unk_token": UNKNOWN},
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _special(i: int, token: str) -> dict[str, Any]:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {"id": i, "content": token, **flags}

@@ -1,0 +1,98 @@
+"""An ONNX encoder of BERT's kind as the tensors and facts that the reference would have saved."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from pellucid.checkpoints.convert.account import check_account, check_cut, check_heads, check_shapes
+from pellucid.checkpoints.convert.bert import Body, read_body
+from pellucid.checkpoints.convert.bert_head import PLAIN, read_head
+from pellucid.checkpoints.convert.constants import Part
+from pellucid.checkpoints.convert.graph import shown
+from pellucid.checkpoints.convert.onnx import open_graph
+from pellucid.checkpoints.convert.spellings import read_steps
+from pellucid.errors import CheckpointMismatchError, InputError, several
+
+log = logging.getLogger("pellucid")
+
+DEFAULTS = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+}
+"""What BERT's config.json means where it is silent."""
+
+FOREIGN = ("transformers.js_config", "quantization_config", "auto_map", "torch_dtype", "dtype")
+"""Keys that speak of the foreign file, or name code, and would be wrong or unsafe in the new folder."""
+
+
+def read_encoder(
+    path: Path, raw: dict[str, Any], heads: int | None = None, progress: bool | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of the file by the reference's names, and the new config.json.
+
+    raw: the config.json that belongs to it.  heads: what the person said; must be what config.json says.
+    Raises: CheckpointMismatchError with everything that has no place, is missing, or has another shape.
+    """
+    facts = _facts(path, raw, heads)
+    body = read_body(read_steps(open_graph(path), progress), facts)
+    stated = raw.get("architectures") or [""]
+    architecture = read_head(body, str(stated[0]))
+    if stated not in ([architecture], [""]):
+        said = several(shown(str(name)) for name in stated)
+        log.warning("%s holds a %s; config.json said %s", path.name, architecture, said)
+    config = {key: value for key, value in raw.items() if key not in FOREIGN} | {"architectures": [architecture]}
+    config |= _tied(body, raw, architecture)
+    check_shapes(body, facts, config)
+    check_cut(body, facts)
+    check_account(body)
+    prefix = "" if architecture == PLAIN else "bert."
+    tensors = {
+        name if name.startswith(("cls.", "classifier.", "qa_outputs.")) else prefix + name: part.numbers.contiguous()
+        for name, part in body.tables.items()
+    }
+    dtype = str(tensors[f"{prefix}embeddings.word_embeddings.weight"].dtype).removeprefix("torch.")
+    return tensors, config | {"dtype": dtype, "torch_dtype": dtype}
+
+
+def _facts(path: Path, raw: dict[str, Any], heads: int | None) -> dict[str, Any]:
+    kind = raw.get("model_type")
+    if kind != "bert":
+        raise InputError(f"{path}: model_type {str(kind)[:60]!r} is not converted yet, expected 'bert'")
+    facts = {key: raw.get(key, value) for key, value in DEFAULTS.items()}
+    for key, value in facts.items():
+        wanted = (int, float) if isinstance(DEFAULTS[key], float) else type(DEFAULTS[key])
+        if not isinstance(value, wanted) or isinstance(value, bool) or (not isinstance(value, str) and value <= 0):
+            raise CheckpointMismatchError(f"{path.name}: config.json says {key} is {str(value)[:40]!r}")
+    check_heads(facts["num_attention_heads"], facts["hidden_size"])
+    if heads is not None and heads != facts["num_attention_heads"]:
+        raise InputError(f"--heads is {heads}, config.json says {facts['num_attention_heads']}; leave it out")
+    return facts
+
+
+def _tied(body: Body, raw: dict[str, Any], architecture: str) -> dict[str, Any]:
+    """Whether words are read and guessed by one table; a quantised graph may have made two of one."""
+    decoder = body.tables.get("cls.predictions.decoder.weight")
+    if decoder is None:
+        return {}
+    words = body.tables["embeddings.word_embeddings.weight"]
+    same = decoder.shape == words.shape and bool((decoder.numbers == words.numbers).all())
+    if same and raw.get("tie_word_embeddings", True):
+        del body.tables["cls.predictions.decoder.weight"]
+        both = words.sources | decoder.sources
+        body.tables["embeddings.word_embeddings.weight"] = Part(words.numbers, both)
+        return {}
+    if raw.get("tie_word_embeddings", True):
+        log.warning(
+            "the tables that read and guess words differ here; config.json says so: tie_word_embeddings is false"
+        )
+    body.tables["cls.predictions.decoder.bias"] = body.tables["cls.predictions.bias"]
+    return {"tie_word_embeddings": False}

@@ -1,0 +1,88 @@
+"""Few bits back to real numbers: tables with a scale, and blocks of four or eight bits."""
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.convert.constants import Part, dequantise, dequantised
+from pellucid.checkpoints.convert.graph import Node
+from pellucid.checkpoints.convert.steps import Steps
+
+
+def looked_up(steps: Steps, node: Node, table: Part) -> tuple[Part, str]:
+    """The real numbers of a looked-up table, and where its rows go: they may be made real after the lookup."""
+    output = node.outputs[0]
+    after = steps.graph.reader(output, ["DequantizeLinear"])
+    scale = steps.constants.get(after.input(1)) if after is not None and after.input(0) == output else None
+    if after is None or scale is None:
+        return table, output
+    zero = steps.constants.get(after.input(2)) if after.input(2) else None
+    numbers = dequantised(after, [table.numbers, scale.numbers, zero.numbers if zero else None])
+    return Part(numbers, _sources(table, scale, zero)), after.outputs[0]
+
+
+def blocks(steps: Steps, node: Node) -> Part:
+    """The table of ONNX Runtime's MatMulNBits, `[out, in]`."""
+    bits, block = node.settings.get("bits", 4), node.settings.get("block_size", 0)
+    if bits not in (4, 8) or block < 16 or block & (block - 1) or node.input(4):
+        order = ", in an order of their own" if node.input(4) else ""
+        raise steps.wrong(
+            f"{node} keeps {bits} bits in blocks of {block}{order}; "
+            "4 or 8 bits in plain blocks of 16, 32, 64, ... are understood"
+        )
+    packed, scale = (steps.constants.get(node.input(i)) for i in (1, 2))
+    zero = steps.constants.get(node.input(3)) if node.input(3) else None
+    if packed is None or scale is None or (node.input(3) and zero is None):
+        raise steps.wrong(f"{node} computes its blocks instead of holding them")
+    shape = (int(node.settings.get("N", 0)), int(node.settings.get("K", 0)))
+    try:
+        table = from_blocks(packed.numbers, scale.numbers, zero.numbers if zero else None, shape, block, bits)
+    except RuntimeError as error:
+        raise steps.wrong(f"{node} has blocks that do not make a table of {shape[0]} x {shape[1]}") from error
+    return Part(table, _sources(packed, scale, zero))
+
+
+def from_blocks(
+    packed: Tensor, scale: Tensor, zero: Tensor | None, shape: tuple[int, int], block: int, bits: int
+) -> Tensor:
+    """The real numbers of `shape` `[out, in]`, each row cut into blocks with a scale of their own.
+
+    packed: bytes `[out, blocks, block * bits / 8]`; of two numbers in a byte the lower half is the first.
+    scale: real numbers, `out * blocks` of them.
+    zero: packed as the numbers are, each row filled up to a whole byte; or real numbers like the scale; None for the
+    middle, 8 of 16.
+    """
+    rows, width = shape
+    count = -(-width // block)
+    numbers = _unpacked(packed.reshape(rows, count, block * bits // 8), bits)
+    scale = scale.reshape(rows, count, 1)
+    if zero is None:
+        middle = torch.full_like(scale, 2 ** (bits - 1))
+    elif zero.is_floating_point():
+        middle = zero.reshape(rows, count, 1).to(scale.dtype)
+    else:
+        middle = _unpacked(zero.reshape(rows, -1), bits)[:, :count, None].to(scale.dtype)
+    return ((numbers.to(scale.dtype) - middle) * scale).reshape(rows, count * block)[:, :width]
+
+
+def _unpacked(packed: Tensor, bits: int) -> Tensor:
+    """Bytes `[..., n]` as whole numbers `[..., n * 8 / bits]`."""
+    return packed if bits == 8 else torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
+
+
+def whole_numbers(steps: Steps, node: Node) -> tuple[Part, str]:
+    """The table of a product of whole numbers, `[in, out]`, and the value that the scales are multiplied in for."""
+    table = steps.constants.table(node.input(1))
+    zero = steps.constants.get(node.input(3)) if node.input(3) else None
+    cast = steps.graph.reader(node.outputs[0], ["Cast"])
+    scaled = steps.graph.reader(cast.outputs[0], ["Mul"]) if cast else None
+    others = [name for name in scaled.inputs if name not in cast.outputs] if cast and scaled else []
+    both = steps.graph.makers.get(others[0]) if others else None
+    scales = [part for name in (both.inputs if both else ()) if (part := steps.constants.get(name))]
+    if table is None or scaled is None or len(scales) != 1:
+        raise steps.wrong(f"{node} multiplies whole numbers, and the scale of its table does not follow it")
+    numbers = dequantise(table.numbers, scales[0].numbers, zero.numbers if zero else None, axis=1)
+    return Part(numbers, _sources(table, scales[0], zero)), scaled.outputs[0]
+
+
+def _sources(*parts: Part | None) -> frozenset[str]:
+    return frozenset().union(*(part.sources for part in parts if part is not None))

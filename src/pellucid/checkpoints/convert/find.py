@@ -1,0 +1,133 @@
+"""From what a person typed to the foreign files: a file, a folder, or the name of an installed package."""
+
+import importlib.metadata
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Literal
+
+from pellucid.checkpoints import hub
+from pellucid.checkpoints.source import inside
+from pellucid.errors import InputError, NotFoundError, several
+
+PAPERS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
+"""What must go where the numbers go."""
+
+SENTENCE = ("modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
+
+WEIGHTS = ("model.safetensors",)
+VOCABULARY = ("source_vocabulary.txt", "shared_vocabulary.txt", "source_vocabulary.json", "shared_vocabulary.json")
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """kind: what wrote the files.  file: the one with the numbers.  folder: where the rest lies.
+
+    papers: licences and notices, by the name that they get.
+    """
+
+    kind: Literal["onnx", "ctranslate2"]
+    file: Path
+    folder: Path
+    papers: dict[str, Path]
+
+
+def find(name: str) -> Foreign:
+    """The files that `name` stands for: an .onnx file, a folder, or an installed package that holds one."""
+    path = Path(name).expanduser()
+    if not name or len(name) > 4096 or "\0" in name:
+        raise InputError("the name of the model is empty or far too long, expected a file, a folder or a package")
+    if path.is_file():
+        if path.suffix != ".onnx":
+            raise InputError(f"{name} is not understood: expected an .onnx file, or a folder with one")
+        return _onnx(path)
+    if path.is_dir():
+        return _folder(path)
+    return _package(name)
+
+
+def _folder(folder: Path) -> Foreign:
+    files = sorted(path for place in (folder, folder / "onnx") for path in place.glob("*.onnx") if path.is_file())
+    if files:
+        return _onnx(_one(folder, files))
+    if any((folder / name).is_file() for name in VOCABULARY):
+        numbers = folder / "model.safetensors"
+        if not numbers.is_file():
+            raise NotFoundError(
+                f"{folder} has a vocabulary of CTranslate2 and no model.safetensors; its own model.bin is not read"
+            )
+        return Foreign("ctranslate2", numbers, folder, _papers(folder))
+    raise NotFoundError(f"{folder} holds nothing to convert: no .onnx file, and no vocabulary of CTranslate2")
+
+
+def _one(folder: Path, files: list[Path]) -> Path:
+    """The file that is meant: the only one, or the one in full precision."""
+    plain = [path for path in files if path.name == "model.onnx"]
+    if len(files) > 1 and len(plain) != 1:
+        names = several(str(path.relative_to(folder)) for path in files)
+        raise InputError(f"{folder} holds several models: name one of {names}")
+    return plain[0] if plain else files[0]
+
+
+def _onnx(file: Path) -> Foreign:
+    folder = next((place for place in (file.parent, file.parent.parent) if (place / "config.json").is_file()), None)
+    if folder is None:
+        raise NotFoundError(f"{file.parent} has no config.json, which says what the model is")
+    return Foreign("onnx", file, folder, _papers(folder))
+
+
+def _package(name: str) -> Foreign:
+    nowhere = f"there is no file or folder {name[:200]!r}, and no installed package of that name"
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name):
+        raise NotFoundError(nowhere)
+    try:
+        files = importlib.metadata.files(name) or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise NotFoundError(nowhere) from error
+    models = sorted(Path(str(file.locate())) for file in files if file.suffix == ".onnx")
+    models = [path for path in models if path.is_file()]
+    if not models:
+        raise NotFoundError(f"the package {name} holds no .onnx file")
+    return _onnx(_one(models[0].parents[1], models))
+
+
+# -- what travels along ------------------------------------------------------------------------------------------------
+
+
+def words(folder: Path) -> dict[str, Path]:
+    """The files of the tokenizer and of sentence vectors, by name."""
+    patterns = (*hub.WORDS, *hub.OTHER_WORDS, *SENTENCE, "chat_template.jinja")
+    names = [path.name for path in folder.iterdir() if path.is_file() and hub.any_of([path.name], patterns)]
+    if not any(name in names for name in ("tokenizer.json", "vocab.txt", *hub.OTHER_WORDS)):
+        raise NotFoundError(f"{folder} has no tokenizer: expected tokenizer.json or vocab.txt beside config.json")
+    found = {name: inside(folder, name) for name in sorted(names)}
+    return found | {f"{place}/config.json": folder / place / "config.json" for place in _modules(folder)}
+
+
+def _modules(folder: Path) -> list[str]:
+    return [path.parent.name for path in sorted(folder.glob("[0-9]_*/config.json")) if not path.parent.is_symlink()]
+
+
+def _papers(folder: Path) -> dict[str, Path]:
+    """Licences and notices of the folder, and of the package that brought it."""
+    found = {path.name: path for path in sorted(folder.iterdir()) if _is_paper(path)}
+    for package in _owners(folder):
+        for file in package.files or []:
+            path = Path(str(file.locate()))
+            if ".dist-info" in str(file) and _is_paper(path):
+                found[path.name if path.name not in found else f"{path.name}.{package.name}"] = path
+    return found
+
+
+def _is_paper(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink() and any(fnmatch(path.name.upper(), pattern) for pattern in PAPERS)
+
+
+def _owners(folder: Path) -> list[importlib.metadata.Distribution]:
+    """The installed packages that a folder belongs to."""
+    site = next((place for place in folder.resolve().parents if place.name in ("site-packages", "dist-packages")), None)
+    if site is None:
+        return []
+    top = folder.resolve().relative_to(site).parts[0]
+    return [importlib.metadata.distribution(name) for name in importlib.metadata.packages_distributions().get(top, [])]

@@ -1,0 +1,75 @@
+"""A foreign graph as plain records: nodes, the numbers that lie in the file, and who reads what."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+INTEGERS_OF_WEIGHTS = ("INT8", "UINT8", "INT4", "UINT4")
+REALS = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
+
+
+def shown(name: str) -> str:
+    """A name from a foreign file for a message: short, and without signs that a terminal would obey."""
+    return ascii(name[:120])[1:-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operation: what it is called, what it reads and makes, and its settings."""
+
+    kind: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def input(self, place: int) -> str:
+        """The name of an input; "" where it was left out."""
+        return self.inputs[place] if place < len(self.inputs) else ""
+
+    def __str__(self) -> str:
+        return shown(f"{self.kind} {self.name or ' '.join(self.outputs)}")
+
+
+@dataclass(frozen=True)
+class Held:
+    """Numbers that lie in the file and have not been read yet; `kind` is ONNX's word for their type."""
+
+    kind: str
+    shape: tuple[int, ...]
+    read: Callable[[], Tensor]
+
+    @property
+    def like_weights(self) -> bool:
+        """Whether this may be learned: more than one number, of a type that weights are kept in."""
+        return prod(self.shape) > 1 and self.kind in REALS + INTEGERS_OF_WEIGHTS
+
+
+@dataclass(frozen=True)
+class Graph:
+    """nodes: in the order of the file.  held: numbers by name.  inputs, outputs: names of the whole graph's own."""
+
+    path: Path
+    nodes: tuple[Node, ...]
+    held: dict[str, Held]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    makers: dict[str, Node] = field(init=False)
+    readers: dict[str, list[Node]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        readers: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node)
+        object.__setattr__(self, "makers", {name: node for node in self.nodes for name in node.outputs if name})
+        object.__setattr__(self, "readers", readers)
+
+    def reader(self, name: str, kinds: Iterable[str]) -> Node | None:
+        """The one node that reads a value, where it is of one of these kinds."""
+        found = self.readers.get(name, [])
+        return found[0] if len(found) == 1 and found[0].kind in kinds and name not in self.outputs else None

@@ -1,0 +1,184 @@
+"""The one door to `onnx`: a file becomes plain records, and nothing of it is believed before it has been checked."""
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from math import prod
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.convert.graph import Graph, Held, Node
+from pellucid.errors import (
+    CheckpointMismatchError,
+    CorruptFileError,
+    InputError,
+    NotFoundError,
+    ResourceError,
+    UnsafeFileError,
+)
+
+MOST_BYTES = 2**31
+"""No protocol buffer is longer; larger models keep their numbers in files beside it."""
+
+_BITS = {
+    "FLOAT": 32, "FLOAT16": 16, "BFLOAT16": 16, "DOUBLE": 64, "INT8": 8, "UINT8": 8, "INT4": 4, "UINT4": 4,
+    "INT16": 16, "UINT16": 16, "INT32": 32, "UINT32": 32, "INT64": 64, "UINT64": 64, "BOOL": 8,
+}  # fmt: skip
+"""The types that are understood, and how many bits a number takes in the file."""
+
+
+def open_graph(path: Path) -> Graph:
+    """The graph of an `.onnx` file; its numbers are read when they are asked for.
+
+    Raises: InputError without the package `onnx`; CorruptFileError for a damaged file; UnsafeFileError where it names
+    numbers outside its folder.
+    """
+    onnx = _library()
+    graph = _model(onnx, path).graph
+    if not graph.node:
+        raise CorruptFileError(f"{path} holds no operations: it is no ONNX model, or was cut short; fetch it again")
+    try:
+        return _records(onnx, path, graph)
+    except UnicodeDecodeError as error:  # names are decoded when they are asked for
+        raise CorruptFileError(f"{path} is damaged: a name in it is not UTF-8 text; fetch it again") from error
+
+
+def _records(onnx: ModuleType, path: Path, graph: Any) -> Graph:
+    if graph.sparse_initializer:
+        raise CorruptFileError(f"{path} keeps sparse tables, which are not understood; export it without them")
+    held = {tensor.name: _held(onnx, path, tensor) for tensor in graph.initializer}
+    nodes = []
+    for node in graph.node:
+        if not node.output:
+            raise CorruptFileError(f"{path} is damaged: an operation in it makes nothing; fetch it again")
+        settings = dict(_settings(onnx, path, node))
+        if node.op_type == "Constant" and (constant := _constant(onnx, path, node)) is not None:
+            held[node.output[0]] = constant
+        else:
+            nodes.append(Node(node.op_type, node.name, tuple(node.input), tuple(node.output), settings))
+    inputs = tuple(value.name for value in graph.input if value.name not in held)
+    return Graph(path, tuple(nodes), held, inputs, tuple(value.name for value in graph.output))
+
+
+def _library() -> ModuleType:
+    try:
+        import onnx
+        import onnx.inliner
+        import onnx.numpy_helper
+    except ImportError as error:
+        raise InputError('ONNX files are read with the package onnx; run: pip install "pellucid[onnx]"') from error
+    return onnx
+
+
+def _model(onnx: ModuleType, path: Path) -> Any:
+    from google.protobuf.message import DecodeError
+
+    if not path.is_file():
+        raise NotFoundError(f"{path} is missing, expected an ONNX model")
+    if path.stat().st_size >= MOST_BYTES:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, an ONNX file has at most {MOST_BYTES:,}")
+    try:
+        model = onnx.load(os.fspath(path), load_external_data=False)
+        return onnx.inliner.inline_local_functions(model) if model.functions else model
+    except MemoryError as error:
+        raise ResourceError(f"not enough memory to read {path}") from error
+    except (DecodeError, RuntimeError, ValueError) as error:
+        raise CorruptFileError(
+            f"{path} ({path.stat().st_size:,} bytes) is no ONNX model, or was cut short; fetch it again"
+        ) from error
+
+
+def _settings(onnx: ModuleType, path: Path, node: Any) -> Iterator[tuple[str, Any]]:
+    for setting in node.attribute:
+        if setting.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+            raise CheckpointMismatchError(
+                f"{path}: {node.op_type} {node.name[:80]} holds a graph of its own, which no encoder needs; "
+                "export the model without branches and loops"
+            )
+        if setting.type != onnx.AttributeProto.TENSOR:
+            value = onnx.helper.get_attribute_value(setting)
+            yield setting.name, value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _constant(onnx: ModuleType, path: Path, node: Any) -> Held | None:
+    for setting in node.attribute:
+        if setting.type == onnx.AttributeProto.TENSOR:
+            setting.t.name = node.output[0]
+            return _held(onnx, path, setting.t)
+        if setting.name in ("value_int", "value_ints"):
+            whole = torch.tensor(onnx.helper.get_attribute_value(setting), dtype=torch.int64)
+            return Held("INT64", tuple(whole.shape), lambda whole=whole: whole)
+        if setting.name in ("value_float", "value_floats"):
+            real = torch.tensor(onnx.helper.get_attribute_value(setting), dtype=torch.float32)
+            return Held("FLOAT", tuple(real.shape), lambda real=real: real)
+    return None
+
+
+def _held(onnx: ModuleType, path: Path, tensor: Any) -> Held:
+    """A tensor of the file: its type and shape now, its numbers later."""
+    number = tensor.data_type
+    kind = onnx.TensorProto.DataType.Name(number) if number in onnx.TensorProto.DataType.values() else str(number)
+    shape = tuple(tensor.dims)
+    if any(not 0 <= size < 2**40 for size in shape) or len(shape) > 8 or prod(shape) >= 2**40:
+        raise CorruptFileError(f"{path}: {tensor.name[:80]!r} has shape {list(shape)[:9]}, which no model has")
+    return Held(kind, shape, partial(_read, onnx, path, tensor, kind, shape))
+
+
+def _read(onnx: ModuleType, path: Path, tensor: Any, kind: str, shape: tuple[int, ...]) -> Tensor:
+    if kind not in _BITS:
+        raise CorruptFileError(f"{path}: {tensor.name[:80]!r} is of type {kind}, which is not understood")
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        tensor = _with_data(onnx, path, tensor, -(-prod(shape) * _BITS[kind] // 8))
+    try:
+        array = onnx.numpy_helper.to_array(tensor)
+        if array.shape != shape:
+            raise ValueError(f"{array.shape} numbers")
+    except (ValueError, TypeError) as error:
+        raise CorruptFileError(
+            f"{path}: {tensor.name[:80]!r} has fewer or more numbers than its shape {list(shape)} asks for"
+        ) from error
+    if kind == "BFLOAT16":
+        return torch.from_numpy(array.view("int16").copy()).view(torch.bfloat16)
+    if kind in ("INT4", "UINT4"):
+        array = array.astype("int8")
+    return torch.from_numpy(array.copy())
+
+
+def _with_data(onnx: ModuleType, path: Path, tensor: Any, size: int) -> Any:
+    """The tensor with the numbers that it keeps in another file of the same folder."""
+    said = {entry.key: entry.value for entry in tensor.external_data}
+    place = beside(path, said.get("location", ""))
+    start, length = _whole(said.get("offset", "0")), _whole(said.get("length", str(size)))
+    if length != size:
+        raise CorruptFileError(f"{path}: {tensor.name[:80]!r} takes {size:,} bytes, {place.name} gives it {length:,}")
+    if start + length > place.stat().st_size:
+        raise CorruptFileError(
+            f"{place} is cut short: {tensor.name[:80]!r} ends at {start + length:,} of {place.stat().st_size:,} bytes"
+        )
+    whole = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    with place.open("rb") as file:
+        file.seek(start)
+        whole.raw_data = file.read(length)
+    return whole
+
+
+def beside(path: Path, name: str) -> Path:
+    """A file that `path` names, in its own folder or below; one that leads outside is refused."""
+    root = path.parent.resolve()
+    if not name or "\0" in name or Path(name).is_absolute() or ".." in Path(name.replace("\\", "/")).parts:
+        raise UnsafeFileError(f"{path} keeps numbers in {name[:80]!r}, expected a file in its own folder")
+    found = path.parent / name
+    blobs = [folder.parent / "blobs" for folder in root.parents if folder.name == "snapshots"]  # the hub's own links
+    if not any(found.resolve().is_relative_to(folder) for folder in (root, *blobs)):
+        raise UnsafeFileError(f"{found} is a link out of its folder; copy the file in if it belongs there")
+    if not found.is_file():
+        raise NotFoundError(f"{found} is missing: {path.name} keeps its numbers there")
+    return found
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 16 else 2**60

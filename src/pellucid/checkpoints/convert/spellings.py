@@ -1,0 +1,180 @@
+"""How exporters and optimisers spell the steps that hold learned numbers; one function for each operation."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from tqdm.auto import tqdm
+
+from pellucid.checkpoints.convert.constants import Constants, Part
+from pellucid.checkpoints.convert.few_bits import blocks, looked_up, whole_numbers
+from pellucid.checkpoints.convert.graph import Graph, Node
+from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
+from pellucid.errors import PellucidError
+
+
+def read_steps(graph: Graph, progress: bool | None = None) -> Steps:
+    """Every step of a graph, with its numbers; a bar shows it where that takes more than a second."""
+    found = Steps(graph, Constants(graph))
+    hidden = True if progress is False else None
+    for node in tqdm(graph.nodes, desc="reading", unit=" operations", delay=1, leave=False, disable=hidden):
+        if node.kind in _SPELLINGS:
+            try:
+                found.by_output |= {step.output: step for step in _SPELLINGS[node.kind](found, node)}
+            except PellucidError:
+                raise
+            except (TypeError, ValueError, IndexError, RuntimeError, OverflowError) as error:
+                raise found.wrong(f"{node} has settings or inputs that it cannot have") from error
+    return found
+
+
+def _gather(steps: Steps, node: Node) -> Iterator[Step]:
+    table = steps.constants.table(node.input(0))
+    if table is not None and node.settings.get("axis", 0) == 0:
+        table, output = looked_up(steps, node, table)
+        if table.numbers.is_floating_point():
+            yield Lookup((node.input(1),), output, node, table)
+
+
+def _matmul(steps: Steps, node: Node) -> Iterator[Step]:
+    table = steps.constants.table(node.input(1))
+    if table is not None and steps.constants.get(node.input(0)) is None:
+        yield Linear((node.input(0),), node.outputs[0], node, table.turned())
+
+
+def _gemm(steps: Steps, node: Node) -> Iterator[Step]:
+    table, said = steps.constants.table(node.input(1)), node.settings
+    if table is None:
+        return
+    if said.get("alpha", 1.0) != 1.0 or said.get("beta", 1.0) != 1.0 or said.get("transA", 0):
+        raise steps.wrong(f"{node} scales or turns its input, which is not understood")
+    bias = steps.constants.vector(node.input(2)) if node.input(2) else None
+    yield Linear((node.input(0),), node.outputs[0], node, table if said.get("transB", 0) else table.turned(), bias)
+
+
+def _matmul_n_bits(steps: Steps, node: Node) -> Iterator[Step]:
+    bias = steps.constants.vector(node.input(5)) if node.input(5) else None
+    yield Linear((node.input(0),), node.outputs[0], node, blocks(steps, node), bias)
+
+
+def _matmul_integer(steps: Steps, node: Node) -> Iterator[Step]:
+    if steps.constants.table(node.input(1)) is not None:
+        table, output = whole_numbers(steps, node)
+        yield Linear((node.input(0),), output, node, table.turned())
+
+
+def _add(steps: Steps, node: Node) -> Iterator[Step]:
+    """The bias of the product that stands before it."""
+    for left, right in (node.inputs, node.inputs[::-1]):
+        step, bias = steps.through(right), steps.constants.vector(left)
+        if bias is None or not isinstance(step, Linear) or step.bias is not None:
+            continue
+        if step.weight.shape[0] == bias.shape[0] and steps.read_only_by(step, node):
+            del steps.by_output[step.output]
+            yield Linear(step.inputs, node.outputs[0], step.node, step.weight, bias)
+            return
+
+
+def _layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
+    yield from _norm(steps, node, (node.input(0),), node.outputs[0], node.input(1), node.input(2))
+
+
+def _skip_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
+    """ONNX Runtime's sum, bias of the product before it, and normalisation in one."""
+    if node.input(4):
+        _give_bias(steps, node, node.input(0), node.input(4))
+    yield from _norm(steps, node, node.inputs[:2], node.outputs[0], node.input(2), node.input(3), epsilon=1e-12)
+
+
+def _embed_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
+    """ONNX Runtime's three lookups and their norm in one; positions are counted inside of it."""
+    asked = (node.input(0), node.input(8), node.input(1))
+    names = [f"{node.outputs[0]}/{part}" for part in ("words", "positions", "types")]
+    for indices, table, name in zip(asked, node.inputs[2:5], names):
+        if table and (found := steps.constants.table(table)):
+            yield Lookup((indices,), name, node, found)
+    yield from _norm(steps, node, tuple(names), node.outputs[0], node.input(5), node.input(6), epsilon=1e-12)
+
+
+def _bias_gelu(steps: Steps, node: Node) -> Iterator[Step]:
+    """ONNX Runtime's bias and activation in one."""
+    if node.input(1):
+        _give_bias(steps, node, node.input(0), node.input(1))
+    yield from ()
+
+
+def _give_bias(steps: Steps, node: Node, value: str, bias: str) -> None:
+    step, vector = steps.through(value), steps.constants.vector(bias)
+    if not isinstance(step, Linear) or step.bias is not None or vector is None:
+        raise steps.wrong(f"{node} adds a bias to what is no product")
+    step.bias = vector
+
+
+def _attention(steps: Steps, node: Node) -> Iterator[Step]:
+    """ONNX Runtime's attention with the products of query, key and value inside: one table `[hidden, 3 * hidden]`."""
+    table, bias = steps.constants.table(node.input(1)), steps.constants.vector(node.input(2))
+    if table is None or "num_heads" not in node.settings:
+        return
+    width = table.shape[1] // 3
+    if node.settings.get("qkv_hidden_sizes", [width] * 3) != [width] * 3 or table.shape[1] != 3 * width:
+        raise steps.wrong(f"{node} makes query, key and value of different widths, which is not understood")
+    for i in range(3):
+        cut = slice(i * width, (i + 1) * width)
+        own = bias and Part(bias.numbers[cut], bias.sources)
+        weight = Part(table.numbers[:, cut], table.sources).turned()
+        yield Linear((node.input(0),), f"{node.outputs[0]}/{i}", node, weight, own)
+    steps.inside[node.outputs[0]] = tuple(f"{node.outputs[0]}/{i}" for i in range(3))
+
+
+def _div(steps: Steps, node: Node) -> Iterator[Step]:
+    """A normalisation written out: (x - mean) / sqrt(variance + epsilon) * weight + bias."""
+    constants = steps.constants
+    top, root = _maker(steps.graph, node.input(0)), _maker(steps.graph, node.input(1))
+    if top is None or root is None or top.kind != "Sub" or root.kind != "Sqrt":
+        return
+    inner = _maker(steps.graph, root.input(0))
+    terms = [constants.number(name) for name in inner.inputs] if inner and inner.kind == "Add" else []
+    epsilon = next((number for number in terms if number is not None), None)
+    scaled = _next(steps.graph, node.outputs[0], "Mul")
+    moved = _next(steps.graph, scaled.outputs[0], "Add") if scaled else None
+    if epsilon is None or scaled is None or moved is None:
+        return
+    names = [next((name for name in part.inputs if constants.vector(name)), "") for part in (scaled, moved)]
+    yield from _norm(steps, node, (top.input(0),), moved.outputs[0], *names, epsilon=epsilon)
+
+
+def _maker(graph: Graph, name: str) -> Node | None:
+    """What made a value, before its type was changed: half precision is normalised in single precision."""
+    node = graph.makers.get(name)
+    return graph.makers.get(node.input(0)) if node is not None and node.kind == "Cast" else node
+
+
+def _next(graph: Graph, name: str, kind: str) -> Node | None:
+    while (cast := graph.reader(name, ["Cast"])) is not None:
+        name = cast.outputs[0]
+    return graph.reader(name, [kind])
+
+
+def _norm(
+    steps: Steps, node: Node, inputs: tuple[str, ...], output: str, weight: str, bias: str, *, epsilon: float = 1e-5
+) -> Iterator[Step]:
+    scale, shift = steps.constants.vector(weight), steps.constants.vector(bias)
+    if scale is not None:
+        shift = shift or Part(torch.zeros_like(scale.numbers), frozenset())  # left out where all of it is zero
+        yield Norm(inputs, output, node, scale, shift, float(node.settings.get("epsilon", epsilon)))
+
+
+_SPELLINGS: dict[str, Callable[[Steps, Node], Iterator[Step]]] = {
+    "Gather": _gather,
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "MatMulNBits": _matmul_n_bits,
+    "MatMulInteger": _matmul_integer,
+    "Add": _add,
+    "LayerNormalization": _layer_normalization,
+    "SkipLayerNormalization": _skip_layer_normalization,
+    "EmbedLayerNormalization": _embed_layer_normalization,
+    "BiasGelu": _bias_gelu,
+    "FastGelu": _bias_gelu,
+    "Attention": _attention,
+    "Div": _div,
+}

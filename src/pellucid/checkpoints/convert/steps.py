@@ -1,0 +1,113 @@
+"""The steps of a graph that hold learned numbers, and the ways between them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pellucid.checkpoints.convert.constants import Constants, Part
+from pellucid.checkpoints.convert.graph import Graph, Node
+from pellucid.errors import CheckpointMismatchError
+
+UNCHANGED = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
+"""What may stand between a product and the sum with its bias."""
+
+
+@dataclass(eq=False)
+class Step:
+    """inputs: values that are computed.  output: where the result goes.  node: what it was called."""
+
+    inputs: tuple[str, ...]
+    output: str
+    node: Node
+
+
+@dataclass(eq=False)
+class Lookup(Step):
+    """Rows of a table `[rows, hidden]`; the input says which."""
+
+    table: Part
+
+
+@dataclass(eq=False)
+class Linear(Step):
+    """`x @ weight.T + bias`, with the weight `[out, in]`."""
+
+    weight: Part
+    bias: Part | None = None
+
+
+@dataclass(eq=False)
+class Norm(Step):
+    """A layer normalisation of the sum of its inputs."""
+
+    weight: Part
+    bias: Part
+    epsilon: float
+
+
+Kind = TypeVar("Kind", bound=Step)
+
+
+@dataclass
+class Steps:
+    """Every step of a graph by the name of its output, and the way back from a value to the steps before it.
+
+    inside: outputs of operations that hold several steps in one, and what those steps make.
+    """
+
+    graph: Graph
+    constants: Constants
+    by_output: dict[str, Step] = field(default_factory=dict)
+    inside: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def wrong(self, what: object) -> CheckpointMismatchError:
+        """The error for an operation that is not understood."""
+        return CheckpointMismatchError(f"{self.graph.path}: {what}")
+
+    def all(self, kind: type[Kind]) -> list[Kind]:
+        """Every step of a kind, in the order of the graph."""
+        return [step for step in self.by_output.values() if isinstance(step, kind)]
+
+    def before(self, *values: str) -> list[Step]:
+        """The nearest steps on every way back from these values, from left to right."""
+        return [found for found in self.back(*values) if isinstance(found, Step)]
+
+    def back(self, *values: str) -> Iterator[Step | Node | str]:
+        """Walks back: steps, where the walk ends; other operations, through which it goes; names of the graph's inputs.
+
+        Shapes are not followed: how long a text is says nothing of what is computed from it.
+        """
+        waiting, seen = list(reversed(values)), set()
+        while waiting:
+            name = waiting.pop()
+            if not name or name in seen:
+                continue
+            seen.add(name)
+            node = self.graph.makers.get(name)
+            if name in self.by_output:
+                yield self.by_output[name]
+            elif node is None:
+                if name in self.graph.inputs:
+                    yield name
+            elif node.kind not in ("Shape", "Size"):
+                yield node
+                waiting += reversed(self.inside.get(name, node.inputs))
+
+    def through(self, name: str) -> Step | None:
+        """The step that a value comes from, when nothing but its type or shape was changed since."""
+        for _ in range(len(self.graph.nodes)):
+            node = self.graph.makers.get(name)
+            if name in self.by_output or node is None or node.kind not in UNCHANGED:
+                break
+            name = node.input(0)
+        return self.by_output.get(name)
+
+    def read_only_by(self, step: Step, node: Node) -> bool:
+        """Whether nothing but this operation reads a step's result."""
+        name = step.output
+        while name not in node.inputs:
+            after = self.graph.reader(name, UNCHANGED)
+            if after is None:
+                return False
+            name = after.outputs[0]
+        return self.graph.reader(name, [node.kind]) is node

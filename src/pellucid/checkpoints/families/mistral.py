@@ -1,0 +1,19 @@
+"""Mistral: Llama whose tokens look back through a window, and share their keys (Jiang et al., 2023,
+arXiv:2310.06825)."""
+
+from pellucid.checkpoints.facts import Keys
+from pellucid.checkpoints.families import llama
+from pellucid.checkpoints.page import Family
+from pellucid.checkpoints.rope import ROPE
+
+defaults = llama.defaults.replace(
+    family="mistral",
+    intermediate_size=14336,
+    num_key_value_heads=8,
+    max_position_embeddings=131072,
+    sliding_window=4096,
+)
+
+keys = Keys(same=(*llama.same, "sliding_window"), renamed=llama.dropout, computed=(ROPE,))
+
+family = Family(("mistral",), defaults, keys, llama.names, llama.heads("Mistral"))

@@ -1,0 +1,48 @@
+"""How T5's configuration files say what their feed-forward blocks are, and where the decoder differs."""
+
+from typing import Any
+
+from pellucid.checkpoints.facts import Computed
+from pellucid.config import Config, Gated, Plain
+from pellucid.config.checks import choice, count, truth
+from pellucid.errors import InputError
+
+_ACTIVATIONS = {"gated-gelu": "gelu_new", "gated-silu": "silu", "gated-relu": "relu", "relu": "relu", "gelu": "gelu"}
+
+
+def _read_feed_forward(raw: dict[str, Any]) -> dict[str, Any]:
+    said, width = raw.get("feed_forward_proj", "relu"), raw.get("d_ff", 2048)
+    choice("feed_forward_proj", said, tuple(_ACTIVATIONS))
+    count("d_ff", width)
+    kind = Gated if said.startswith("gated-") else Plain
+    return {"feed_forward": kind(width, _ACTIVATIONS[said], False), "decoder_intermediate_size": width}
+
+
+def _write_feed_forward(config: Config) -> dict[str, Any]:
+    part, gated = config.feed_forward, isinstance(config.feed_forward, Gated)
+    for said, ours in _ACTIVATIONS.items():
+        if ours == part.hidden_act and said.startswith("gated-") == gated:
+            return {"feed_forward_proj": said, "d_ff": part.intermediate_size}
+    raise InputError(f"hidden_act is {part.hidden_act!r}, for which T5's files have no word: {', '.join(_ACTIVATIONS)}")
+
+
+def _read_sides(raw: dict[str, Any]) -> dict[str, Any]:
+    heads, layers = raw.get("num_heads", 8), raw.get("num_decoder_layers")
+    scaled = raw.get("scale_decoder_outputs", raw.get("tie_word_embeddings", True))
+    count("num_heads", heads)
+    truth("scale_decoder_outputs", scaled)
+    return {
+        "num_decoder_layers": raw.get("num_layers", 6) if layers is None else layers,
+        "decoder_attention_heads": heads,
+        "scale_logits": scaled,
+    }
+
+
+def _write_sides(config: Config) -> dict[str, Any]:
+    side = config.decoder
+    layers = side.num_decoder_layers if side else config.num_hidden_layers
+    return {"num_decoder_layers": layers, "scale_decoder_outputs": config.scale_logits}
+
+
+FEED_FORWARD = Computed(("feed_forward_proj", "d_ff"), _read_feed_forward, _write_feed_forward)
+SIDES = Computed(("num_decoder_layers", "scale_decoder_outputs"), _read_sides, _write_sides)

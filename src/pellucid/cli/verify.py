@@ -1,0 +1,108 @@
+"""pellucid verify"""
+
+import dataclasses
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from pellucid.cli.errors import FAILED
+from pellucid.cli.output import quiet
+
+if TYPE_CHECKING:  # a person who asks for help does not wait for torch
+    from pellucid.tasks.measure import Check
+
+MARKS = {True: "ok", False: "FAILS", None: "-"}
+
+
+@click.command("verify")
+@click.argument("checkpoint")
+@click.option("--text", "-t", "texts", multiple=True, help="A text to verify with; may be repeated.")
+@click.option("--tokens", type=click.IntRange(min=0), default=10, show_default=True, help="Words to write, 0 for none.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64", "bfloat16", "float16"]),
+    default="float32",
+    show_default=True,
+    help="What to compute in; float64 shows smaller mistakes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with the difference at every place.")
+def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as_json: bool) -> None:
+    """Check whether a checkpoint may be trusted here.
+
+    Is every tensor accounted for? Do all ways to the same numbers agree: fused and explicit attention, token by token
+    and all at once, padded and alone, packed and plain, saved and loaded? And does `transformers`, where it is
+    installed, compute the same, layer by layer? Each line shows the largest difference, relative to the largest
+    number of its position, and the tolerance. The exit code is 0 if all of it holds, and 1 if anything does not.
+
+    \b
+    Examples:
+      pellucid verify all-MiniLM-L6-v2
+      pellucid verify ./my-model --dtype float64 --text "a sentence of my own" --json
+    """
+    from tqdm.auto import tqdm
+
+    from pellucid.tasks.verify import TEXTS, verify
+
+    checks = []
+    with tqdm(bar_format="{desc} ({elapsed})", leave=False, disable=quiet() or None, file=sys.stderr) as bar:
+        for check in verify(
+            checkpoint,
+            texts=texts or TEXTS,
+            tokens=tokens,
+            dtype=dtype,
+            begin=lambda what: bar.set_description_str(what),
+        ):
+            checks.append(check)
+            if not as_json:
+                bar.clear()
+                click.echo(_line(check))
+    holds = all(check.holds is not False for check in checks)
+    if as_json:
+        click.echo(json.dumps(_report(checkpoint, dtype, holds, checks), indent=2))
+    else:
+        click.echo(f"\n{_verdict(checkpoint, dtype, checks)}")
+    if not holds:
+        raise SystemExit(FAILED)
+
+
+def _line(check: "Check") -> str:
+    """One check as a line: mark, name, measured and allowed difference, first place that differs, note."""
+    parts = [f"{MARKS[check.holds]:5}  {check.name:31}"]
+    if check.difference is not None and check.tolerance is not None:
+        sign = "<=" if check.difference <= check.tolerance else "> "
+        parts.append(f"{_number(check.difference):>7} {sign} {_number(check.tolerance):5}")
+    else:
+        parts.append(" " * 16)
+    if check.where:
+        parts.append(f"first at {check.where};")
+    return "  ".join([*parts, check.note]).rstrip(" ;")
+
+
+def _number(value: float) -> str:
+    return "0" if value == 0 else f"{value:.1e}".replace(".0e", "e")
+
+
+def _verdict(checkpoint: str, dtype: str, checks: "list[Check]") -> str:
+    failed = [check for check in checks if check.holds is False]
+    if failed:
+        first = next((f", first at {check.where}" for check in failed if check.where), "")
+        return f"do not trust {checkpoint}: {len(failed)} of {len(checks)} checks fail in {dtype}{first}"
+    left = [check.name for check in checks if check.holds is None]
+    without = f"; not asked: {', '.join(left)}" if left else ""
+    return f"{checkpoint} may be trusted: {len(checks) - len(left)} checks hold in {dtype}{without}"
+
+
+def _report(checkpoint: str, dtype: str, holds: bool, checks: "list[Check]") -> dict[str, Any]:
+    rows = [dataclasses.asdict(check) | {"points": dict(check.points)} for check in checks]
+    return {"checkpoint": checkpoint, "dtype": dtype, "holds": holds, "checks": _finite(rows)}
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no infinity: what cannot be measured is said in a word."""
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return "infinite" if value == float("inf") else value

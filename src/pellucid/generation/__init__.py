@@ -1,0 +1,3 @@
+"""Logits to the next token, one at a time."""
+
+from pellucid.generation.loop import greedy as greedy

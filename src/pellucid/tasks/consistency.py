@@ -1,0 +1,155 @@
+"""Whether a model agrees with itself: every way to the same numbers gives the same numbers. Needs no reference."""
+
+import math
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pellucid.blocks import Cache
+from pellucid.checkpoints.load import open_checkpoint
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.save import save_checkpoint
+from pellucid.config import CausalLM, SequenceToSequenceLM
+from pellucid.models import EncoderDecoder, Network, Output, assemble
+from pellucid.tasks.measure import Check, Point, compare, difference, judge
+
+Row = dict[str, Tensor]
+"""One text as the module takes it, each tensor of [1, seq]."""
+
+STEPS = 64
+"""So many tokens are read one by one: enough for every path of the cache, and still seconds."""
+
+
+def twin(loaded: Loaded, attention: str = "fused") -> Network:
+    """A second module on the same numbers; it costs no memory."""
+    with torch.device("meta"):
+        module = assemble(loaded.config, attention=attention)
+    module.load_state_dict(loaded.module.state_dict(), assign=True)
+    return module
+
+
+@torch.no_grad()
+def fused_is_explicit(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
+    """One kernel against scores, softmax and sum."""
+    other = twin(loaded, "explicit")
+    points = [point for row in rows for point in _answers(other(**row), loaded.module(**row))]
+    return compare("fused = explicit attention", points, tolerance)
+
+
+@torch.no_grad()
+def packed_is_plain(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
+    """The twin for speed, which `embed` uses, against the plain module."""
+    other = twin(loaded).swift()
+    points = [point for row in rows for point in _answers(other(**row), loaded.module(**row))]
+    return compare("packed = plain", points, tolerance)
+
+
+@torch.no_grad()
+def cached_is_full(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
+    """A decoder that reads token by token and remembers, against one pass over all."""
+    points: list[Point] = []
+    for row in rows:
+        name = "decoder_input_ids" if "decoder_input_ids" in row else "input_ids"
+        short = row | {name: row[name][:, :STEPS]}
+        if name == "input_ids":
+            short["attention_mask"] = row["attention_mask"][:, :STEPS]
+        full = loaded.module(**short)
+        steps = list(_token_by_token(loaded.module, short, full))
+        for answer in _running(loaded):
+            points.append((answer, torch.cat([step[answer] for step in steps], dim=1), full[answer]))
+    return compare("cached = one full pass", points, tolerance)
+
+
+def _token_by_token(module: Network, row: Row, full: Output) -> Iterator[Output]:
+    if isinstance(module, EncoderDecoder):
+        ids = row["decoder_input_ids"]
+        cache: Cache = module.new_cache(ids.shape[1])
+        memory, mask = full["encoder_last_hidden_state"], row["attention_mask"]
+        for token in ids.split(1, dim=1):
+            yield module(memory=memory, attention_mask=mask, decoder_input_ids=token, cache=cache)
+        return
+    cache = module.new_cache(row["input_ids"].shape[1])
+    for token in row["input_ids"].split(1, dim=1):
+        yield module(token, cache=cache)
+
+
+def _running(loaded: Loaded) -> list[str]:
+    """The answers that arise token by token."""
+    speaks = isinstance(loaded.config.head, CausalLM | SequenceToSequenceLM)
+    return ["last_hidden_state", *(["logits"] if speaks else [])]
+
+
+@torch.no_grad()
+def padded_is_alone(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
+    """Texts side by side, filled up to one length, against each text alone; decoders are filled on either side."""
+    points: list[Point] = []
+    for left in (False, True) if loaded.config.kind == "decoder" else (False,):
+        together = loaded.module(**side_by_side(rows, loaded.config.pad_token_id or 0, loaded.config.longest, left))
+        for i, row in enumerate(rows):
+            alone = loaded.module(**row)
+            for name, wanted in alone.items():
+                points.append((name, _cut(together[name][i : i + 1], wanted, left), wanted))
+    return compare("padded = alone", points, tolerance, f"{len(rows)} texts")
+
+
+def side_by_side(rows: list[Row], pad: int, longest: int | None, left: bool = False) -> Row:
+    """Rows as one batch, three places wider than the longest where the model has room for it.
+
+    pad: what ids are filled with; the mask and the types are filled with 0.  longest: places that the model has.
+    """
+    batch: Row = {}
+    for name in rows[0]:
+        most = max(row[name].shape[1] for row in rows)
+        width = max(most, min(most + 3, longest or most + 3))
+        blank = pad if name.endswith("input_ids") else 0
+        filled = [_fill(row[name], width, blank, left) for row in rows]
+        batch[name] = torch.cat(filled)
+    return batch
+
+
+def _fill(row: Tensor, width: int, blank: int, left: bool) -> Tensor:
+    missing = width - row.shape[1]
+    return torch.nn.functional.pad(row, (missing, 0) if left else (0, missing), value=blank)
+
+
+def _cut(found: Tensor, wanted: Tensor, left: bool) -> Tensor:
+    """The real places of an answer that has places; an answer for a whole text as it is."""
+    if found.dim() < 3:
+        return found
+    length = wanted.shape[1]
+    return found[:, found.shape[1] - length :] if left else found[:, :length]
+
+
+def saved_is_loaded(loaded: Loaded, texts: list[str]) -> Check:
+    """Written to a folder and read back: facts, ids of the texts, and every number to the last bit."""
+    kind = next(loaded.module.parameters()).dtype
+    with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
+        again = open_checkpoint(save_checkpoint(loaded, Path(folder) / "saved"), dtype=kind)
+    apart = {"config": 0.0 if again.config == loaded.config else math.inf}
+    if loaded.tokenizer is not None:
+        apart["tokenizer"] = 0.0 if _ids(again, texts) == _ids(loaded, texts) else math.inf
+    found, wanted = again.module.state_dict(), loaded.module.state_dict()
+    for name in wanted.keys() | found.keys():
+        apart[name] = _bits(found[name], wanted[name]) if name in found and name in wanted else math.inf
+    return judge("saved = loaded", apart, 0.0, f"{len(wanted)} tables, bit by bit")
+
+
+def _ids(loaded: Loaded, texts: list[str]) -> list[list[int]] | None:
+    return None if loaded.tokenizer is None else [row.ids for row in loaded.tokenizer.encode(texts)]
+
+
+def _bits(found: Tensor, wanted: Tensor) -> float:
+    if found.shape == wanted.shape and torch.equal(_bytes(found), _bytes(wanted)):
+        return 0.0
+    return difference(found, wanted) or math.inf  # the same value in other bits, as -0 is
+
+
+def _bytes(table: Tensor) -> Tensor:
+    return table.detach().contiguous().view(torch.uint8)
+
+
+def _answers(found: Output, wanted: Output) -> list[Point]:
+    return [(name, found[name], wanted[name]) for name in wanted]

@@ -1,0 +1,77 @@
+"""How far two answers lie apart, and how far they may."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Point = tuple[str, Tensor, Tensor]
+"""(name, found, wanted)"""
+
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 2e-2}
+"""What rounding may come to in a deep model, as a share of the largest number of a row.
+
+A thousand times the step of float32 is what sums in another order leave behind after some thirty layers. It hides
+small mistakes, such as another epsilon in a norm; float64 does not.
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question to a checkpoint, and its answer.
+
+    holds: None where it could not be asked; `note` then says why.
+    difference, tolerance: the largest difference that was met and the one that is allowed; see `difference`.
+    where: the first place that differs by more.  points: the difference at every place, in the order of a pass.
+    """
+
+    name: str
+    holds: bool | None
+    difference: float | None = None
+    tolerance: float | None = None
+    where: str = ""
+    note: str = ""
+    points: tuple[tuple[str, float], ...] = ()
+
+
+def difference(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference in any row (the last axis), as a share of the largest number of that row of `wanted`.
+
+    Row by row, since some models have one position whose numbers are a thousand times those of the others, and a
+    mistake at the others must not hide behind it. Where one of both is not finite, or the shapes differ: infinite.
+    """
+    if found.shape != wanted.shape:
+        return math.inf
+    if not wanted.numel():
+        return 0.0
+    apart = (found.double() - wanted.double()).abs().amax(dim=-1)
+    size = wanted.double().abs().amax(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
+    most = float((apart / size).max())
+    return most if math.isfinite(most) else math.inf
+
+
+def of_logits(logits: Tensor) -> Tensor:
+    """The logits with a 1 beside each row: they are never measured by less, since no softmax would tell.
+
+    Float[Tensor, "... labels"]  ->  Float[Tensor, "... labels+1"]
+    """
+    return torch.cat((logits, torch.ones_like(logits[..., :1])), dim=-1)
+
+
+def compare(name: str, points: Iterable[Point], tolerance: float, note: str = "") -> Check:
+    """Measures point after point; what several texts have at one place counts as one."""
+    most: dict[str, float] = {}
+    for place, found, wanted in points:
+        if place.endswith("logits"):
+            found, wanted = of_logits(found), of_logits(wanted)
+        most[place] = max(most.get(place, 0.0), difference(found, wanted))
+    return judge(name, most, tolerance, note)
+
+
+def judge(name: str, most: dict[str, float], tolerance: float, note: str = "") -> Check:
+    """A check from the differences that were measured, place by place."""
+    first = next((place for place, apart in most.items() if apart > tolerance), "")
+    largest = max(most.values(), default=0.0)
+    return Check(name, not first, largest, tolerance, first, note, tuple(most.items()))

@@ -1,0 +1,160 @@
+"""Our numbers beside the reference's: layer by layer, and word by word."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import CausalLM, SequenceToSequenceLM
+from pellucid.errors import PellucidError
+from pellucid.models import EncoderDecoder
+from pellucid.tasks.consistency import Row, twin
+from pellucid.tasks.measure import Check, Point, compare, judge
+from pellucid.tasks.reference import NoReference, ask, open_reference, version
+from pellucid.trace.record import Recorder
+
+GROUPS = {
+    "hidden states": ("embeddings.output", "residual.post", "norm.output"),
+    "attention weights": ("attention.weights",),
+    "pooled vector": ("pooled",),
+    "logits": ("logits",),
+}
+"""What is compared, and how the places end where it arises."""
+
+WORDS = "transformers: same tokens"
+
+
+def against_reference(
+    loaded: Loaded, rows: list[Row], tokens: int, tolerance: float, begin: Callable[[str], object]
+) -> Iterator[Check]:
+    """Every number that both show, layer by layer, and the first tokens that both would write.
+
+    rows: one text each.  tokens: how many to write.  begin: told what begins.
+    The first check names the first place of a pass where both differ; the others are its parts.
+    """
+    title = "transformers"
+    try:
+        title = f"transformers {version()}"
+        begin(f"opening the checkpoint in {title}")
+        model, remark = open_reference(loaded)
+        begin(f"comparing with {title}")
+        points = [point for row in rows for point in _points(loaded, model, row)]
+    except (NoReference, PellucidError) as reason:
+        yield Check(title, None, note=str(reason))
+        return
+    whole = compare(title, points, tolerance, f"{type(model).__name__}{remark}")
+    yield whole
+    for name, endings in GROUPS.items():
+        part = {place: apart for place, apart in whole.points if place.endswith(endings)}
+        if part:
+            yield judge(f"transformers: {name}", part, tolerance, f"at {len(part)} of {len(whole.points)} places")
+    if tokens and isinstance(loaded.config.head, CausalLM | SequenceToSequenceLM):
+        begin(f"writing {tokens} tokens with both")
+        try:
+            yield same_words(loaded, model, rows[0], tokens, tolerance)
+        except NoReference as reason:
+            yield Check(WORDS, None, note=str(reason))
+
+
+# -- one pass ----------------------------------------------------------------------------------------------------------
+
+
+def _points(loaded: Loaded, model: Any, row: Row) -> list[Point]:
+    """Every place that both show, in the order of the pass."""
+    recorder = Recorder(tuple(f"*{ending}" for endings in GROUPS.values() for ending in endings))
+    with torch.no_grad():
+        twin(loaded, "explicit")(**row, watch=recorder)
+    wanted = _theirs(ask(model, **row, output_hidden_states=True, output_attentions=True), set(recorder.kept))
+    order = {name: i for i, name in enumerate(recorder.kept)}
+    nothing = torch.empty(0)
+    return [
+        (name, recorder.kept.get(name, nothing), wanted[name])
+        for name in sorted(wanted, key=lambda name: order.get(name, len(order)))
+    ]
+
+
+def _theirs(out: Any, ours: set[str]) -> dict[str, Tensor]:
+    """The reference's answer under the names of our places.
+
+    ours: the places that we show; a last norm among them means that the reference's last state stands behind it.
+    """
+    pair = "encoder_hidden_states" in out
+    found: dict[str, Tensor] = {}
+    for side, said in (("encoder.", "encoder_"), ("decoder.", "decoder_")) if pair else (("", ""),):
+        first, *states = out[f"{said}hidden_states"]
+        found[f"{side}embeddings.output"] = first
+        names = [f"{side}layers.{i}.residual.post" for i in range(len(states))]
+        if f"{side}norm.output" in ours:
+            names[-1:] = [f"{side}norm.output"]
+        found |= dict(zip(names, states))
+        weights = out[f"{said}attentions"]
+        found |= {f"{side}layers.{i}.attention.weights": table for i, table in enumerate(weights)}
+    for i, table in enumerate(out.get("cross_attentions") or ()):
+        found[f"decoder.layers.{i}.cross_attention.weights"] = table
+    if "start_logits" in out:
+        found["logits"] = torch.stack((out["start_logits"], out["end_logits"]), dim=-1)
+    if "logits" in out:
+        found["logits"] = out["logits"]
+    if "pooler_output" in out and "pooled" in ours:
+        found["pooled"] = out["pooler_output"]
+    return found
+
+
+# -- word by word ------------------------------------------------------------------------------------------------------
+
+
+def same_words(loaded: Loaded, model: Any, row: Row, tokens: int, tolerance: float) -> Check:
+    """The most likely next token, again and again: ours with its cache, the reference's without.
+
+    Where both choose differently, the difference is what our choice is worth less in the reference's logits: two
+    tokens that rounding alone sets apart are no mistake. What comes behind such a place is not compared.
+    """
+    room = (loaded.config.longest or 10**9) - tokens
+    row = {name: ids if "decoder_input_ids" in row else ids[:, : max(room, 1)] for name, ids in row.items()}
+    tokens = min(tokens, (loaded.config.longest or 10**9) - 1)
+    wanted, logits = _their_words(model, row, tokens)
+    found = _our_words(loaded, row, tokens)
+    words = loaded.target_tokenizer or loaded.tokenizer
+    note = "" if words is None else repr(words.decode(found))
+    for i, (ours, theirs) in enumerate(zip(found, wanted)):
+        if ours != theirs:
+            worth = float(logits[i][theirs] - logits[i][ours]) / max(float(logits[i].abs().max()), 1.0)
+            return judge(WORDS, {f"token {i + 1}": worth}, tolerance, note)
+    return judge(
+        "transformers: same tokens", {"tokens": 0.0}, tolerance, f"{len(found)} of {tokens} agree {note}".strip()
+    )
+
+
+def _their_words(model: Any, row: Row, tokens: int) -> tuple[list[int], list[Tensor]]:
+    name = "decoder_input_ids" if "decoder_input_ids" in row else "input_ids"
+    ids = row[name][:, :1] if name == "decoder_input_ids" else row[name]
+    said, logits = [], []
+    for _ in range(tokens):
+        given = row | {name: ids} | ({"attention_mask": torch.ones_like(ids)} if name == "input_ids" else {})
+        logits.append(ask(model, **given)["logits"][0, -1].double())
+        said.append(int(logits[-1].argmax()))
+        ids = torch.cat((ids, torch.tensor([said[-1:]])), dim=1)
+    return said, logits
+
+
+@torch.no_grad()
+def _our_words(loaded: Loaded, row: Row, tokens: int) -> list[int]:
+    module, said = loaded.module, []
+    given: dict[str, Any] = {"input_ids": row["input_ids"]}
+    length = row["input_ids"].shape[1]
+    if isinstance(module, EncoderDecoder):
+        first = {**row, "decoder_input_ids": row["decoder_input_ids"][:, :1]}
+        memory = module(**first)["encoder_last_hidden_state"]
+        given = {
+            "memory": memory,
+            "attention_mask": row["attention_mask"],
+            "decoder_input_ids": first["decoder_input_ids"],
+        }
+        length = 1
+    cache = module.new_cache(length + tokens)
+    for _ in range(tokens):
+        said.append(int(module(**given, cache=cache)["logits"][0, -1].argmax()))
+        given["decoder_input_ids" if "memory" in given else "input_ids"] = torch.tensor([said[-1:]])
+    return said

@@ -1,0 +1,117 @@
+"""The reference implementation: the one file that speaks to `transformers`, where it is installed."""
+
+import contextlib
+import importlib.metadata
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.save import save_checkpoint
+from pellucid.errors import several
+from pellucid.machine import require_memory
+
+
+class NoReference(Exception):  # noqa: N818 - not a fault of anybody
+    """The reference cannot be asked; the message says why."""
+
+
+def version() -> str:
+    """Which release of the reference is installed. Raises NoReference where none is."""
+    try:
+        return importlib.metadata.version("transformers")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise NoReference("not installed; pip install transformers, and ask again") from error
+
+
+def open_reference(loaded: Loaded) -> tuple[Any, str]:
+    """The same files, opened by the reference in the same kind of numbers, without its kernels; and a remark on them.
+
+    Raises NoReference where it cannot open them.
+    """
+    if (source := loaded.source) is None:
+        raise NoReference("this model was built and has no files")
+    if source.file is None:
+        return _open(loaded, source.folder), ""
+    try:
+        return _open(loaded, source.folder, gguf_file=source.file.name), ""
+    except NoReference as reason:  # then at least what was unpacked, in a form that it does open
+        with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
+            model = _open(loaded, save_checkpoint(loaded, Path(folder) / "saved"))
+        return model, f", from a saved copy, so that the unpacking itself was not compared: {reason}"
+
+
+def _open(loaded: Loaded, folder: Path, **form: str) -> Any:
+    architecture = loaded.family.page(loaded.config.head).architecture
+    kind = next(loaded.module.parameters()).dtype
+    require_memory(sum(p.numel() for p in loaded.module.parameters()) * kind.itemsize, torch.device("cpu"))
+    ways = {"attn_implementation": "eager", "local_files_only": True, "output_loading_info": True, **form}
+    with _quiet() as transformers:
+        model_class = getattr(transformers, architecture, None)
+        if model_class is None:
+            raise NoReference(f"it has no {architecture}")
+        try:
+            model, report = model_class.from_pretrained(folder, dtype=kind, **ways)
+        except Exception as error:  # another library's errors can be anything
+            raise NoReference(f"it does not open these files: {_first_line(error)}") from error
+    missing = [name for name in report["missing_keys"] if loaded.config.pools or "pooler" not in name]
+    if missing:  # it would compute with numbers drawn by chance
+        raise NoReference(f"it finds no numbers for {several(sorted(missing), 3)}")
+    return model.eval()
+
+
+def _first_line(error: Exception) -> str:
+    """What another library complains of, as one short line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[Any]:
+    """The library, its remarks and bars put off."""
+    import transformers
+
+    say = transformers.utils.logging
+    level, bars = say.get_verbosity(), say.is_progress_bar_enabled()
+    say.set_verbosity_error()
+    say.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield transformers
+    finally:
+        say.set_verbosity(level)
+        if bars:
+            say.enable_progress_bar()
+
+
+# -- one pass ----------------------------------------------------------------------------------------------------------
+
+
+class _InFull(TorchFunctionMode):
+    """Keeps float64 throughout: the reference narrows to float32 inside norms, softmax and turned positions."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        func = torch.Tensor.double if func is torch.Tensor.float else func
+        named = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_wide, args), **named)
+
+
+def _wide(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else value
+
+
+def ask(model: Any, **inputs: Any) -> Any:
+    """One pass of the reference; without its cache, which lays keys out anew and so rounds otherwise."""
+    settings = {"use_cache": False} if getattr(model.config, "use_cache", False) else {}
+    wide = next(model.parameters()).dtype == torch.float64
+    with torch.no_grad(), _InFull() if wide else contextlib.nullcontext(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return model(**inputs, **settings)
+        except Exception as error:  # as above
+            raise NoReference(f"it does not read this input: {_first_line(error)}") from error

@@ -1,0 +1,106 @@
+"""Tiny random BERTs, and what PyTorch's two exporters make of them."""
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+    PreTrainedModel,
+)
+
+HEADS: dict[str, type[PreTrainedModel]] = {
+    "base": BertModel,
+    "words": BertForMaskedLM,
+    "sequence": BertForSequenceClassification,
+    "tokens": BertForTokenClassification,
+    "answers": BertForQuestionAnswering,
+}
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(chr(97 + i) for i in range(26))]
+
+
+class Named(torch.nn.Module):
+    """Hands its inputs on by name: a bare BertModel cannot be traced otherwise. Its tables get a prefix by that."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.inner = model
+
+    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.inner(**dict(zip(INPUTS, given)), return_dict=False)
+
+
+def tiny_bert(head: str, **changes: Any) -> PreTrainedModel:
+    """A BERT of two layers; every number is random, biases and norms too, so that no two tables are equal."""
+    facts = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    facts |= {"intermediate_size": 40, "max_position_embeddings": 37, "num_labels": 3}
+    torch.manual_seed(5)
+    model = HEADS[head](BertConfig(**facts | ({"num_labels": 2} if head == "answers" else {}) | changes)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def ids(rows: int = 2, length: int = 7) -> tuple[torch.Tensor, ...]:
+    """Ids, mask and types; the second row is padded."""
+    chance = torch.Generator().manual_seed(1)
+    mask = torch.ones(rows, length, dtype=torch.long)
+    mask[1:, -2:] = 0
+    return torch.randint(5, 60, (rows, length), generator=chance), mask, torch.arange(length).expand(rows, -1) // 4
+
+
+def export(model: PreTrainedModel, folder: Path, exporter: str, opset: int = 14, name: str = "model.onnx") -> Path:
+    """A folder with config.json, vocab.txt and the model as ONNX."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    model.config.save_pretrained(folder)
+    model.config.return_dict = False
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        if exporter == "traced":
+            free = {name: {0: "batch", 1: "seq"} for name in INPUTS}
+            torch.onnx.export(
+                Named(model).eval(),
+                ids(),
+                path,
+                input_names=list(INPUTS),
+                dynamic_axes=free,
+                dynamo=False,
+                opset_version=opset,
+            )
+        else:
+            batch, seq = torch.export.Dim("batch", min=1, max=8), torch.export.Dim("seq", min=2, max=30)
+            shapes = {name: {0: batch, 1: seq} for name in INPUTS}
+            torch.onnx.export(
+                model,
+                ids(),
+                path,
+                input_names=list(INPUTS),
+                dynamo=True,
+                dynamic_shapes=shapes,
+                external_data=False,
+                verbose=False,
+            )
+    return folder
+
+
+def logits(path: Path) -> Any:
+    """What ONNX Runtime computes: the first output, `[batch, ...]`."""
+    import onnxruntime
+
+    plainly = onnxruntime.SessionOptions()  # optimised, it would also round what it multiplies tables of bytes with
+    plainly.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(path, plainly, providers=["CPUExecutionProvider"])
+    return session.run(None, {name: value.numpy() for name, value in zip(INPUTS, ids())})[0]

@@ -1,0 +1,178 @@
+"""CTranslate2's Transformer: real names come out as its own library writes them, to the last digits."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+from pellucid.checkpoints.convert import convert
+from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, PellucidError
+from tests.checkpoints.convert.plain_transformer import greedy
+
+NAMES = {
+    "آتزمون": "atzmon",
+    "آتشيسون": "achison",
+    "آركنساس": "arkensas",
+    "آرثر": "arther",
+    "محمد": "mahmad",
+    "برلين": "berlin",
+}
+
+
+@pytest.fixture(scope="module")
+def foreign(shared: Callable[[str], Path]) -> Path:
+    return shared("models/aren-transliteration")
+
+
+@pytest.fixture(scope="module")
+def ours(foreign: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convert(foreign, tmp_path_factory.mktemp("aren") / "ours", heads=8).folder
+
+
+def opened(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], Tokenizer, Tokenizer]:
+    words = [Tokenizer.from_file(str(folder / name)) for name in ("tokenizer.json", "target_tokenizer.json")]
+    return load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text()), *words
+
+
+def test_real_names(ours: Path) -> None:
+    held, config, source, target = opened(ours)
+    for name, wanted in NAMES.items():
+        ids, _ = greedy(held, config, source.encode(name).ids)
+        assert target.decode(ids) == wanted
+
+
+def test_its_own_library_says_the_same(ours: Path, shared: Callable[[str], Path]) -> None:
+    library = pytest.importorskip("ctranslate2")
+    theirs = library.Translator(str(shared("models/ct2-aren-v2/aren-transliteration")), intra_threads=1)
+    held, config, source, target = opened(ours)
+    names = [*NAMES, "Qتمون", "بور", "ااااااااااا"]  # a letter that it does not know, and longer ones
+    answers = theirs.translate_batch([list(name) for name in names], beam_size=1)
+    for name, answer in zip(names, answers):
+        ids, scores = greedy(held, config, source.encode(name).ids)
+        assert target.decode(ids) == "".join(answer.hypotheses[0])
+        judged = theirs.score_batch([list(name)], [answer.hypotheses[0]])[0]  # rounds less than its greedy search does
+        assert scores == pytest.approx(judged.log_probs, abs=2e-6)
+
+
+def test_every_number_is_where_it_was(foreign: Path, ours: Path) -> None:
+    before, after = load_file(foreign / "model.safetensors"), load_file(ours / "model.safetensors")
+    assert sum(v.numel() for v in before.values()) == sum(v.numel() for v in after.values()) == 182_731
+    fused = before["decoder/layer_3/self_attention/linear_0/weight"]
+    parts = [after[f"decoder.layers.3.attention.{part}.weight"] for part in ("query", "key", "value")]
+    assert torch.equal(torch.cat(parts), fused)
+    crossed = [after[f"decoder.layers.5.cross_attention.{part}.bias"] for part in ("key", "value")]
+    assert torch.equal(torch.cat(crossed), before["decoder/layer_5/attention/linear_1/bias"])
+
+
+def test_facts_and_words(ours: Path) -> None:
+    _, config, source, target = opened(ours)
+    wanted = {
+        "share_embeddings": False,
+        "vocab_size": 43,
+        "source_vocab_size": 51,
+        "hidden_size": 32,
+        "num_decoder_layers": 6,
+    }
+    wanted |= {"num_attention_heads": 8, "intermediate_size": 128, "decoder_start_token_id": 1, "eos_token_id": 2}
+    assert {key: config[key] for key in wanted} == wanted
+    assert source.encode("آ ت ز").ids == source.encode("آتز").ids == [source.token_to_id(c) for c in "آتز"]
+    assert source.encode("Q").tokens == ["<unk>"] and source.token_to_id("<unk>") == 50  # after the last line
+    assert target.token_to_id("<s>") == 1 and target.decode([1, 3, 4, 2]) == "ae"
+
+
+def test_eight_and_sixteen_bits(foreign: Path, ours: Path, tmp_path: Path) -> None:
+    whole = load_file(foreign / "model.safetensors")
+    for dtype, most in ((torch.int8, 127), (torch.int16, 32767)):
+        held = dict(whole)
+        for name in [name for name, value in whole.items() if value.dim() == 2]:
+            scale = most / (whole[name].abs().amax(1) if dtype is torch.int8 else whole[name].abs().max())
+            held[f"{name}_scale"] = scale.reshape(-1) if dtype is torch.int8 else scale
+            held[name] = (whole[name] * scale.reshape(-1, 1)).round().to(dtype)
+        folder = copied(foreign, tmp_path / str(most), held)
+        after = load_file(convert(folder, tmp_path / f"ours{most}", heads=8).folder / "model.safetensors")
+        step = max(float(value.abs().max()) for value in whole.values()) / most
+        for name, value in load_file(ours / "model.safetensors").items():
+            torch.testing.assert_close(after[name], value, rtol=0, atol=step)
+
+
+def copied(foreign: Path, folder: Path, held: dict[str, torch.Tensor]) -> Path:
+    """The same vocabularies with other tensors."""
+    folder.mkdir()
+    for name in ("source_vocabulary.txt", "target_vocabulary.txt"):
+        (folder / name).write_bytes((foreign / name).read_bytes())
+    save_file(held, folder / "model.safetensors")
+    return folder
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+Held = dict[str, torch.Tensor]
+LAYER = "decoder/layer_2/ffn/linear_0/weight"
+
+
+def gone(held: Held) -> None:
+    del held[LAYER]
+
+
+def beyond(held: Held) -> None:
+    held["decoder/layer_2/ffn/linear_9/weight"] = torch.zeros(2)
+
+
+def narrow(held: Held) -> None:
+    held[LAYER] = held[LAYER][:, :9].contiguous()
+
+
+def whole_numbers(held: Held) -> None:
+    held[LAYER] = held[LAYER].to(torch.int8)
+
+
+def broken(held: Held) -> None:
+    held[LAYER][0, 0] = float("nan")
+
+
+def other_kind(held: Held) -> None:
+    held["encoder/activation"] = torch.tensor([2], dtype=torch.int8)
+
+
+CASES: dict[str, tuple[Callable[[Held], None], int | None, type[PellucidError], str]] = {
+    "no heads": (lambda held: None, None, InputError, "--heads N"),
+    "odd heads": (lambda held: None, 5, InputError, "5 heads do not divide a width of 32; one of 1, 2, 4, 8, 16, 32"),
+    "missing": (gone, 8, CheckpointMismatchError, "decoder.layers.2.feed_forward.up.weight"),
+    "too many": (beyond, 8, CheckpointMismatchError, "linear_9/weight"),
+    "narrow": (narrow, 8, CheckpointMismatchError, "[128, 9], expected [128, 32]"),
+    "bytes without a scale": (whole_numbers, 8, CheckpointMismatchError, "without a scale"),
+    "not a number": (broken, 8, PellucidError, "NaN"),
+    "another activation": (other_kind, 8, CheckpointMismatchError, "encoder/activation is 2"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_does_not_fit_is_one_sentence(foreign: Path, tmp_path: Path, name: str) -> None:
+    change, heads, error, says = CASES[name]
+    held = load_file(foreign / "model.safetensors")
+    change(held)
+    folder = copied(foreign, tmp_path / "foreign", held)
+    with pytest.raises(error) as caught:
+        convert(folder, tmp_path / "ours", heads=heads)
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["foreign"]
+
+
+def test_vocabularies_that_do_not_fit(foreign: Path, tmp_path: Path) -> None:
+    folder = copied(foreign, tmp_path / "foreign", load_file(foreign / "model.safetensors"))
+    words = (folder / "target_vocabulary.txt").read_text(encoding="utf-8")
+    for text, says in ((words + "new\n", "44 tokens"), (words + "a\n", "twice"), ("\xff", "utf-8")):
+        (folder / "target_vocabulary.txt").write_bytes(text.encode("latin-1" if text == "\xff" else "utf-8"))
+        with pytest.raises(PellucidError, match=f"(?i){says}"):
+            convert(folder, tmp_path / "ours", heads=8)
+    (folder / "target_vocabulary.txt").unlink()
+    with pytest.raises(NotFoundError, match=r"target_vocabulary\.txt"):
+        convert(folder, tmp_path / "ours", heads=8)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(NotFoundError, match=r"model\.safetensors"):
+        convert(folder, tmp_path / "ours", heads=8)

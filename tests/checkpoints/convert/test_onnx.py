@@ -1,0 +1,77 @@
+"""ONNX there and back: what the exporters wrote is found again, bit for bit, under the reference's names."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pellucid.checkpoints.convert import convert
+from tests.checkpoints.convert.exports import HEADS, export, ids, tiny_bert
+
+ALL = [(head, exporter) for exporter in ("traced", "captured") for head in HEADS]
+
+
+@pytest.mark.parametrize(("head", "exporter"), ALL)
+def test_every_head_comes_back_bit_for_bit(tmp_path: Path, head: str, exporter: str) -> None:
+    model = tiny_bert(head)
+    done = convert(export(model, tmp_path / "foreign", exporter), tmp_path / "ours")
+    found = load_file(done.folder / "model.safetensors")
+    wanted = dict(model.named_parameters())  # a tied table is one parameter
+    if head == "answers":
+        wanted = {name: value for name, value in wanted.items() if "pooler" not in name}
+    assert found.keys() == wanted.keys()
+    for name, value in found.items():
+        assert torch.equal(value, wanted[name]), name
+
+
+def test_the_reference_opens_what_was_written_and_answers_the_same(tmp_path: Path) -> None:
+    model = tiny_bert("words")
+    done = convert(export(model, tmp_path / "foreign", "traced"), tmp_path / "ours")
+    opened, report = HEADS["words"].from_pretrained(done.folder, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    model.config.return_dict = True
+    with torch.no_grad():
+        assert torch.equal(opened(*ids()).logits, model(*ids()).logits)
+    assert (done.folder / "vocab.txt").read_bytes() == (tmp_path / "foreign" / "vocab.txt").read_bytes()
+
+
+def test_older_and_newer_spellings(tmp_path: Path) -> None:
+    model = tiny_bert("sequence")
+    for opset in (14, 17, 20):  # norms and then activations are written out, and one operation later
+        done = convert(export(model, tmp_path / f"foreign{opset}", "traced", opset), tmp_path / f"ours{opset}")
+        found = load_file(done.folder / "model.safetensors")
+        assert all(torch.equal(found[name], value) for name, value in model.named_parameters())
+
+
+def test_equal_tables_that_an_exporter_keeps_once_are_several_again(tmp_path: Path) -> None:
+    model = tiny_bert("base")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.zero_()
+    done = convert(export(model, tmp_path / "foreign", "captured"), tmp_path / "ours")
+    found = load_file(done.folder / "model.safetensors")
+    assert found.keys() == dict(model.named_parameters()).keys()
+    assert all(torch.equal(found[name], value) for name, value in model.named_parameters())
+
+
+def test_half_precision_stays_half(tmp_path: Path) -> None:
+    model = tiny_bert("tokens").half()
+    done = convert(export(model, tmp_path / "foreign", "traced"), tmp_path / "ours")
+    found = load_file(done.folder / "model.safetensors")
+    assert all(torch.equal(found[name], value) for name, value in model.named_parameters())
+    assert json.loads((done.folder / "config.json").read_text())["dtype"] == "float16"
+
+
+def test_config_follows_the_graph(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced")
+    raw = json.loads((folder / "config.json").read_text())
+    labels = {key: raw.pop(key, None) for key in ("id2label", "label2id")}
+    raw |= {"architectures": ["BertForMaskedLM"], "auto_map": {"AutoModel": "code.Model"}}
+    (folder / "config.json").write_text(json.dumps(raw))
+    config = json.loads((convert(folder, tmp_path / "ours").folder / "config.json").read_text())
+    assert config["architectures"] == ["BertForTokenClassification"]
+    assert "auto_map" not in config and len(config["id2label"]) == 3 and labels
+    assert "BertForMaskedLM" in caplog.text

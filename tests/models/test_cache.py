@@ -1,0 +1,110 @@
+"""What is remembered changes nothing: a text read piece by piece gives the numbers of the text read at once."""
+
+import pytest
+import torch
+
+import pellucid
+from pellucid import Config
+from pellucid.config import CausalLM, SequenceToSequenceLM
+from pellucid.errors import InputError
+
+SMALL = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
+DECODERS = {
+    "gpt2": {"max_position_embeddings": 40},
+    "llama": {"num_key_value_heads": 2},
+    "mistral": {"num_key_value_heads": 2, "sliding_window": 4, "head_dim": 8},
+    "qwen2": {"num_key_value_heads": 1},
+}
+PAIRS = {
+    "bart": {"num_decoder_layers": 2, "decoder_attention_heads": 3, "decoder_intermediate_size": 20},
+    "t5": {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermediate_size": 40},
+    "transformer": {"num_decoder_layers": 2, "decoder_attention_heads": 2, "decoder_intermediate_size": 20},
+}
+
+
+def decoder(family: str, attention: str = "fused") -> pellucid.Model:
+    config = Config.of(family, **SMALL, **DECODERS[family], head=CausalLM(), bos_token_id=1, eos_token_id=2)
+    return pellucid.build(config, seed=1, dtype="float64", attention=attention)
+
+
+def ids(rows: int = 2, length: int = 13) -> torch.Tensor:
+    return torch.randint(3, 50, (rows, length), generator=torch.Generator().manual_seed(4))
+
+
+@pytest.mark.parametrize("attention", ["fused", "explicit"])
+@pytest.mark.parametrize("pieces", [(13,), (5, 8), (1,) * 13, (7, 1, 1, 4)])
+@pytest.mark.parametrize("family", DECODERS)
+def test_a_decoder_remembers(family: str, pieces: tuple[int, ...], attention: str) -> None:
+    module, text = decoder(family, attention).module, ids()
+    cache = module.new_cache(13)
+    read = torch.cat([module(piece, cache=cache).logits for piece in text.split(pieces, dim=1)], dim=1)
+    torch.testing.assert_close(read, module(text).logits, rtol=0, atol=1e-12)
+    assert cache.filled == 13
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", DECODERS)
+def test_padding_on_either_side_changes_nothing(family: str, side: str) -> None:
+    module, text = decoder(family).module, ids()
+    short = text[1, :9]
+    padded = text.clone()
+    mask = torch.ones_like(text)
+    places = slice(0, 4) if side == "left" else slice(9, 13)
+    padded[1, places], mask[1, places] = 7, 0
+    padded[1, mask[1].bool()] = short
+    alone, together = module(short[None]).logits, module(padded, mask).logits
+    torch.testing.assert_close(together[1][mask[1].bool()][None], alone, rtol=0, atol=1e-12)
+    torch.testing.assert_close(together[:1], module(text[:1]).logits, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", DECODERS)
+def test_a_padded_batch_goes_on_as_each_text_alone(family: str, side: str) -> None:
+    module, text, more = decoder(family).module, ids(), ids(length=3)
+    mask = torch.ones_like(text)
+    mask[1, :4] = 0
+    text = text if side == "left" else text.flip(1)
+    mask = mask if side == "left" else mask.flip(1)
+    cache = module.new_cache(16)
+    module(text, mask, cache=cache)
+    together = torch.cat([module(more[:, i : i + 1], cache=cache).logits for i in range(3)], dim=1)
+    for row in range(2):
+        alone = torch.cat((text[row][mask[row].bool()], more[row]))[None]
+        torch.testing.assert_close(together[row], module(alone).logits[0, -3:], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_rows_are_chosen_and_doubled(family: str) -> None:
+    module, text = decoder(family).module, ids()
+    cache = module.new_cache(14)
+    module(text, cache=cache)
+    cache.choose(torch.tensor([1, 1, 0]))
+    more = torch.tensor([[5], [6], [7]])
+    whole = torch.cat((text[[1, 1, 0]], more), dim=1)
+    torch.testing.assert_close(module(more, cache=cache).logits, module(whole).logits[:, -1:], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", PAIRS)
+def test_a_pair_remembers_both_texts(family: str) -> None:
+    config = Config.of(family, **SMALL, **PAIRS[family], head=SequenceToSequenceLM())
+    module = pellucid.build(config, seed=2, dtype="float64").module
+    source, text = ids(), ids(length=6)
+    mask = torch.ones_like(source)
+    mask[1, 8:] = 0
+    whole = module(source, mask, text)
+    cache = module.new_cache(6)
+    memory = whole.encoder_last_hidden_state
+    read = [module(None, mask, text[:, i : i + 1], memory=memory, cache=cache).logits for i in range(6)]
+    torch.testing.assert_close(torch.cat(read, dim=1), whole.logits, rtol=0, atol=1e-12)
+
+
+def test_a_full_cache_says_so() -> None:
+    module = decoder("llama").module
+    cache = module.new_cache(13)
+    module(ids(), cache=cache)
+    with pytest.raises(InputError, match="14 positions do not fit into a cache of 13"):
+        module(ids(length=1), cache=cache)
+    with pytest.raises(InputError, match="3 rows were given to a cache of 2"):
+        cache = module.new_cache(20)
+        module(ids(), cache=cache)
+        module(ids(rows=3, length=1), cache=cache)
