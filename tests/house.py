@@ -139,6 +139,15 @@ def torch_where_none_belongs(path: str, text: str) -> list[str]:
     return [f"{path}:{i.line}" for i in imports(path, text) if i.top and i.target.split(".")[0] in ("torch", "numpy")]
 
 
+def transformers_elsewhere(path: str, text: str) -> list[str]:
+    """The reference is spoken to in one file, and only when asked."""
+    return [
+        f"{path}:{i.line}"
+        for i in imports(path, text)
+        if i.target.split(".")[0] == "transformers" and (path != "tasks/reference.py" or i.top)
+    ]
+
+
 def reference_words(path: str, text: str) -> list[str]:
     """The reference's tensor names outside the family pages, and outside what reads foreign files."""
     if path.startswith(("checkpoints/families/", "checkpoints/convert/", "checkpoints/gguf/")):

@@ -15,7 +15,7 @@ OK, FAILED, USAGE, NO_ROOM, INTERRUPTED = 0, 1, 2, 6, 130
 def run(app: click.Command) -> int:
     """Runs the command line; whatever goes wrong becomes one line and an exit code."""
     try:
-        app.main(standalone_mode=False)
+        code = app.main(standalone_mode=False)  # what `ctx.exit(code)` said, or what the command returned
     except click.UsageError as error:
         return _usage(error)
     except Exit as error:
@@ -33,7 +33,7 @@ def run(app: click.Command) -> int:
     except Exception as error:  # noqa: BLE001 - the last door: nobody should see a traceback they did not ask for
         _debug()
         return _say(f"this should not happen: {type(error).__name__}: {error}; --debug shows where", FAILED)
-    return OK
+    return code if isinstance(code, int) else OK
 
 
 def _usage(error: click.UsageError) -> int:

@@ -13,7 +13,7 @@ from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.config import CausalLM, SequenceToSequenceLM
-from pellucid.models import EncoderDecoder, Network, Output, assemble
+from pellucid.models import Decoder, EncoderDecoder, Network, Output, assemble
 from pellucid.tasks.measure import Check, Point, compare, difference, judge
 
 Row = dict[str, Tensor]
@@ -71,6 +71,7 @@ def _token_by_token(module: Network, row: Row, full: Output) -> Iterator[Output]
         for token in ids.split(1, dim=1):
             yield module(memory=memory, attention_mask=mask, decoder_input_ids=token, cache=cache)
         return
+    assert isinstance(module, Decoder)  # encoders are not asked
     cache = module.new_cache(row["input_ids"].shape[1])
     for token in row["input_ids"].split(1, dim=1):
         yield module(token, cache=cache)

@@ -9,7 +9,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import CausalLM, SequenceToSequenceLM
 from pellucid.errors import PellucidError
-from pellucid.models import EncoderDecoder
+from pellucid.models import Decoder, EncoderDecoder
 from pellucid.tasks.consistency import Row, twin
 from pellucid.tasks.measure import Check, Point, compare, judge
 from pellucid.tasks.reference import NoReference, ask, open_reference, version
@@ -142,6 +142,7 @@ def _their_words(model: Any, row: Row, tokens: int) -> tuple[list[int], list[Ten
 @torch.no_grad()
 def _our_words(loaded: Loaded, row: Row, tokens: int) -> list[int]:
     module, said = loaded.module, []
+    assert isinstance(module, Decoder | EncoderDecoder)  # only these have a head that writes
     given: dict[str, Any] = {"input_ids": row["input_ids"]}
     length = row["input_ids"].shape[1]
     if isinstance(module, EncoderDecoder):

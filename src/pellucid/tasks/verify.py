@@ -131,7 +131,8 @@ def _read(loaded: Loaded, texts: Sequence[str]) -> Iterator[torch.Tensor]:
 def _drawn(config: Config) -> Iterator[torch.Tensor]:
     """Ids by chance, always the same, for a model that came without a tokenizer; an end token where it knows one."""
     chance = torch.Generator().manual_seed(0)
-    size = (config.decoder and config.decoder.source_vocab_size) or config.vocab_size
+    own_table = None if config.decoder is None else config.decoder.source_vocab_size
+    size = own_table or config.vocab_size
     for length in (17, 12, 5):
         ids = torch.randint(min(3, size - 1), size, (1, min(length, config.longest or length)), generator=chance)
         for end in (token for token in config.end_tokens[:1] if token < size):  # some files name one that they lack

@@ -1,0 +1,73 @@
+"""Two architectures side by side: what differs is shown, what only looks different is not."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import pellucid
+from pellucid.tasks.compare import Axis, compare_configs, config_of
+from tests.conftest import MINILM, tiny_config
+
+
+def differing(left: pellucid.Config, right: pellucid.Config) -> dict[str, tuple[object, object]]:
+    return {axis.name: (axis.left, axis.right) for axis in compare_configs(left, right) if axis.differs}
+
+
+def test_nothing_differs_from_itself() -> None:
+    for family in ("bert", "t5", "llama", "bart"):
+        assert not differing(config_of(family), config_of(family))
+
+
+def test_kinds_and_settings_are_rows() -> None:
+    found = differing(config_of("bert"), config_of("llama"))
+    assert found["norm"] == ("LayerNorm", "RMSNorm")
+    assert found["position"] == ("Learned", None)
+    assert found["attention_position"] == (None, "Rotary")
+    assert found["rms_norm_eps"] == (None, 1e-6)
+    assert found["parameters"] == (109_482_240, 6_607_343_616)
+    names = list(found)
+    assert (names[0], names[-1]) == ("family", "parameters")
+
+
+def test_a_default_and_what_it_comes_to_are_the_same() -> None:
+    plain = pellucid.Config.of("llama")
+    said = plain.replace(head_dim=128, num_key_value_heads=32, attention_scale=128**-0.5)
+    assert not differing(plain, said)
+
+
+def test_heads_and_labels() -> None:
+    from pellucid.config import SequenceClassification
+
+    found = differing(tiny_config(), tiny_config(head=SequenceClassification(), num_labels=3))
+    assert found["head"] == (None, "sequence-classification")
+    assert found["labels"] == (None, ("LABEL_0", "LABEL_1", "LABEL_2"))
+
+
+def test_a_checkpoint_is_read_without_its_weights(minilm_folder: Path, tmp_path: Path) -> None:
+    shutil.copy(minilm_folder / "config.json", tmp_path / "config.json")
+    assert config_of(str(tmp_path)) == config_of(MINILM)
+    assert differing(config_of(MINILM), config_of("bert"))["hidden_size"] == (384, 768)
+
+
+def test_a_folder_called_as_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pellucid.build(tiny_config()).save("bert")
+    assert config_of("bert").hidden_size == 768
+    assert config_of("./bert").hidden_size == 24
+
+
+def test_neither_nor() -> None:
+    with pytest.raises(pellucid.NotFoundError, match="did you mean roberta"):
+        config_of("robertta")
+
+
+def test_a_strange_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "berrt"}))
+    with pytest.raises(pellucid.CheckpointMismatchError, match="berrt"):
+        config_of(str(tmp_path))
+
+
+def test_an_axis_knows_whether_it_differs() -> None:
+    assert Axis("a", 1, 2).differs and not Axis("a", None, None).differs
