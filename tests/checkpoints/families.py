@@ -1,0 +1,89 @@
+"""A tiny checkpoint of every family, built by pellucid itself, and every key that its `config.json` may hold."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import pellucid
+from pellucid.checkpoints.families import families
+from pellucid.checkpoints.page import Family
+
+_SHAPE = {
+    "vocab_size": 60,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 40,
+}
+_PLACES = {"max_position_embeddings": 32}
+_PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermediate_size": 40}
+_IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_GROUPED = _SHAPE | _PLACES | _IDS | {"num_key_value_heads": 2}
+
+TINY: dict[str, dict[str, Any]] = {
+    "bert": _SHAPE | _PLACES,
+    "distilbert": _SHAPE | _PLACES,
+    "roberta": _SHAPE | _PLACES,
+    "xlm-roberta": _SHAPE | _PLACES,
+    "camembert": _SHAPE | _PLACES,
+    "albert": _SHAPE | _PLACES | {"embedding_size": 16},
+    "mpnet": _SHAPE | _PLACES | {"relative_attention_num_buckets": 8},
+    "gpt2": _SHAPE | _PLACES | {"bos_token_id": 1, "eos_token_id": 2},
+    "llama": _GROUPED | {"head_dim": 8},
+    "mistral": _GROUPED | {"sliding_window": 5},
+    "qwen2": _GROUPED,
+    "bart": _SHAPE | _PLACES | _PAIR,
+    "t5": _SHAPE | _PAIR | {"head_dim": 6, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12},
+    "transformer": _SHAPE | _PLACES | _PAIR,
+}
+"""Small sizes for every family, under our names; all other facts are the family's."""
+
+HEADS = {
+    "encoder": "masked-lm",
+    "decoder": "causal-lm",
+    "encoder-decoder": "sequence-to-sequence-lm",
+}
+
+
+def family(model_type: str) -> Family:
+    return families()[model_type]
+
+
+def save(model_type: str, folder: Path, *, head: bool = True, **facts: Any) -> Path:
+    """A tiny checkpoint with the head that the family is trained with, or with none."""
+    config = pellucid.Config.of(model_type, **(TINY[model_type] | facts))
+    if head:
+        config = config.replace(head=family(model_type).head_named(HEADS[config.kind]))
+    return pellucid.build(config, seed=1).save(folder)
+
+
+def keys(model_type: str) -> list[str]:
+    """Every key of `config.json` that the family's page reads or insists on, and some that every page reads."""
+    page = family(model_type).keys
+    computed = [key for part in page.computed for key in part.keys]
+    return sorted({*page.plain, *page.only, *computed, "architectures", "id2label", "num_labels"})
+
+
+EVERY_KEY = [(model_type, key) for model_type in TINY for key in keys(model_type)]
+
+
+def runs(folder: Path) -> None:
+    """What loads answers with the right shapes; any error is the caller's."""
+    model = pellucid.load(folder)
+    config = model.config
+    rows = (
+        min(config.vocab_size, config.source_vocab_size or config.vocab_size) if config.decoder else config.vocab_size
+    )
+    length = min(5, config.longest or 5)
+    ids = torch.arange(length)[None] % rows
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    found = model(**inputs, **({"decoder_input_ids": ids} if config.decoder else {}))
+    assert found["last_hidden_state"].shape == (1, length, config.hidden_size)
+    if config.head is not None and "logits" in found:
+        assert found["logits"].shape[0] == 1
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))

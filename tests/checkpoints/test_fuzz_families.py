@@ -1,0 +1,152 @@
+"""Checkpoints of every family with a damaged header or config: each loads and runs, or is an error of pellucid."""
+
+import json
+import logging
+import resource
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pellucid.errors import PellucidError
+from tests.checkpoints.builders import WEIGHTS, read_raw, write_raw
+from tests.checkpoints.families import TINY, facts_of, keys, runs, save
+from tests.checkpoints.gguf_files import llamacpp_name, write
+
+pytestmark = pytest.mark.timeout(600)
+
+MANY = pytest.param(180, marks=pytest.mark.slow)
+"""Cases of one kind for one family: with 14 families, two kinds each, and GGUF twice, some 5,000 in all."""
+
+NUMBERS = st.sampled_from([-1, 0, 1, 2, 3, 4, 7, 24, 60, 999, 10**8, 2**31, 2**63, 10**30, 0.5, float("nan"), 1e300])
+WORDS = st.sampled_from(["", "x", "gelu", "relu", "linear", "llama3", "\x1b[2J", "x" * 5000])
+NAMES = st.sampled_from(["type", "rope_type", "factor", "rope_theta", "0", "1", "dtype", "shape", "data_offsets"])
+LEAVES = NUMBERS | WORDS | st.none() | st.booleans()
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4))
+
+
+def settled(cases: int) -> Any:
+    slow = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    return settings(max_examples=cases, derandomize=True, deadline=None, database=None, suppress_health_check=slow)
+
+
+def ends(folder: Path, room: int = 200 * 2**20) -> str:
+    """How loading and one pass end; anything but an error of ours, and any delay or large growth, is a failure."""
+    grown, started = peak(), time.perf_counter()
+    try:
+        runs(folder)
+        end = "runs"
+    except PellucidError as error:
+        assert str(error).isprintable(), repr(str(error))
+        end = type(error).__name__
+    assert time.perf_counter() - started < 1.5  # a second, and half of one for whoever else is at work
+    assert peak() - grown < room
+    return end
+
+
+def peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@pytest.fixture(params=TINY)
+def folder(request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Path:
+    caplog.set_level(logging.CRITICAL, logger="pellucid")
+    found = save(request.param, tmp_path / "model")
+    runs(found)  # what is imported on first use is imported before the clock runs
+    return found
+
+
+@pytest.mark.parametrize("cases", [12, MANY])
+def test_a_damaged_config(folder: Path, cases: int) -> None:
+    facts, seen = facts_of(folder), Counter[str]()
+
+    @settled(cases)
+    @given(st.dictionaries(st.sampled_from(keys(facts["model_type"])), VALUES, min_size=1, max_size=3))
+    def damaged(changes: dict[str, Any]) -> None:
+        (folder / "config.json").write_text(json.dumps(facts | changes), encoding="utf-8")
+        seen[ends(folder)] += 1
+
+    damaged()
+    assert sum(seen.values()) >= cases // 2
+    assert len(seen) >= 2 or cases < 50, seen  # some values change nothing that matters, most do
+
+
+@pytest.mark.parametrize("cases", [12, MANY])
+def test_a_damaged_header(folder: Path, cases: int) -> None:
+    header, body = read_raw(folder / WEIGHTS)
+    names, seen = sorted(set(header) - {"__metadata__"}), Counter[str]()
+    fields = st.sampled_from(["dtype", "shape", "data_offsets"])
+    shapes = st.lists(st.sampled_from([0, 1, 2, 24, 60, 2**31, 2**62]), max_size=9)
+    told = VALUES | shapes | st.sampled_from(["F64", "F16", "BF16", "I8", "BOOL", "F8_E4M3"])
+
+    @settled(cases)
+    @given(st.sampled_from(names), st.sampled_from(names), fields, told, st.integers(0, 4))
+    def damaged(name: str, other: str, field: str, value: Any, way: int) -> None:
+        changed = json.loads(json.dumps(header))
+        match way:
+            case 0:  # another tensor's place
+                changed[name], changed[other] = changed[other], changed[name]
+            case 1:  # another name
+                changed[other + ".weight"] = changed.pop(name)
+            case 2:  # another shape of the same size
+                changed[name]["shape"] = changed[name]["shape"][::-1]
+            case _:
+                changed[name][field] = value
+        write_raw(folder / WEIGHTS, changed, body)
+        seen[ends(folder)] += 1
+
+    damaged()
+    assert "CorruptFileError" in seen
+
+
+FACTS = {
+    "llama": {"llama.attention.head_count_kv": 2, "llama.attention.layer_norm_rms_epsilon": 1e-5},
+    "gpt2": {"gpt2.attention.layer_norm_epsilon": 1e-5},
+}
+
+
+def as_gguf(model_type: str, folder: Path) -> Path:
+    """A tiny checkpoint of a family as llama.cpp would keep it."""
+    from safetensors.torch import load_file
+
+    held = load_file(save(model_type, folder / "theirs") / WEIGHTS)
+    turned = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+    tensors = {llamacpp_name(name): value.T if name.endswith(turned) else value for name, value in held.items()}
+    sizes = {"context_length": 32, "embedding_length": 24, "block_count": 2, "feed_forward_length": 40}
+    facts = {f"{model_type}.{key}": value for key, value in (sizes | {"attention.head_count": 4}).items()}
+    (folder / "gguf").mkdir()
+    write(folder / "gguf" / "model.gguf", model_type, facts | FACTS[model_type], tensors)
+    return folder / "gguf"
+
+
+@pytest.mark.parametrize("model_type", FACTS)
+@pytest.mark.parametrize("cases", [40, MANY])
+def test_a_damaged_gguf(model_type: str, cases: int, tmp_path: Path) -> None:
+    folder = as_gguf(model_type, tmp_path)
+    runs(folder)
+    raw, seen = (folder / "model.gguf").read_bytes(), Counter[str]()
+    head = raw.rindex(b".weight") + 60  # behind it stand numbers, which may be any
+    pieces = st.binary(min_size=1, max_size=9) | st.sampled_from([b"\xff" * 8, bytes(8), (2**62).to_bytes(8, "little")])
+
+    @settled(cases)
+    @given(st.integers(0, head), pieces, st.booleans())
+    def damaged(place: int, piece: bytes, over: bool) -> None:
+        (folder / "model.gguf").write_bytes(raw[:place] + piece + raw[place + (len(piece) if over else 0) :])
+        seen[ends(folder)] += 1
+
+    damaged()
+    assert "CorruptFileError" in seen
+
+
+def test_the_measure_itself_can_fail(tmp_path: Path) -> None:
+    """An error that is not ours is not swallowed, nor is memory that grew."""
+    folder = save("gpt2", tmp_path / "model")
+    assert ends(folder) == "runs"
+    with pytest.raises(TypeError):
+        ends(5)  # no folder at all
+    with pytest.raises(AssertionError):
+        ends(folder, room=-1)

@@ -1,0 +1,106 @@
+"""Every key of every family's `config.json` with every odd value: read, or named in one sentence, and nothing else."""
+
+import contextlib
+import logging
+import re
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pellucid.config import Config
+from pellucid.errors import PellucidError
+from pellucid.models import assemble
+from tests.checkpoints.builders import one_sentence
+from tests.checkpoints.families import EVERY_KEY, TINY, facts_of, family, keys, save
+
+pytestmark = pytest.mark.timeout(120)
+
+PATH = Path("model/config.json")
+DEEP: list[Any] = []
+for _ in range(700):
+    DEEP = [DEEP]
+
+NUMBERS = [-1, 0, 1, 2, 3, 5, 7, 1_000, 10**6, 10**8, 2**31, 2**62, 2**63, -(2**63), 10**400, 0.5, -0.5, 1.0, 1e-320]
+NO_NUMBERS = [float("nan"), float("inf"), -float("inf"), None, True, False]
+WORDS = ["", "x", "16", "gelu", "gated-gelu", "linear", "os.system", "x" * 100_000, "\x1b[2J\n", "\0"]
+GROUPS = [[], [1], [[1]], [None], ["x"], [2**70], [0, "a"], DEEP, {}, {"x": 1}, {"0": {"a": 1}}, {"0": "a", "1": "a"}]
+TURNED = [
+    {"rope_type": "yarn"},
+    {"rope_type": ["linear"]},
+    {"type": "linear"},
+    {"rope_type": "linear", "factor": "x"},
+    {"rope_type": "linear", "factor": 10**400},
+    {"rope_type": "linear", "factor": 0},
+    {"rope_type": "llama3", "factor": 8.0},
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 4.0}
+    | {"original_max_position_embeddings": 64},
+    {"rope_theta": "x"},
+    {"rope_theta": [1]},
+    {"rope_theta": 10**400},
+    {"rope_theta": True},
+    {"partial_rotary_factor": 0.5},
+    {"full_attention": {"rope_theta": 1e4}},
+]
+ODD = [*NUMBERS, *NO_NUMBERS, *WORDS, *GROUPS, *TURNED]
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What each family's tiny `config.json` says."""
+    return {name: facts_of(save(name, tmp_path_factory.mktemp(name) / "model")) for name in TINY}
+
+
+def changed(facts: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """One key of them set; the number of labels is asked only where they have no names."""
+    kept = {name: old for name, old in facts.items() if key != "num_labels" or name != "id2label"}
+    return kept | {key: value}
+
+
+def built(config: Config) -> None:
+    """The model without its memory. Hundreds of layers take seconds: loading compares their number with the file's."""
+    if max(config.num_hidden_layers, config.facts().get("num_decoder_layers", 0)) < 10:
+        with torch.device("meta"):
+            assemble(config)
+
+
+@pytest.mark.parametrize(("model_type", "key"), EVERY_KEY)
+def test_an_odd_value_is_read_or_named(
+    model_type: str, key: str, said: dict[str, dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="pellucid")
+    refused = 0
+    for value in ODD:
+        started = time.perf_counter()
+        try:
+            built(family(model_type).read(changed(said[model_type], key, value), PATH))
+        except PellucidError as error:
+            refused += 1
+            one_sentence(str(error), Path("model"))
+            words = set(re.findall(r"\w+", str(error)))
+            assert words & {*keys(model_type), "labels"}, (value, str(error))
+        assert time.perf_counter() - started < 1, value
+    assert refused > 20, refused  # of some sixty
+
+
+@pytest.mark.parametrize("model_type", TINY)
+def test_absurd_sizes_take_no_memory(model_type: str, said: dict[str, dict[str, Any]]) -> None:
+    for key in keys(model_type):
+        if type(said[model_type].get(key)) is not int:
+            continue
+        tracemalloc.start()
+        with contextlib.suppress(PellucidError):
+            built(family(model_type).read(changed(said[model_type], key, 10**8), PATH))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 10_000_000, key
+
+
+@pytest.mark.parametrize("model_type", TINY)
+def test_the_same_facts_unchanged_are_read(model_type: str, said: dict[str, dict[str, Any]]) -> None:
+    """The refusals above are for their values and for nothing else."""
+    config = family(model_type).read(said[model_type], PATH)
+    assert (config.hidden_size, config.num_hidden_layers) == (24, 2)
