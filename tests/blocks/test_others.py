@@ -11,7 +11,7 @@ from pellucid.blocks.twin import PackedLinear, evaluating, packed
 
 
 def test_sinusoids_are_the_paper_s() -> None:
-    waves = blocks.SinusoidalPositions(50, 6)(torch.arange(50)[None])[0]
+    waves = blocks.SinusoidalPositions(50, 6)(torch.arange(50)[None], torch.zeros(1, 50))[0]
     for place in (0, 1, 7, 49):
         for pair in range(3):
             angle = place / 10000 ** (2 * pair / 6)
@@ -20,7 +20,7 @@ def test_sinusoids_are_the_paper_s() -> None:
 
 
 def test_sinusoids_of_an_odd_width() -> None:
-    assert blocks.SinusoidalPositions(9, 5)(torch.arange(9)[None]).shape == (1, 9, 5)
+    assert blocks.SinusoidalPositions(9, 5)(torch.arange(9)[None], torch.zeros(1, 9)).shape == (1, 9, 5)
 
 
 def test_embeddings_are_the_sum_of_their_parts() -> None:

@@ -23,8 +23,6 @@ DAMAGE = [('"version":1', '"version":9', "version 9"), ('"pellucid-view"', "1", 
           ('{"format"', "{", "not valid JSON"), ('class="pellucid-manifest"', "", "manifest is missing"),
           ('0.attention.key">', '0.attention.key">AAAA', "damaged"), ('"mask":"full"', '"mask":"x"', "“x”"),
           ('0.attention.key">', '0.attention.key">?', "base64"), ('0.attention.key">', 'x">', "missing")]  # fmt: skip
-HOVER = """(row) => new Promise((done) => row.dispatchEvent(new MouseEvent("mouseover", { bubbles: true })) &&
-  requestAnimationFrame((start) => done(performance.now() - start)))"""
 COLOURS = """(canvas) => new Set(new Uint32Array(canvas.getContext("2d").getImageData(0, 0, canvas.width,
   canvas.height).data.buffer)).size"""
 NODES = "() => document.querySelectorAll('*').length"
@@ -212,8 +210,6 @@ def test_pictures_are_not_blank(show: Show, theme: str) -> None:
 def test_long_texts_stay_light(show: Show) -> None:
     tab = show(case := make_case(seq=512), "#heads=1.2.3")
     tab.evaluate(READ)
-    assert tab.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime") < 1000
-    assert sorted(row(tab, "query", index).evaluate(HOVER) for index in range(20))[10] < 16
     tab.locator(".scroller").evaluate("(scroller) => scroller.scrollTo(0, 5000)")
     row(tab, "query", 240).hover()
     assert tab.evaluate(READ)[1]["query"] == "240"

@@ -18,7 +18,10 @@ def _read(raw: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"{key} is {str(said)[:60]!r}, expected an object")
     if strange := said.keys() - _KNOWN:  # a share of a head that is turned, speeds for each kind of layer
         raise InputError(f"{key} holds {several(map(ascii, sorted(strange)), 3)}, which would change the numbers")
-    changes: dict[str, Any] = {"rope_scaling": _scaling(said)}
+    try:
+        changes: dict[str, Any] = {"rope_scaling": _scaling(said)}
+    except InputError as error:
+        raise InputError(f"{key}: {error}") from error
     theta = said.get("rope_theta", raw.get("rope_theta"))
     if theta is None:
         return changes
@@ -35,12 +38,12 @@ def _scaling(said: dict[str, Any]) -> Llama3Scaling | LinearScaling | None:
         case "llama3":
             return Llama3Scaling(**_settings(said, _LLAMA3))
         case other:
-            raise InputError(f"rope_scaling: rope_type is {str(other)[:60]!r}, expected default, linear or llama3")
+            raise InputError(f"rope_type is {str(other)[:60]!r}, expected default, linear or llama3")
 
 
 def _settings(said: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     if missing := [name for name in names if name not in said]:
-        raise InputError(f"rope_scaling lacks {several(missing)}, which its rope_type needs")
+        raise InputError(f"it lacks {several(missing)}, which its rope_type needs")
     return {name: said[name] for name in names}
 
 
