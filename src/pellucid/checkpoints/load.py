@@ -1,10 +1,7 @@
 """Opens a checkpoint: build empty, fill in place, and account for everything. Nothing half-loads."""
 
-import logging
 import math
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -13,18 +10,16 @@ from pellucid.checkpoints.contents import Contents, read_contents
 from pellucid.checkpoints.facts import read_json
 from pellucid.checkpoints.families import family_of, stranger
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.names import Names, Place
-from pellucid.checkpoints.page import Family, HeadPage
+from pellucid.checkpoints.page import Family
+from pellucid.checkpoints.plan import Plan, make_plan
 from pellucid.checkpoints.source import locate
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config, Head
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, near, several
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
 from pellucid.machine import choose_device, choose_dtype, require_memory
-from pellucid.models import Network, assemble, initialise, ties
+from pellucid.models import Network, assemble, initialise
 from pellucid.models.assemble import allocate, tie
 from pellucid.text import Tokenizer
-
-log = logging.getLogger("pellucid")
 
 OWN_HEAD = "own"
 """The head that the checkpoint was saved with."""
@@ -49,7 +44,7 @@ def open_checkpoint(
     config = family.read(contents.facts, contents.said_in)
     if head != OWN_HEAD:
         config = config.replace(head=family.head_named(head) if isinstance(head, str) else head)
-    plan = _plan(family, config, contents, new_head=head not in (OWN_HEAD, None))
+    plan = make_plan(family, config, contents, new_head=head not in (OWN_HEAD, None))
     tensors = contents.tensors
     module = _fill(plan, tensors, choose_device(device), choose_dtype(dtype, plan.dtype(tensors)), attention, seed)
     return Loaded(
@@ -64,14 +59,14 @@ def open_checkpoint(
     )
 
 
-def account(name: str | os.PathLike[str]) -> "Plan":
+def account(name: str | os.PathLike[str]) -> Plan:
     """Which tensor of a checkpoint goes where, with the head that it was saved with; no number is read.
 
     Raises CheckpointMismatchError where a tensor is missing or strange.
     """
     contents = read_contents(locate(name))
     family = _family(contents)
-    return _plan(family, family.read(contents.facts, contents.said_in), contents, new_head=False)
+    return make_plan(family, family.read(contents.facts, contents.said_in), contents, new_head=False)
 
 
 def read_config(name: str | os.PathLike[str]) -> Config:
@@ -108,156 +103,6 @@ def _tokenizer(config: Config, contents: Contents) -> Tokenizer | None:
             f"tokens has {rows} rows; they do not belong together"
         )
     return tokenizer
-
-
-# -- which tensor goes where -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The whole account, before a single number is read.
-
-    placed: our name -> where its numbers stand.  doubled: (where, our name) told twice, to be compared.
-    tied: our names that share another's numbers.  fresh: our names that get random numbers.
-    """
-
-    config: Config
-    placed: dict[str, Place]
-    doubled: tuple[tuple[Place, str], ...] = ()
-    tied: dict[str, str] = field(default_factory=dict)
-    fresh: tuple[str, ...] = ()
-    dropped: dict[str, str] = field(default_factory=dict)
-
-    def dtype(self, tensors: dict[str, Stored]) -> torch.dtype:
-        """What most numbers of the file are."""
-        sizes: dict[torch.dtype, int] = {}
-        for theirs in {place.theirs for place in self.placed.values()}:
-            held = tensors[theirs]
-            sizes[held.dtype] = sizes.get(held.dtype, 0) + torch.Size(held.shape).numel()
-        return max(sizes, key=lambda dtype: sizes[dtype])
-
-
-def _plan(family: Family, config: Config, contents: Contents, new_head: bool) -> Plan:
-    tensors = contents.tensors
-    page = family.page(config.head)
-    names = family.names_with(page, config)
-    others = [(other, family.names_with(other, config)) for other in family.heads if other is not page]
-    _check_depth(config, contents)
-    placed: dict[str, Place] = {}
-    doubled: list[tuple[Place, str]] = []
-    dropped: dict[str, str] = {}
-    strange: list[str] = []
-    for theirs in tensors:
-        found = names.ours(theirs, page.rows)
-        if any(ours.startswith("pooler.") for ours in found) and not config.pools:
-            dropped[theirs] = "the pooled first token is not read by this head"
-        elif found:
-            doubled += [(place, ours) for ours, place in found.items() if ours in placed]
-            placed |= {ours: place for ours, place in found.items() if ours not in placed}
-        elif (reason := names.drop_reason(theirs) or _other_head(others, theirs)) is not None:
-            dropped[theirs] = reason
-        else:
-            strange.append(theirs)
-    if config.head is None and config.pooler and not any(name.startswith("pooler.") for name in placed):
-        config = config.replace(pooler=False)  # saved without one, as sentence encoders often are
-    same = ties(config)
-    for name, first in same.items():  # one table under two names: the second copy must equal the first
-        if name in placed and first in placed:
-            doubled.append((placed.pop(name), first))
-        elif name in placed:
-            placed[first] = placed.pop(name)
-    doubled = [(place, same.get(ours, ours)) for place, ours in doubled]
-    wanted = _wanted(config)
-    missing = [name for name in wanted if name not in placed]
-    tied = {name: first for name, first in same.items() if name in missing}
-    lost = [name for name in missing if name not in tied]
-    bare = any(name.startswith("head.") for name in lost) and not _any_head(placed)
-    if bare and not new_head:  # sentence encoders are often saved so: the config of a head, the weights of a body
-        log.warning("%s names %s, but the weights hold no head: opened without", contents.said_in, page.architecture)
-        return _plan(family, config.replace(head=None), contents, new_head)
-    fresh = tuple(n for n in lost if n.startswith("head.")) if bare else ()
-    told = [*placed.items(), *((ours, place) for place, ours in doubled)]
-    problems = _problems(names, page, wanted, told, tensors, strange, [n for n in lost if n not in fresh])
-    if problems:
-        raise CheckpointMismatchError(
-            f"{contents.said_in.parent} does not fit its {contents.said_in.name}: {'; '.join(problems)}"
-        )
-    return Plan(config, placed, tuple(doubled), tied, fresh, dropped)
-
-
-_FEW_LAYERS = 50
-"""Built in no time, so that what is missing can be named one by one."""
-
-
-def _check_depth(config: Config, contents: Contents) -> None:
-    """Every layer is built before its tensors are looked for: refused where there cannot be one for each."""
-    sides = (config.decoder.num_decoder_layers if config.decoder else 0, config.num_hidden_groups)
-    layers = max(sides[0], sides[1] or config.num_hidden_layers)
-    if layers > max(len(contents.tensors), _FEW_LAYERS):
-        raise CheckpointMismatchError(
-            f"{contents.said_in} speaks of {layers} layers, and the weights hold {len(contents.tensors)} tensors in all"
-        )
-
-
-def _wanted(config: Config) -> dict[str, tuple[int, ...]]:
-    with torch.device("meta"):
-        return {name: tuple(p.shape) for name, p in assemble(config).named_parameters()}
-
-
-def _any_head(placed: Iterable[str]) -> bool:
-    return any(name.startswith("head.") for name in placed)
-
-
-def _other_head(others: list[tuple[HeadPage, Names]], theirs: str) -> str | None:
-    for page, names in others:
-        if names.ours(theirs, page.rows):
-            return f"belongs to {page.architecture}, which was not asked for"
-    return None
-
-
-def _problems(
-    names: Names,
-    page: HeadPage,
-    wanted: dict[str, tuple[int, ...]],
-    told: list[tuple[str, Place]],
-    tensors: dict[str, Stored],
-    strange: list[str],
-    lost: list[str],
-) -> list[str]:
-    """Everything that does not fit, all at once, in the file's own names."""
-    prefixed = any(theirs.startswith(names.prefix) for theirs in tensors) if names.prefix else False
-    problems = []
-    if lost:
-        theirs = list(dict.fromkeys(names.theirs(name, page.rows, prefixed=prefixed).theirs for name in lost))
-        problems.append(f"{len(lost)} missing ({several(theirs, 3)})")
-    beyond = list(dict.fromkeys(place.theirs for ours, place in told if ours not in wanted))
-    if extra := strange + beyond:
-        expected = [names.theirs(name, page.rows, prefixed=prefixed).theirs for name in wanted]
-        hint = near(extra[0].rpartition(".")[0] or extra[0], expected, most=1) if lost else ""
-        problems.append(f"{len(extra)} that belong nowhere ({several(extra, 3)}){hint}")
-    for ours, place in told:
-        if (shape := wanted.get(ours)) is None:
-            continue
-        held = tensors[place.theirs]
-        if _shape(place, held) != shape:
-            problems.append(
-                f"{place.theirs} has shape {list(held.shape)}, expected {list(place.move.shape(shape, place.parts))}"
-            )
-        elif not held.dtype.is_floating_point:
-            problems.append(f"{place.theirs} holds {str(held.dtype).removeprefix('torch.')}, expected real numbers")
-    problems = list(dict.fromkeys(problems))
-    return problems[:4] + ([f"and {len(problems) - 4} more"] if len(problems) > 4 else [])
-
-
-def _shape(place: Place, held: Stored) -> tuple[int, ...]:
-    """The shape that our part of a tensor has, without reading it."""
-    try:
-        return tuple(place.take(torch.empty(held.shape, device="meta")).shape)
-    except (IndexError, RuntimeError):
-        return ()  # such a tensor cannot be moved at all
-
-
-# -- the numbers -------------------------------------------------------------------------------------------------------
 
 
 def _fill(
