@@ -1,0 +1,77 @@
+"""A checkpoint folder is written beside its place first, then moved there; nothing is half written."""
+
+import errno
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import Tensor
+
+from pellucid.checkpoints import hub
+from pellucid.errors import InputError
+from pellucid.files import cannot_write
+
+
+def check_target(target: Path, *, overwrite: bool, how: str) -> None:
+    """Refuses a place that is a file, or that holds files already and may not be written over.
+
+    how: how the caller is told to write over it, such as "pass overwrite=True".
+    """
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{target} is a file, expected a folder to write into")
+    if target.is_dir() and any(target.iterdir()) and not overwrite:
+        raise InputError(f"{target} already holds files: choose a new folder or {how}")
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A new folder to write into, which becomes `target` at the end; where anything goes wrong, it is gone.
+
+    What a folder held before stays, but for files of the same name and those that would speak for another model.
+    """
+    around = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        new = around / "new"
+        new.mkdir()  # with the rights of any new folder; the one around it is nobody else's business
+        yield new
+        _move(new, target)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    finally:
+        if around is not None:
+            shutil.rmtree(around, ignore_errors=True)
+
+
+def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Writes safetensors, each tensor with memory of its own: the library refuses two that share some."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    own = {name: numbers.detach().to("cpu").clone().contiguous() for name, numbers in tensors.items()}
+    try:
+        save_file(own, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
+
+
+def _move(new: Path, target: Path) -> None:
+    named = {path.relative_to(new) for path in new.rglob("*") if path.is_file()}
+    for name in named:
+        with (new / name).open("rb") as file:
+            os.fsync(file.fileno())
+    if not target.exists():
+        new.rename(target)
+        return
+    for name in named:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (new / name).replace(target / name)
+    for path in target.iterdir():
+        if path.name not in map(str, named) and hub.any_of([path.name], hub.SPEAKING):
+            path.unlink()  # of the model that was there before, and would speak for this one
