@@ -12,15 +12,7 @@ import torch
 
 import pellucid
 from pellucid.generation import greedy
-
-NAMES = {
-    "آتزمون": "atzmon",
-    "آتشيسون": "achison",
-    "آركنساس": "arkensas",
-    "آرثر": "arther",
-    "محمد": "mahmad",
-    "برلين": "berlin",
-}
+from tests.checkpoints.convert.plain_transformer import NAMES
 
 
 def installed(module: str, *inner: str) -> Path:

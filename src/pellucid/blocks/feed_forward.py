@@ -40,14 +40,12 @@ class FeedForward(nn.Module):
         return run.see("output", self.dropout(self.down(hidden)))
 
 
-class GatedFeedForward(nn.Module):
+class GatedFeedForward(FeedForward):
     """x --+--> gate [hidden -> inner] --> activation --(x)--> down [inner -> hidden] --> dropout
            '--> up [hidden -> inner] --------------------'
 
     (Shazeer, 2020, arXiv:2002.05202.)
     """
-
-    activation: Callable[[Tensor], Tensor]
 
     def __init__(
         self,
@@ -58,13 +56,8 @@ class GatedFeedForward(nn.Module):
         dropout: float = 0.0,
         bias: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(hidden_size, intermediate_size, activation=activation, dropout=dropout, bias=bias)
         self.gate = nn.Linear(hidden_size, intermediate_size, bias=bias)
-        self.up = nn.Linear(hidden_size, intermediate_size, bias=bias)
-        self.activation_name = activation
-        self.activation = ACTIVATIONS[activation]
-        self.down = nn.Linear(intermediate_size, hidden_size, bias=bias)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""

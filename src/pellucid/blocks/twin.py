@@ -43,7 +43,7 @@ def packed(module: nn.Module, dtype: torch.dtype) -> Any:
                 copy._modules[name] = _copy(getattr(module, name), nn.Linear, part, dtype)
             copy._modules["product"] = PackedLinear(*joined(module.query, module.key, module.value), dtype)
             return copy
-        case FeedForward() if _packable(module.up.weight, dtype) and module.activation_name in _FUSED:
+        case FeedForward() if type(module) is FeedForward and _fusible(module, dtype):
             copy = _copy(module, FeedForward, part, dtype)
             copy._modules["up"] = PackedLinear(module.up.weight, module.up.bias, dtype, *_FUSED[module.activation_name])
             copy.activation = _unchanged
@@ -82,6 +82,10 @@ class PackedAttention(Attention):
 def _packable(weight: Tensor, dtype: torch.dtype) -> bool:
     there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     return there and weight.device.type == "cpu" and dtype in (torch.float32, torch.bfloat16)
+
+
+def _fusible(module: FeedForward, dtype: torch.dtype) -> bool:
+    return _packable(module.up.weight, dtype) and module.activation_name in _FUSED
 
 
 def _copy(

@@ -12,7 +12,7 @@ Where several rows have the same right side, the first is the name that is writt
 from __future__ import annotations
 
 import functools
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -59,15 +59,15 @@ class Names:
         """Our parameters that a tensor of a file fills, and how; empty where no row speaks of it."""
         stem, _, last = theirs.rpartition(".")
         known = f"{stem}.{dict(self.renamed).get(last, last)}" if stem else theirs
-        found = _forward(known.removeprefix(self.prefix), self.body) or _forward(known, rows)
+        found = _forward(known.removeprefix(self.prefix), self._body) or _forward(known, _table(rows))
         return {ours: Place(theirs, place.move, place.part, place.parts) for ours, place in found.items()}
 
     def theirs(self, ours: str, rows: Rows, *, prefixed: bool) -> Place:
         """Where one of our parameters stands in the reference's file."""
-        body = _back(ours, self.body)
+        body = _back(ours, self._body)
         if body is not None:
             return Place((self.prefix if prefixed else "") + body.theirs, body.move, body.part, body.parts)
-        found = _back(ours, rows)
+        found = _back(ours, _table(rows))
         if found is None:
             raise KeyError(ours)
         return found
@@ -75,7 +75,11 @@ class Names:
     def drop_reason(self, theirs: str) -> str | None:
         """Why this tensor of a file is not needed, or None where it is."""
         bare = theirs.removeprefix(self.prefix)
-        return next((why for pattern, why in self.dropped.items() if _match(pattern, bare)), None)
+        return next((self.dropped[pattern] for pattern, _, _ in _spellings(bare) if pattern in self.dropped), None)
+
+    @functools.cached_property
+    def _body(self) -> _Table:
+        return _table(self.body)
 
 
 def under(theirs: str, ours: str, rows: Rows) -> Rows:
@@ -83,51 +87,51 @@ def under(theirs: str, ours: str, rows: Rows) -> Rows:
     return tuple((f"{theirs}{row[0]}", f"{ours}{row[1]}", *row[2:]) for row in rows)
 
 
-def _forward(theirs: str, rows: Rows) -> dict[str, Place]:
-    """An exact row goes before one that names the module which holds the tensor."""
-    loose: dict[str, Place] = {}
-    for left, right, move in map(_whole, rows):
-        found = _match(left, theirs)
-        if found is None or (loose and found["rest"]):
-            continue
-        names = [_filled(name, found) for name in right]
-        places = {name: Place(theirs, move, part, len(names)) for part, name in enumerate(names)}
-        if not found["rest"]:
-            return places
-        loose = places
-    return loose
+@dataclass(frozen=True)
+class _Table:
+    """Rows by their left side, and by each name of their right side; of several alike the first counts."""
 
-
-def _back(ours: str, rows: Rows) -> Place | None:
-    loose = None
-    for left, right, move in map(_whole, rows):
-        for part, name in enumerate(right):
-            found = _match(name, ours)
-            if found is None or (loose and found["rest"]):
-                continue
-            place = Place(_filled(left, found), move, part, len(right))
-            if not found["rest"]:
-                return place
-            loose = place
-    return loose
-
-
-def _whole(row: Row) -> tuple[str, tuple[str, ...], Move]:
-    left, right, *rest = row
-    return left, (right,) if isinstance(right, str) else right, rest[0] if rest else AS_IT_IS
-
-
-def _filled(pattern: str, found: dict[str, str | None]) -> str:
-    return pattern.replace("{i}", found["i"] or "") + (found["rest"] or "")
-
-
-def _match(pattern: str, name: str) -> dict[str, str | None] | None:
-    """The layer's number `i` and the `rest` of `name` after `pattern` ("" or ".weight"); None for another name."""
-    found = _compiled(pattern).fullmatch(name)
-    return found and {"i": None, **found.groupdict()}
+    forward: dict[str, tuple[tuple[str, ...], Move]]
+    back: dict[str, tuple[str, Move, int, int]]
 
 
 @functools.cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    number = re.escape(pattern).replace(r"\{i\}", r"(?P<i>\d+)")
-    return re.compile(number + r"(?P<rest>(?:\.(?:weight|bias))?)")
+def _table(rows: Rows) -> _Table:
+    table = _Table({}, {})
+    for left, right, *rest in rows:
+        names, move = (right,) if isinstance(right, str) else right, rest[0] if rest else AS_IT_IS
+        table.forward.setdefault(left, (names, move))
+        for part, name in enumerate(names):
+            table.back.setdefault(name, (left, move, part, len(names)))
+    return table
+
+
+def _forward(theirs: str, table: _Table) -> dict[str, Place]:
+    for pattern, number, last in _spellings(theirs):
+        if (row := table.forward.get(pattern)) is not None:
+            names, move = row
+            places = [Place(theirs, move, part, len(names)) for part in range(len(names))]
+            return {name.replace("{i}", number) + last: place for name, place in zip(names, places)}
+    return {}
+
+
+def _back(ours: str, table: _Table) -> Place | None:
+    for pattern, number, last in _spellings(ours):
+        if (row := table.back.get(pattern)) is not None:
+            left, move, part, parts = row
+            return Place(left.replace("{i}", number) + last, move, part, parts)
+    return None
+
+
+def _spellings(name: str) -> Iterator[tuple[str, str, str]]:
+    """What a row may call this tensor, each with the number of the layer and the last word that it leaves out.
+
+    The whole name goes before the module that holds it, and a name as it stands before one with `{i}` for a number.
+    """
+    stem, _, last = name.rpartition(".")
+    for known, rest in ((name, ""), (stem, f".{last}")) if last in ("weight", "bias") else ((name, ""),):
+        yield known, "", rest
+        words = known.split(".")
+        for at, word in enumerate(words):
+            if word.isascii() and word.isdigit():
+                yield ".".join((*words[:at], "{i}", *words[at + 1 :])), word, rest

@@ -9,6 +9,16 @@ from torch.nn.functional import layer_norm, linear
 
 Tensors = dict[str, Tensor]
 
+NAMES = {
+    "آتزمون": "atzmon",
+    "آتشيسون": "achison",
+    "آركنساس": "arkensas",
+    "آرثر": "arther",
+    "محمد": "mahmad",
+    "برلين": "berlin",
+}
+"""Names, and what the model of the study documents writes for them."""
+
 
 def waves(length: int, width: int) -> Tensor:
     """tensor2tensor's positions from 1: all sines, then all cosines, `[length, width]`."""

@@ -12,16 +12,7 @@ from tokenizers import Tokenizer
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, PellucidError
-from tests.checkpoints.convert.plain_transformer import greedy
-
-NAMES = {
-    "آتزمون": "atzmon",
-    "آتشيسون": "achison",
-    "آركنساس": "arkensas",
-    "آرثر": "arther",
-    "محمد": "mahmad",
-    "برلين": "berlin",
-}
+from tests.checkpoints.convert.plain_transformer import NAMES, greedy
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import random
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,20 +20,11 @@ from pellucid.errors import (
     PellucidError,
     UnsafeFileError,
 )
+from tests.checkpoints.builders import Case
 from tests.checkpoints.convert.exports import export, tiny_bert
 
 MISMATCH = CheckpointMismatchError
 Damage = Callable[[Path], object]
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is done to a good folder, the error it becomes, and words that the error must hold."""
-
-    name: str
-    damage: Damage
-    error: type[PellucidError]
-    says: str
 
 
 def graph(change: Callable[[onnx.GraphProto], object]) -> Damage:
