@@ -1,5 +1,6 @@
 """The reference's numbers, from tiny random models: float64 to 1e-9, float32 to the last bit, there and back."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,16 @@ def test_there_and_back_bit_for_bit(architecture: str, tmp_path: Path) -> None:
     inputs = inputs_for(architecture)
     wanted, found = theirs(reference, inputs), theirs(again, inputs)
     assert torch.equal(wanted["last_hidden_state"], found["last_hidden_state"])
+
+
+def test_pickled_it_is_the_same_model(architecture: str, tmp_path: Path) -> None:
+    facts, kind = ARCHITECTURES[architecture], path(architecture, "fused")
+    tiny(tmp_path / "a", architecture, dtype=torch.float32, attention=kind, **facts)
+    first = pellucid.load(tmp_path / "a")
+    first.save(tmp_path / "b")
+    pickle.loads(pickle.dumps(first)).save(tmp_path / "c")
+    before, after = (tmp_path / side / "model.safetensors" for side in "bc")
+    assert before.read_bytes() == after.read_bytes()
 
 
 def test_config_goes_there_and_back(architecture: str, tmp_path: Path) -> None:

@@ -43,23 +43,19 @@ def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     return x * cosine + torch.cat((-right, left), dim=-1) * sine
 
 
-def slowed_evenly(factor: float) -> Callable[[Tensor], Tensor]:
+def slowed_evenly(speeds: Tensor, *, factor: float) -> Tensor:
     """All speeds divided by `factor` (position interpolation: Chen et al., 2023, arXiv:2306.15595)."""
-    return lambda speeds: speeds / factor
+    return speeds / factor
 
 
-def slowed_as_llama3(factor: float, low: float, high: float, length: int) -> Callable[[Tensor], Tensor]:
+def slowed_as_llama3(speeds: Tensor, *, factor: float, low: float, high: float, length: int) -> Tensor:
     """Waves longer than `length / low` places are slowed by `factor`, those shorter than `length / high` are left, and
     those between go over from one to the other (Llama 3.1's own code)."""
-
-    def slowed(speeds: Tensor) -> Tensor:
-        waves = 2 * math.pi / speeds
-        result = torch.where(waves > length / low, speeds / factor, speeds)
-        share = (length / waves - low) / (high - low)
-        between = (1 - share) * result / factor + share * result
-        return torch.where((waves >= length / high) & (waves <= length / low), between, result)
-
-    return slowed
+    waves = 2 * math.pi / speeds
+    result = torch.where(waves > length / low, speeds / factor, speeds)
+    share = (length / waves - low) / (high - low)
+    between = (1 - share) * result / factor + share * result
+    return torch.where((waves >= length / high) & (waves <= length / low), between, result)
 
 
 class RelativeBias(nn.Module):

@@ -1,5 +1,6 @@
 """The only reader of `Config`: facts to modules. Below this file nothing knows a config, above it none picks parts."""
 
+import functools
 from typing import Any
 
 import torch
@@ -143,9 +144,9 @@ def _between(config: Config, causal: bool) -> dict[str, nn.Module]:
 def _slowed(scaling: facts.Llama3Scaling | facts.LinearScaling | None) -> Any:
     match scaling:
         case facts.Llama3Scaling(factor, low, high, length):
-            return blocks.slowed_as_llama3(factor, low, high, length)
+            return functools.partial(blocks.slowed_as_llama3, factor=factor, low=low, high=high, length=length)
         case facts.LinearScaling(factor):
-            return blocks.slowed_evenly(factor)
+            return functools.partial(blocks.slowed_evenly, factor=factor)
         case None:
             return None
 

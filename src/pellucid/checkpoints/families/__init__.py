@@ -1,8 +1,10 @@
 """One page per family, found by listing this folder."""
 
+import copyreg
 import functools
 import importlib
 import pkgutil
+from collections.abc import Callable
 
 from pellucid.checkpoints.page import Family
 from pellucid.config import Config as Config
@@ -40,5 +42,10 @@ def stranger(family: Family, architecture: object) -> Family | None:
     return None
 
 
+def _by_name(family: Family) -> tuple[Callable[..., Family], tuple[str, str]]:
+    return family_of, (family.model_types[0], "the pickled model")
+
+
+copyreg.pickle(Family, _by_name)  # a page is code: a model that goes to another process names it
 for _family in families().values():
     register(_family.defaults)
