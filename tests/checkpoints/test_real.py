@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.generation import greedy
+from pellucid.generation import read_settings, write
 from tests.checkpoints.convert.plain_transformer import NAMES
 
 
@@ -32,7 +32,7 @@ def smollm() -> pellucid.Model:
 def test_smollm2_answers(smollm: pellucid.Model) -> None:
     question = [{"role": "user", "content": "What is the capital of France?"}]
     ids = torch.tensor([smollm.tokenizer.apply_chat_template(question, tokenize=True)])
-    answer = smollm.tokenizer.decode([int(token) for token in greedy(smollm.loaded, ids)])
+    answer = smollm.tokenizer.decode([step.tokens[0] for step in write(smollm.loaded, ids.tolist(), read_settings({}))])
     assert answer == "The capital of France is Paris.<|im_end|>"
 
 
@@ -65,7 +65,7 @@ def test_six_names_are_written_in_latin(shared: Callable[[str], Path], tmp_path:
     assert model.loaded.target_tokenizer is not None
     for source, wanted in NAMES.items():
         ids = model.tokenizer(source, return_tensors="pt").input_ids
-        written = [int(token) for token in greedy(model.loaded, ids, max_new_tokens=20)]
+        written = [step.tokens[0] for step in write(model.loaded, ids.tolist(), read_settings({"max_new_tokens": 20}))]
         assert model.loaded.target_tokenizer.decode(written, skip_special_tokens=True).replace(" ", "") == wanted
 
 

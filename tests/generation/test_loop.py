@@ -8,7 +8,7 @@ import transformers
 
 import pellucid
 from pellucid.errors import InputError
-from pellucid.generation import greedy
+from pellucid.generation import read_settings, write
 from tests.parity.reference import batch, tiny
 
 
@@ -38,17 +38,20 @@ def test_the_reference_writes_the_same(architecture: str, tmp_path: Path) -> Non
     reference.generation_config = plain
     wanted = reference.generate(ids, attention_mask=torch.ones_like(ids))
     wanted = wanted[:, 1:] if model.config.kind == "encoder-decoder" else wanted[:, ids.shape[1] :]
-    found = torch.stack(list(greedy(model.loaded, ids, max_new_tokens=10)), dim=1)
-    for row in range(2):  # after its end a text is padded, by either in his own way
+    found: list[list[int]] = [[], []]
+    for step in write(model.loaded, ids.tolist(), read_settings({"max_new_tokens": 10})):
+        for row, token in zip(step.rows, step.tokens):
+            found[row].append(token)
+    for row in range(2):  # after its end a text is padded there
         ends = torch.isin(wanted[row], torch.tensor(model.config.end_tokens)).nonzero()
         length = int(ends[0]) + 1 if len(ends) else wanted.shape[1]
-        assert torch.equal(found[row, :length], wanted[row, :length])
+        assert found[row] == wanted[row, :length].tolist()
 
 
 def test_an_encoder_does_not_write() -> None:
     model = pellucid.build(pellucid.Config.of("bert", num_hidden_layers=1, hidden_size=12, vocab_size=9))
     with pytest.raises(InputError, match="kind 'encoder'"):
-        list(greedy(model.loaded, torch.ones(1, 3, dtype=torch.long)))
+        list(write(model.loaded, [[1, 1, 1]], read_settings({})))
     gpt = pellucid.build(pellucid.Config.of("gpt2", num_hidden_layers=1, hidden_size=12, vocab_size=9))
     with pytest.raises(InputError, match="head for the next token"):
-        list(greedy(gpt.loaded, torch.ones(1, 3, dtype=torch.long)))
+        list(write(gpt.loaded, [[1, 1, 1]], read_settings({})))

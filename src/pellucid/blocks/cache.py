@@ -8,10 +8,12 @@ next free slots of memory that was set aside beforehand, and looks at everything
                 0   1   2   3   4   .   .   .       row 1
 """
 
+from collections.abc import Sequence
 from typing import Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from pellucid.errors import InputError
 
@@ -48,11 +50,41 @@ class KeyValues:
     def choose(self, rows: Tensor) -> None:
         """Keeps these rows in this order; a row may come several times. Int[Tensor, "kept"]"""
         if self.filled:
-            self.key, self.value = self.key[rows], self.value[rows]
+            self.key, self.value = (self._chosen(old, rows) for old in (self.key, self.value))
+
+    @classmethod
+    def together(cls, parts: Sequence["KeyValues"], *, flush_right: bool) -> "KeyValues":
+        """Rows of several memories as one; shorter ones begin further right, or end further left, than the longest."""
+        whole = cls(parts[0].capacity)
+        whole.filled = max(part.filled for part in parts)
+        whole.key, whole.value = (
+            _together([(part.key, part.filled) for part in parts], whole.filled, flush_right),
+            _together([(part.value, part.filled) for part in parts], whole.filled, flush_right),
+        )
+        return whole
+
+    def _chosen(self, old: Tensor, rows: Tensor) -> Tensor:
+        """Only what is written is moved, and into the same memory while it is large enough."""
+        kept = old[rows, :, : self.filled]
+        new = old[: len(rows)] if len(rows) <= len(old) else old.new_empty(len(rows), *old.shape[1:])
+        new[:, :, : self.filled] = kept
+        return new
 
     def _room(self, new: Tensor) -> Tensor:
         rows, heads, length, width = new.shape
         return new.new_empty(rows, heads, self.capacity or length, width)
+
+
+def _together(parts: Sequence[tuple[Tensor, int]], filled: int, flush_right: bool) -> Tensor:
+    first = parts[0][0]
+    rows, room = sum(len(held) for held, _ in parts), max(held.shape[2] for held, _ in parts)
+    whole = first.new_zeros(rows, first.shape[1], room, first.shape[3])  # what no text has must still be a number
+    row = 0
+    for held, length in parts:
+        start = filled - length if flush_right else 0
+        whole[row : row + len(held), :, start : start + length] = held[:, :, :length]
+        row += len(held)
+    return whole
 
 
 class LayerCache:
@@ -81,6 +113,21 @@ class Cache:
         """Int[Tensor, "rows filled"]: where the token of each slot stands in its text; -1 for padding."""
         self.padded = False
         """Whether any slot holds padding."""
+
+    @classmethod
+    def together(cls, caches: Sequence["Cache"]) -> "Cache":
+        """Texts of different lengths, read apart, from now on side by side: all end at the same slot."""
+        whole = cls(len(caches[0].layers), caches[0].capacity)
+        whole.filled = max(cache.filled for cache in caches)
+        padded = [pad(cache.positions, (whole.filled - cache.filled, 0), value=-1) for cache in caches]
+        whole.positions = torch.cat(padded)
+        whole.padded = bool((whole.positions < 0).any())
+        for i, layer in enumerate(whole.layers):
+            layer.own = KeyValues.together([cache.layers[i].own for cache in caches], flush_right=True)
+            across = [cache.layers[i].across for cache in caches]
+            if across[0].filled:
+                layer.across = KeyValues.together(across, flush_right=False)
+        return whole
 
     def check(self, rows: int, new: int) -> None:
         """Refuses a pass of `new` positions in `rows` texts that does not fit."""

@@ -1,3 +1,6 @@
 """Logits to the next token, one at a time."""
 
-from pellucid.generation.loop import greedy as greedy
+from pellucid.generation.loop import Step as Step
+from pellucid.generation.loop import write as write
+from pellucid.generation.settings import Settings as Settings
+from pellucid.generation.settings import read_settings as read_settings

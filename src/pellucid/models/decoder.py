@@ -28,19 +28,22 @@ class Decoder(Stack, Swift):
         attention_mask: Tensor | None = None,
         *,
         cache: Cache | None = None,
+        logits_to_keep: int = 0,
         watch: Watch | None = None,
     ) -> Output:
         """One pass, or the next piece of one.
 
         input_ids: Int[Tensor, "batch seq"]; attention_mask: the same shape, 1 = word, 0 = padding, on either side.
         cache: what earlier passes read; it takes in what this one reads. The ids are then only the new ones.
+        logits_to_keep: logits of so many last positions only, which is all that writing needs; 0 for all.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], logits
         """
         run = Pass(watch=watch)
         stream = self.states(input_ids, attention_mask, run=run, cache=cache)
         answer = {"last_hidden_state": stream}
         if self.head is not None:
-            answer["logits"] = run.see("logits", self.head(stream, None, input_ids, attention_mask))
+            kept = stream[:, -logits_to_keep:]
+            answer["logits"] = run.see("logits", self.head(kept, None, input_ids, attention_mask))
         return Output(answer)
 
     def new_cache(self, capacity: int) -> Cache:

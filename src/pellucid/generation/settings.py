@@ -1,0 +1,123 @@
+"""How a text is to be written: what was asked for, over what the checkpoint says, over our own defaults."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pellucid.config.checks import choice, count, token, truth, within
+from pellucid.errors import InputError, near
+from pellucid.generation.rules import OPTIONS, Rule, chain
+
+MOST_STOPS, LONGEST_STOP = 64, 1_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a text is to be written.
+
+    max_new_tokens: tokens to choose at most.  max_time: seconds after which no further token is chosen.
+    do_sample: draw the next token by its probability; else the likeliest is taken.
+    seed: of what is drawn; the same seed gives the same text, whatever else is written beside it. None is a new one.
+    num_beams: how many beginnings are followed at a time; 1 follows the chosen one alone.
+    length_penalty: a finished text of n tokens is judged by its log-probability / n^length_penalty (beams only).
+    early_stopping: True ends a search with as many finished texts as beams, False when no better one is likely,
+        "never" when none is possible (beams only).
+    num_return_sequences: how many texts to give for each prompt.
+    stop: texts at which writing ends; they are no part of the answer.  stop_token_ids: the same with tokens, beside
+        the model's own end tokens.
+    rules: what is done to the logits before each choice, one after the other.
+    """
+
+    max_new_tokens: int = 256
+    max_time: float | None = None
+    do_sample: bool = False
+    seed: int | None = None
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
+    num_return_sequences: int = 1
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+    def __post_init__(self) -> None:
+        count("max_new_tokens", self.max_new_tokens)
+        if self.max_time is not None:
+            within("max_time", self.max_time, above=0)
+        truth("do_sample", self.do_sample)
+        if self.seed is not None and (type(self.seed) is not int or not 0 <= self.seed < 2**63):
+            raise InputError(f"seed is {self.seed!r}, expected a whole number from 0")
+        count("num_beams", self.num_beams, most=1_000)
+        within("length_penalty", self.length_penalty, least=-100, most=100)
+        if self.early_stopping not in (True, False):
+            choice("early_stopping", self.early_stopping, ("never",))
+        count("num_return_sequences", self.num_return_sequences, most=1_000)
+        self._check_stops()
+        self._check_together()
+
+    def _check_stops(self) -> None:
+        if len(self.stop) > MOST_STOPS:
+            raise InputError(f"stop holds {len(self.stop)} texts, expected at most {MOST_STOPS}")
+        for text in self.stop:
+            if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
+                said = f"a text of {len(text):,} characters" if isinstance(text, str) else repr(text)[:80]
+                raise InputError(f"stop holds {said}, expected texts of 1 to {LONGEST_STOP:,} characters")
+        for stop in self.stop_token_ids:
+            if stop is None:
+                raise InputError("stop_token_ids hold None, expected ids of tokens")
+            token("stop_token_ids", stop)
+
+    def _check_together(self) -> None:
+        if self.do_sample and self.num_beams > 1:
+            raise InputError(f"do_sample and num_beams={self.num_beams} do not go together: draw, or search")
+        if not self.do_sample and self.num_return_sequences > self.num_beams:
+            raise InputError(
+                f"num_return_sequences is {self.num_return_sequences} and num_beams {self.num_beams}: a search gives "
+                "as many texts as beams at most; raise num_beams, or draw with do_sample=True"
+            )
+
+
+_OWN = {field.name for field in dataclasses.fields(Settings)}
+_BEAMS = ("length_penalty", "early_stopping")
+
+
+def read_settings(asked: Mapping[str, Any], said: Mapping[str, Any] | None = None) -> Settings:
+    """Settings from options by name: what was `asked` for, else what the checkpoint `said`.
+
+    None means "as if not asked". Raises InputError for an unknown name, a value out of range, and options that
+    contradict each other.
+    """
+    known = {**dict.fromkeys(_OWN), **OPTIONS}
+    for name in asked:
+        if name not in known:
+            raise InputError(f"there is no option {name!r} of writing{near(name, known)}")
+    given = {name: value for name, value in asked.items() if value is not None}
+    options = _agreeing(dict(said or {}), given) | given
+    if given.get("num_beams", options.get("num_beams", 1)) == 1:
+        for name in _BEAMS:
+            if name in given:
+                raise InputError(f"{name} is {given[name]!r} and there are no beams: pass num_beams, or leave it out")
+            options.pop(name, None)
+    own = {name: _plain(name, options[name]) for name in options if name in _OWN and name != "rules"}
+    own["rules"] = (*chain(options, sampling=bool(own.get("do_sample"))), *given.get("rules", ()))
+    return Settings(**own)
+
+
+def _agreeing(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the checkpoint says, without what does not go with what was asked for."""
+    if given.get("num_beams", 1) > 1 and "do_sample" not in given:
+        said.pop("do_sample", None)
+    if given.get("do_sample") and "num_beams" not in given:
+        said.pop("num_beams", None)
+    if not given.get("do_sample", said.get("do_sample", False)):
+        said = {name: value for name, value in said.items() if name not in OPTIONS or not OPTIONS[name].sampling}
+    return said
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "stop" and isinstance(value, str):
+        return (value,)
+    if name == "stop_token_ids" and isinstance(value, int):
+        return (value,)
+    return tuple(value) if name in ("stop", "stop_token_ids") and isinstance(value, Sequence) else value
