@@ -43,6 +43,7 @@ format: .venv/dev
 bench: .venv/bench
 	$(BIN)/python bench/start.py
 	$(BIN)/python bench/embed.py
+	$(BIN)/python bench/generate.py
 
 wheel: .venv/dev
 	rm -rf dist

@@ -1,6 +1,7 @@
 """The checkpoint in the formats of the other engines, each made once in a process of its own.
 
-python convert.py KIND MODEL FOLDER     with KIND one of onnx, fused, int8, ctranslate2
+python convert.py KIND MODEL FOLDER     with KIND one of onnx, fused, int8, ctranslate2,
+                                        or, for a GGUF file as MODEL, checkpoint, writer, writer8
 """
 
 import logging
@@ -76,11 +77,28 @@ def to_int8(model: Path, file: Path) -> None:
     quantize_dynamic(source, file, per_channel=True, weight_type=QuantType.QInt8, extra_options=options)
 
 
-def to_ctranslate2(model: Path, folder: Path) -> None:
+def to_ctranslate2(model: Path, folder: Path, quantization: str | None = None) -> None:
     """CTranslate2's folder in float32; the compute type is chosen when it is opened."""
     from ctranslate2.converters import TransformersConverter
 
-    TransformersConverter(str(model)).convert(str(folder), force=True)
+    TransformersConverter(str(model)).convert(str(folder), quantization=quantization, force=True)
+
+
+def to_checkpoint(file: Path, folder: Path) -> None:
+    """A GGUF file's numbers in float32, in a folder that transformers and its friends open."""
+    import pellucid
+
+    pellucid.load(file).save(folder)
+
+
+def to_writer(file: Path, folder: Path, quantization: str | None = None) -> None:
+    """The same for CTranslate2, in float32."""
+    to_ctranslate2(converted("checkpoint", file, folder.parent), folder, quantization)
+
+
+def to_writer8(file: Path, folder: Path) -> None:
+    """The same for CTranslate2, in 8 bits: opened as such, it never takes the memory of the float32 one."""
+    to_writer(file, folder, "int8")
 
 
 KINDS: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
@@ -88,6 +106,9 @@ KINDS: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
     "fused": ("fused.onnx", to_fused),
     "int8": ("int8.onnx", to_int8),
     "ctranslate2": ("ctranslate2", to_ctranslate2),
+    "checkpoint": ("checkpoint", to_checkpoint),
+    "writer": ("writer", to_writer),
+    "writer8": ("writer8", to_writer8),
 }
 
 

@@ -74,7 +74,7 @@ KINDS: tuple[tuple[Callable[[Path], list[str]], int], ...] = (
 )
 
 
-def _data_folder() -> Path:
+def data_folder() -> Path:
     """The folder ``data`` of ``PELLUCID_SHARED``, or a sentence that says what is missing."""
     shared = os.environ.get("PELLUCID_SHARED")
     if not shared:
@@ -84,7 +84,7 @@ def _data_folder() -> Path:
 
 def read_corpus(count: int = 2000) -> list[str]:
     """``count`` different texts, the same ones in the same order at every call."""
-    data, draw = _data_folder(), random.Random(SEED)
+    data, draw = data_folder(), random.Random(SEED)
     texts: list[str] = []
     try:
         for read, percent in KINDS:

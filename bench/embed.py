@@ -9,12 +9,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from corpus import CorpusError, lengths, read_corpus, sample
 from machine import describe, model_folder, quiet_environment
-from peers import sides
+from peers import Desk, sides
 from report import BASE, Result, compare, ratios, table, verdicts
 from side import Place
 from worker import SideError, Worker
@@ -44,7 +45,7 @@ def chosen(asked: str | None) -> list[str]:
 
 def start(name: str, place: Place, texts: Sequence[str]) -> Ready | None:
     """Opens and tunes a side and lets it embed everything once; prints why where it cannot."""
-    worker, begun = Worker(name, place), time.perf_counter()
+    worker, begun = Worker(name, partial(Desk, name), place), time.perf_counter()
     try:
         setting = worker.ask("prepare", place, sample(texts))
         vectors = worker.ask("vectors", texts)
@@ -53,8 +54,7 @@ def start(name: str, place: Place, texts: Sequence[str]) -> Ready | None:
         print(f"{name}: left out, {reason}", flush=True)
         worker.stop()
         return None
-    note = ", ".join(f"{axis} {value}" for axis, value in setting.items()) or "default"
-    print(f"{name}: {note} (ready in {time.perf_counter() - begun:.0f} s)", flush=True)
+    print(f"{name}: {result.said()} (ready in {time.perf_counter() - begun:.0f} s)", flush=True)
     return worker, result, vectors
 
 

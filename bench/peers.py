@@ -6,6 +6,7 @@ import numpy as np
 from batches import Batch, pack, pool, token_counts
 from convert import bert_with_pooling, converted, example
 from side import Engine, Place, Setting, Side, UnavailableError
+from worker import clocked, timed, tune
 
 OPENVINO_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 
@@ -165,3 +166,25 @@ def sides() -> dict[str, Callable[[], Side]]:
         "openvino-float32": lambda: OpenVINO("float32"),
         "openvino-bfloat16": lambda: OpenVINO("bfloat16"),
     }
+
+
+class Desk:
+    """The commands that the process of a side answers."""
+
+    def __init__(self, name: str) -> None:
+        self.side = sides()[name]()
+
+    def prepare(self, place: Place, sample: Sequence[str]) -> Setting:
+        self.side.prepare(place)
+        return tune(self.side.axes, self.side.configure, lambda: clocked(self.side.embed, sample))
+
+    def vectors(self, texts: Sequence[str]) -> np.ndarray:
+        """The warm-up: a whole pass whose result is compared."""
+        self.texts = list(texts)
+        return self.side.embed(self.texts)
+
+    def measure(self) -> tuple[float, float]:
+        return timed(lambda: clocked(self.side.embed, self.texts))
+
+    def padding(self) -> float | None:
+        return self.side.padding(self.texts)

@@ -13,14 +13,24 @@ CLOSE = 0.9995  # the least cosine of a fast setting that counts for the promise
 
 
 @dataclass
-class Result:
-    """What one run found out about one side."""
+class Timed:
+    """One side's rounds."""
 
     name: str
     precision: str
     setting: dict[str, Any]
     seconds: list[float] = field(default_factory=list)
     others: list[float] = field(default_factory=list)  # share of the processor that other processes used
+
+    def said(self) -> str:
+        """The setting in words."""
+        return ", ".join(f"{axis} {value}" for axis, value in self.setting.items()) or "default"
+
+
+@dataclass
+class Result(Timed):
+    """What one run found out about one side that embeds."""
+
     cosine_min: float = float("nan")
     cosine_mean: float = float("nan")
     padding: float | None = None
@@ -29,7 +39,7 @@ class Result:
         return asdict(self)
 
 
-def ratios(result: Result, base: Result) -> list[float]:
+def ratios(result: Timed, base: Timed) -> list[float]:
     """How many times as fast as ``base``, round by round."""
     return [other / own for own, other in zip(result.seconds, base.seconds, strict=True)]
 
@@ -51,10 +61,9 @@ def table(results: dict[str, Result], texts: int) -> list[str]:
     for result in sorted(results.values(), key=lambda side: median(side.seconds), reverse=True):
         speed = ratios(result, base)
         spread = f"{min(speed):.2f}..{max(speed):.2f}"
-        setting = ", ".join(f"{axis} {value}" for axis, value in result.setting.items()) or "default"
         lines.append(
             f"{result.name:{width}}  {median(speed):6.2f}  {spread:>12}  {result.cosine_min:9.6f}  "
-            f"{result.cosine_mean:9.6f}  {texts / median(result.seconds):7.0f}  {setting}"
+            f"{result.cosine_mean:9.6f}  {texts / median(result.seconds):7.0f}  {result.said()}"
         )
     return lines
 

@@ -7,16 +7,14 @@ import contextlib
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from machine import Others, wait_for_quiet
-from peers import sides
-from side import Place, Setting, Side, UnavailableError
+from side import Place, Setting, UnavailableError
 
 DISTURBED = 0.05  # the share of the processor that other processes may use while a side is measured
 TURNS = 3  # how often a disturbed measurement is tried
@@ -35,53 +33,40 @@ class Answer:
     error: str | None = None
 
 
-def timed(side: Side, texts: Sequence[str]) -> tuple[float, float]:
-    """Seconds, and the share of the processor that others used: the least disturbed of up to three turns."""
+def clocked(call: Callable[..., object], *arguments: Any) -> float:
+    """Seconds that a call takes."""
+    begun = time.perf_counter()
+    call(*arguments)
+    return time.perf_counter() - begun
+
+
+def timed(work: Callable[[], float], most: int = TURNS) -> tuple[float, float]:
+    """What ``work`` counts, and the share of the processor that others used: the least disturbed of ``most`` turns."""
     turns: list[tuple[float, float]] = []
-    while len(turns) < TURNS:
-        others, begun = Others(), time.perf_counter()
-        side.embed(texts)
-        turns.append((time.perf_counter() - begun, others.share()))
+    while len(turns) < most:
+        others = Others()
+        turns.append((work(), others.share()))
         if turns[-1][1] < DISTURBED:
             break
-        wait_for_quiet(DISTURBED)
+        if len(turns) < most:
+            wait_for_quiet(DISTURBED)
     return min(turns, key=lambda turn: turn[1])
 
 
-def tune(side: Side, texts: Sequence[str]) -> Setting:
+def tune(
+    axes: dict[str, list[Any]], configure: Callable[[Setting], None], work: Callable[[], float], most: int = TURNS
+) -> Setting:
     """The fastest value of each axis, one axis after the other; each value warmed up, best of two."""
-    best = {axis: values[0] for axis, values in side.axes.items()}
-    for axis, values in side.axes.items():
+    best = {axis: values[0] for axis, values in axes.items()}
+    for axis, values in axes.items():
         taken: dict[Any, float] = {}
         for value in values if len(values) > 1 else ():
-            side.configure(best | {axis: value})
-            side.embed(texts)
-            taken[value] = min(timed(side, texts)[0] for _ in range(2))
+            configure(best | {axis: value})
+            work()
+            taken[value] = min(timed(work, most)[0] for _ in range(2))
         best[axis] = min(taken, key=taken.__getitem__) if taken else best[axis]
-    side.configure(best)
+    configure(best)
     return best
-
-
-class _Desk:
-    """The commands that a process answers."""
-
-    def __init__(self, name: str) -> None:
-        self.side = sides()[name]()
-
-    def prepare(self, place: Place, sample: Sequence[str]) -> Setting:
-        self.side.prepare(place)
-        return tune(self.side, sample)
-
-    def vectors(self, texts: Sequence[str]) -> np.ndarray:
-        """The warm-up: a whole pass whose result is compared."""
-        self.texts = list(texts)
-        return self.side.embed(self.texts)
-
-    def measure(self) -> tuple[float, float]:
-        return timed(self.side, self.texts)
-
-    def padding(self) -> float | None:
-        return self.side.padding(self.texts)
 
 
 def _answer(call: Callable[..., Any], arguments: tuple) -> Answer:
@@ -96,27 +81,33 @@ def _answer(call: Callable[..., Any], arguments: tuple) -> Answer:
         return Answer(error=f"{type(failure).__name__}: {said[0][:300]}")
 
 
-def _serve(name: str, log: Path, pipe: Connection) -> None:
+def _serve(desk: Callable[[], Any], environment: dict[str, str], log: Path, pipe: Connection) -> None:
     """The process: libraries talk into ``log``, answers go through ``pipe``."""
+    os.environ.update(environment)
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    desk = _Desk(name)
+    commands = desk()
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while True:
             command, *arguments = pipe.recv()
-            pipe.send(_answer(getattr(desk, command), tuple(arguments)))
+            pipe.send(_answer(getattr(commands, command), tuple(arguments)))
 
 
 class Worker:
-    """The parent's end of one side."""
+    """The parent's end of one side.
 
-    def __init__(self, name: str, place: Place) -> None:
+    desk: makes, in the process, the object whose methods are the commands.  environment: variables of the process.
+    """
+
+    def __init__(
+        self, name: str, desk: Callable[[], Any], place: Place, environment: dict[str, str] | None = None
+    ) -> None:
         context = multiprocessing.get_context("spawn")
-        self.name, self.place = name, place
+        self.name, self.environment = name, environment or {}
         self.pipe, end = context.Pipe()
-        log = place.scratch / f"{name}.log"
-        self.process = context.Process(target=_serve, args=(name, log, end), daemon=True)
+        log = place.scratch / f"{'-'.join((name, *self.environment.values()))}.log"
+        self.process = context.Process(target=_serve, args=(desk, self.environment, log, end), daemon=True)
         self.process.start()
         end.close()
 

@@ -1,5 +1,6 @@
 """The machine underneath: which device, which kind of number, how many threads, and whether there is room."""
 
+import ctypes
 import functools
 import os
 from pathlib import Path
@@ -47,7 +48,8 @@ def choose_dtype(dtype: str | torch.dtype | None, stored: torch.dtype) -> torch.
         chosen = DTYPES[dtype]
     else:
         raise InputError(
-            f"dtype is {dtype!r}{near(str(dtype), DTYPES)}, expected {', '.join(DTYPES)}, 'auto' or 'checkpoint'"
+            f"dtype is {dtype!r}{near(str(dtype), DTYPES)}, expected {', '.join(DTYPES)}, 'auto', 'checkpoint', "
+            "'int8' or 'int4'"
         )
     if not chosen.is_floating_point:
         raise InputError(f"dtype is {chosen}, expected a kind of real number")
@@ -81,6 +83,13 @@ def require_memory(needed: int, device: torch.device) -> None:
             f"this model needs {needed / 2**30:.1f} GiB for its numbers and {free / 2**30:.1f} GiB are free; "
             "try dtype='bfloat16', which halves it"
         )
+
+
+def release_memory() -> None:
+    """Gives memory that is no longer used back to the system, where the C library (glibc) would keep it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def free_memory() -> int | None:

@@ -1,9 +1,9 @@
 """What a person holds: the facade. Each method hands over to the room that answers."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,12 @@ from pellucid.checkpoints.load import OWN_HEAD, open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.config import Config, Head
+from pellucid.generation import Completion, Piece, Score
+from pellucid.generation.score import score
+from pellucid.generation.stream import stream
+from pellucid.generation.words import chat, complete, generate
 from pellucid.machine import choose_device, choose_dtype, use_threads
-from pellucid.models import Network, Output, freeze, untrained
+from pellucid.models import Network, Output, count, freeze, untrained
 from pellucid.tasks.embed import embed
 from pellucid.tasks.forward import forward
 from pellucid.text import Tokenizer
@@ -37,7 +41,8 @@ def load(
     name: a folder, a hub id such as "sentence-transformers/all-MiniLM-L6-v2", or the short name of an installed
         package ("all-MiniLM-L6-v2"). What is in the hub's cache is used without asking the network.
     device: "cpu", "cuda", "mps", or "auto" for the fastest that is there.
-    dtype: None is float32; "auto" the fastest that is safe here; "checkpoint" what the file holds; or a name.
+    dtype: None is float32; "auto" the fastest that is safe here; "checkpoint" what the file holds; or a name. "int8"
+        and "int4" keep 8 or 4 bits per number of every table, for answering only.
     head: "own" is the head that the checkpoint was saved with, None the body alone, or a name such as
         "sequence-classification"; a head that the file does not hold gets random numbers and says so.
     attention: "fused" (one kernel) or "explicit" (scores, softmax, sum; each to be seen in plain code).
@@ -136,6 +141,48 @@ class Model:
             progress=progress,
         )
 
+    # -- write --------------------------------------------------------------------------------------------------------
+
+    def generate(self, prompt: str | Sequence[str], *, progress: bool | None = None, **options: Any) -> str | list[str]:
+        """What the model writes behind a prompt, without special tokens: text for one string, a list for several.
+
+        prompt: taken as it is; of an encoder-decoder, what its encoder reads. For conversations see `chat`.
+        progress: show a bar; by default on long work at a terminal.
+        options: `max_new_tokens` (256), `stop`, `do_sample`, `temperature`, `top_k`, `top_p`, `seed`, `num_beams`, and all
+            others of `pellucid.generation.Settings` and `pellucid.generation.rules`; by default what the checkpoint says.
+        """
+        return generate(self.loaded, prompt, progress=progress, **options)
+
+    def chat(self, messages: str | Sequence[Mapping[str, Any]], **options: Any) -> str:
+        """The next answer of a conversation, `[{"role": "user", "content": "..."}, ...]`; a string is one message.
+
+        Special tokens that somebody typed into a message are plain characters. options: those of `generate`.
+        """
+        return chat(self.loaded, messages, **options)
+
+    def complete(
+        self, prompt: str | Sequence[Mapping[str, Any]], *, alternatives: int = 0, **options: Any
+    ) -> Completion:
+        """One answer, to a raw prompt or to a conversation, with its tokens, their probabilities and why it ends.
+
+        alternatives: how many of the likeliest tokens to name in the place of each. options: those of `generate`, and
+            `num_return_sequences`.
+        """
+        return complete(self.loaded, prompt, alternatives=alternatives, **options)
+
+    def stream(
+        self, prompt: str | Sequence[Mapping[str, Any]], *, alternatives: int = 0, **options: Any
+    ) -> Iterator[Piece]:
+        """The same piece by piece, as soon as a token is chosen: the texts joined are the answer. Not with beams."""
+        return stream(self.loaded, prompt, alternatives=alternatives, **options)
+
+    def score(self, text: str | Sequence[str], target: str | Sequence[str] | None = None) -> Score | list[Score]:
+        """How likely a text is, token by token: a `Score` for one string, a list for several.
+
+        target: of an encoder-decoder, what is scored behind the text.
+        """
+        return score(self.loaded, text, target)
+
     # -- look inside --------------------------------------------------------------------------------------------------
 
     def trace(
@@ -177,11 +224,11 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        return self.module.embeddings.token.weight.device
+        return self.module.embeddings.token.like.device
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.module.embeddings.token.weight.dtype
+        return self.module.embeddings.token.like.dtype
 
     def parameters(self) -> Iterable[nn.Parameter]:
         return self.module.parameters()
@@ -203,7 +250,7 @@ class Model:
 
     def train(self, mode: bool = True) -> Self:
         """Training: calls of the model drop out. `embed` and `trace` evaluate all the same."""
-        self.module.train(mode)
+        (self.module.real("training") if mode else self.module).train(mode)
         return self
 
     def eval(self) -> Self:
@@ -213,7 +260,7 @@ class Model:
     def to(self, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None) -> Self:
         """Moves the numbers to another device or kind, in place."""
         kind = self.dtype if dtype is None else choose_dtype(dtype, self.dtype)
-        self.module.to(device=self.device if device is None else choose_device(device), dtype=kind)
+        self.module.real("moving").to(device=self.device if device is None else choose_device(device), dtype=kind)
         return self
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -229,13 +276,12 @@ class Model:
 
 def summary(loaded: Loaded) -> str:
     """One line: what it is, how large, and whether its numbers mean anything."""
-    config, weight = loaded.config, loaded.module.embeddings.token.weight
+    config, weight = loaded.config, loaded.module.embeddings.token.like
     name = loaded.source.name if loaded.source else "UNTRAINED"
     head = f", {config.head.name} head" if config.head else ""
     warning = " (UNTRAINED)" if loaded.source and loaded.untrained else ""
-    count = sum(p.numel() for p in loaded.module.parameters())
     return (
         f"{name}: {config.family}, {config.num_hidden_layers} layers, {config.num_attention_heads} heads, "
-        f"{config.hidden_size} wide{head}{warning}, {count:,} parameters, "
-        f"{str(weight.dtype).removeprefix('torch.')} on {weight.device}"
+        f"{config.hidden_size} wide{head}{warning}, {count(loaded.module):,} parameters, "
+        f"{loaded.module.kind} on {weight.device}"
     )

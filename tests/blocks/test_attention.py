@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pellucid import blocks
-from pellucid.blocks.joined import _end_to_end
+from pellucid.blocks.joined import _lie_so
 
 
 class Onlooker(dict[str, Tensor]):
@@ -145,7 +145,7 @@ def test_dropout_in_training_only() -> None:
 
 
 def lies_together(attention: blocks.Attention) -> bool:
-    return _end_to_end([attention.query.weight, attention.key.weight, attention.value.weight])
+    return _lie_so([attention.query.weight, attention.key.weight, attention.value.weight])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from pellucid import blocks
-from pellucid.blocks.twin import PackedLinear, evaluating, packed
+from pellucid.blocks.packed import PackedLinear
+from pellucid.blocks.packing import Packing
+from pellucid.blocks.twin import evaluating, packed
 
 
 def test_sinusoids_are_the_paper_s() -> None:
@@ -58,15 +60,15 @@ def test_the_packed_twin_agrees(name: str, dtype: torch.dtype) -> None:
     block = blocks.FeedForward(32, 64, activation=name).eval()
     x = torch.randn(3, 5, 32)
     with torch.inference_mode():
-        found = packed(block, dtype)(x.to(dtype)).float()
+        found = packed(block, Packing(dtype))(x.to(dtype)).float()
         bound = 1e-6 if dtype == torch.float32 else 3e-2
         torch.testing.assert_close(found, block(x), rtol=0, atol=bound)
 
 
 def test_packing_happens_where_the_processor_can() -> None:
-    block = packed(torch.nn.Linear(8, 8), torch.float32)
+    block = packed(torch.nn.Linear(8, 8), Packing(torch.float32))
     assert isinstance(block, PackedLinear) == torch.backends.mkldnn.is_available()
-    assert not isinstance(packed(torch.nn.Linear(8, 8), torch.float64), PackedLinear)
+    assert not isinstance(packed(torch.nn.Linear(8, 8), Packing(torch.float64)), PackedLinear)
 
 
 def test_an_evaluating_twin_shares_numbers_and_leaves_training_alone() -> None:

@@ -47,10 +47,13 @@ class KeyValues:
         """Keys and values of all positions so far, as views."""
         return self.key[:, :, : self.filled], self.value[:, :, : self.filled]
 
-    def choose(self, rows: Tensor) -> None:
-        """Keeps these rows in this order; a row may come several times. Int[Tensor, "kept"]"""
+    def choose(self, rows: Tensor, since: int = 0) -> None:
+        """Keeps these rows in this order; a row may come several times. Int[Tensor, "kept"]
+
+        since: slots before it stay where they are.
+        """
         if self.filled:
-            self.key, self.value = (self._chosen(old, rows) for old in (self.key, self.value))
+            self.key, self.value = (self._chosen(old, rows, since) for old in (self.key, self.value))
 
     @classmethod
     def together(cls, parts: Sequence["KeyValues"], *, flush_right: bool) -> "KeyValues":
@@ -63,11 +66,11 @@ class KeyValues:
         )
         return whole
 
-    def _chosen(self, old: Tensor, rows: Tensor) -> Tensor:
+    def _chosen(self, old: Tensor, rows: Tensor, since: int) -> Tensor:
         """Only what is written is moved, and into the same memory while it is large enough."""
-        kept = old[rows, :, : self.filled]
+        kept = old[rows, :, since : self.filled]
         new = old[: len(rows)] if len(rows) <= len(old) else old.new_empty(len(rows), *old.shape[1:])
-        new[:, :, : self.filled] = kept
+        new[:, :, since : self.filled] = kept
         return new
 
     def _room(self, new: Tensor) -> Tensor:
@@ -147,13 +150,15 @@ class Cache:
         """Where the next token of each text stands: Int[Tensor, "rows 1"]"""
         return self.positions.amax(dim=1, keepdim=True) + 1
 
-    def choose(self, rows: Tensor) -> Self:
+    def choose(self, rows: Tensor, *, since: int = 0) -> Self:
         """Keeps these texts in this order; one may come several times, as the beams of a search need it.
 
-        rows: Int[Tensor, "kept"]
+        rows: Int[Tensor, "kept"].  since: for as many rows as there are, which have all slots before this one, and what
+            they look across at, in common with those whose places they take; that is not moved then.
         """
         self.positions = self.positions[rows.to(self.positions.device)]
         for layer in self.layers:
-            layer.own.choose(rows)
-            layer.across.choose(rows)
+            layer.own.choose(rows, since)
+            if not since:
+                layer.across.choose(rows)
         return self

@@ -22,17 +22,18 @@ def adjoin(*linears: nn.Linear) -> None:
 def joined(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
     """Weight [all rows, in] and bias [all rows] of these maps as one; without a copy where they lie end to end."""
     weights, biases = [linear.weight for linear in linears], [linear.bias for linear in linears]
-    return _joined(weights), None if biases[0] is None else _joined(biases)
+    return end_to_end(weights), None if biases[0] is None else end_to_end(biases)
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    if torch.is_grad_enabled() or not _end_to_end(parts):
+def end_to_end(parts: Sequence[Tensor]) -> Tensor:
+    """These tables, or biases, one below the other; without a copy where they lie so."""
+    if torch.is_grad_enabled() or not _lie_so(parts):
         return torch.cat(list(parts))  # gradients find their way to each part
     rows = sum(len(part) for part in parts)
     return parts[0].as_strided((rows, *parts[0].shape[1:]), parts[0].stride())
 
 
-def _end_to_end(parts: Sequence[Tensor]) -> bool:
+def _lie_so(parts: Sequence[Tensor]) -> bool:
     first = parts[0]
     memory, place = first.untyped_storage().data_ptr(), first.storage_offset()
     if memory == 0:

@@ -17,6 +17,11 @@ class Table(nn.Embedding):
         if not self.weight.is_meta:
             super().reset_parameters()
 
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the kind and on the device of what this gives."""
+        return self.weight
+
 
 class LearnedPositions(Table):
     """A learned row per place: the first `length` places, no more.

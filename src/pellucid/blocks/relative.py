@@ -23,7 +23,8 @@ class RotaryPositions(nn.Module):
         self.head_dim, self.theta, self.slowed = head_dim, theta, slowed
 
     def forward(self, places: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines in the kind of `like`; speeds are float32 numbers, as the reference has them.
+        """Cosines, and sines with their signs, in the kind of `like`; speeds are float32 numbers, as the reference
+        has them.
 
         places: Int[Tensor, "batch|1 seq"]  ->  twice Float[Tensor, "batch|1 1 seq head_dim"]
         """
@@ -32,15 +33,15 @@ class RotaryPositions(nn.Module):
         speeds = speeds if self.slowed is None else self.slowed(speeds)
         wide = torch.promote_types(like.dtype, torch.float32)
         angle = places[:, None, :, None].to(wide) * speeds.to(wide)
-        angle = torch.cat((angle, angle), dim=-1)
-        return angle.cos().to(like.dtype), angle.sin().to(like.dtype)
+        cosine, sine = angle.cos().to(like.dtype), angle.sin().to(like.dtype)
+        return torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1)
 
 
 def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     """Turns the pairs of `x`: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
     cosine, sine = rotation
     left, right = x.chunk(2, dim=-1)
-    return x * cosine + torch.cat((-right, left), dim=-1) * sine
+    return x * cosine + torch.cat((right, left), dim=-1) * sine
 
 
 def slowed_evenly(speeds: Tensor, *, factor: float) -> Tensor:

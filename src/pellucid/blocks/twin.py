@@ -1,8 +1,7 @@
-"""Copies of a module for answering: one that only evaluates, and one that is also packed for speed.
+"""Copies of a module for answering: one that only evaluates, and one that is also laid out for speed.
 
-On a processor, oneDNN multiplies by tables that were laid out for it beforehand, and applies the activation while the
-product is still in the cache. Results agree with the plain blocks up to rounding (about 1e-7 in float32), not to the
-last bit; so the plain module stays the reference, and only tasks that ask for speed use the packed twin.
+Packed results agree with the plain blocks up to rounding (about 1e-7 in float32), not to the last bit; so the plain
+module stays the reference, and only work that asks for speed uses the packed twin.
 """
 
 from collections.abc import Callable
@@ -11,95 +10,107 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pellucid.blocks import packed as fast
 from pellucid.blocks.attention import Attention
-from pellucid.blocks.feed_forward import FeedForward
-from pellucid.blocks.joined import joined
-
-_FUSED = {"gelu": ("gelu", "none"), "gelu_pytorch_tanh": ("gelu", "tanh"), "relu": ("relu", ""), "tanh": ("tanh", "")}
-"""Activations that oneDNN applies within the product, by our name."""
+from pellucid.blocks.feed_forward import FeedForward, GatedFeedForward
+from pellucid.blocks.norm import RMSNorm
+from pellucid.blocks.packing import Packing
+from pellucid.blocks.position import Table
 
 
 def evaluating(module: nn.Module) -> Any:
     """The same module, sharing every number, that never drops out; `module` itself may be in training."""
     if not any(part.training for part in module.modules()):
         return module
-    return _copy(module, type(module), evaluating)
+    return _copy(module, type(module), lambda name, part: evaluating(part))
 
 
 @torch.no_grad()
-def packed(module: nn.Module, dtype: torch.dtype) -> Any:
-    """An evaluating copy in `dtype`, its linear maps packed where the processor gains by it.
+def packed(module: nn.Module, packing: Packing, path: str = "") -> Any:
+    """An evaluating copy, its numbers laid out by `packing` where that gains something.
 
     It holds the numbers of this moment: what `module` learns later does not reach it.
     """
-
-    def part(inner: nn.Module) -> Any:
-        return packed(inner, dtype)
-
-    match module:
-        case Attention() if _packable(module.query.weight, dtype):
-            copy = _copy(module, PackedAttention, part, dtype)
-            for name in ("query", "key", "value"):  # needed by themselves only in cross-attention
-                copy._modules[name] = _copy(getattr(module, name), nn.Linear, part, dtype)
-            copy._modules["product"] = PackedLinear(*joined(module.query, module.key, module.value), dtype)
-            return copy
-        case FeedForward() if type(module) is FeedForward and _fusible(module, dtype):
-            copy = _copy(module, FeedForward, part, dtype)
-            copy._modules["up"] = PackedLinear(module.up.weight, module.up.bias, dtype, *_FUSED[module.activation_name])
-            copy.activation = _unchanged
-            return copy
-        case nn.Linear() if _packable(module.weight, dtype):
-            return PackedLinear(module.weight, module.bias, dtype)
-        case _:
-            return _copy(module, type(module), part, dtype)
+    return _Twin(packing, module, path).made()
 
 
-class PackedLinear(nn.Module):
-    """A linear map, and an activation behind it, with its table laid out for oneDNN."""
+class _Twin:
+    """The copy of one module, which stands at `path` in the whole."""
 
-    def __init__(
-        self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str = "none", algorithm: str = ""
-    ) -> None:
-        super().__init__()
-        self.table = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype).contiguous(), None)
-        self.offset = None if bias is None else bias.detach().to(dtype)
-        self.activation, self.algorithm = activation, algorithm
+    def __init__(self, packing: Packing, module: nn.Module, path: str) -> None:
+        self.packing, self.module, self.path = packing, module, path
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
-        return torch.ops.mkldnn._linear_pointwise(x, self.table, self.offset, self.activation, [], self.algorithm)
+    def made(self) -> Any:
+        module, fits = self.module, self.packing.fits
+        match module:
+            case Attention() if self.path.endswith("cross_attention") and fits(module.query.weight):
+                return self.copy(fast.PackedCrossAttention)
+            case Attention() if fits(module.query.weight):
+                return self.copy(fast.PackedAttention, product=self.linear("query", "key", "value"))
+            case GatedFeedForward() if fits(module.up.weight):
+                return self.copy(fast.PackedGatedFeedForward, product=self.linear("gate", "up"))
+            case FeedForward() if (
+                self.packing.activates and fits(module.up.weight) and module.activation_name in fast.FUSED
+            ):
+                twin = self.copy(FeedForward, up=self.linear("up", activation=module.activation_name))
+                twin.activation = _unchanged
+                return twin
+            case nn.Linear() if fits(module.weight):
+                return self.linear("")
+            case Table() if (table := self.packing.table(self.at("weight"), module.weight)) is not None:
+                return table
+            case RMSNorm() if fast.PackedRMSNorm.gains(module.weight):
+                norm = self.copy(fast.PackedRMSNorm)
+                norm.pack()
+                return norm
+        return self.copy(type(module))
 
+    def linear(self, *inner: str, activation: str | None = None) -> nn.Module:
+        """These linear maps of one input as one packed map; "" is the module itself."""
+        maps = {name: self.module.get_submodule(name) for name in inner}
+        weights, biases = (
+            [
+                (self.at(f"{name}.{kind}".removeprefix(".")), parameter.detach())
+                for name, linear in maps.items()
+                if (parameter := getattr(linear, kind)) is not None
+            ]
+            for kind in ("weight", "bias")
+        )
+        return self.packing.linear(weights, biases, activation)
 
-class PackedAttention(Attention):
-    """Attention whose query, key and value are one packed product."""
+    def copy(self, kind: type[nn.Module], **instead: nn.Module) -> Any:
+        """The module as a `kind`, with some parts replaced; a `product` stands for the parts that it joins."""
+        without = {*instead, *fast.JOINED.get(kind, ())}
+        twin = _copy(self.module, kind, lambda name, part: packed(part, self.packing, self.at(name)), without)
+        twin._modules |= instead
+        twin._parameters = {name: self._kept(name, p) for name, p in self.module._parameters.items()}
+        twin.__dict__.update(twin._modules)  # found at once, without asking PyTorch
+        return twin
 
-    product: PackedLinear
+    def at(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
 
-    def _product(self, x: Tensor) -> Tensor:
-        return self.product(x)
-
-
-def _packable(weight: Tensor, dtype: torch.dtype) -> bool:
-    there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return there and weight.device.type == "cpu" and dtype in (torch.float32, torch.bfloat16)
-
-
-def _fusible(module: FeedForward, dtype: torch.dtype) -> bool:
-    return _packable(module.up.weight, dtype) and module.activation_name in _FUSED
+    def _kept(self, name: str, parameter: Tensor | None) -> nn.Parameter | None:
+        if parameter is None:
+            return None
+        number = self.packing.number(self.at(name), parameter.detach()).to(self.packing.dtype)
+        return nn.Parameter(number, requires_grad=False)
 
 
 def _copy(
-    module: nn.Module, kind: type[nn.Module], part: Callable[[nn.Module], Any], dtype: torch.dtype | None = None
+    module: nn.Module,
+    kind: type[nn.Module],
+    part: Callable[[str, nn.Module], Any],
+    without: set[str] | frozenset[str] = frozenset(),
 ) -> Any:
-    """A module with the attributes of `module`, evaluating, its parts as `part` gives them, its numbers in `dtype`."""
+    """A module with the attributes and parameters of `module`, evaluating, its parts as `part` gives them."""
     copy = kind.__new__(kind)
     copy.__dict__.update(module.__dict__)
-    copy._modules = {name: inner if inner is None else part(inner) for name, inner in module._modules.items()}
-    if dtype is not None:
-        copy._parameters = {
-            name: p if p is None or p.dtype == dtype else nn.Parameter(p.to(dtype), requires_grad=False)
-            for name, p in module._parameters.items()
-        }
+    copy._modules = {
+        name: inner if inner is None else part(name, inner)
+        for name, inner in module._modules.items()
+        if name not in without
+    }
     copy.training = False
     return copy
 

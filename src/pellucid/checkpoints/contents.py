@@ -1,11 +1,12 @@
 """A checkpoint before it is understood: what its files say, whichever form they have."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.facts import read_json
+from pellucid.checkpoints.facts import CODE, read_json
+from pellucid.checkpoints.generation import FILE, check_generation, legacy_generation
 from pellucid.checkpoints.gguf import open_gguf
 from pellucid.checkpoints.sentence import Pooling, read_pooling
 from pellucid.checkpoints.source import Source
@@ -23,6 +24,7 @@ class Contents:
     said_in: the file with the facts, for errors.  facts: as the reference's `config.json` says them.
     tensors: by the reference's names, none read yet.  tokenizer: opens it, once the model's limits are known;
     target_tokenizer: the same for what a decoder writes in words of its own.
+    generation: how it is to write, by the reference's keys.
     """
 
     said_in: Path
@@ -31,6 +33,7 @@ class Contents:
     tokenizer: Callable[[Config], Tokenizer | None]
     pooling: Pooling | None = None
     target_tokenizer: Tokenizer | None = None
+    generation: dict[str, Any] = field(default_factory=dict)
 
 
 def read_contents(source: Source) -> Contents:
@@ -50,8 +53,21 @@ def _of_folder(folder: Path) -> Contents:
         )
 
     return Contents(
-        folder / "config.json", facts, stored(folder), tokenizer, read_pooling(folder), open_target_tokenizer(folder)
+        said_in=folder / "config.json",
+        facts=facts,
+        tensors=stored(folder),
+        tokenizer=tokenizer,
+        pooling=read_pooling(folder),
+        target_tokenizer=open_target_tokenizer(folder),
+        generation=_generation(folder, facts),
     )
+
+
+def _generation(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    path = folder / FILE
+    if not path.is_file():
+        return legacy_generation(facts, folder / "config.json")
+    return check_generation({key: value for key, value in read_json(path).items() if key not in CODE}, path)
 
 
 def _of_gguf(file: Path) -> Contents:

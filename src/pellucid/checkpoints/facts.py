@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pellucid.checkpoints.generation import LEGACY
 from pellucid.config import Config, Head
 from pellucid.config.checks import count
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, NotFoundError, near, several
@@ -24,11 +25,10 @@ MOST_LABELS = 100_000
 
 INERT = frozenset(
     """_name_or_path architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task
-    forced_bos_token_id forced_eos_token_id
     gradient_checkpointing id2label is_encoder_decoder label2id model_type num_labels output_attentions
     output_hidden_states output_past problem_type return_dict sep_token_id task_specific_params tokenizer_class
     torch_dtype torchscript transformers_version use_cache use_return_dict""".split()
-)
+).union(LEGACY)
 """Keys that change no number of a forward pass, in any family."""
 
 ARITHMETIC = frozenset(

@@ -18,10 +18,11 @@ OTHER_WORDS = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.mo
 NUMBERS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
 PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
 MODULES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
-ABOUT = ("README.md", "generation_config.json", "chat_template.jinja")
+WRITING = ("generation_config.json", "chat_template.jinja", "chat_template.json")
+ABOUT = ("README.md", *WRITING)
 """What a checkpoint consists of; nothing else is fetched, and pickles only where there is no safetensors."""
 
-SPEAKING = (*FACTS, *WORDS, *OTHER_WORDS, *NUMBERS, *PICKLED)
+SPEAKING = (*FACTS, *WORDS, *OTHER_WORDS, *WRITING, *NUMBERS, *PICKLED)
 """Files that say what the model is: where one is saved over another, none of the older may stay."""
 
 _NEEDED = (*FACTS, *WORDS, *OTHER_WORDS, *NUMBERS, *MODULES)

@@ -1,24 +1,22 @@
 """Opens a checkpoint: build empty, fill in place, and account for everything. Nothing half-loads."""
 
-import math
 import os
 
 import torch
-from torch import Tensor
 
 from pellucid.checkpoints.contents import Contents, read_contents
 from pellucid.checkpoints.facts import read_json
 from pellucid.checkpoints.families import family_of, stranger
+from pellucid.checkpoints.fill import BITS, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.plan import Plan, make_plan
 from pellucid.checkpoints.source import locate
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config, Head
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
-from pellucid.machine import choose_device, choose_dtype, require_memory
-from pellucid.models import Network, assemble, initialise
-from pellucid.models.assemble import allocate, tie
+from pellucid.errors import CheckpointMismatchError, InputError
+from pellucid.machine import choose_device, choose_dtype
+from pellucid.models import Network
 from pellucid.text import Tokenizer
 
 OWN_HEAD = "own"
@@ -46,17 +44,36 @@ def open_checkpoint(
         config = config.replace(head=family.head_named(head) if isinstance(head, str) else head)
     plan = make_plan(family, config, contents, new_head=head not in (OWN_HEAD, None))
     tensors = contents.tensors
-    module = _fill(plan, tensors, choose_device(device), choose_dtype(dtype, plan.dtype(tensors)), attention, seed)
+    parts = {
+        "tokenizer": _tokenizer(plan.config, contents),
+        "target_tokenizer": contents.target_tokenizer,
+        "pooling": contents.pooling,
+        "generation": contents.generation,
+    }
+    del contents  # a vocabulary of GGUF takes ten megabytes, and is not needed beside the tokenizer
     return Loaded(
-        module=module,
+        module=_numbers(plan, tensors, device, dtype, attention, seed),
         config=plan.config,
         family=family,
-        tokenizer=_tokenizer(plan.config, contents),
-        target_tokenizer=contents.target_tokenizer,
-        pooling=contents.pooling,
         source=source,
         untrained=("head",) if plan.fresh else (),
+        **parts,
     )
+
+
+def _numbers(
+    plan: Plan,
+    tensors: dict[str, Stored],
+    device: str | torch.device,
+    dtype: str | torch.dtype | None,
+    attention: str,
+    seed: int,
+) -> Network:
+    if not (isinstance(dtype, str) and dtype in BITS):
+        return fill(plan, tensors, choose_device(device), choose_dtype(dtype, plan.dtype(tensors)), attention, seed)
+    if choose_device(device).type != "cpu":
+        raise InputError(f"dtype is {dtype!r}, which runs on the processor alone: load with device='cpu'")
+    return fill_packed(plan, tensors, BITS[dtype], attention)
 
 
 def account(name: str | os.PathLike[str]) -> Plan:
@@ -103,32 +120,3 @@ def _tokenizer(config: Config, contents: Contents) -> Tokenizer | None:
             f"tokens has {rows} rows; they do not belong together"
         )
     return tokenizer
-
-
-def _fill(
-    plan: Plan, tensors: dict[str, Stored], device: torch.device, dtype: torch.dtype, attention: str, seed: int
-) -> Network:
-    with torch.device("meta"):
-        module = assemble(plan.config, attention=attention)
-    require_memory(sum(p.numel() for p in module.parameters()) * dtype.itemsize, device)
-    allocate(module, device, dtype)
-    if plan.fresh:
-        initialise(module, plan.config.initializer_range, seed)
-    parameters = dict(module.named_parameters())
-    with torch.no_grad():
-        for ours, place in plan.placed.items():
-            parameters[ours].copy_(place.take(_read(place.theirs, tensors[place.theirs])))
-        for place, ours in plan.doubled:
-            other = place.take(_read(place.theirs, tensors[place.theirs])).to(parameters[ours])
-            if not torch.equal(parameters[ours], other):
-                first = plan.placed[ours].theirs
-                raise CheckpointMismatchError(f"{place.theirs} and {first} should be the same table and differ")
-    tie(module, plan.tied)
-    return module.eval()
-
-
-def _read(name: str, held: Stored) -> Tensor:
-    numbers = held.read()
-    if not math.isfinite(numbers.sum(dtype=torch.float64)):  # one pass; NaN and infinity survive a sum
-        raise CorruptFileError(f"{name} holds NaN or infinite numbers: the file is damaged or its training had failed")
-    return numbers

@@ -1,6 +1,7 @@
 """What every later room works on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.sentence import Pooling
@@ -20,6 +21,7 @@ class Loaded:
     pooling: what the checkpoint says about sentence vectors; None for a plain checkpoint.
     source: where it came from; None for a model that was built, not loaded.
     untrained: names of parts whose numbers are random.
+    generation: what the checkpoint says about how it writes, by the reference's keys.
     """
 
     module: Network
@@ -30,3 +32,4 @@ class Loaded:
     pooling: Pooling | None = None
     source: Source | None = None
     untrained: tuple[str, ...] = ()
+    generation: dict[str, Any] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from pellucid.checkpoints.folder import beside, check_target, write_tensors
+from pellucid.checkpoints.generation import write_generation
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.moves import Move
 from pellucid.checkpoints.names import Names, Rows
@@ -21,6 +22,7 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
     overwrite: replace the files of a folder that already holds some; without it such a folder is refused.
     """
     target = Path(name).expanduser()
+    loaded.module.real("saving")
     check_target(target, overwrite=overwrite, how="pass overwrite=True")
     with beside(target) as folder:
         _write(loaded, folder)
@@ -35,6 +37,7 @@ def _write(loaded: Loaded, folder: Path) -> None:
     facts["dtype"] = facts["torch_dtype"] = str(next(loaded.module.parameters()).dtype).removeprefix("torch.")
     (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode)  # the library makes it private
+    write_generation(loaded.generation, config.inert, folder)
     if loaded.tokenizer is not None:
         write_tokenizer(loaded.tokenizer, folder)
     if loaded.target_tokenizer is not None:

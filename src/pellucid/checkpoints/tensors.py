@@ -8,7 +8,7 @@ damaged or hostile file is named in plain words before anything is allocated.
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,12 @@ class Span:
         if not memory:
             return torch.empty(self.shape, dtype=self.dtype)
         return torch.frombuffer(memory, dtype=self.dtype).view(self.shape)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """The rows from one to another alone."""
+        row = self.bytes // self.shape[0]
+        place = {"start": self.start + start * row, "bytes": (stop - start) * row}
+        return replace(self, shape=(stop - start, *self.shape[1:]), **place).read()
 
 
 def check_name(path: Path, name: str) -> None:

@@ -1,6 +1,7 @@
 """The weights of a folder, whatever form they come in: one file, shards, or PyTorch's `.bin`."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +17,26 @@ from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundE
 _FORMS = (("model.safetensors", "safetensors"), ("pytorch_model.bin", "bin"))
 
 
+_NUMBERS_AT_ONCE = 2**18
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor that has not been read yet."""
+    """A tensor that has not been read yet. rows: reads the rows from one to another; None where only all go at once."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     read: Callable[[], Tensor]
+    rows: Callable[[int, int], Tensor] | None = None
+
+    def pieces(self) -> Iterator[Tensor]:
+        """The numbers in order, some rows at a time, so that a large table never stands in memory as a whole."""
+        if self.rows is None or not self.shape:
+            yield self.read()
+            return
+        step = max(1, _NUMBERS_AT_ONCE // max(1, math.prod(self.shape[1:])))
+        for start in range(0, self.shape[0], step):
+            yield self.rows(start, min(start + step, self.shape[0]))
 
 
 def stored(folder: Path) -> dict[str, Stored]:
@@ -37,7 +51,7 @@ def stored(folder: Path) -> dict[str, Stored]:
 
 def _one_file(path: Path, form: str) -> dict[str, Stored]:
     if form == "safetensors":
-        return {name: Stored(span.dtype, span.shape, span.read) for name, span in spans(path).items()}
+        return {name: Stored(span.dtype, span.shape, span.read, span.rows) for name, span in spans(path).items()}
     return {name: _held(tensor) for name, tensor in read_pickled(path).items()}
 
 

@@ -8,7 +8,7 @@ import rich_click as click
 
 from pellucid import __version__
 
-COMMANDS = ("look", "embed", "describe", "models", "pull", "convert", "verify", "diff", "doctor")
+COMMANDS = ("look", "generate", "chat", "embed", "describe", "models", "pull", "convert", "verify", "diff", "doctor")
 """Every sub-command; each lives in a file of its name."""
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.generation.reader import begin
+from pellucid.generation.rules import apply
 from pellucid.generation.sample import draw, generators
 from pellucid.generation.settings import Settings
 from pellucid.generation.written import Written
@@ -50,8 +51,8 @@ def write(
     Raises InputError for a model that does not write and a prompt that leaves no room.
     """
     module = writer(loaded)
-    most = room(loaded, prompts, settings.max_new_tokens)
-    return _write(loaded, module, prompts, settings, most, judge, log_probabilities)
+    rooms = [room(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
+    return _Writing(loaded, module, prompts, rooms, settings, judge, log_probabilities).steps() if prompts else iter(())
 
 
 def writer(loaded: Loaded) -> Decoder | EncoderDecoder:
@@ -65,88 +66,108 @@ def writer(loaded: Loaded) -> Decoder | EncoderDecoder:
     return module.swift()
 
 
-def room(loaded: Loaded, prompts: Sequence[Sequence[int]], asked: int) -> int:
-    """How many tokens can be written behind these prompts, `asked` at most."""
-    longest = loaded.config.longest
-    for i, prompt in enumerate(prompts):
-        if not len(prompt):
-            raise InputError(f"prompt {i} is empty: a model needs a token to begin with")
-        if longest is not None and len(prompt) >= longest + (loaded.config.kind == "encoder-decoder"):
-            raise InputError(f"prompt {i} has {len(prompt):,} tokens, and this model reads {longest:,} in all: cut it")
+def room(loaded: Loaded, prompt: Sequence[int], asked: int, which: int = 0) -> int:
+    """How many tokens can be written behind this prompt, `asked` at most."""
+    longest, pair = loaded.config.longest, loaded.config.kind == "encoder-decoder"
+    if not len(prompt):
+        raise InputError(f"prompt {which} is empty: a model needs a token to begin with")
     if longest is None:
         return asked
-    taken = 1 if loaded.config.kind == "encoder-decoder" else max(map(len, prompts), default=1)
-    return min(asked, longest - taken)
+    if len(prompt) >= longest + pair:
+        raise InputError(f"prompt {which} has {len(prompt):,} tokens, and this model reads {longest:,} in all: cut it")
+    return min(asked, longest - (1 if pair else len(prompt)))
 
 
-def _write(
-    loaded: Loaded,
-    module: Decoder | EncoderDecoder,
-    prompts: Sequence[Sequence[int]],
-    settings: Settings,
-    most: int,
-    judge: Judge | None,
-    log_probabilities: bool,
-) -> Iterator[Step]:
-    if not prompts:
-        return
-    until = None if settings.max_time is None else time.monotonic() + settings.max_time
-    copies = settings.num_return_sequences
-    reader, logits = begin(module, prompts, most)
-    rows = list(range(len(prompts) * copies))
-    if copies > 1:
-        which = torch.arange(len(prompts)).repeat_interleave(copies)
-        reader, logits = reader.choose(which), logits[which]
-    sources = generators([_seed(settings.seed, row % copies) for row in rows]) if settings.do_sample else []
-    ends = frozenset((*loaded.config.end_tokens, *settings.stop_token_ids))
-    written = beginning(loaded, [prompts[row // copies] for row in rows], most) if settings.rules else None
-    for new in range(1, most + 1):
-        with torch.inference_mode():  # not around the yield: what the caller does between is his own business
-            said = logits.float().log_softmax(dim=-1) if log_probabilities else None
-            tokens = _choose(logits, settings, written, [sources[row] for row in rows] if sources else [])
-        chosen = tokens.tolist()
-        late = until is not None and time.monotonic() >= until
-        finished: dict[int, str] = {}
-        for row, token in zip(rows, chosen):
-            why = "end" if token in ends else judge(row, token) if judge else None
-            why = why or ("time" if late else "length" if new == most else None)
-            if why is not None:
-                finished[row] = why
-        yield Step(rows, chosen, finished, said)
-        stay = [i for i, row in enumerate(rows) if row not in finished]
-        if not stay:
-            return
-        with torch.inference_mode():
-            if written is not None:
-                written = on(written, tokens)
-            if len(stay) < len(rows):
-                kept = torch.tensor(stay)
-                rows, tokens, reader = [rows[i] for i in stay], tokens[kept], reader.choose(kept)
-                if written is not None:
-                    written = Written(written.ids[kept], written.given, most, written.end_tokens)
-            logits = reader.next(tokens)
+def ends(loaded: Loaded, settings: Settings) -> tuple[int, ...]:
+    """The tokens that end a text: the model's own, and those that were asked for."""
+    return tuple(sorted({*loaded.config.end_tokens, *settings.stop_token_ids}))
 
 
-def beginning(loaded: Loaded, prompts: Sequence[Sequence[int]], most: int) -> Written:
+def beginning(loaded: Loaded, prompts: Sequence[Sequence[int]], most: int, settings: Settings) -> Written:
     """What the rules are told before the first choice: the prompts, or the start token that a decoder begins with."""
     if isinstance(loaded.module, EncoderDecoder):
         prompts = [[loaded.module.start_token_id or 0]] * len(prompts)
     given = max(map(len, prompts))
     ids = torch.tensor([[-1] * (given - len(prompt)) + list(prompt) for prompt in prompts])
-    return Written(ids.to(loaded.module.embeddings.token.weight.device), given, most, loaded.config.end_tokens)
+    return Written(ids.to(loaded.module.embeddings.token.like.device), given, most, ends(loaded, settings))
+
+
+class _Writing:
+    """Texts that are being written side by side; row i of everything belongs to text `rows[i]`."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        module: Decoder | EncoderDecoder,
+        prompts: Sequence[Sequence[int]],
+        rooms: list[int],
+        settings: Settings,
+        judge: Judge | None,
+        log_probabilities: bool,
+    ) -> None:
+        copies = settings.num_return_sequences
+        self.settings, self.judge, self.log_probabilities = settings, judge, log_probabilities
+        self.until = None if settings.max_time is None else time.monotonic() + settings.max_time
+        self.rows = list(range(len(prompts) * copies))
+        self.rooms = [rooms[row // copies] for row in self.rows]
+        self.ends = frozenset(ends(loaded, settings))
+        self.sources = generators([_seed(settings.seed, row % copies) for row in self.rows])
+        self.reader, self.logits = begin(module, prompts, max(rooms))
+        if copies > 1:
+            which = torch.arange(len(prompts)).repeat_interleave(copies)
+            self.reader, self.logits = self.reader.choose(which), self.logits[which]
+        given = [prompts[row // copies] for row in self.rows]
+        self.written = beginning(loaded, given, max(rooms), settings) if settings.rules else None
+
+    def steps(self) -> Iterator[Step]:
+        while self.rows:
+            with torch.inference_mode():  # not around the yield: what the caller does between is his own business
+                said = self.logits.float().log_softmax(dim=-1) if self.log_probabilities else None
+                tokens = self._choose()
+            chosen = tokens.tolist()
+            finished = self._finished(chosen)
+            yield Step(self.rows, chosen, finished, said)
+            with torch.inference_mode():
+                self._on(tokens, finished)
+
+    def _choose(self) -> Tensor:
+        logits = self.logits
+        if self.written is not None:
+            logits = apply(self.settings.rules, logits, self.written)
+        if not self.settings.do_sample:
+            return logits.argmax(dim=-1)
+        return draw(logits, [self.sources[row] for row in self.rows])
+
+    def _finished(self, chosen: list[int]) -> dict[int, str]:
+        late = self.until is not None and time.monotonic() >= self.until
+        finished: dict[int, str] = {}
+        for row, token in zip(self.rows, chosen):
+            self.rooms[row] -= 1
+            why = "end" if token in self.ends else self.judge(row, token) if self.judge else None
+            why = why or ("length" if not self.rooms[row] else "time" if late else None)
+            if why is not None:
+                finished[row] = why
+        return finished
+
+    def _on(self, tokens: Tensor, finished: dict[int, str]) -> None:
+        """Reads the chosen tokens; texts that are finished leave."""
+        if self.written is not None:
+            self.written = on(self.written, tokens)
+        if finished:
+            stay = [i for i, row in enumerate(self.rows) if row not in finished]
+            kept = torch.tensor(stay, dtype=torch.long, device=tokens.device)
+            self.rows, tokens = [self.rows[i] for i in stay], tokens[kept]
+            if stay and self.written is not None:
+                self.written = replace(self.written, ids=self.written.ids[kept])
+            if stay:
+                self.reader = self.reader.choose(kept)
+        if self.rows:
+            self.logits = self.reader.next(tokens)
 
 
 def on(written: Written, tokens: Tensor) -> Written:
     """The same, one token further."""
-    ids = torch.cat((written.ids, tokens[:, None]), dim=1)
-    return Written(ids, written.given, written.most, written.end_tokens)
-
-
-def _choose(logits: Tensor, settings: Settings, written: Written | None, sources: list[torch.Generator]) -> Tensor:
-    if written is not None:
-        for rule in settings.rules:
-            logits = rule(logits, written)
-    return draw(logits, sources) if sources else logits.argmax(dim=-1)
+    return replace(written, ids=torch.cat((written.ids, tokens[:, None]), dim=1))
 
 
 def _seed(seed: int | None, copy: int) -> int | None:

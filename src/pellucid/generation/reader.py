@@ -31,14 +31,18 @@ class Reader:
             read = self.module(None, self.source, tokens[:, None], memory=self.memory, cache=self.cache)
         else:
             read = self.module(tokens[:, None], cache=self.cache)
-        return read.logits[:, -1]
+        return _wide(read.logits[:, -1])
 
     @torch.inference_mode()
-    def choose(self, rows: Tensor) -> Self:
-        """Keeps these rows in this order; a row may come several times. Int[Tensor, "kept"]"""
-        self.cache.choose(rows)
-        self.source = None if self.source is None else self.source[rows]
-        self.memory = None if self.memory is None else self.memory[rows]
+    def choose(self, rows: Tensor, *, since: int = 0) -> Self:
+        """Keeps these rows in this order; a row may come several times. Int[Tensor, "kept"]
+
+        since: where beams of the same texts change places, how many slots they have in common; these are not moved.
+        """
+        self.cache.choose(rows, since=since)
+        if not since:
+            self.source = None if self.source is None else self.source[rows]
+            self.memory = None if self.memory is None else self.memory[rows]
         return self
 
 
@@ -53,7 +57,7 @@ def begin(module: Decoder | EncoderDecoder, prompts: Sequence[Sequence[int]], mo
     order, readers, logits = [], [], []
     for length in lengths:
         rows = [i for i, prompt in enumerate(prompts) if len(prompt) == length]
-        device = module.embeddings.token.weight.device
+        device = module.embeddings.token.like.device
         ids = torch.tensor([prompts[i] for i in rows], device=device).view(len(rows), length)
         reader, first = _begin(module, ids, most, lengths[0])
         order += rows
@@ -70,9 +74,14 @@ def _begin(module: Decoder | EncoderDecoder, ids: Tensor, most: int, longest: in
         cache = module.new_cache(most + 1)
         first = module(ids, None, module.shifted(ids[:, :1]), cache=cache)
         memory = first.encoder_last_hidden_state
-        return Reader(module, cache, torch.ones_like(ids), memory), first.logits[:, -1]
+        return Reader(module, cache, torch.ones_like(ids), memory), _wide(first.logits[:, -1])
     cache = module.new_cache(longest + most)
-    return Reader(module, cache), module(ids, cache=cache, logits_to_keep=1).logits[:, -1]
+    return Reader(module, cache), _wide(module(ids, cache=cache, logits_to_keep=1).logits[:, -1])
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """Choices are made in float32 at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _together(readers: list[Reader]) -> Reader:

@@ -1,63 +1,258 @@
 """The rules of a choice, in the order in which they are applied, which is the reference's.
 
-A rule is a function of the logits (or log-probabilities) of the next token and of what is written so far; its own
-options are its keyword arguments, and it takes part where one of them differs from its default. To add a rule, write
-the function where it belongs in the order, and its test.
+A rule is a function of the logits (or log-probabilities) of the next token, Float[Tensor, "rows vocab"], and of what is
+written so far. Its options are its keyword arguments, and it takes part where one of them differs from its default. To
+add a rule, write the function where it belongs in the order, and its test.
+
+Each row is judged by its own tokens alone: -1, which stands where a shorter text has none, is nowhere counted.
 """
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
+import torch
 from torch import Tensor
 
-from pellucid.errors import InputError
+from pellucid.generation.options import (
+    Sequences,
+    number,
+    one_token,
+    sequence_biases,
+    token_biases,
+    tokens,
+    whole,
+    words,
+)
+from pellucid.generation.registry import OPTIONS as OPTIONS
+from pellucid.generation.registry import Option as Option
+from pellucid.generation.registry import Rule as Rule
+from pellucid.generation.registry import apply as apply
+from pellucid.generation.registry import chain as chain
+from pellucid.generation.registry import rule
 from pellucid.generation.written import Written
 
-Rule = Callable[[Tensor, Written], Tensor]
-"""(Float[Tensor, "rows vocab"], what is written)  ->  the same shape, in new memory"""
+NEVER = -torch.inf
+
+# -- what is written ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Option:
-    """One option of a rule. sampling: it means something only where the next token is drawn."""
-
-    rule: Callable[..., Tensor]
-    default: Any
-    sampling: bool
-
-
-OPTIONS: dict[str, Option] = {}
-"""Every option by its name, in the order of the chain."""
-
-
-def rule(*, sampling: bool = False) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Makes a function part of the chain, behind those that stand before it."""
-
-    def entered(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        for name, parameter in inspect.signature(function).parameters.items():
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                OPTIONS[name] = Option(function, parameter.default, sampling)
-        return function
-
-    return entered
+@rule()
+def bias(
+    logits: Tensor,
+    written: Written,
+    *,
+    sequence_bias: Annotated[tuple[Sequences, ...], sequence_biases] = (),
+    logit_bias: Annotated[tuple[Sequences, ...], token_biases] = (),
+) -> Tensor:
+    """Adds a bias to a token (`logit_bias`), or to the last token of a sequence where the others stand already."""
+    return _biased(logits, written, (*sequence_bias, *logit_bias))
 
 
-def chain(options: Mapping[str, Any], *, sampling: bool) -> tuple[Rule, ...]:
-    """The rules that these options ask for, in order."""
-    asked: dict[Callable[..., Tensor], dict[str, Any]] = {}
-    for name, option in OPTIONS.items():
-        value = options.get(name, option.default)
-        if value != option.default:
-            if option.sampling and not sampling:
-                raise InputError(f"{name} is {value!r} and nothing is drawn: pass do_sample=True, or leave {name} out")
-            asked.setdefault(option.rule, {})[name] = value
-    return tuple(functools.partial(function, **values) for function, values in asked.items())
+@rule()
+def penalize_repetition(
+    logits: Tensor, written: Written, *, repetition_penalty: Annotated[float, number(above=0, most=1000)] = 1.0
+) -> Tensor:
+    """Divides the logit of every token that stands there by the penalty, or multiplies it where it is negative.
+
+    Keskar et al., 2019, arXiv:1909.05858.
+    """
+    ids = torch.where(written.ids < 0, written.ids[:, -1:], written.ids)  # once more the last one instead of padding
+    met = logits.gather(1, ids)
+    return logits.scatter(1, ids, torch.where(met < 0, met * repetition_penalty, met / repetition_penalty))
+
+
+@rule()
+def penalize_counts(
+    logits: Tensor,
+    written: Written,
+    *,
+    frequency_penalty: Annotated[float, number(least=-2, most=2)] = 0.0,
+    presence_penalty: Annotated[float, number(least=-2, most=2)] = 0.0,
+) -> Tensor:
+    """Takes `frequency_penalty` from a logit for each time its token was chosen, and `presence_penalty` once if it was
+    chosen at all. What stands in the prompt was not chosen."""
+    chosen = written.ids[:, written.given :]
+    ones = torch.ones_like(chosen, dtype=logits.dtype)
+    counts = torch.zeros_like(logits).scatter_add_(1, chosen, ones).gather(1, chosen)
+    return logits.scatter(1, chosen, logits.gather(1, chosen) - frequency_penalty * counts - presence_penalty)
+
+
+@rule()
+def forbid_repeated_ngrams(
+    logits: Tensor, written: Written, *, no_repeat_ngram_size: Annotated[int, whole] = 0
+) -> Tensor:
+    """Forbids the tokens that would complete a sequence of this length that stands there already.
+
+    Paulus et al., 2017, arXiv:1705.04304.
+    """
+    ids, size = written.ids, no_repeat_ngram_size
+    if not 0 < size <= ids.shape[1]:
+        return logits
+    windows, tail = ids.unfold(1, size, 1), ids[:, ids.shape[1] - size + 1 :]
+    same = (windows[..., :-1] == tail[:, None]).all(dim=-1) & (windows[..., -1] >= 0)
+    rows, places = same.nonzero(as_tuple=True)
+    return logits.index_put((rows, windows[rows, places, -1]), logits.new_tensor(NEVER))
+
+
+@rule()
+def forbid_words(
+    logits: Tensor, written: Written, *, bad_words_ids: Annotated[tuple[Sequences, ...], words] = ()
+) -> Tensor:
+    """Forbids the last token of a sequence where the others stand already. An end token alone is no such word."""
+    groups = (group if group.before.shape[1] else group.without(written.end_tokens) for group in bad_words_ids)
+    return _biased(logits, written, tuple(groups))
+
+
+@rule()
+def hold_back_the_end(
+    logits: Tensor,
+    written: Written,
+    *,
+    min_length: Annotated[int, whole] = 0,
+    min_new_tokens: Annotated[int, whole] = 0,
+) -> Tensor:
+    """Forbids the end tokens to texts shorter than `min_length`, with their prompts, and before `min_new_tokens`."""
+    early = (_lengths(written) < min_length) | (written.new < min_new_tokens)
+    known = [end for end in written.end_tokens if end < logits.shape[1]]
+    ends = torch.tensor(known, dtype=torch.long, device=logits.device)
+    return logits.index_copy(1, ends, logits[:, ends].masked_fill(early[:, None], NEVER))
+
+
+@rule()
+def force_first(
+    logits: Tensor, written: Written, *, forced_bos_token_id: Annotated[int | None, one_token] = None
+) -> Tensor:
+    """Leaves one token alone where a single one stands: the first choice behind the start token of a decoder."""
+    if forced_bos_token_id is None or written.new:
+        return logits
+    return torch.where(_lengths(written)[:, None] == 1, _forced(logits, (forced_bos_token_id,)), logits)
+
+
+@rule()
+def force_last(
+    logits: Tensor, written: Written, *, forced_eos_token_id: Annotated[tuple[int, ...], tokens] = ()
+) -> Tensor:
+    """Leaves these tokens alone for the last choice that there is room for."""
+    last = forced_eos_token_id and written.new == written.most - 1
+    return _forced(logits, forced_eos_token_id) if last else logits
+
+
+@rule()
+def suppress(logits: Tensor, written: Written, *, suppress_tokens: Annotated[tuple[int, ...], tokens] = ()) -> Tensor:
+    """Forbids these tokens."""
+    return logits.index_fill(1, torch.tensor(suppress_tokens, device=logits.device), NEVER)
+
+
+@rule()
+def suppress_at_begin(
+    logits: Tensor,
+    written: Written,
+    *,
+    begin_suppress_tokens: Annotated[tuple[int, ...], tokens] = (),
+    forced_bos_token_id: int | None = None,
+) -> Tensor:
+    """Forbids these tokens for the first choice, or for the second where `forced_bos_token_id` takes the first."""
+    if written.new > 1:
+        return logits
+    taken = (_lengths(written) - written.new == 1) & (forced_bos_token_id is not None)
+    begins = taken.long() == written.new
+    fewer = logits.index_fill(1, torch.tensor(begin_suppress_tokens, device=logits.device), NEVER)
+    return torch.where(begins[:, None], fewer, logits)
+
+
+# -- what is drawn from; each of these keeps at least one token ------------------------------------------------------
+
+GREEDY = "; to take the likeliest token, leave do_sample out"
 
 
 @rule(sampling=True)
-def tempered(logits: Tensor, written: Written, *, temperature: float = 1.0) -> Tensor:
-    """Logits divided by `temperature`: below 1 the likely becomes likelier, above 1 less so."""
+def divide_by_temperature(
+    logits: Tensor, written: Written, *, temperature: Annotated[float, number(above=0, most=1000, advice=GREEDY)] = 1.0
+) -> Tensor:
+    """Divides the logits: below 1 the likely becomes likelier, above 1 less so."""
     return logits / temperature
+
+
+@rule(sampling=True)
+def keep_top_k(logits: Tensor, written: Written, *, top_k: Annotated[int, whole] = 0) -> Tensor:
+    """Keeps the k likeliest tokens, and those as likely as the last of them. Fan et al., 2018, arXiv:1805.04833."""
+    least = logits.topk(min(top_k or logits.shape[1], logits.shape[1])).values[:, -1:]
+    return logits.masked_fill(logits < least, NEVER)
+
+
+@rule(sampling=True)
+def keep_top_p(logits: Tensor, written: Written, *, top_p: Annotated[float, number(above=0, most=1)] = 1.0) -> Tensor:
+    """Keeps the fewest tokens whose probabilities sum up to `top_p`; of equally likely ones those of lower ids.
+
+    Holtzman et al., 2020, arXiv:1904.09751.
+    """
+    least, place = _reached(logits, logits.softmax(dim=-1), top_p)
+    likelier, alike = logits > least, logits == least
+    room = place + 1 - likelier.sum(dim=1, keepdim=True)
+    if bool((alike.sum(dim=1, keepdim=True) > room).any()):
+        alike &= alike.cumsum(dim=1) <= room
+    return logits.masked_fill(~(likelier | alike), NEVER)
+
+
+@rule(sampling=True)
+def keep_min_p(logits: Tensor, written: Written, *, min_p: Annotated[float, number(least=0, most=1)] = 0.0) -> Tensor:
+    """Keeps the tokens whose probability is at least `min_p` of the greatest one. arXiv:2407.01082."""
+    probabilities = logits.softmax(dim=-1)
+    return logits.masked_fill(probabilities < min_p * probabilities.amax(dim=-1, keepdim=True), NEVER)
+
+
+@rule(sampling=True)
+def keep_typical(
+    logits: Tensor, written: Written, *, typical_p: Annotated[float, number(above=0, most=1)] = 1.0
+) -> Tensor:
+    """Keeps the tokens whose information is nearest to what is expected, until their probabilities sum up to
+    `typical_p`, and those as near as the last of them. Meister et al., 2022, arXiv:2202.00666."""
+    logarithms = logits.log_softmax(dim=-1)
+    probabilities = logarithms.exp()
+    entropy = -(logarithms * probabilities).nansum(dim=-1, keepdim=True)
+    nearness = -(-logarithms - entropy).abs()
+    return logits.masked_fill(nearness < _reached(nearness, probabilities, typical_p)[0], NEVER)
+
+
+@rule(sampling=True)
+def keep_above_epsilon(
+    logits: Tensor, written: Written, *, epsilon_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
+) -> Tensor:
+    """Keeps the tokens that are at least so probable, and the likeliest. Hewitt et al., 2022, arXiv:2210.15191."""
+    rare = logits.softmax(dim=-1) < epsilon_cutoff
+    return logits.masked_fill(rare & (logits < logits.amax(dim=-1, keepdim=True)), NEVER)
+
+
+# -- what they share ------------------------------------------------------------------------------------------------
+
+
+def _lengths(written: Written) -> Tensor:
+    """How many tokens each text has, Int[Tensor, "rows"]."""
+    return (written.ids >= 0).sum(dim=1)
+
+
+def _biased(logits: Tensor, written: Written, groups: tuple[Sequences, ...]) -> Tensor:
+    logits = logits.clone()
+    for group in groups:
+        extra = torch.where(group.expected(written.ids), group.bias.to(logits), 0.0)
+        logits.scatter_add_(1, group.last.to(logits.device).expand(len(logits), -1), extra)
+    return logits
+
+
+def _forced(logits: Tensor, ids: tuple[int, ...]) -> Tensor:
+    return torch.full_like(logits, NEVER).index_fill_(1, torch.tensor(ids, device=logits.device), 0.0)
+
+
+def _reached(order: Tensor, probabilities: Tensor, mass: float) -> tuple[Tensor, Tensor]:
+    """Sums probabilities up, those of the highest `order` first, until they reach `mass`.
+
+    Two Float[Tensor, "rows vocab"]  ->  the order of the last one summed, Float[Tensor, "rows 1"], and how many came
+    before it. Few are enough as a rule, so not all are sorted.
+    """
+    vocab = order.shape[1]
+    for most in (256, 4096, vocab):
+        best, which = order.topk(min(most, vocab))
+        summed = probabilities.gather(1, which).cumsum(dim=1, dtype=torch.float64)
+        if bool((summed[:, -1] >= mass).all()):
+            break
+    place = (summed < mass).sum(dim=1, keepdim=True).clamp(max=best.shape[1] - 1)
+    return best.gather(1, place), place

@@ -82,26 +82,29 @@ _OWN = {field.name for field in dataclasses.fields(Settings)}
 _BEAMS = ("length_penalty", "early_stopping")
 
 
-def read_settings(asked: Mapping[str, Any], said: Mapping[str, Any] | None = None) -> Settings:
+def read_settings(
+    asked: Mapping[str, Any], said: Mapping[str, Any] | None = None, *, vocab_size: int | None = None
+) -> Settings:
     """Settings from options by name: what was `asked` for, else what the checkpoint `said`.
 
-    None means "as if not asked". Raises InputError for an unknown name, a value out of range, and options that
-    contradict each other.
+    None means "as if not asked". vocab_size: where it is given, ids of tokens are checked against it.
+    Raises InputError for an unknown name, a value out of range, and options that contradict each other.
     """
     known = {**dict.fromkeys(_OWN), **OPTIONS}
     for name in asked:
         if name not in known:
             raise InputError(f"there is no option {name!r} of writing{near(name, known)}")
     given = {name: value for name, value in asked.items() if value is not None}
-    options = _agreeing(dict(said or {}), given) | given
-    if given.get("num_beams", options.get("num_beams", 1)) == 1:
+    options = _agreeing({name: value for name, value in (said or {}).items() if value not in ([], {}, None)}, given)
+    options |= given
+    if options.get("num_beams", 1) == 1:
         for name in _BEAMS:
             if name in given:
                 raise InputError(f"{name} is {given[name]!r} and there are no beams: pass num_beams, or leave it out")
             options.pop(name, None)
     own = {name: _plain(name, options[name]) for name in options if name in _OWN and name != "rules"}
-    own["rules"] = (*chain(options, sampling=bool(own.get("do_sample"))), *given.get("rules", ()))
-    return Settings(**own)
+    rules = chain(options, sampling=bool(own.get("do_sample")), vocab_size=vocab_size)
+    return Settings(**own, rules=(*rules, *given.get("rules", ())))
 
 
 def _agreeing(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,4 +10,5 @@ from pellucid.models.decoder import Decoder as Decoder
 from pellucid.models.encoder import Encoder as Encoder
 from pellucid.models.encoder_decoder import EncoderDecoder as EncoderDecoder
 from pellucid.models.output import Output as Output
+from pellucid.models.parameters import count as count
 from pellucid.models.parameters import freeze as freeze

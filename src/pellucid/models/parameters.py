@@ -1,9 +1,10 @@
-"""Parameters by name: which of them learn."""
+"""Parameters: how many there are, and which of them learn."""
 
 import fnmatch
 
 from torch import nn
 
+from pellucid.blocks.quantized import Int4Linear, Int8Linear, Int8Table
 from pellucid.errors import InputError, near
 
 
@@ -22,3 +23,14 @@ def freeze(module: nn.Module, *patterns: str, frozen: bool = True) -> list[str]:
     for name in chosen:
         names[name].requires_grad_(not frozen)
     return list(chosen)
+
+
+def count(module: nn.Module) -> int:
+    """How many numbers a module holds, in however many bits; a table under two names counts once."""
+    tables, biases = {}, 0
+    for part in module.modules():
+        if isinstance(part, Int4Linear | Int8Linear | Int8Table):
+            tables[part.codes.data_ptr()] = part.codes.numel() * (2 if isinstance(part, Int4Linear) else 1)
+            bias = getattr(part, "bias", None)
+            biases += 0 if bias is None else bias.numel()
+    return sum(p.numel() for p in module.parameters()) + sum(tables.values()) + biases

@@ -93,12 +93,12 @@ class Stack(nn.Module):
             cache.advance(places if attention_mask is None else places.where(attention_mask.bool(), -1))
             sources = cache.positions
         mask, causal = self._mask(places, attention_mask, cache)
-        weight = self.embeddings.token.weight
+        like = self.embeddings.token.like
         return Pass(
             mask=mask,
             causal=causal,
             bias=None if self.relative_bias is None else self.relative_bias(places, sources),
-            rotation=None if self.rotary is None else self.rotary(places, weight),
+            rotation=None if self.rotary is None else self.rotary(places, like),
             memory=run.memory,
             memory_mask=run.memory_mask,
             watch=run.watch,

@@ -5,22 +5,42 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from pellucid.blocks.packing import Packing
 from pellucid.blocks.twin import packed
+from pellucid.errors import InputError
 
 
 class Swift(nn.Module):
-    """A network that keeps packed copies of itself."""
+    """A network that keeps packed copies of itself.
+
+    bits: per number of its tables, where it holds 8 or 4 and is packed already; None where it holds real numbers.
+    """
+
+    bits: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """What its numbers are: "float32", "int4", ..."""
+        return f"int{self.bits}" if self.bits else str(next(self.parameters()).dtype).removeprefix("torch.")
+
+    def real(self, what: str) -> Self:
+        """This model, for work that needs real numbers. Raises InputError for one of 8 or 4 bits."""
+        if self.bits:
+            raise InputError(f"{what} needs real numbers, and this model has {self.bits} bits each: load it as float32")
+        return self
 
     def swift(self, dtype: torch.dtype | None = None) -> Self:
         """The same model for answering at speed: always evaluating, its tables packed for the processor.
 
         Equal to this one up to rounding. It is kept, and made anew when this one's numbers have changed since.
         """
+        if self.bits:
+            return self
         dtype = dtype or next(self.parameters()).dtype
         state = tuple((p.data_ptr(), p._version) for p in self.parameters())
         kept: dict[torch.dtype, tuple[Any, Self]] = self.__dict__.setdefault("_swift", {})
         if dtype not in kept or kept[dtype][0] != state:
-            copy = packed(self, dtype)
+            copy = packed(self, Packing(dtype))
             copy.__dict__.pop("_swift", None)
             kept[dtype] = (state, copy)
         return kept[dtype][1]

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.models import count
 
 
 def describe(loaded: Loaded) -> dict[str, dict[str, Any]]:
@@ -11,9 +12,9 @@ def describe(loaded: Loaded) -> dict[str, dict[str, Any]]:
     config, module = loaded.config, loaded.module
     facts = config.facts()
     source = loaded.source
-    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in module.named_children()}
-    counts = {name: count for name, count in counts.items() if count}
-    weight = module.embeddings.token.weight
+    counts = {name: count(part) for name, part in module.named_children()}
+    counts = {name: number for name, number in counts.items() if number}
+    weight = module.embeddings.token.like
     labels = facts.pop("labels")
     facts = {name: value for name, value in facts.items() if name not in ("residual", "head", "decoder")}
     facts |= {"head_dim": config.head_dim, "num_key_value_heads": config.num_key_value_heads}
@@ -37,9 +38,9 @@ def describe(loaded: Loaded) -> dict[str, dict[str, Any]]:
             **{name: _plain(value) for name, value in sorted(facts.items()) if value is not None},
         },
         "numbers": {
-            **{f"parameters in {name}": f"{count:,}" for name, count in counts.items()},
-            "parameters": f"{sum(p.numel() for p in module.parameters()):,}",
-            "dtype": str(weight.dtype).removeprefix("torch."),
+            **{f"parameters in {name}": f"{number:,}" for name, number in counts.items()},
+            "parameters": f"{count(module):,}",
+            "dtype": module.kind,
             "device": str(weight.device),
         },
     }

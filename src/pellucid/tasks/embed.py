@@ -80,7 +80,7 @@ def _run(
     with tqdm(total=len(rows), unit=" texts", desc="embedding", disable=hidden or None, leave=False) as bar:
         for group in by_length(lengths):
             batch = {
-                name: torch.from_numpy(array).to(module.embeddings.token.weight.device)
+                name: torch.from_numpy(array).to(module.embeddings.token.like.device)
                 for name, array in collate([rows[i].ids for i in group], [rows[i].type_ids for i in group], pad).items()
             }
             full = lengths[group[-1]] == lengths[group[0]]

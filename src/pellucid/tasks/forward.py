@@ -40,7 +40,7 @@ def _are_texts(inputs: object) -> TypeGuard[str | Sequence[str]]:
 
 def _run(loaded: Loaded, **given: Tensor | None) -> Output:
     """The module's pass with what it takes; what it does not take, and was given, is refused."""
-    device = loaded.module.embeddings.token.weight.device
+    device = loaded.module.embeddings.token.like.device
     takes = loaded.module.forward.__annotations__
     for name in [name for name, tensor in given.items() if tensor is not None and name not in takes]:
         raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
@@ -53,7 +53,7 @@ def _read(loaded: Loaded, texts: str | Sequence[str]) -> dict[str, Tensor]:
     batch = loaded.tokenizer(
         [texts] if isinstance(texts, str) else texts, padding=True, return_tensors="pt", parse_special_tokens=False
     )
-    return dict(batch.to(loaded.module.embeddings.token.weight.device))
+    return dict(batch.to(loaded.module.embeddings.token.like.device))
 
 
 def _tensor(ids: Sequence[object]) -> Tensor:

@@ -43,6 +43,11 @@ class SpecialTokens:
         return [str(content(token)) for token in extra_tokens(self.settings)]
 
     @functools.cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of all special tokens, which are no part of a text."""
+        return frozenset(i for i, token in self._backend.get_added_tokens_decoder().items() if token.special)
+
+    @functools.cached_property
     def _words(self) -> list[str]:
         added = self._backend.get_added_tokens_decoder().values()
         # A mask is something that a person writes; every other special token in a text is just characters.

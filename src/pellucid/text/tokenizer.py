@@ -17,6 +17,7 @@ from pellucid.text.literal import literal_twin
 from pellucid.text.marks import mark, split_marked
 from pellucid.text.pieces import tile
 from pellucid.text.special import SpecialTokens
+from pellucid.text.unrolled import DecodeStream, spelled_bytes
 
 Truncation = bool | str
 _STRATEGIES = ("longest_first", "only_first", "only_second")
@@ -180,6 +181,10 @@ class Tokenizer(SpecialTokens):
         """Ids back to a text."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
 
+    def decode_stream(self, skip_special_tokens: bool = False) -> DecodeStream:
+        """Ids back to a text, one at a time: `step(id)` gives what is certain by then, `end()` the rest."""
+        return DecodeStream(self._backend, self._spelled, self.special_ids, skip=skip_special_tokens)
+
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """Each id as its token, as the vocabulary writes it."""
         tokens = []
@@ -250,6 +255,10 @@ class Tokenizer(SpecialTokens):
     def largest_id(self) -> int:
         """The greatest id that this tokenizer can give."""
         return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    @functools.cached_property
+    def _spelled(self) -> frozenset[int]:
+        return spelled_bytes(self._backend)
 
     def to_json(self) -> str:
         """The whole tokenizer as the text of a `tokenizer.json`."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
 from pellucid.errors import InputError, near
-from pellucid.models import EncoderDecoder, evaluating
+from pellucid.models import EncoderDecoder, count, evaluating
 from pellucid.text import Encoded, collate
 
 
@@ -123,7 +123,7 @@ def record(
 
 def _batch(loaded: Loaded, row: Encoded, target: str | None) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """What the module takes, and the tokens that its decoder reads beside the text."""
-    device = loaded.module.embeddings.token.weight.device
+    device = loaded.module.embeddings.token.like.device
     takes = loaded.module.forward.__annotations__
     arrays = collate([row.ids], [row.type_ids], 0)
     batch = {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if name in takes}
@@ -153,7 +153,7 @@ def _trace(
         special=[bool(flag) for flag in row.special],
         config=loaded.config,
         model=loaded.source.name if loaded.source else "an untrained model",
-        parameters=sum(p.numel() for p in loaded.module.parameters()),
+        parameters=count(loaded.module),
         cut=row.cut,
         target_tokens=read,
     )

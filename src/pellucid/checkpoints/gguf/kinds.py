@@ -1,7 +1,7 @@
 """How GGUF packs numbers: 16, 8, 4 or fewer bits each, in blocks that share their scales."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -43,3 +43,8 @@ class Packed:
     def bytes(self) -> int:
         """How many bytes it takes in the file."""
         return math.prod(self.shape) // self.kind.block * self.kind.bytes
+
+    def rows(self, start: int, stop: int) -> "Packed":
+        """The rows from one to another alone; blocks lie within rows."""
+        row = self.bytes // self.shape[0]
+        return replace(self, shape=(stop - start, *self.shape[1:]), start=self.start + start * row)

@@ -76,7 +76,16 @@ def _stored(name: str, packed: Packed, naming: Naming, raw: dict[str, Any]) -> S
         return Stored(dtype, packed.shape, functools.partial(_uninterleaved, packed, heads))
     if part in naming.transposed and len(packed.shape) == 2:
         return Stored(dtype, packed.shape[::-1], functools.partial(_transposed, packed))
-    return Stored(dtype, packed.shape, functools.partial(unpack, packed))
+    return Stored(
+        dtype,
+        packed.shape,
+        functools.partial(unpack, packed),
+        functools.partial(_rows, packed) if len(packed.shape) == 2 else None,
+    )
+
+
+def _rows(packed: Packed, start: int, stop: int) -> Tensor:
+    return unpack(packed.rows(start, stop))
 
 
 def _uninterleaved(packed: Packed, heads: int) -> Tensor:

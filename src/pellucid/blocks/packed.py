@@ -1,0 +1,125 @@
+"""Blocks laid out for speed on a processor: the same arithmetic in fewer and larger steps.
+
+oneDNN multiplies by tables that were laid out for it beforehand, and applies the activation while the product is still
+in the cache. What one input is multiplied by stands in one table.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.blocks.attention import Attention
+from pellucid.blocks.cache import KeyValues
+from pellucid.blocks.feed_forward import GatedFeedForward
+from pellucid.blocks.norm import RMSNorm
+from pellucid.blocks.relative import rotate
+from pellucid.blocks.run import Pass
+
+FUSED = {"gelu": ("gelu", "none"), "gelu_pytorch_tanh": ("gelu", "tanh"), "relu": ("relu", ""), "tanh": ("tanh", "")}
+"""Activations that oneDNN applies within the product, by our name."""
+
+
+class PackedLinear(nn.Module):
+    """A linear map, and an activation behind it, with its table laid out for oneDNN."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str | None = None) -> None:
+        super().__init__()
+        self.table = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype).contiguous(), None)
+        self.offset = None if bias is None else bias.detach().to(dtype)
+        self.dtype = dtype
+        self.activation, self.algorithm = ("none", "") if activation is None else FUSED[activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
+        x = x if x.dtype == self.dtype else x.to(self.dtype)
+        return torch.ops.mkldnn._linear_pointwise(x, self.table, self.offset, self.activation, [], self.algorithm)
+
+    __call__ = forward  # without the hooks of a module, which take as long as a small step of arithmetic
+
+
+class PackedAttention(Attention):
+    """Attention whose query, key and value are one packed product.
+
+    What is remembered, and what is asked of it, is float32: PyTorch's kernel takes four times as long for one
+    position in half precision.
+    """
+
+    product: nn.Module
+
+    def _product(self, x: Tensor) -> Tensor:
+        return self.product(x)
+
+    def _adjoin(self) -> None:
+        """They are one table already."""
+
+    def _looking_back(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
+        if run.watch is not None:
+            return super()._looking_back(x, run)
+        together = self.product(x)
+        if isinstance(run.cache, KeyValues) and together.dtype != torch.float32:
+            together = together.float()
+        asking, value = together.split((self.widths[0] + self.widths[1], self.widths[2]), dim=-1)
+        asking = self._heads(asking)
+        if run.rotation is not None:
+            asking = rotate(asking, run.rotation)
+        query, key = asking.split((self.num_heads, self.num_key_value_heads), dim=1)
+        value = self._heads(value, self.value_head_dim)
+        if isinstance(run.cache, KeyValues):
+            key, value = run.cache.extend(key, value)
+        return query, key, value
+
+    __call__ = Attention.forward
+
+
+class PackedCrossAttention(Attention):
+    """Attention to a memory, each of its maps packed by itself; what is remembered is float32."""
+
+    def _heads(self, x: Tensor, width: int | None = None) -> Tensor:
+        return super()._heads(x.float(), width)
+
+    def _adjoin(self) -> None:
+        """Query is made from something else than key and value."""
+
+
+class PackedGatedFeedForward(GatedFeedForward):
+    """Gate and input are one packed product."""
+
+    product: nn.Module
+
+    def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
+        """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
+        run = run or Pass()
+        before, pre = self.product(x).chunk(2, dim=-1)
+        gate = run.see("gate", self.activation(before))  # [batch, seq, inner]
+        hidden = run.see("hidden", gate * run.see("pre", pre))
+        return run.see("output", self.down(hidden))
+
+    __call__ = forward
+
+
+class PackedRMSNorm(RMSNorm):
+    """The same in fewer steps, in float32: sqrt(mean(x^2) + eps) = hypot(|x|, sqrt(eps width)) / sqrt(width)."""
+
+    @staticmethod
+    def gains(weight: Tensor) -> bool:
+        """Whether it is quicker here: where every step costs more than its arithmetic, and rounding allows it."""
+        return weight.device.type in ("cpu", "meta") and weight.dtype in (torch.float32, torch.bfloat16)
+
+    def pack(self) -> None:
+        """Lays out what does not depend on x."""
+        width = len(self.weight)
+        self.floor = torch.tensor((self.eps * width) ** 0.5, device=self.weight.device)
+        self.gain = self.weight.detach().float() * width**0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Float[Tensor, "... hidden"]  ->  the same shape"""
+        length = torch.linalg.vector_norm(x, 2, -1, True, dtype=torch.float32)
+        return x / torch.hypot(length, self.floor) * self.gain
+
+    __call__ = forward
+
+
+JOINED: dict[type[nn.Module], tuple[str, ...]] = {
+    PackedAttention: ("query", "key", "value"),
+    PackedGatedFeedForward: ("gate", "up"),
+}
+"""Parts whose tables stand in one `product`."""

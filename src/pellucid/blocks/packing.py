@@ -1,0 +1,85 @@
+"""Ways of laying out tables for speed, for the twin of a module: by oneDNN, or in 8 or 4 bits."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.blocks import quantized
+from pellucid.blocks.joined import end_to_end
+from pellucid.blocks.packed import PackedLinear
+
+Named = Sequence[tuple[str, Tensor]]
+"""Parameters with their names in the whole."""
+
+
+class Packing:
+    """oneDNN's own layout in float32 or bfloat16.
+
+    dtype: of every number of the twin.  activates: whether a product applies the activation behind it.
+    """
+
+    activates = True
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def number(self, name: str, parameter: Tensor) -> Tensor:
+        """The numbers of the parameter `name`."""
+        return parameter
+
+    def fits(self, weight: Tensor) -> bool:
+        """Whether this table can be laid out so."""
+        there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        return there and weight.device.type == "cpu" and self.dtype in (torch.float32, torch.bfloat16)
+
+    def linear(self, weights: Named, biases: Named, activation: str | None = None) -> nn.Module:
+        """One linear map of several tables, one below the other: Float[Tensor, "out in"], Float[Tensor, "out"]"""
+        weight = end_to_end([parameter for _, parameter in weights])
+        bias = end_to_end([parameter for _, parameter in biases]) if biases else None
+        return PackedLinear(weight, bias, self.dtype, activation)
+
+    def table(self, name: str, weight: Tensor) -> nn.Module | None:
+        """A table of rows by id; None leaves it as it is."""
+        return None
+
+
+class Bits(Packing):
+    """8 or 4 bits per number; tables of tokens have 8, and what does not fit stays float32.
+
+    pieces: name of a parameter -> its numbers, some rows at a time.
+    tied: names of parameters that are another's, as {name: the other's name}.
+    """
+
+    activates = False
+
+    def __init__(self, bits: int, pieces: Callable[[str], Iterator[Tensor]], tied: dict[str, str]) -> None:
+        super().__init__(torch.float32)
+        self.bits, self.pieces, self.tied = bits, pieces, tied
+        self.tables: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def number(self, name: str, parameter: Tensor) -> Tensor:
+        return torch.cat([piece.float() for piece in self.pieces(self.tied.get(name, name))])
+
+    def fits(self, weight: Tensor) -> bool:
+        return True
+
+    def linear(self, weights: Named, biases: Named, activation: str | None = None) -> nn.Module:
+        bias = torch.cat([self.number(*one) for one in biases]) if biases else None
+        if (source := self.tied.get(weights[0][0])) in self.tables:
+            return quantized.Int8Linear(*self.tables[source], bias)
+        rows, width = sum(len(weight) for _, weight in weights), weights[0][1].shape[1]
+        if not quantized.fits(rows, width):
+            return quantized.real_linear(torch.cat([self.number(*one) for one in weights]), bias)
+        pieces = quantized.in_blocks(piece for name, _ in weights for piece in self.pieces(name))
+        if self.bits == 8:
+            return quantized.Int8Linear(*quantized.to_8_bits(rows, width, pieces), bias)
+        return quantized.Int4Linear(*quantized.to_4_bits(rows, width, pieces), bias)
+
+    def table(self, name: str, weight: Tensor) -> nn.Module | None:
+        if not quantized.fits(*weight.shape):
+            return None
+        name = self.tied.get(name, name)
+        if name not in self.tables:
+            self.tables[name] = quantized.to_8_bits(*weight.shape, quantized.in_blocks(self.pieces(name)))
+        return quantized.Int8Table(*self.tables[name])

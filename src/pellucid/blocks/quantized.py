@@ -1,0 +1,166 @@
+"""Tables of 8 or 4 bits that stay so in memory and are multiplied as they are.
+
+A number w stands as a whole number q with a scale that it shares with its neighbours:
+
+    8 bits   w = scale x q             one scale per row, q from -127 to 127
+    4 bits   w = scale x (q - 8) + zero    one scale and zero per 32 numbers of a row, q from 0 to 15
+
+Inputs and scales are bfloat16, sums are formed in float32.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+GROUP = 32
+"""Neighbours in a row that share a scale, as in GGUF's blocks."""
+
+BLOCK = 128
+"""Rows that are laid out at a time: a multiple of the 64 that PyTorch's product takes together."""
+
+
+class Int8Linear(nn.Module):
+    """A linear map with 8 bits per number."""
+
+    def __init__(self, codes: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
+        """codes: Int8[Tensor, "out in"]; scale: BFloat16[Tensor, "out"]; bias: Float[Tensor, "out"]"""
+        super().__init__()
+        self.codes, self.scale, self.bias = codes, scale, bias
+        self.out_features, self.in_features = codes.shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
+        flat = x.to(torch.bfloat16).view(-1, self.in_features)
+        product = torch._weight_int8pack_mm(flat, self.codes, self.scale).float()
+        product = product.view(*x.shape[:-1], self.out_features)
+        return product if self.bias is None else product + self.bias
+
+    __call__ = forward
+
+
+class Int4Linear(nn.Module):
+    """A linear map with 4 bits per number."""
+
+    def __init__(self, codes: Tensor, scale_and_zero: Tensor, bias: Tensor | None = None) -> None:
+        """codes: UInt8[Tensor, "out in/2"], as PyTorch packs them; scale_and_zero: BFloat16[Tensor, "groups out 2"];
+        bias: Float[Tensor, "out"]"""
+        super().__init__()
+        self.codes, self.scale_and_zero, self.bias = codes, scale_and_zero, bias
+        self.out_features, self.in_features = len(codes), codes.shape[1] * 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
+        flat = x.to(torch.bfloat16).view(-1, self.in_features)
+        product = torch._weight_int4pack_mm_for_cpu(flat, self.codes, GROUP, self.scale_and_zero).float()
+        product = product.view(*x.shape[:-1], self.out_features)
+        return product if self.bias is None else product + self.bias
+
+    __call__ = forward
+
+
+class Int8Table(nn.Module):
+    """A row of numbers per id, 8 bits each; an `Int8Linear` may share it."""
+
+    def __init__(self, codes: Tensor, scale: Tensor) -> None:
+        """codes: Int8[Tensor, "ids hidden"]; scale: BFloat16[Tensor, "ids"]"""
+        super().__init__()
+        self.codes, self.scale = codes, scale
+        self.num_embeddings, self.embedding_dim = codes.shape
+        self.like = torch.empty(0)
+        """A tensor of the kind and on the device of what this gives."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Int[Tensor, "..."]  ->  Float32[Tensor, "... hidden"]"""
+        return self.codes[ids] * self.scale[ids].float()[..., None]
+
+
+def fits(rows: int, width: int) -> bool:
+    """Whether PyTorch's products take a table of this shape; others make them read beyond its end."""
+    return rows % 16 == 0 and width % GROUP == 0
+
+
+def real_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """A linear map in float32, for a table of a shape that does not fit."""
+    with torch.device("meta"):
+        linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        linear.bias = nn.Parameter(bias, requires_grad=False)
+    return linear.eval()
+
+
+def in_blocks(pieces: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The same rows in float32, `BLOCK` at a time: what is laid out block by block needs little memory beside it."""
+    left: list[Tensor] = []
+    for piece in pieces:
+        for some in piece.split(BLOCK):
+            missing = BLOCK - sum(map(len, left))
+            left.append(some[:missing])
+            if sum(map(len, left)) == BLOCK:
+                yield torch.cat(left).float()
+                left = [some[missing:]] if len(some) > missing else []
+    if left:
+        yield torch.cat(left).float()
+
+
+def to_8_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Each row's largest number gets code 127 or -127.
+
+    blocks: Float[Tensor, "rows width"], some rows at a time
+    ->  codes Int8[Tensor, "rows width"], scale BFloat16[Tensor, "rows"]
+    """
+    codes, scale = torch.empty(rows, width, dtype=torch.int8), torch.empty(rows, dtype=torch.bfloat16)
+    start = 0
+    for block in blocks:
+        here = slice(start, start := start + len(block))
+        codes[here], scale[here] = _rows_to_8_bits(block)
+    return codes, scale
+
+
+def _rows_to_8_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
+    scale = (weight.abs().amax(dim=1) / 127).clamp(min=1e-30).to(torch.bfloat16)
+    return (weight / scale.float()[:, None]).round_().clamp_(-127, 127).to(torch.int8), scale
+
+
+def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Each group's least number gets code 0 and its greatest code 15, or less where the numbers lie on a coarser grid.
+
+    Numbers that were stored in 4 bits before, as in GGUF's Q4_0 and Q4_1, get their old codes back.
+
+    blocks: Float[Tensor, "rows width"], `BLOCK` rows at a time
+    ->  codes as PyTorch packs them UInt8[Tensor, "rows width/2"], scale and zero BFloat16[Tensor, "groups rows 2"]
+    """
+    codes = torch.empty(rows, width // 2, dtype=torch.uint8)
+    pairs = torch.empty(width // GROUP, rows, 2, dtype=torch.bfloat16)
+    start = 0
+    for block in blocks:
+        here = slice(start, start := start + len(block))
+        plain, scale, zero = codes_of_4_bits(block)
+        codes[here] = torch._convert_weight_to_int4pack_for_cpu(plain, 1)
+        pairs[:, here, 0], pairs[:, here, 1] = scale.T, zero.T
+    return codes, pairs
+
+
+def codes_of_4_bits(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Float[Tensor, "rows in"]  ->  codes Int32[Tensor, "rows in"], scale and zero Float[Tensor, "rows groups"]"""
+    groups = weight.unflatten(1, (-1, GROUP))
+    least, most = groups.aminmax(dim=-1, keepdim=True)
+    scale = ((most - least) / 15).clamp(min=1e-30)
+    off = _off_grid(groups, least, scale)
+    if off.float().mean() < 0.99:  # these numbers do lie on grids: find those with fewer steps
+        for steps in range(14, 0, -1):
+            tried = ((most - least) / steps).clamp(min=1e-30)
+            found = off & ~_off_grid(groups, least, tried)
+            scale = torch.where(found[..., None], tried, scale)
+            off &= ~found
+            if not off.any():
+                break
+    codes = ((groups - least) / scale).round_().clamp_(0, 15).int().flatten(1)
+    return codes, scale.squeeze(-1), (least + 8 * scale).squeeze(-1)
+
+
+def _off_grid(groups: Tensor, least: Tensor, scale: Tensor) -> Tensor:
+    """Which groups hold a number more than a hundredth of a step away from a step: Bool[Tensor, "rows groups"]"""
+    steps = (groups - least) / scale
+    return (steps - steps.round()).abs_().amax(dim=-1) > 0.01

@@ -1,0 +1,85 @@
+"""The numbers of a checkpoint into the modules that they belong to."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from pellucid.blocks.packing import Bits
+from pellucid.blocks.twin import packed
+from pellucid.checkpoints.moves import AS_IT_IS
+from pellucid.checkpoints.plan import Plan
+from pellucid.checkpoints.weights import Stored
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
+from pellucid.machine import release_memory, require_memory
+from pellucid.models import Network, assemble, count, initialise
+from pellucid.models.assemble import allocate, tie
+
+BITS = {"int8": 8, "int4": 4}
+"""Names of kinds of number that are laid out in so many bits, and never stand in memory as real numbers."""
+
+
+def fill(
+    plan: Plan, tensors: dict[str, Stored], device: torch.device, dtype: torch.dtype, attention: str, seed: int
+) -> Network:
+    """A module with the numbers of the file, and those of `seed` where the plan says that they are to be new."""
+    with torch.device("meta"):
+        module = assemble(plan.config, attention=attention)
+    require_memory(count(module) * dtype.itemsize, device)
+    allocate(module, device, dtype)
+    if plan.fresh:
+        initialise(module, plan.config.initializer_range, seed)
+    parameters = dict(module.named_parameters())
+    with torch.no_grad():
+        for ours, place in plan.placed.items():
+            parameters[ours].copy_(place.take(_read(place.theirs, tensors[place.theirs])))
+        _check_doubled(plan, tensors, lambda ours: parameters[ours])
+    tie(module, plan.tied)
+    return module.eval()
+
+
+def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: str) -> Network:
+    """A module whose tables have 8 or 4 bits per number; it answers, and neither learns nor is saved.
+
+    Each table is read, laid out and let go of before the next one: at no time do the real numbers stand in memory.
+    """
+    if plan.fresh:
+        raise InputError("a head that is not in the file has random numbers to be learned: load it as float32")
+
+    def pieces(name: str) -> Iterator[Tensor]:
+        place = plan.placed[name]
+        if place.move is not AS_IT_IS:
+            yield place.take(_read(place.theirs, tensors[place.theirs]))
+            return
+        for piece in tensors[place.theirs].pieces():
+            yield _finite(place.theirs, piece)
+
+    _check_doubled(plan, tensors, lambda ours: torch.cat(list(pieces(ours))))
+    release_memory()
+    with torch.device("meta"):
+        module = assemble(plan.config, attention=attention)
+    require_memory(count(module) * bits // 8, torch.device("cpu"))
+    twin = packed(module, Bits(bits, pieces, plan.tied))
+    twin.bits = bits
+    release_memory()
+    return twin
+
+
+def _check_doubled(plan: Plan, tensors: dict[str, Stored], held: Callable[[str], Tensor]) -> None:
+    """What the file says twice must be the same."""
+    for place, ours in plan.doubled:
+        other = place.take(_read(place.theirs, tensors[place.theirs]))
+        if not torch.equal(held(ours), other.to(held(ours))):
+            first = plan.placed[ours].theirs
+            raise CheckpointMismatchError(f"{place.theirs} and {first} should be the same table and differ")
+
+
+def _read(name: str, held: Stored) -> Tensor:
+    return _finite(name, held.read())
+
+
+def _finite(name: str, numbers: Tensor) -> Tensor:
+    if not math.isfinite(numbers.sum(dtype=torch.float64)):  # one pass; NaN and infinity survive a sum
+        raise CorruptFileError(f"{name} holds NaN or infinite numbers: the file is damaged or its training had failed")
+    return numbers

@@ -1,0 +1,110 @@
+"""pellucid chat"""
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from pellucid.cli.output import say
+from pellucid.cli.writing import asked, put, writing_options
+
+if TYPE_CHECKING:
+    import pellucid
+
+Turns = list[dict[str, str]]
+
+
+@click.command("chat")
+@click.argument("message", required=False)
+@writing_options
+@click.option("--system", "-s", metavar="TEXT", help="What the model is told before the conversation.")
+def command(message: str | None, model: str, dtype: str, system: str | None, **given: Any) -> None:
+    """Talk with a chat model.
+
+    With a MESSAGE (`-` reads it from standard input) it answers once. Without one each line is a message, from the
+    terminal or from a pipe, until /exit or Ctrl-D; /reset forgets what was said. Ctrl-C stops an answer, and leaves
+    where there is none to stop. The likeliest token is taken each time, unless an option of drawing is given.
+
+    \b
+    Examples:
+      pellucid chat "What is the capital of France?"
+      pellucid chat --system "Answer in one word." --temperature 0.7
+      cat questions.txt | pellucid chat
+    """
+    import pellucid
+
+    opened = pellucid.load(model, dtype=dtype)
+    start: Turns = [] if system is None else [{"role": "system", "content": system}]
+    if message is not None:
+        text = sys.stdin.read().strip() if message == "-" else message
+        _answer(opened, [*start, {"role": "user", "content": text}], asked(given))
+    else:
+        _talk(opened, start, asked(given))
+
+
+def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> None:
+    """One message after the other, each answered with all that was said before it."""
+    at_terminal = sys.stdin.isatty()
+    if at_terminal:
+        say("/reset forgets what was said, /exit or Ctrl-D leaves")
+    turns = list(start)
+    for line in _lines():
+        if line == "/exit":
+            return
+        if line == "/reset":
+            turns = list(start)
+        elif line:
+            turns += _turn(model, turns, line, options, at_terminal)
+
+
+def _turn(model: "pellucid.Model", turns: Turns, line: str, options: dict[str, Any], at_terminal: bool) -> Turns:
+    """A message and its answer; at a terminal, one that cannot be answered is said to be so, and forgotten."""
+    from pellucid.errors import InputError
+
+    message = {"role": "user", "content": line}
+    try:
+        answer = _answer(model, [*turns, message], options, stops=at_terminal)
+    except InputError as error:
+        if not at_terminal:
+            raise
+        click.echo(f"pellucid: {error}", err=True)
+        return []
+    return [message, {"role": "assistant", "content": answer}]
+
+
+def _answer(model: "pellucid.Model", turns: Turns, options: dict[str, Any], *, stops: bool = False) -> str:
+    """Writes an answer on stdout while it arises; with `stops`, Ctrl-C ends it where it is."""
+    parts: list[str] = []
+    try:
+        for piece in model.stream(turns, **options):
+            parts.append(piece.text)
+            put(piece.text)
+    except KeyboardInterrupt:
+        if not stops:
+            raise
+    finally:
+        if parts:
+            put("", end=True)
+    return "".join(parts)
+
+
+def _lines() -> Iterator[str]:
+    """What somebody types, or what comes from a pipe, line by line."""
+    while (line := _line()) is not None:
+        yield line.strip()
+
+
+def _line() -> str | None:
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        with contextlib.suppress(ImportError):  # not everywhere
+            importlib.import_module("readline")  # lines can be edited
+        try:
+            return input("> ")
+        except EOFError:
+            return None
+    if sys.stdin.isatty():
+        click.echo("> ", nl=False, err=True)
+    return sys.stdin.readline() or None

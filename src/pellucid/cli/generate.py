@@ -1,0 +1,133 @@
+"""pellucid generate"""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from pellucid.cli.output import quiet
+from pellucid.cli.writing import as_data, asked, put, show_tokens, writing_options
+
+if TYPE_CHECKING:
+    import pellucid
+
+RUNNERS_UP = 3
+
+
+class WithWhy(click.RichCommand):
+    """A command whose `--why` takes a number, or none: what follows it is the prompt unless it is one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        places = [i for i, arg in enumerate(args) if arg == "--why" and not _is_number(args[i + 1 : i + 2])]
+        return super().parse_args(ctx, [f"--why={RUNNERS_UP}" if i in places else arg for i, arg in enumerate(args)])
+
+
+@click.command("generate", cls=WithWhy)
+@click.argument("prompts", nargs=-1, required=True, metavar="PROMPT... | FILE | -")
+@writing_options
+@click.option("--beams", "num_beams", type=int, metavar="N", help="Follow N beginnings at a time, and take the best.")
+@click.option(
+    "--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the prompts."
+)
+@click.option("--stream", is_flag=True, help="Show the text while it is written.")
+@click.option(
+    "--why", type=click.IntRange(0, 50), metavar="[K]", help="Show the probability of each token, and K others."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per text, or with --stream per token.")
+def command(
+    prompts: tuple[str, ...],
+    model: str,
+    dtype: str,
+    column: str | None,
+    stream: bool,
+    why: int | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Write on from a text.
+
+    The text is taken as it is; to ask a chat model, use `pellucid chat`. Prompts are the arguments, the whole of
+    standard input (`-`), the lines of a FILE, or a column of a table. The likeliest token is taken each time, unless
+    an option of drawing is given.
+
+    \b
+    Examples:
+      pellucid generate "The capital of France is" --max-new-tokens 20 --stream
+      pellucid generate "Roses are red," --temperature 0.8 --seed 1 --stop "."
+      pellucid generate "2 + 2 =" -n 5 --why
+    """
+    import pellucid
+
+    texts = _prompts(prompts, column)
+    if stream and len(texts) != 1:
+        raise click.UsageError(f"--stream shows one text while it is written, and there are {len(texts)} prompts")
+    opened = pellucid.load(model, dtype=dtype)
+    options = asked(given)
+    if stream:
+        _stream(opened, texts[0], why, as_json, options)
+    elif why is None and not as_json:
+        for text in opened.generate(texts, progress=False if quiet() else None, **options):
+            put(text, end=True)
+    else:
+        _complete(opened, texts, why, as_json, options)
+
+
+def _stream(model: "pellucid.Model", prompt: str, why: int | None, as_json: bool, options: dict[str, Any]) -> None:
+    rows = []
+    try:
+        for piece in model.stream(prompt, alternatives=_alternatives(why), **options):
+            rows.append((piece.token, piece.id, piece.log_probability, piece.alternatives))
+            put(json.dumps(as_data(piece)) if as_json else piece.text, end=as_json)
+    finally:
+        if rows and not as_json:
+            put("", end=True)  # also where it was broken off: what is said then begins a line
+    if why is not None and not as_json:
+        _table(model, rows, why)
+
+
+def _complete(model: "pellucid.Model", prompts: list[str], why: int | None, as_json: bool, options: Any) -> None:
+    from pellucid.generation.words import completions
+
+    show = False if quiet() else None
+    found = completions(model.loaded, prompts, alternatives=_alternatives(why), progress=show, **options)
+    for prompt, one in zip(prompts, found):
+        put(json.dumps({"prompt": prompt} | as_data(one)) if as_json else one.text, end=True)
+        if not as_json:
+            rows = zip(one.tokens, one.ids, one.log_probabilities, one.alternatives)
+            _table(model, list(rows), why or 0)
+
+
+def _table(model: "pellucid.Model", rows: list[Any], why: int) -> None:
+    from pellucid.generation.prompts import words_of
+
+    words = words_of(model.loaded)
+    click.echo()
+    show_tokens(rows, why, lambda i: words.decode([i]))
+
+
+def _alternatives(why: int | None) -> int:
+    """The chosen token may be one of the likeliest, and is not shown among the others."""
+    return 0 if why is None else why + 1
+
+
+def _is_number(following: list[str]) -> bool:
+    return following != [] and following[0].isdigit()
+
+
+def _prompts(arguments: tuple[str, ...], column: str | None) -> list[str]:
+    from pellucid.errors import InputError
+    from pellucid.text.rows import read_texts
+
+    if arguments == ("-",):
+        return [sys.stdin.read().removesuffix("\n")]
+    path = Path(arguments[0])
+    if len(arguments) == 1 and (column or (path.suffix and len(path.name) < 256 and path.is_file())):
+        if not path.is_file():
+            raise InputError(f"there is no file {arguments[0]!r}")
+        found = list(read_texts(path, column))
+        if not found:
+            raise InputError(f"{path} holds no rows")
+        return found
+    return list(arguments)

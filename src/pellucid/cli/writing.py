@@ -1,0 +1,112 @@
+"""What the commands that write share: their options, and how a token and its runners-up are shown."""
+
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+if TYPE_CHECKING:  # a person who asks for help does not wait for torch
+    from pellucid.generation import Alternative, Completion, Piece
+
+DEFAULT_MODEL = "SmolLM2-135M-Instruct"
+DRAWING = ("temperature", "top_k", "top_p", "min_p")
+"""Options that mean something only where the next token is drawn."""
+
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+_OPTIONS = (
+    click.option(
+        "--model", "-m", default=DEFAULT_MODEL, show_default=True, help="A folder, hub id or installed model."
+    ),
+    click.option("--max-new-tokens", "-n", type=int, metavar="N", help="Tokens to write at most.  [default: 256]"),
+    click.option("--temperature", "-t", type=float, metavar="T", help="Draw; 0 takes the likeliest token."),
+    click.option("--top-k", type=int, metavar="K", help="Draw from the K likeliest tokens."),
+    click.option("--top-p", type=float, metavar="P", help="Draw from the likeliest that hold P of the probability."),
+    click.option(
+        "--min-p", type=float, metavar="P", help="Draw from those at least P times as likely as the likeliest."
+    ),
+    click.option("--seed", type=int, metavar="N", help="Draw the same again."),
+    click.option("--repetition-penalty", type=float, metavar="R", help="Above 1 against repeating what stands there."),
+    click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
+    click.option(
+        "--dtype", default="float32", show_default=True, metavar="NAME", help="Compute in: bfloat16, auto, ..."
+    ),
+)
+
+
+def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command that writes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def asked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked for, by the library's names: an option of drawing means to draw, and temperature 0 not to."""
+    found = {name: value for name, value in given.items() if value not in (None, ())}
+    if found.get("temperature") == 0:
+        del found["temperature"]
+        return found | {"do_sample": False}
+    return found | ({"do_sample": True} if any(name in found for name in DRAWING) else {})
+
+
+def put(text: str, *, end: bool = False) -> None:
+    """Characters of an answer on stdout; at a terminal without those that would steer it. end: of the line, too."""
+    click.echo(_STEERING.sub("\ufffd", text) if sys.stdout.isatty() else text, nl=end)
+
+
+def as_data(one: "Completion | Piece") -> dict[str, Any]:
+    """A completion, or a piece of one, as JSON has it."""
+    return {name: _plain(value) for name, value in vars(one).items() if name != "sequences"}
+
+
+def show_tokens(
+    tokens: "Sequence[tuple[str, int, float, Sequence[Alternative]]]", most: int, spell: Callable[[int], str]
+) -> None:
+    """A table on stdout: each token, its probability, and `most` others that are the likeliest.
+
+    tokens: name, id, log-probability, the likeliest.  spell: an id as the characters that it stands for.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, side in (("token", "left"), ("probability", "right"), ("instead", "left")):
+        table.add_column(name if most or name != "instead" else "", justify=side, no_wrap=True)
+    for token, i, number, likely in tokens:
+        others = [one for one in likely if one.id != i][:most]
+        instead = "   ".join(f"{_word(one.token, one.id, spell)} {_share(one.log_probability)}" for one in others)
+        table.add_row(Text(_word(token, i, spell)), Text(_share(number), _shade(number)), Text(instead, "dim"))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 10_000  # nobody's window: lines stay whole
+    with console.capture() as shown:
+        console.print(table)
+    for line in shown.get().splitlines():
+        click.echo(line.rstrip())
+
+
+def _word(token: str, i: int, spell: Callable[[int], str]) -> str:
+    """A token in quotes, so that spaces are seen; one that is no whole character as the vocabulary writes it."""
+    text = spell(i)
+    return repr(text) if text and "\ufffd" not in text else token
+
+
+def _share(log_probability: float) -> str:
+    share = math.exp(log_probability)
+    return f"{share:.1%}" if share >= 0.0005 else "<0.1%"
+
+
+def _shade(log_probability: float) -> str:
+    return "green" if log_probability > math.log(0.5) else "yellow" if log_probability > math.log(0.1) else "red"
+
+
+def _plain(value: Any) -> Any:
+    """Named tuples as objects, others as lists."""
+    if hasattr(value, "_asdict"):
+        return value._asdict()
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value

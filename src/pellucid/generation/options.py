@@ -1,0 +1,143 @@
+"""What the options of the rules may be: each reading checks a value and gives it back as its rule takes it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.config.checks import count, token, within
+from pellucid.errors import InputError
+
+Reading = Callable[[str, Any, int | None], Any]
+"""(name of the option, value, size of the vocabulary if it is known)  ->  the value as the rule takes it
+
+Raises InputError for what the value cannot be."""
+
+MOST_BIAS = 1e9
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Sequences of tokens, all of one length, and what is added to the logit of the token that completes one.
+
+    before: Int[Tensor, "count length-1"], what has to stand there.  last: Int[Tensor, "count"], the completing token.
+    bias: Float[Tensor, "count"].
+    """
+
+    before: Tensor
+    last: Tensor
+    bias: Tensor
+
+    def without(self, tokens: tuple[int, ...]) -> "Sequences":
+        """Those that are not completed by one of the tokens."""
+        kept = ~torch.isin(self.last, torch.tensor(tokens, dtype=torch.long))
+        return Sequences(self.before[kept], self.last[kept], self.bias[kept])
+
+    def expected(self, ids: Tensor) -> Tensor:
+        """Which of them the next token could complete.  Int[Tensor, "rows seq"]  ->  Bool[Tensor, "rows count"]"""
+        (rows, seq), (many, length) = ids.shape, self.before.shape
+        if length > seq:
+            return ids.new_zeros((rows, many), dtype=torch.bool)
+        return (ids[:, None, seq - length :] == self.before.to(ids.device)).all(dim=-1)
+
+
+def number(*, advice: str = "", **bounds: float) -> Reading:
+    """A number between the bounds of `within`."""
+
+    def read(name: str, value: Any, vocab_size: int | None) -> float:
+        try:
+            within(name, value, **bounds)
+        except InputError as error:
+            raise InputError(f"{error}{advice}") from None
+        return float(value)
+
+    return read
+
+
+def whole(name: str, value: Any, vocab_size: int | None) -> int:
+    """A whole number from 0."""
+    count(name, value, least=0)
+    return value
+
+
+def one_token(name: str, value: Any, vocab_size: int | None) -> int:
+    """The id of a token."""
+    if value is None:
+        raise InputError(f"{name} is None, expected the id of a token")
+    token(name, value, vocab_size or 2**31)
+    return value
+
+
+def tokens(name: str, value: Any, vocab_size: int | None) -> tuple[int, ...]:
+    """The id of a token, or several."""
+    if type(value) is int:
+        return (one_token(name, value, vocab_size),)
+    return _ids(name, value, vocab_size)
+
+
+def words(name: str, value: Any, vocab_size: int | None) -> tuple[Sequences, ...]:
+    """[[id, id], [id]]: sequences that must not be completed."""
+    if not isinstance(value, list | tuple) or not value:
+        raise InputError(f"{name} is {_said(value)}, expected a list of lists of token ids that is not empty")
+    return _by_length({_ids(f"{name}[{i}]", ids, vocab_size): -torch.inf for i, ids in enumerate(value)})
+
+
+def sequence_biases(name: str, value: Any, vocab_size: int | None) -> tuple[Sequences, ...]:
+    """{(id, id): bias}, or as JSON has it [[[id, id], bias]]."""
+    pairs = list(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(pairs, list | tuple) or not pairs:
+        raise InputError(f"{name} is {_said(value)}, expected pairs of token ids and their bias, one at least")
+    biases: dict[tuple[int, ...], float] = {}
+    for i, pair in enumerate(pairs):
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise InputError(f"{name}[{i}] is {_said(pair)}, expected a pair of a list of token ids and their bias")
+        ids = _ids(f"the ids of {name}[{i}]", pair[0], vocab_size)
+        if ids in biases:
+            raise InputError(f"{name} holds {list(ids)} twice, expected one bias for each sequence")
+        biases[ids] = _bias(f"the bias of {name}[{i}]", pair[1])
+    return _by_length(biases)
+
+
+def token_biases(name: str, value: Any, vocab_size: int | None) -> tuple[Sequences, ...]:
+    """{id: bias}; JSON writes the ids as text."""
+    if not isinstance(value, Mapping) or not value:
+        raise InputError(f"{name} is {_said(value)}, expected a mapping from token ids to their bias, one at least")
+    biases: dict[tuple[int, ...], float] = {}
+    for key, bias in value.items():
+        plain = isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 20
+        ids = (one_token(f"a key of {name}", int(key) if plain else key, vocab_size),)
+        if ids in biases:
+            raise InputError(f"{name} holds {ids[0]} twice, expected one bias for each token")
+        biases[ids] = _bias(f"{name}[{ids[0]}]", bias)
+    return _by_length(biases)
+
+
+def _ids(name: str, value: Any, vocab_size: int | None) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or not value:
+        raise InputError(f"{name} is {_said(value)}, expected a list of token ids that is not empty")
+    return tuple(one_token(f"{name}[{i}]", item, vocab_size) for i, item in enumerate(value))
+
+
+def _bias(name: str, value: Any) -> float:
+    within(name, value, least=-MOST_BIAS, most=MOST_BIAS)
+    return float(value)
+
+
+def _by_length(biases: Mapping[tuple[int, ...], float]) -> tuple[Sequences, ...]:
+    lengths: dict[int, list[tuple[int, ...]]] = {}
+    for ids in biases:
+        lengths.setdefault(len(ids), []).append(ids)
+    return tuple(
+        Sequences(
+            before=torch.tensor([ids[:-1] for ids in group], dtype=torch.long),
+            last=torch.tensor([ids[-1] for ids in group]),
+            bias=torch.tensor([biases[ids] for ids in group], dtype=torch.float64),
+        )
+        for _, group in sorted(lengths.items())
+    )
+
+
+def _said(value: Any) -> str:
+    return repr(value)[:80]

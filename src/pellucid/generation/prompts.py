@@ -1,0 +1,113 @@
+"""What a person gives, a text or a conversation, as what the loop takes: ids, settings, and the tokens that end it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.generation.loop import room, writer
+from pellucid.generation.said import settings_of, with_ends
+from pellucid.generation.settings import Settings
+from pellucid.text import Tokenizer
+
+Messages = Sequence[Mapping[str, Any]]
+"""`[{"role": "user", "content": "..."}, ...]`"""
+
+ROWS, POSITIONS = 16, 16_384
+"""Texts that are written side by side at most, and positions of theirs that memory is set aside for at most."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be written.
+
+    loaded: the model, which knows every token that ends a text.  words: the tokenizer of what it writes.
+    prompts: ids, as the loop takes them.
+    """
+
+    loaded: Loaded
+    words: Tokenizer
+    prompts: list[list[int]]
+    settings: Settings
+
+    def groups(self) -> Iterator[list[int]]:
+        """The numbers of prompts that are written side by side: neighbours in length, with the same room behind them,
+        so that no text is cut because of its neighbours."""
+        copies = max(self.settings.num_return_sequences, self.settings.num_beams)
+        rooms = [room(self.loaded, [prompt], self.settings.max_new_tokens) for prompt in self.prompts]
+        waiting = sorted(range(len(rooms)), key=lambda i: (rooms[i], -len(self.prompts[i])))
+        while waiting:
+            first = waiting[0]
+            many = min(ROWS, POSITIONS // (len(self.prompts[first]) + rooms[first])) // copies
+            group = [i for i in waiting[: max(many, 1)] if rooms[i] == rooms[first]]
+            del waiting[: len(group)]
+            yield group
+
+
+def order_texts(loaded: Loaded, prompts: Sequence[str], options: Mapping[str, Any]) -> Order:
+    """Raw prompts, as the tokenizer encodes any text, special tokens that are typed in them included."""
+    bos = loaded.config.bos_token_id
+    start = [] if bos is None or loaded.config.kind == "encoder-decoder" else [bos]
+    rows = [row or start for row in encoded(loaded, prompts)]
+    return _order(with_ends(loaded), rows, options)
+
+
+def order_chat(loaded: Loaded, messages: Messages, options: Mapping[str, Any]) -> Order:
+    """A conversation in the words of the chat template; special tokens that stand in a message are plain characters."""
+    reader = _reader(loaded)
+    ids = reader.apply_chat_template(messages, tokenize=True, parse_special_tokens=False)
+    return _order(with_ends(loaded, end_of_turn(reader)), [list(map(int, ids))], options)
+
+
+def order_one(loaded: Loaded, prompt: str | Messages, options: Mapping[str, Any]) -> Order:
+    """A raw prompt, or a conversation."""
+    return order_texts(loaded, [prompt], options) if isinstance(prompt, str) else order_chat(loaded, prompt, options)
+
+
+def end_of_turn(reader: Tokenizer) -> list[int]:
+    """The special token behind an answer in the chat template, which is not everywhere the model's own end token:
+    Llama 3 writes `<|eot_id|>`, and its `config.json` may name `<|end_of_text|>` alone. Empty where there is none."""
+    spoken = "pellucid"
+    turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": spoken}]
+    try:
+        text = str(reader.apply_chat_template(turns, add_generation_prompt=False))
+    except InputError:  # a template may refuse this conversation and take the real one
+        return []
+    (row,) = reader.encode([text.rpartition(spoken)[2]], add_special_tokens=False, parse_special_tokens=True)
+    return [i for i in row.ids if i in reader.special_ids][:1]
+
+
+def encoded(loaded: Loaded, texts: object) -> list[list[int]]:
+    """The ids of texts with the tokenizer's usual special tokens, those that are typed in them included.
+
+    Raises InputError for a model that does not write, and for what is no text.
+    """
+    if isinstance(texts, bytes | Mapping) or not isinstance(texts, Sequence):
+        raise InputError(f"a {type(texts).__name__} was given, expected a text or several texts")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            advice = "; conversations go to chat" if isinstance(text, Mapping) else ""
+            raise InputError(f"text {i} is {type(text).__name__}, expected a string{advice}")
+    return [row.ids for row in _reader(loaded).encode(texts, parse_special_tokens=True)]
+
+
+def words_of(loaded: Loaded) -> Tokenizer:
+    """The tokenizer of what a model writes."""
+    return loaded.target_tokenizer or _reader(loaded)
+
+
+def _reader(loaded: Loaded) -> Tokenizer:
+    writer(loaded)  # whether the model writes at all is asked first
+    if loaded.tokenizer is None:
+        raise InputError(
+            "this model came without a tokenizer: put tokenizer.json into its folder, or write ids with "
+            "pellucid.generation.write(model.loaded, ids, pellucid.generation.Settings())"
+        )
+    return loaded.tokenizer
+
+
+def _order(loaded: Loaded, prompts: list[list[int]], options: Mapping[str, Any]) -> Order:
+    settings = settings_of(loaded, options)
+    room(loaded, prompts, settings.max_new_tokens)  # names a prompt by its number among all of them
+    return Order(loaded, words_of(loaded), prompts, settings)

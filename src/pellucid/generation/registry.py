@@ -1,0 +1,105 @@
+"""From options by name to the chain of rules that is applied before each choice."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.errors import InputError, several
+from pellucid.generation.options import Reading
+from pellucid.generation.written import Written
+
+Rule = Callable[[Tensor, Written], Tensor]
+"""(Float[Tensor, "rows vocab"], what is written)  ->  the same shape; what it is given stays as it is"""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a rule.
+
+    read: checks a value.  sampling: whether it means something only where the next token is drawn.
+    """
+
+    rule: Callable[..., Tensor]
+    default: Any
+    sampling: bool
+    read: Reading
+
+
+OPTIONS: dict[str, Option] = {}
+"""Every option by its name, in the order of the chain."""
+
+_RULES: dict[Callable[..., Tensor], list[str]] = {}
+"""Every rule in the order of the chain, and the options that it is told."""
+
+
+def rule(*, sampling: bool = False) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Makes a function part of the chain, behind those that stand before it.
+
+    Its keyword arguments are its options, each annotated with its reading: `Annotated[float, number(above=0)]`. One
+    without a reading is the option of an earlier rule, and this one is told its value.
+    """
+
+    def entered(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        parameters = inspect.signature(function).parameters.values()
+        options = [parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+        for option in options:
+            if readings := getattr(option.annotation, "__metadata__", ()):
+                OPTIONS[option.name] = Option(function, option.default, sampling, readings[0])
+        _RULES[function] = [option.name for option in options]
+        return function
+
+    return entered
+
+
+def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None = None) -> tuple[Rule, ...]:
+    """The rules that these options ask for, in order: those with an option that differs from its default.
+
+    options: by name; None means "as if not asked", and names that are no option of a rule are somebody else's.
+    vocab_size: where it is given, ids of tokens are checked against it.
+    Raises InputError for a value that an option cannot have, and for options of drawing where nothing is drawn.
+    """
+    values: dict[str, Any] = {}
+    for name, option in OPTIONS.items():
+        if options.get(name) is not None:
+            value = option.read(name, options[name], vocab_size)
+            if value != option.default:
+                values[name] = value
+                if option.sampling and not sampling:
+                    wrong = f"{name} is {value!r} and nothing is drawn"
+                    raise InputError(f"{wrong}: pass do_sample=True, or leave {name} out")
+    asked = {OPTIONS[name].rule for name in values}
+    return tuple(
+        functools.partial(function, **{name: values[name] for name in names if name in values})
+        for function, names in _RULES.items()
+        if function in asked
+    )
+
+
+def apply(rules: Sequence[Rule], logits: Tensor, written: Written) -> Tensor:
+    """The logits after all rules, Float[Tensor, "rows vocab"].
+
+    Raises InputError where they leave a text no token to choose, with the options that took the last ones.
+    """
+    ruled = logits
+    for one in rules:
+        ruled = one(ruled, written)
+    empty = ruled.amax(dim=-1) == -torch.inf if rules else None
+    if empty is not None and bool(empty.any()) and (names := _forbidding(rules, logits, written, empty)):
+        wrong = f"after {written.new} tokens no token is left to choose, because of {several(names)}"
+        raise InputError(f"{wrong}: leave one of them out" if len(names) > 1 else wrong)
+    return ruled
+
+
+def _forbidding(rules: Sequence[Rule], logits: Tensor, written: Written, empty: Tensor) -> list[str]:
+    """The options of the rules that forbade tokens to the empty rows; a stranger's rule by its own name."""
+    names: dict[str, None] = {}
+    for one in rules:
+        before, logits = logits, one(logits, written)
+        if bool(((logits == -torch.inf) & (before != -torch.inf))[empty].any()):
+            names |= dict.fromkeys(getattr(one, "keywords", None) or [getattr(one, "__name__", repr(one))])
+    return list(names)

@@ -1,0 +1,69 @@
+"""What a checkpoint says about how it writes, as our options; and both what was asked for and what it says."""
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pellucid.checkpoints.generation import said_in
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.generation.rules import OPTIONS
+from pellucid.generation.settings import Settings, read_settings
+
+log = logging.getLogger("pellucid")
+
+OWN = "max_new_tokens max_time do_sample num_beams length_penalty early_stopping num_return_sequences".split()
+"""Keys of a checkpoint that are fields of `Settings`; those that are options of rules come beside them."""
+
+REFERENCE_LENGTH = 20
+"""What `max_length` is in files that never meant to say anything."""
+
+
+def settings_of(loaded: Loaded, asked: Mapping[str, Any]) -> Settings:
+    """What was asked for, over what the checkpoint says, over our own defaults.
+
+    Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
+    """
+    said = said_by(loaded)
+    try:
+        return read_settings(asked, said, vocab_size=loaded.config.vocab_size)
+    except InputError as error:
+        read_settings(asked, vocab_size=loaded.config.vocab_size)  # where this fails too, it is not the file's fault
+        raise _blamed(loaded, error) from error
+
+
+def said_by(loaded: Loaded) -> dict[str, Any]:
+    """Our options by name, as far as the checkpoint sets them."""
+    said = loaded.generation
+    options = {name: value for name, value in said.items() if name in OWN or name in OPTIONS}
+    if "max_new_tokens" not in said and loaded.config.kind == "encoder-decoder":
+        longest = said.get("max_length", REFERENCE_LENGTH)
+        if longest != REFERENCE_LENGTH:
+            options["max_new_tokens"] = longest - 1  # the start token counts there
+    if "stop_strings" in said:
+        options["stop"] = said["stop_strings"]
+    if said.get("force_bos_token_to_be_generated") and loaded.config.bos_token_id is not None:
+        options.setdefault("forced_bos_token_id", loaded.config.bos_token_id)
+    if options.get("do_sample") and options.get("num_beams", 1) > 1:
+        log.warning("the checkpoint asks to draw and to search at once, which does not go together: it searches")
+        del options["do_sample"]
+    return options
+
+
+def with_ends(loaded: Loaded, more: Iterable[int] = ()) -> Loaded:
+    """The same model, which ends a text also with the end tokens of its `generation_config.json`, and with `more`."""
+    said, known = loaded.generation.get("eos_token_id", []), loaded.config.end_tokens
+    ends = tuple(dict.fromkeys((*known, *(said if isinstance(said, list) else [said]), *more)))
+    if ends == known:
+        return loaded
+    try:
+        return dataclasses.replace(loaded, config=loaded.config.replace(eos_token_id=ends))
+    except InputError as error:
+        raise _blamed(loaded, error) from error
+
+
+def _blamed(loaded: Loaded, error: InputError) -> CorruptFileError:
+    """An error about a value that nobody asked for names the file that says it."""
+    name = said_in(loaded.generation, loaded.config.inert)
+    return CorruptFileError(f"{loaded.source.folder / name if loaded.source else name}: {error}")

@@ -1,0 +1,170 @@
+"""How likely a model finds a text: the probability of each token behind those before it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.generation.answers import tokens_of
+from pellucid.generation.loop import writer
+from pellucid.generation.prompts import encoded, words_of
+from pellucid.models import Decoder, EncoderDecoder
+from pellucid.text import by_length
+
+PIECE = 256
+"""Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely a text is, token by token.
+
+    ids, tokens: the text as the model reads it, its special tokens included; tokens as the vocabulary writes them.
+    log_probabilities: natural logarithms, as many as tokens. The first token of a decoder's text has None: nothing
+        stands before it, and where the tokenizer begins each text with a token of its own, that is the one.
+    """
+
+    ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    log_probabilities: tuple[float | None, ...]
+
+    @property
+    def total(self) -> float:
+        """The logarithm of the probability of the whole text."""
+        return math.fsum(p for p in self.log_probabilities if p is not None)
+
+    @property
+    def mean(self) -> float:
+        """The same, divided by the number of tokens that have a probability."""
+        return self.total / sum(p is not None for p in self.log_probabilities)
+
+    @property
+    def perplexity(self) -> float:
+        """e^-mean: among how many equally likely tokens the model hesitates on average."""
+        return math.exp(-self.mean)
+
+    def __repr__(self) -> str:
+        return f"Score({len(self.ids)} tokens, total {self.total:.2f}, perplexity {self.perplexity:.2f})"
+
+
+class Seen(NamedTuple):
+    """What a model says of one token: its log-probability, and the likeliest in its place as (id, log-probability)."""
+
+    log_probability: float
+    likely: list[tuple[int, float]]
+
+
+def score(loaded: Loaded, text: str | Sequence[str], target: str | Sequence[str] | None = None) -> Score | list[Score]:
+    """How likely a text is. See `Model.score`."""
+    pair = loaded.config.kind == "encoder-decoder"
+    if pair == (target is None):
+        wanted = "score(text, target=...) says how likely the target is" if pair else "score(text) takes no target"
+        raise InputError(f"this model is of kind {loaded.config.kind!r}: {wanted}")
+    rows = encoded(loaded, [text] if isinstance(text, str) else text)
+    if target is None:
+        scores = _of_texts(loaded, rows)
+    else:
+        scores = _of_targets(loaded, rows, [target] if isinstance(target, str) else target)
+    return scores[0] if isinstance(text, str) else scores
+
+
+def weigh(
+    loaded: Loaded, given: Sequence[Sequence[int]], written: Sequence[Sequence[int]], alternatives: int = 0
+) -> list[list[Seen]]:
+    """What the model says of each token of `written`, behind `given` and the tokens before it.
+
+    given: ids that are read first; of an encoder-decoder, by its encoder. For each text at least one.
+    """
+    module = writer(loaded)
+    found: list[list[Seen]] = [[] for _ in written]
+    for group in by_length([len(first) + len(then) for first, then in zip(given, written)]):
+        owners = iter([i for i in group for _ in written[i]])
+        tokens = torch.tensor([token for i in group for token in written[i]])
+        parts = _said(module, [given[i] for i in group], [written[i] for i in group])
+        for part, chosen in zip(parts, tokens.split(PIECE)):
+            for one in seen(part, chosen, alternatives):
+                found[next(owners)].append(one)
+    return found
+
+
+def seen(said: Tensor, chosen: Tensor, alternatives: int = 0) -> list[Seen]:
+    """What is said of the chosen tokens, and of the likeliest `alternatives`, the likeliest first.
+
+    said: log-probabilities, Float[Tensor, "rows vocab"].  chosen: Int[Tensor, "rows"]
+    """
+    each = said.gather(1, chosen.to(said.device)[:, None]).squeeze(1).tolist()
+    if not alternatives:
+        return [Seen(one, []) for one in each]
+    values, ids = said.topk(min(alternatives, said.shape[1]), dim=1)
+    return [Seen(one, list(zip(*row))) for one, *row in zip(each, ids.tolist(), values.tolist())]
+
+
+@torch.inference_mode()
+def _said(
+    module: Decoder | EncoderDecoder, given: Sequence[Sequence[int]], written: Sequence[Sequence[int]]
+) -> Iterator[Tensor]:
+    """Log-probabilities at the places of all written tokens, one text after the other, `PIECE` places at a time:
+    Float[Tensor, "places vocab"]"""
+    device, head = module.embeddings.token.like.device, module.head
+    assert head is not None
+    if isinstance(module, EncoderDecoder):
+        source, behind = _padded(given), [[module.start_token_id or 0, *then[:-1]] for then in written]
+        mask, ids = (source >= 0).long().to(device), _padded(behind).clamp(min=0).to(device)
+        stream = module(source.clamp(min=0).to(device), mask, ids).last_hidden_state
+        starts = [0] * len(written)
+    else:
+        ids = _padded([[*first, *then[:-1]] for first, then in zip(given, written)]).clamp(min=0).to(device)
+        stream = module.states(ids)  # without a mask: nothing looks at padding that stands behind it
+        starts = [len(first) - 1 for first in given]
+    rows = torch.tensor([row for row, then in enumerate(written) for _ in then], device=device)
+    places = torch.tensor([start + i for start, then in zip(starts, written) for i in range(len(then))], device=device)
+    for part in stream[rows, places].split(PIECE):
+        logits = head(part[None], None, ids, None)[0]
+        yield logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Rows of unequal length as Int[Tensor, "rows longest"], -1 where they have ended."""
+    return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True, padding_value=-1)
+
+
+def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:
+    for i, row in enumerate(rows):
+        if len(row) < 2:
+            raise InputError(f"text {i} has {len(row)} tokens, expected 2 at least: the first has no probability")
+    _check_lengths(loaded, "text", rows)
+    found = weigh(loaded, [row[:1] for row in rows], [row[1:] for row in rows])
+    words = words_of(loaded)
+    return [
+        Score(tuple(row), tuple(tokens_of(words, row)), (None, *(place.log_probability for place in one)))
+        for row, one in zip(rows, found)
+    ]
+
+
+def _of_targets(loaded: Loaded, rows: list[list[int]], targets: Sequence[str]) -> list[Score]:
+    if len(targets) != len(rows):
+        raise InputError(f"there are {len(rows)} texts and {len(targets)} targets: each text needs one")
+    words = words_of(loaded)
+    wanted = [row.ids for row in words.encode(targets, parse_special_tokens=True)]
+    for what, ids in (("text", rows), ("target", wanted)):
+        _check_lengths(loaded, what, ids)
+        if [] in ids:
+            raise InputError(f"{what} {ids.index([])} is empty: there is nothing to score")
+    found = weigh(loaded, rows, wanted)
+    return [
+        Score(tuple(row), tuple(tokens_of(words, row)), tuple(place.log_probability for place in one))
+        for row, one in zip(wanted, found)
+    ]
+
+
+def _check_lengths(loaded: Loaded, what: str, rows: list[list[int]]) -> None:
+    longest = loaded.config.longest
+    for i, row in enumerate(rows):
+        if longest is not None and len(row) > longest:
+            raise InputError(f"{what} {i} has {len(row):,} tokens, and this model reads {longest:,}: score it in parts")

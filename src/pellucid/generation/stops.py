@@ -1,0 +1,94 @@
+"""The text of an answer while it is written: whole characters, and nothing of a text at which writing ends.
+
+stop "User:"     written "Fine. Us"      given "Fine. ", held back "Us", which may become "User:"
+                 written "Fine. Useful"  given "Fine. Useful"
+                 written "Fine. User:"   given "Fine. ", and that is the end
+"""
+
+from collections.abc import Sequence
+
+from pellucid.text import Tokenizer
+
+
+class Stops:
+    """Looks for several texts in one that grows. Each character is looked at once (Knuth, Morris & Pratt, 1977), so it
+    does not matter where tokens end, nor how long the text is: the first that is complete ends it."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = [(text, _borders(text)) for text in texts]
+        self._reached = [0] * len(texts)  # so many of its characters stand at the end of what is written
+        self._held = ""
+        self.found = False
+
+    def take(self, part: str) -> str:
+        """More of the text  ->  what is certain to come before a stop. Nothing more, once one is found."""
+        if not self._texts or self.found:
+            return "" if self.found else part
+        text = self._held + part
+        for length, character in enumerate(part, len(self._held) + 1):
+            if whole := self._look(character):
+                self.found, self._held = True, ""
+                return text[: length - whole]
+        sure = len(text) - max(self._reached)
+        self._held = text[sure:]
+        return text[:sure]
+
+    def end(self) -> str:
+        """What was held back, now that nothing more comes."""
+        rest, self._held = self._held, ""
+        return rest
+
+    def _look(self, character: str) -> int:
+        """The length of the longest stop that ends with this character; 0 where none does."""
+        whole = 0
+        for i, (text, borders) in enumerate(self._texts):
+            reached = self._reached[i]
+            while reached and text[reached] != character:
+                reached = borders[reached - 1]
+            reached += text[reached] == character
+            whole = max(whole, len(text) if reached == len(text) else 0)
+            self._reached[i] = reached
+        return whole
+
+
+def _borders(text: str) -> list[int]:
+    """For each beginning of a text the length of the longest shorter beginning that it ends with."""
+    borders = [0] * len(text)
+    reached = 0
+    for i in range(1, len(text)):
+        while reached and text[i] != text[reached]:
+            reached = borders[reached - 1]
+        reached += text[i] == text[reached]
+        borders[i] = reached
+    return borders
+
+
+class Growing:
+    """One answer as it grows, token by token."""
+
+    def __init__(self, words: Tokenizer, stop: Sequence[str]) -> None:
+        self._stream, self._stops = words.decode_stream(skip_special_tokens=True), Stops(stop)
+        self._fresh = ""
+
+    def take(self, token: int) -> bool:
+        """One more token of the text; whether the text ends with it, because a stop is complete."""
+        self._fresh += self._stops.take(self._stream.step(token))
+        return self._stops.found
+
+    def end(self) -> bool:
+        """Nothing more comes: what was held back is part of the text, unless that completes a stop; whether it does."""
+        self._fresh += self._stops.take(self._stream.end())
+        self._fresh += "" if self._stops.found else self._stops.end()
+        return self._stops.found
+
+    def fresh(self) -> str:
+        """The characters that are new since the last time."""
+        fresh, self._fresh = self._fresh, ""
+        return fresh
+
+
+def cut(text: str, stop: Sequence[str]) -> tuple[str, bool]:
+    """A whole text up to the stop that is complete first; and whether there is one."""
+    stops = Stops(stop)
+    before = stops.take(text)
+    return before + stops.end(), stops.found

@@ -1,0 +1,57 @@
+"""An answer while it is written: what `Model.stream` does."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import count
+from pellucid.errors import InputError
+from pellucid.generation.answers import Piece, named, tokens_of
+from pellucid.generation.loop import Step, write
+from pellucid.generation.prompts import Messages, Order, order_one
+from pellucid.generation.score import seen
+from pellucid.generation.stops import Growing
+from pellucid.generation.words import MOST_ALTERNATIVES, one_each
+
+
+def stream(loaded: Loaded, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Iterator[Piece]:
+    """An answer piece by piece. See `Model.stream`.
+
+    What is wrong with the prompt or the options is said at once, and not when the first piece is asked for.
+    """
+    count("alternatives", alternatives, most=MOST_ALTERNATIVES, least=0)
+    order = order_one(loaded, prompt, one_each(options))
+    if order.settings.num_beams > 1:
+        raise InputError(
+            f"num_beams is {order.settings.num_beams}, and a search knows its answer only at the end: "
+            "stream with num_beams=1, or complete"
+        )
+    return _pieces(order, alternatives)
+
+
+def _pieces(order: Order, alternatives: int) -> Iterator[Piece]:
+    growing = Growing(order.words, order.settings.stop)
+
+    def judge(row: int, token: int) -> str | None:
+        return "stop" if growing.take(token) else None
+
+    for step in write(order.loaded, order.prompts, order.settings, judge=judge, log_probabilities=True):
+        yield _piece(order, step, growing, alternatives)
+
+
+def _piece(order: Order, step: Step, growing: Growing, alternatives: int) -> Piece:
+    assert step.log_probabilities is not None
+    (token,), why = step.tokens, step.finished.get(0)
+    (one,) = seen(step.log_probabilities, torch.tensor([token]), alternatives)
+    if why is not None and growing.end():
+        why = "stop"
+    return Piece(
+        text=growing.fresh(),
+        id=token,
+        token=tokens_of(order.words, [token])[0],
+        log_probability=one.log_probability,
+        alternatives=named(order.words, one.likely),
+        finish_reason=why,
+    )

@@ -1,0 +1,109 @@
+"""Tables of 8 and 4 bits: they multiply as the numbers that they stand for, and old codes come back."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.blocks import quantized
+from pellucid.blocks.quantized import GROUP, Int4Linear, Int8Linear, Int8Table
+from pellucid.errors import InputError
+from pellucid.generation import read_settings, write
+from pellucid.models import count
+from tests.parity.reference import tiny
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3))
+
+
+def stand_for(codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
+    """The real numbers of 4-bit codes."""
+    return ((codes.unflatten(1, (-1, GROUP)) - 8) * scale[..., None] + zero[..., None]).flatten(1)
+
+
+@pytest.mark.parametrize("rows", [16, 96, 144, 400])
+@pytest.mark.parametrize("texts", [1, 3, 17])
+def test_a_product_in_4_bits(rows: int, texts: int) -> None:
+    weight, x, bias = numbers(rows, 96), numbers(texts, 2, 96), numbers(rows)
+    packed = Int4Linear(*quantized.to_4_bits(rows, 96, quantized.in_blocks([weight[:50], weight[50:]])), bias)
+    wanted = x @ stand_for(*quantized.codes_of_4_bits(weight)).T + bias
+    assert packed(x).shape == wanted.shape
+    assert (packed(x) - wanted).abs().max() < 0.02 * wanted.abs().max()
+    assert (
+        stand_for(*quantized.codes_of_4_bits(weight)) - weight
+    ).abs().max() < 0.25  # half a step of the widest group
+
+
+@pytest.mark.parametrize("rows", [16, 96, 400])
+def test_a_product_in_8_bits(rows: int) -> None:
+    weight, x, bias = numbers(rows, 64), numbers(5, 64), numbers(rows)
+    codes, scale = quantized.to_8_bits(rows, 64, quantized.in_blocks([weight]))
+    real = codes * scale.float()[:, None]
+    assert (real - weight).abs().max() < 0.02
+    wanted = x @ real.T + bias
+    assert (Int8Linear(codes, scale, bias)(x) - wanted).abs().max() < 0.02 * wanted.abs().max()
+    ids = torch.tensor([[3, 1], [0, 3]])
+    assert torch.equal(Int8Table(codes, scale)(ids), real[ids])
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1"])
+def test_numbers_that_were_stored_in_4_bits_get_their_codes_back(kind: str) -> None:
+    chance = torch.Generator().manual_seed(5)
+    codes = torch.randint(0, 16, (64, 96), generator=chance).unflatten(1, (-1, GROUP))
+    codes[..., 0], codes[..., 1] = 0, 15 if kind == "Q4_1" else 14  # each group has a least number, and a greatest
+    step = torch.rand((64, 3, 1), generator=chance).half().float() + 0.01
+    least = -8 * step if kind == "Q4_0" else -torch.rand((64, 3, 1), generator=chance).half().float()
+    stored = (codes * step + least).flatten(1)
+    found, scale, zero = quantized.codes_of_4_bits(stored)
+    assert torch.equal(found.unflatten(1, (-1, GROUP)), codes)
+    torch.testing.assert_close(stand_for(found, scale, zero), stored, rtol=0, atol=1e-5)
+
+
+def test_blocks_hold_the_same_rows() -> None:
+    weight = numbers(700, 32)
+    pieces = list(quantized.in_blocks(iter(weight.split([1, 300, 5, 394]))))
+    assert torch.equal(torch.cat(pieces), weight)
+    assert {len(piece) for piece in pieces[:-1]} == {quantized.BLOCK}
+
+
+FAMILIES = {
+    "LlamaForCausalLM": {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16},
+    "GPT2LMHeadModel": {"n_embd": 64},
+    "BartForConditionalGeneration": {"d_model": 96, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64},
+    "T5ForConditionalGeneration": {"d_model": 64, "d_kv": 16, "d_ff": 96},
+    "MistralForCausalLM": {},  # no shape that fits: it stays what it is
+}
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_a_whole_model(architecture: str, bits: int, tmp_path: Path) -> None:
+    sizes = {"vocab_size": 112} | FAMILIES[architecture]
+    tiny(tmp_path, architecture, dtype=torch.float32, **sizes)
+    real, small = pellucid.load(tmp_path), pellucid.load(tmp_path, dtype=f"int{bits}")
+    ids = torch.tensor([[5, 17, 80, 3, 44, 9]])
+    wanted, found = real(ids).logits, small(ids).logits
+    off = (wanted - found).norm() / wanted.norm()
+    assert off < (1e-5 if not FAMILIES[architecture] else 0.08 if bits == 8 else 0.6)
+    assert count(small.module) == count(real.module)
+    assert f"int{bits}" in repr(small)
+    again = pickle.loads(pickle.dumps(small))
+    assert torch.equal(again(ids).logits, found)
+    steps = [step.tokens[0] for step in write(small.loaded, ids.tolist(), read_settings({"max_new_tokens": 5}))]
+    assert steps
+
+
+def test_what_needs_real_numbers_is_refused(tmp_path: Path) -> None:
+    tiny(tmp_path / "a", "LlamaForCausalLM", dtype=torch.float32, **FAMILIES["LlamaForCausalLM"])
+    small = pellucid.load(tmp_path / "a", dtype="int4")
+    for work in (lambda: small.save(tmp_path / "b"), lambda: small.train(), lambda: small.to(dtype="float64")):
+        with pytest.raises(InputError, match="4 bits each: load it as float32"):
+            work()
+    assert not (tmp_path / "b").exists()
+    with pytest.raises(InputError, match="int8"):
+        pellucid.load(tmp_path / "a", dtype="int5")
+    with pytest.raises(InputError, match="random numbers"):
+        pellucid.load(tmp_path / "a", dtype="int4", head="sequence-classification")

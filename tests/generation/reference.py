@@ -1,0 +1,110 @@
+"""What the reference writes with tiny random models: ours must be the same, token by token."""
+
+import functools
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+import pellucid
+from tests.parity.reference import TINY, in_full, tiny
+from tests.parity.test_parity import _GATED, ARCHITECTURES
+
+_HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+
+WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
+    name: (name, facts) for name, facts in ARCHITECTURES.items() if name.endswith(_HEADS)
+} | {"T5 gated": ("T5ForConditionalGeneration", _GATED)}
+"""Every architecture that writes, and the facts in which it differs from the tiny model of its family."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The same random numbers twice: the reference's model and ours."""
+
+    theirs: Any
+    ours: pellucid.Model
+
+    @property
+    def decodes_only(self) -> bool:
+        return self.ours.config.kind == "decoder"
+
+
+@functools.lru_cache(maxsize=64)
+def pair(writer: str, ends: tuple[int, ...] = (), length: int = 160, **facts: Any) -> Pair:
+    """A tiny model with these end tokens and `length` positions, in float64; of one seed, whatever its ends."""
+    architecture, own = WRITERS[writer]
+    config = getattr(transformers, architecture).config_class
+    changes = own | {"eos_token_id": list(ends) or None} | facts
+    if hasattr(config(), "max_position_embeddings"):
+        changes[config.attribute_map.get("max_position_embeddings", "max_position_embeddings")] = length
+    if "bos_token_id" not in TINY[config.model_type]:
+        changes["bos_token_id"] = 1
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = tiny(Path(folder), architecture, dtype=torch.float64, **changes)
+        return Pair(theirs, pellucid.load(folder, dtype="float64"))
+
+
+def prompts(lengths: Sequence[int] = (17, 5, 11), vocabulary: int = 99) -> list[list[int]]:
+    """Random prompts of these lengths."""
+    chance = torch.Generator().manual_seed(3)
+    return [torch.randint(3, vocabulary, (length,), generator=chance).tolist() for length in lengths]
+
+
+def generate(both: Pair, texts: Sequence[Sequence[int]], *, stopping: Any = None, **options: Any) -> Any:
+    """The reference's answer; decoders are given prompts padded on the left, encoders on the right."""
+    theirs = both.theirs
+    padding = 0 if theirs.config.pad_token_id is None else theirs.config.pad_token_id
+    longest = max(map(len, texts))
+    ids, mask = (torch.full((len(texts), longest), fill) for fill in (padding, 0))
+    for row, text in enumerate(texts):
+        places = slice(longest - len(text), None) if both.decodes_only else slice(len(text))
+        ids[row, places], mask[row, places] = torch.tensor(text), 1
+    theirs.generation_config = transformers.GenerationConfig(
+        pad_token_id=padding,
+        bos_token_id=1,
+        eos_token_id=options.pop("eos_token_id", theirs.config.eos_token_id),
+        decoder_start_token_id=getattr(theirs.config, "decoder_start_token_id", None),
+        return_dict_in_generate=True,
+        output_scores=True,
+        **({"do_sample": False, "num_beams": 1} | options),
+    )
+    with in_full():
+        return theirs.generate(ids, attention_mask=mask, stopping_criteria=stopping)
+
+
+def greedy(both: Pair, texts: Sequence[Sequence[int]], ends: Sequence[int] = (), **options: Any) -> list[list[int]]:
+    """The likeliest token after the other for each text, its end token included."""
+    wide = generate(both, texts, **options).sequences
+    start = max(map(len, texts)) if both.decodes_only else 1
+    found = []
+    for row in wide[:, start:].tolist():
+        stops = [place for place, token in enumerate(row) if token in ends]
+        found.append(row[: stops[0] + 1] if stops else row)
+    return found
+
+
+@dataclass(frozen=True)
+class Found:
+    """One text of the reference's search."""
+
+    ids: list[int]
+    score: float
+    log_probabilities: list[float]
+
+
+def beams(both: Pair, texts: Sequence[Sequence[int]], **options: Any) -> list[list[Found]]:
+    """The texts that the reference's search finds for each prompt, the best first."""
+    answer = generate(both, texts, **options)
+    steps = both.theirs.compute_transition_scores(answer.sequences, answer.scores, answer.beam_indices)
+    start = max(map(len, texts)) if both.decodes_only else 1
+    found: list[list[Found]] = [[] for _ in texts]
+    for row, length in enumerate((answer.beam_indices >= 0).sum(dim=1).tolist()):
+        ids = answer.sequences[row, start : start + length].tolist()
+        score = answer.sequences_scores[row].item()
+        found[row * len(texts) // len(answer.sequences)].append(Found(ids, score, steps[row, :length].tolist()))
+    return found

@@ -1,0 +1,188 @@
+"""What a checkpoint says about how it writes: read, followed, written again, and refused where it makes no sense."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import pellucid
+from pellucid.checkpoints.generation import FILE, MOST
+from pellucid.errors import CorruptFileError
+from pellucid.generation.said import settings_of
+from tests.checkpoints.families import facts_of
+from tests.generation.writers import byte_level, writer
+from tests.parity.reference import tiny
+
+LIKE_BART = {"num_beams": 4, "max_length": 14, "min_length": 6, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
+LIKE_BART |= {"early_stopping": True, "forced_bos_token_id": 0, "forced_eos_token_id": 2}
+
+
+def folder_of(place: Path, said: dict[str, Any] | None = None, facts: dict[str, Any] | None = None) -> Path:
+    """A small decoder with a tokenizer; `said` is its generation_config.json, `facts` go into config.json."""
+    folder = writer(byte_level(), max_position_embeddings=64).save(place)
+    if said is not None:
+        (folder / FILE).write_text(json.dumps(said))
+    if facts is not None:
+        (folder / "config.json").write_text(json.dumps(facts_of(folder) | facts))
+    return folder
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_the_reference_writes_the_same_by_default(
+    legacy: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """BART's own settings, from `generation_config.json` or, as older files have it, from `config.json`."""
+    theirs = tiny(tmp_path, "BartForConditionalGeneration", dtype=torch.float64)
+    said = json.loads((tmp_path / FILE).read_text()) | LIKE_BART
+    (tmp_path / FILE).write_text(json.dumps(said))
+    if legacy:
+        (tmp_path / FILE).unlink()
+        (tmp_path / "config.json").write_text(json.dumps(facts_of(tmp_path) | LIKE_BART))
+    with caplog.at_level(logging.WARNING, logger="pellucid"):
+        model = pellucid.load(tmp_path, dtype="float64")
+    assert not caplog.records
+    theirs.generation_config = transformers.GenerationConfig(**said)
+    ids = [5, 17, 31, 8, 44]
+    wanted = theirs.generate(torch.tensor([ids]))[0, 1:].tolist()
+    from pellucid.generation.beam import search
+
+    settings = settings_of(model.loaded, {})
+    assert (settings.num_beams, settings.max_new_tokens, settings.length_penalty) == (4, 13, 2.0)
+    assert list(search(model.loaded, [ids], settings)[0][0].ids) == wanted
+    assert wanted[0] == 0 and len(wanted) >= 5
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_nothing_is_lost_on_the_way(legacy: bool, tmp_path: Path) -> None:
+    said = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50, "num_beams": 1}
+    more = {
+        "eos_token_id": [2, 7],
+        "transformers_version": "5.0",
+        "pad_token_id": None,
+        "cache_implementation": "static",
+    }
+    first = folder_of(tmp_path / "a", None if legacy else said | more, said if legacy else None)
+    model = pellucid.load(first)
+    again = pellucid.load(model.save(tmp_path / "b"))
+    assert model.loaded.generation == again.loaded.generation
+    assert model.loaded.generation.items() >= said.items()
+    assert (tmp_path / "b" / FILE).exists() is not legacy
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "b").generation_config
+    assert {name: getattr(theirs, name) for name in said} == said
+    assert theirs.eos_token_id == (2 if legacy else [2, 7])
+    writer(byte_level()).save(tmp_path / "b", overwrite=True)
+    assert not (tmp_path / "b" / FILE).exists(), "it would speak for another model"
+
+
+def test_what_was_asked_for_comes_first(tmp_path: Path) -> None:
+    said = {
+        "do_sample": True,
+        "temperature": 0.6,
+        "top_k": 5,
+        "max_new_tokens": 7,
+        "max_length": 3,
+        "stop_strings": "x",
+    }
+    loaded = pellucid.load(folder_of(tmp_path / "a", said)).loaded
+    settings = settings_of(loaded, {})
+    assert (settings.do_sample, settings.max_new_tokens, settings.stop, len(settings.rules)) == (True, 7, ("x",), 2)
+    settings = settings_of(loaded, {"do_sample": False, "max_new_tokens": 9})
+    assert (settings.do_sample, settings.max_new_tokens, settings.rules) == (False, 9, ())
+    assert settings_of(loaded, {"top_k": 0}).rules != settings_of(loaded, {}).rules
+    assert settings_of(loaded, {"num_beams": 2}).num_beams == 2
+    assert settings_of(pellucid.load(folder_of(tmp_path / "b", {"max_length": 4096})).loaded, {}).max_new_tokens == 256
+
+
+def test_the_end_tokens_of_the_file_end_a_text(tmp_path: Path) -> None:
+    plain = pellucid.load(folder_of(tmp_path / "a"))
+    ids = plain.complete("the house", max_new_tokens=12).ids
+    end = next(i for i in ids[2:] if i not in ids[:2])
+    model = pellucid.load(folder_of(tmp_path / "b", {"eos_token_id": [2, end]}))
+    ended = model.complete("the house", max_new_tokens=12)
+    assert ended.ids == ids[: ids.index(end) + 1] and ended.finish_reason == "end"
+    held_back = model.complete("the house", max_new_tokens=12, min_new_tokens=12)
+    assert len(held_back.ids) == 12 and end not in held_back.ids, "the rules know it too"
+    assert model.config.eos_token_id == 2, "the architecture stays what the file says"
+
+
+WRONG: dict[str, tuple[str, Any, str]] = {
+    "a word for a number": ("num_beams", "four", "num_beams is 'four', expected a whole number"),
+    "a number for a truth": ("do_sample", 1, "do_sample is 1, expected true or false"),
+    "a truth for a number": ("temperature", True, "temperature is True, expected a number"),
+    "a half token": ("eos_token_id", [2, 2.5], "eos_token_id is list, expected the id of a token, or a list of ids"),
+    "words for ids": ("bad_words_ids", [["no"]], "bad_words_ids is list, expected a list of numbers"),
+    "an object": ("suppress_tokens", {"a": 1}, "suppress_tokens is dict, expected a list of numbers"),
+    "a list without end": ("suppress_tokens", [1] * (MOST + 1), "suppress_tokens holds more than 100,000 entries"),
+    "an unknown list without end": ("surprise", [[1] * 10] * MOST, "surprise holds more than 100,000 entries"),
+    "numbers for stops": ("stop_strings", [5], "stop_strings is list, expected a text, or a list of texts"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_value_of_the_wrong_kind_is_named(name: str, legacy: bool, tmp_path: Path) -> None:
+    key, value, fragment = WRONG[name]
+    if legacy and key in ("eos_token_id", "stop_strings", "surprise"):
+        return  # in config.json these are something else, or nothing
+    folder = folder_of(tmp_path / "a", None if legacy else {key: value}, {key: value} if legacy else None)
+    with pytest.raises(CorruptFileError) as caught:
+        pellucid.load(folder)
+    assert str(caught.value) == f"{folder / ('config.json' if legacy else FILE)}: {fragment}"
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "fragment"),
+    [
+        ({"do_sample": True, "temperature": -1}, {"temperature": 0.5}, "temperature is -1"),
+        ({"num_beams": 10**9}, {"num_beams": 1}, "num_beams is 1000000000"),
+        ({"eos_token_id": -4}, None, "eos_token_id is -4"),
+        ({"num_return_sequences": 3}, {"num_return_sequences": 1}, "num_return_sequences is 3"),
+        ({"stop_strings": ["x" * 2000]}, {"stop": "y"}, "a text of 2,000 characters"),
+    ],
+)
+def test_a_value_out_of_range_is_named_when_it_is_used(
+    said: dict[str, Any], asked: dict[str, Any] | None, fragment: str, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "a", said)
+    model = pellucid.load(folder)
+    with pytest.raises(CorruptFileError) as caught:
+        model.complete("the house", max_new_tokens=2)
+    assert str(caught.value).startswith(f"{folder / FILE}: ") and fragment in str(caught.value)
+    if asked is not None:
+        assert len(model.complete("the house", max_new_tokens=2, **asked).ids) == 2, (
+            "where it is not used, it is harmless"
+        )
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "a")
+    for text, fragment in (
+        ("[1]", "holds a list, expected an object"),
+        ("{", "is not JSON"),
+        ('{"a":1,"a":2}', "twice"),
+    ):
+        (folder / FILE).write_text(text)
+        with pytest.raises(CorruptFileError, match=fragment):
+            pellucid.load(folder)
+    (folder / FILE).write_text("[" * 100_000)
+    with pytest.raises(CorruptFileError, match="is not JSON"):
+        pellucid.load(folder)
+
+
+def test_code_is_not_followed_nor_written_again(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "a", {"custom_generate": "someone/else", "trust_remote_code": True, "top_k": 3})
+    model = pellucid.load(folder)
+    assert model.loaded.generation == {"top_k": 3}
+    assert json.loads((model.save(tmp_path / "b") / FILE).read_text()) == {"top_k": 3}
+
+
+def test_drawing_and_searching_at_once_becomes_a_search(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    loaded = pellucid.load(folder_of(tmp_path / "a", {"do_sample": True, "num_beams": 4})).loaded
+    with caplog.at_level(logging.WARNING, logger="pellucid"):
+        settings = settings_of(loaded, {})
+    assert (settings.do_sample, settings.num_beams) == (False, 4)
+    assert "to draw and to search at once" in caplog.text

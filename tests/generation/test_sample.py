@@ -1,0 +1,154 @@
+"""Draws follow their distribution, and a seed gives the same draw whatever stands beside it."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+from torch import Tensor
+
+from pellucid.errors import InputError
+from pellucid.generation.rules import chain
+from pellucid.generation.sample import _passed, draw, generators
+from pellucid.generation.written import Written
+
+LOGITS = [2.0, -1.0, 0.5, 1.7, -3.0, 0.0, 1.2, -0.4, 0.9, -6.0, 1.9, 0.2]
+DRAWS = 6_000
+WRITTEN = Written(torch.zeros(1, 1, dtype=torch.long), 1, 9)
+
+
+def softmax(logits: Sequence[float]) -> list[float]:
+    weights = [math.exp(logit) for logit in logits]
+    return [weight / sum(weights) for weight in weights]
+
+
+P = softmax(LOGITS)
+ENTROPY = -sum(p * math.log(p) for p in P)
+
+
+def first(ranks: Sequence[float], mass: float) -> list[int]:
+    """The tokens of the lowest ranks, until their probabilities sum up to `mass`."""
+    kept: list[int] = []
+    for token in sorted(range(len(P)), key=ranks.__getitem__):
+        if sum(P[other] for other in kept) < mass:
+            kept.append(token)
+    return kept
+
+
+def share(kept: Sequence[int]) -> list[float]:
+    """The probabilities of the tokens that are kept, as if there were no others."""
+    return [p / sum(P[other] for other in kept) if token in kept else 0.0 for token, p in enumerate(P)]
+
+
+BY_DEFINITION: dict[str, tuple[dict[str, Any], list[float]]] = {
+    "plain": ({}, P),
+    "cold": ({"temperature": 0.6}, softmax([logit / 0.6 for logit in LOGITS])),
+    "hot": ({"temperature": 1.8}, softmax([logit / 1.8 for logit in LOGITS])),
+    "top_k": ({"top_k": 4}, share(sorted(range(len(P)), key=lambda token: -P[token])[:4])),
+    "top_p": ({"top_p": 0.8}, share(first([-p for p in P], 0.8))),
+    "min_p": ({"min_p": 0.2}, share([token for token, p in enumerate(P) if p >= 0.2 * max(P)])),
+    "typical": ({"typical_p": 0.5}, share(first([abs(-math.log(p) - ENTROPY) for p in P], 0.5))),
+    "epsilon": ({"epsilon_cutoff": 0.04}, share([token for token, p in enumerate(P) if p >= 0.04])),
+}
+"""Options, and the distribution that their definitions give in plain numbers."""
+
+
+def drawn(logits: Tensor, seed: int = 0) -> Tensor:
+    return draw(logits, generators(range(seed, seed + len(logits))))
+
+
+def likelihood(counts: np.ndarray, wanted: Sequence[float]) -> float:
+    """How often the counts would be at least so far from the wanted shares by chance; 0 where one was impossible."""
+    share = np.array(wanted)
+    if counts[share == 0].any():
+        return 0.0
+    return float(chisquare(counts[share > 0], share[share > 0] / share.sum() * counts.sum()).pvalue)
+
+
+@pytest.mark.parametrize("case", BY_DEFINITION)
+def test_draws_follow_their_distribution(case: str) -> None:
+    options, wanted = BY_DEFINITION[case]
+    logits = torch.tensor(LOGITS).expand(DRAWS, -1)
+    for rule in chain(options, sampling=True):
+        logits = rule(logits, WRITTEN)
+    counts = np.bincount(drawn(logits).numpy(), minlength=len(P))
+    assert likelihood(counts, wanted) > 0.01
+    others = [other for name, (_, other) in BY_DEFINITION.items() if name != case]
+    assert all(likelihood(counts, other) < 1e-6 for other in others)  # it can tell them apart
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 4.0])
+def test_draws_follow_their_distribution_over_many_tokens(spread: float) -> None:
+    logits = spread * torch.randn(1_100, generator=torch.Generator().manual_seed(5))
+    counts = np.bincount(drawn(logits.expand(8_000, -1)).numpy(), minlength=1_100)
+    wanted = logits.double().softmax(dim=0).numpy()
+    order = np.argsort(wanted)
+    bins = np.minimum((np.cumsum(wanted[order]) * 40).astype(int), 39)  # of about the same probability each
+    _, bins = np.unique(bins, return_inverse=True)
+    assert likelihood(np.bincount(bins, counts[order]), np.bincount(bins, wanted[order])) > 0.01
+
+
+@pytest.mark.parametrize("vocab", [1, 255, 256, 257, 50_257])
+def test_blocks_give_what_one_long_sum_gives(vocab: int) -> None:
+    logits = 2 * torch.randn(40, vocab, generator=torch.Generator().manual_seed(6))
+    sums = np.cumsum(logits.softmax(dim=-1).double().numpy(), axis=1)
+    shares = [torch.rand(1, generator=source, dtype=torch.float64).item() for source in generators(range(40))]
+    wanted = [int(np.searchsorted(row, chance * row[-1], side="right")) for row, chance in zip(sums, shares)]
+    assert drawn(logits).tolist() == wanted
+
+
+def test_a_draw_does_not_depend_on_its_neighbours() -> None:
+    logits = torch.randn(9, 1_000, generator=torch.Generator().manual_seed(7))
+    together = drawn(logits)
+    for row in range(9):
+        assert draw(logits[row : row + 1], generators([row])) == together[row]
+    other = logits.flip(0) * 3
+    other[4] = logits[4]
+    assert drawn(other)[4] == together[4]
+    assert not torch.equal(drawn(logits, seed=100), together)
+
+
+def test_a_source_goes_on_and_none_is_a_new_one() -> None:
+    logits = torch.zeros(1, 100_000)
+    one, again = generators([3, 3])
+    first, second = draw(logits, [one]), draw(logits, [one])
+    assert first != second and draw(logits, [again]) == first
+    assert len({int(draw(logits, [source])) for source in generators([None] * 8)}) > 4
+
+
+@pytest.mark.parametrize("place", [0, 255, 256, 999])
+def test_a_single_token_left_is_drawn(place: int) -> None:
+    logits = torch.full((50, 1_000), -torch.inf)
+    logits[:, place] = -20
+    assert drawn(logits).tolist() == [place] * 50
+
+
+def test_a_part_of_nothing_is_never_drawn() -> None:
+    parts = torch.tensor([[0, 0.25, 0, 0.75, 0]], dtype=torch.float64)
+    for wanted, place in ((-1e-18, 0), (0.0, 1), (0.2499, 1), (0.25, 3), (0.9999, 3), (1.0, 3), (1.5, 3)):
+        found, rest = _passed(parts, torch.tensor([wanted], dtype=torch.float64))
+        assert found.tolist() == [place] and float(rest) >= 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_precisions(dtype: torch.dtype) -> None:
+    logits = torch.randn(200, 500, generator=torch.Generator().manual_seed(8)).to(dtype)
+    assert torch.equal(drawn(logits), drawn(logits.float()))
+
+
+BROKEN: dict[str, Callable[[Tensor], object]] = {
+    "all -inf": lambda logits: logits[1].fill_(-torch.inf),
+    "no number": lambda logits: logits[1, :1].fill_(torch.nan),
+    "without end": lambda logits: logits[1, :1].fill_(torch.inf),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_logits_draw_nothing(case: str) -> None:
+    logits = torch.zeros(3, 10)
+    BROKEN[case](logits)
+    with pytest.raises(InputError, match="no token can be drawn"):
+        drawn(logits)
