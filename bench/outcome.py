@@ -108,8 +108,10 @@ def memory_table(bytes_of: dict[str, dict[str, int]]) -> list[str]:
 
 
 def perplexity_table(found: dict[str, float]) -> list[str]:
-    base = found.get("pellucid-float32", float("nan"))
-    lines = [f"{name:{max(map(len, found))}}  {value:8.4f}  {value / base - 1:+8.2%}" for name, value in found.items()]
+    """How well each side foretells the text."""
+    base, width = found.get("pellucid-float32"), max(map(len, found))
+    above = {name: f"{value / base - 1:+8.2%}" if base else "" for name, value in found.items()}
+    lines = [f"{name:{width}}  {value:8.4f}  {above[name]}" for name, value in found.items()]
     return ["perplexity, and how much it is above that of pellucid-float32", *lines]
 
 
@@ -131,10 +133,10 @@ def _kept(found: float, least: float | None, aim: float | None) -> str:
     return f", promise {least}: {word}" + (f", aim {aim}" if aim else "")
 
 
-def _same(part: Part) -> str:
-    exact = [side for side in part.sides.values() if side.precision == "float32" and side is not part.base]
-    shares = ", ".join(f"{side.name} {side.same:.1%}" for side in exact)
-    return f"{part.job.name}: float32 sides write what {part.base.name} writes: {shares or 'no other ran'}"
+def _same(part: Part) -> list[str]:
+    exact = [side for side in part.sides.values() if side.precision == "float32"]
+    shares = ", ".join(f"{side.name} {side.same:.1%}" for side in exact if side is not part.base)
+    return [f"{part.job.name}: tokens that are those of {part.base.name}: {shares}"] if len(exact) > 1 else []
 
 
 def _memory(bytes_of: dict[str, dict[str, int]], file: int) -> list[str]:
@@ -163,6 +165,6 @@ def verdicts(
 ) -> list[str]:
     """The promises in one line each, for the parts that were run; a part whose peers are missing says so."""
     lines = [_speed(promise, parts[promise.part]) for promise in PROMISES if promise.part in parts]
-    lines += [_same(part) for part in parts.values() if part.job.new > 1]
+    lines += [line for part in parts.values() if part.job.new > 1 for line in _same(part)]
     lines += _memory(bytes_of, file) if bytes_of is not None else []
     return lines + (_perplexity(found) if found is not None else [])

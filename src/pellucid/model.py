@@ -13,8 +13,10 @@ from pellucid.checkpoints.load import OWN_HEAD, open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.config import Config, Head
-from pellucid.generation import Completion, Piece, Score
+from pellucid.generation import Completion, Piece, Score, TracedText
+from pellucid.generation.prompts import Messages
 from pellucid.generation.score import score
+from pellucid.generation.sight import trace_writing
 from pellucid.generation.stream import stream
 from pellucid.generation.words import chat, complete, generate
 from pellucid.machine import choose_device, choose_dtype, use_threads
@@ -148,8 +150,8 @@ class Model:
 
         prompt: taken as it is; of an encoder-decoder, what its encoder reads. For conversations see `chat`.
         progress: show a bar; by default on long work at a terminal.
-        options: `max_new_tokens` (256), `stop`, `do_sample`, `temperature`, `top_k`, `top_p`, `seed`, `num_beams`, and all
-            others of `pellucid.generation.Settings` and `pellucid.generation.rules`; by default what the checkpoint says.
+        options: `max_new_tokens` (256), `stop`, `do_sample`, `temperature`, `top_k`, `top_p`, `seed`, `num_beams`, and
+            all others of `pellucid.generation.Settings` and `.rules`; by default what the checkpoint says.
         """
         return generate(self.loaded, prompt, progress=progress, **options)
 
@@ -206,6 +208,15 @@ class Model:
         torch.Size([1, 12, 4, 4])
         """
         return record(self.loaded, text, pair, target=target, keep=keep, max_length=max_length)
+
+    def trace_writing(self, prompt: str | Messages, *, keep: str | Iterable[str] = "all", **options: Any) -> TracedText:
+        """Writes behind a prompt, or answers a conversation, and keeps the numbers of every pass by name.
+
+        keep: as for `trace`.  options: as for `generate`; one text is traced at a time.
+
+        >>> model.trace_writing("The sky is", max_new_tokens=3).steps[1]["layers.0.attention.weights"]  # doctest: +SKIP
+        """
+        return trace_writing(self.loaded, prompt, keep=keep, **options)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

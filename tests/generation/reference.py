@@ -46,7 +46,29 @@ def pair(writer: str, ends: tuple[int, ...] = (), length: int = 160, **facts: An
         changes["bos_token_id"] = 1
     with tempfile.TemporaryDirectory() as folder:
         theirs = tiny(Path(folder), architecture, dtype=torch.float64, **changes)
+        _enliven(theirs)
+        theirs.save_pretrained(folder)
         return Pair(theirs, pellucid.load(folder, dtype="float64"))
+
+
+def _enliven(model: Any) -> None:
+    """Numbers with which a model goes on from word to word; a plain random one repeats a single word for ever.
+
+    Gains of either sign, so that a word is not its own likeliest successor where input and output share a table; strong
+    positions; and a source that is looked at without drowning everything else.
+    """
+    torch.manual_seed(11)
+    for name, parameter in model.named_parameters():
+        noise = torch.randn_like(parameter)
+        if parameter.dim() == 1:
+            parameter.data = noise.sign() if name.endswith("weight") else parameter.data
+        elif len(parameter) == model.config.vocab_size:
+            parameter.data = 0.2 * noise
+        elif name.endswith(("embed_positions.weight", "wpe.weight")):
+            parameter.data = 2 * noise
+        else:
+            across = name.endswith(("encoder_attn.out_proj.weight", "EncDecAttention.o.weight"))
+            parameter.data = (parameter.data + 0.3 * noise) * (0.2 if across else 1)
 
 
 def prompts(lengths: Sequence[int] = (17, 5, 11), vocabulary: int = 99) -> list[list[int]]:
@@ -55,7 +77,9 @@ def prompts(lengths: Sequence[int] = (17, 5, 11), vocabulary: int = 99) -> list[
     return [torch.randint(3, vocabulary, (length,), generator=chance).tolist() for length in lengths]
 
 
-def generate(both: Pair, texts: Sequence[Sequence[int]], *, stopping: Any = None, **options: Any) -> Any:
+def generate(
+    both: Pair, texts: Sequence[Sequence[int]], *, stopping: Any = None, processors: Any = None, **options: Any
+) -> Any:
     """The reference's answer; decoders are given prompts padded on the left, encoders on the right."""
     theirs = both.theirs
     padding = 0 if theirs.config.pad_token_id is None else theirs.config.pad_token_id
@@ -74,7 +98,7 @@ def generate(both: Pair, texts: Sequence[Sequence[int]], *, stopping: Any = None
         **({"do_sample": False, "num_beams": 1} | options),
     )
     with in_full():
-        return theirs.generate(ids, attention_mask=mask, stopping_criteria=stopping)
+        return theirs.generate(ids, attention_mask=mask, stopping_criteria=stopping, logits_processor=processors)
 
 
 def greedy(both: Pair, texts: Sequence[Sequence[int]], ends: Sequence[int] = (), **options: Any) -> list[list[int]]:
@@ -108,3 +132,10 @@ def beams(both: Pair, texts: Sequence[Sequence[int]], **options: Any) -> list[li
         score = answer.sequences_scores[row].item()
         found[row * len(texts) // len(answer.sequences)].append(Found(ids, score, steps[row, :length].tolist()))
     return found
+
+
+@functools.lru_cache(maxsize=64)
+def late_ends(writer: str) -> tuple[int, ...]:
+    """One token for each of our prompts that its greedy text first comes to late: as end tokens, texts end apart."""
+    rows = greedy(pair(writer), prompts(), max_new_tokens=100)
+    return tuple(sorted({max(row, key=row.index) for row in rows}))

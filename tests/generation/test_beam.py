@@ -1,24 +1,353 @@
 """The search against the reference's own: the same texts in the same order, token by token, with the same scores."""
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
+import transformers
+from torch import Tensor
 
 import pellucid
 from pellucid.config import CausalLM
 from pellucid.errors import InputError
-from pellucid.generation import Settings, read_settings
-from pellucid.generation import beam as module
-from pellucid.generation.beam import Hypothesis, search
+from pellucid.generation import Settings, beam, read_settings
+from pellucid.generation.beam import Hypothesis, TextJudge, search
 from pellucid.generation.reader import Reader
 from pellucid.generation.written import Written
-from tests.generation.reference import WRITERS, Found, Pair, beams, pair, prompts
+from tests.generation.reference import WRITERS, Pair, beams, late_ends, pair, prompts
 
-ENDS = {
-    writer: tuple({hypothesis.ids[place] for hypothesis, place in zip(sum(found, []), (3, 9, 6, 14, 5, 20, 30, 40))})
-    for writer, found in {}.items()
-}
+STEPS = 100
+PENALTIES = (0.0, 1.0, 2.0, -1.0)
+EARLY = (True, False, "never")
+
+
+def found(model: pellucid.Model, given: Sequence[Sequence[int]], **options: Any) -> list[list[Hypothesis]]:
+    judge = options.pop("judge", None)
+    return search(model.loaded, given, read_settings(options), judge=judge)
+
+
+def ends(writer: str) -> tuple[int, ...]:
+    """End tokens that searches meet early and late."""
+    return tuple(sorted({*late_ends(writer), *(best[0].ids[9] for best in free(writer))}))
+
+
+def free(writer: str) -> list[list[Any]]:
+    return beams(pair(writer), prompts(), max_new_tokens=20, num_beams=4)
+
+
+def agree(both: Pair, ours: list[list[Hypothesis]], given: Sequence[Sequence[int]], **options: Any) -> None:
+    """The reference finds the same."""
+    wanted = beams(both, given, **options)
+    for mine, theirs in zip(ours, wanted, strict=True):
+        assert [list(text.ids) for text in mine] == [text.ids for text in theirs]
+        for text, other in zip(mine, theirs):
+            assert text.score == pytest.approx(other.score, rel=1e-9, abs=1e-12)
+            assert text.log_probabilities == pytest.approx(other.log_probabilities, rel=1e-9, abs=1e-9)
+
+
+def same(some: list[list[Hypothesis]], others: list[list[Hypothesis]]) -> None:
+    """Equal up to the rounding of a batch."""
+    for mine, theirs in zip(some, others, strict=True):
+        assert [(text.ids, text.why) for text in mine] == [(text.ids, text.why) for text in theirs]
+        for text, other in zip(mine, theirs):
+            assert text.score == pytest.approx(other.score, rel=1e-12)
+            assert text.log_probabilities == pytest.approx(other.log_probabilities, rel=1e-9, abs=1e-12)
+
+
+# -- the reference --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beams, penalty, early", [(4, 1.0, False), (2, 0.0, True), (5, 2.0, "never")])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_family_is_searched_as_the_reference_does(
+    writer: str, beams: int, penalty: float, early: bool | str
+) -> None:
+    both, given = pair(writer, ends(writer)), prompts()
+    options: dict[str, Any] = {"num_beams": beams, "length_penalty": penalty, "early_stopping": early}
+    options |= {"num_return_sequences": beams, "max_new_tokens": STEPS}
+    ours = found(both.ours, given, **options)
+    agree(both, ours, given, **options)
+    same([found(both.ours, [prompt], **options)[0] for prompt in given], ours)
+
+
+@pytest.mark.parametrize("early", EARLY)
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("beams", [2, 4, 5])
+@pytest.mark.parametrize("writer", ["LlamaForCausalLM", "BartForConditionalGeneration"])
+def test_every_setting_searches_as_in_the_reference(
+    writer: str, beams: int, penalty: float, early: bool | str
+) -> None:
+    both, given = pair(writer, ends(writer)), prompts()
+    options: dict[str, Any] = {"num_beams": beams, "length_penalty": penalty, "early_stopping": early}
+    options |= {"num_return_sequences": beams - 1, "max_new_tokens": 30}
+    agree(both, found(both.ours, given, **options), given, **options)
+
+
+def test_the_settings_above_make_a_difference() -> None:
+    both = pair("LlamaForCausalLM", ends("LlamaForCausalLM"))
+    texts = {
+        (penalty, early): tuple(
+            text.ids
+            for best in found(
+                both.ours, prompts(), num_beams=4, max_new_tokens=30, length_penalty=penalty, early_stopping=early
+            )
+            for text in best
+        )
+        for penalty in PENALTIES
+        for early in EARLY
+    }
+    assert len(set(texts.values())) > len(PENALTIES)
+    assert len({len(text) for best in texts.values() for text in best}) > len(PENALTIES)
+
+
+@pytest.mark.parametrize("writer", ["GPT2LMHeadModel", "T5 gated"])
+def test_no_end_token_and_many(writer: str) -> None:
+    options = {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 12}
+    for some in ((), tuple(range(3, 99, 4))):
+        both = pair(writer, some)
+        ours = found(both.ours, prompts(), **options)
+        agree(both, ours, prompts(), **options)
+        assert {text.why for best in ours for text in best} == ({"end"} if some else {"length"})
+
+
+def test_stop_tokens_end_a_text_as_end_tokens_do() -> None:
+    writer, options = "Qwen2ForCausalLM", {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 40}
+    some = ends(writer)
+    wanted = found(pair(writer, some).ours, prompts(), **options)
+    assert found(pair(writer).ours, prompts(), stop_token_ids=some, **options) == wanted
+    assert found(pair(writer, some[:1]).ours, prompts(), stop_token_ids=some[1:], **options) == wanted
+    assert {text.why for best in wanted for text in best} >= {"end"}
+
+
+@pytest.mark.parametrize("beams, vocabulary", [(2, 6), (5, 6), (5, 9), (8, 12)])
+def test_few_words_and_many_beams(beams: int, vocabulary: int) -> None:
+    """At first there are fewer texts than beams, and some beams follow what is not there."""
+    both = pair("LlamaForCausalLM", (3, 4), vocab_size=vocabulary)
+    given = prompts((4, 2, 7), vocabulary)
+    for penalty, early in itertools.product(PENALTIES, EARLY):
+        options: dict[str, Any] = {"num_beams": beams, "length_penalty": penalty, "early_stopping": early}
+        options |= {"num_return_sequences": 2, "max_new_tokens": 9}
+        agree(both, found(both.ours, given, **options), given, **options)
+
+
+def test_float32_finds_the_same_texts(tmp_path: Any) -> None:
+    """In the precision of use; sums are rounded in the same places."""
+    both, given = pair("LlamaForCausalLM", ends("LlamaForCausalLM")), prompts()
+    both.ours.save(tmp_path)
+    single = pellucid.load(tmp_path, dtype="float32")
+    options = {"num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 30}
+    for mine, theirs in zip(found(single, given, **options), found(both.ours, given, **options), strict=True):
+        assert [text.ids for text in mine] == [text.ids for text in theirs]
+        assert [text.score for text in mine] == pytest.approx([text.score for text in theirs], rel=1e-4)
+
+
+# -- what a hypothesis is -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_a_score_is_the_mean_of_what_the_model_says(penalty: float) -> None:
+    """Read afresh, at once and without a cache, the model gives each text the probability that its search gave it."""
+    both = pair("MistralForCausalLM", ends("MistralForCausalLM"))
+    options = {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 25, "length_penalty": penalty}
+    for prompt, best in zip(prompts(), found(both.ours, prompts(), **options), strict=True):
+        assert [text.score for text in best] == sorted((text.score for text in best), reverse=True)
+        for text in best:
+            ids = torch.tensor([*prompt, *text.ids])
+            with torch.inference_mode():
+                said = both.ours.module(ids[None]).logits[0].log_softmax(dim=-1)
+            each = said[len(prompt) - 1 : -1].gather(1, ids[len(prompt) :, None]).squeeze(1)
+            assert text.log_probabilities == pytest.approx(each.tolist(), rel=1e-9, abs=1e-12)
+            assert text.score == pytest.approx(each.sum().item() / len(text.ids) ** penalty, rel=1e-9)
+            assert (text.ids[-1] in both.ours.config.end_tokens) == (text.why == "end")
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
+def test_with_beams_enough_the_best_of_all_texts_is_found(penalty: float) -> None:
+    vocabulary, steps, end = 5, 4, 3
+    both = pair("GPT2LMHeadModel", (end,), vocab_size=vocabulary)
+    prompt = [4, 1, 2]
+    scores: dict[tuple[int, ...], float] = {}
+    for ids in itertools.product(range(vocabulary), repeat=steps):
+        text = ids[: ids.index(end) + 1] if end in ids else ids
+        if text not in scores:
+            row = torch.tensor([*prompt, *text])
+            with torch.inference_mode():
+                said = both.ours.module(row[None]).logits[0].log_softmax(dim=-1)
+            each = said[len(prompt) - 1 : -1].gather(1, row[len(prompt) :, None])
+            scores[text] = each.sum().item() / len(text) ** penalty
+    best = sorted(scores, key=lambda text: scores[text], reverse=True)[:5]
+    options: dict[str, Any] = {"num_beams": vocabulary**steps, "num_return_sequences": 5, "max_new_tokens": steps}
+    [ours] = found(both.ours, [prompt], length_penalty=penalty, early_stopping="never", **options)
+    assert [text.ids for text in ours] == best
+    assert [text.score for text in ours] == pytest.approx([scores[text] for text in best], rel=1e-9)
+
+
+# -- each prompt as if it were alone --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("writer", ["MistralForCausalLM", "BartForConditionalGeneration"])
+def test_a_prompt_whose_search_is_over_leaves_the_pass(writer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    reading = Reader.next
+
+    def counted(reader: Reader, tokens: Tensor) -> Tensor:
+        sizes.append(len(tokens))
+        return reading(reader, tokens)
+
+    monkeypatch.setattr(Reader, "next", counted)
+    both = pair(writer, ends(writer))
+    options: dict[str, Any] = {"num_beams": 3, "max_new_tokens": STEPS, "early_stopping": True}
+    passes = []
+    for prompt in prompts():
+        found(both.ours, [prompt], **options)
+        assert set(sizes) <= {3}
+        passes.append(len(sizes))
+        sizes.clear()
+    assert len(set(passes)) > 1, "searches that are over together leave nobody behind"
+    found(both.ours, prompts(), **options)
+    assert sizes == [3 * sum(count > step for count in passes) for step in range(max(passes))]
+
+
+@pytest.mark.parametrize("writer", ["LlamaForCausalLM", "T5ForConditionalGeneration", "BartForConditionalGeneration"])
+def test_the_order_of_prompts_and_equal_ones_change_nothing(writer: str) -> None:
+    both, given = pair(writer, ends(writer)), prompts((9, 9, 4, 12))
+    given.append(given[2])
+    options = {"num_beams": 4, "num_return_sequences": 2, "max_new_tokens": 30}
+    wanted = found(both.ours, given, **options)
+    same(found(both.ours, given[::-1], **options)[::-1], wanted)
+    assert wanted[4] == wanted[2]
+
+
+def test_a_long_prompt_takes_no_room_from_a_short_one() -> None:
+    both, given = pair("LlamaForCausalLM", length=30), prompts((26, 20, 26, 3))
+    options: dict[str, Any] = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 50, "early_stopping": "never"}
+    together = found(both.ours, given, **options)
+    assert [len(best[0].ids) for best in together] == [4, 10, 4, 27]
+    same(together, [found(both.ours, [prompt], **options)[0] for prompt in given])
+    for prompt, best in zip(given, together):
+        agree(both, [best], [prompt], **options | {"max_new_tokens": 30 - len(prompt)})
+
+
+# -- rules ----------------------------------------------------------------------------------------------------------
+
+
+def forbid_repeats(said: Tensor, written: Written) -> Tensor:
+    """No token a second time among those chosen, and half the log-probability for those of the prompt."""
+    chosen = written.ids[:, written.given :]
+    before = written.ids[:, : written.given].clamp(min=0)
+    halved = said.scatter(1, before, said.gather(1, before) / 2)
+    halved[:, 0] = said[:, 0] / 2  # what padding scatters to
+    return halved.scatter(1, chosen, -math.inf)
+
+
+class Theirs(transformers.LogitsProcessor):
+    """The same for the reference."""
+
+    def __init__(self, given: int) -> None:
+        self.given = given
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        return forbid_repeats(scores, Written(input_ids, self.given, STEPS))
+
+
+@pytest.mark.parametrize("writer", ["GPT2LMHeadModel", "MistralForCausalLM", "BartForConditionalGeneration"])
+def test_rules_are_applied_to_log_probabilities_and_follow_the_beams(writer: str) -> None:
+    both, given = pair(writer, ends(writer)), prompts()
+    options: dict[str, Any] = {"num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 40}
+    ours = found(both.ours, given, rules=(forbid_repeats,), **options)
+    for best in ours:
+        assert all(len(set(text.ids)) == len(text.ids) for text in best)
+    processors = transformers.LogitsProcessorList([Theirs(17 if both.decodes_only else 1)])
+    agree(both, ours, given, processors=processors, **options)
+
+
+def one_way(said: Tensor, written: Written) -> Tensor:
+    """Only the token that comes next in the order of numbers."""
+    ruled = torch.full_like(said, -math.inf)
+    return ruled.scatter(1, (written.ids[:, -1:] + 1) % 9, said.gather(1, (written.ids[:, -1:] + 1) % 9))
+
+
+def test_rules_that_leave_one_text_give_one() -> None:
+    """Where the reference gives the same text again, or one without a token."""
+    both = pair("LlamaForCausalLM", (8,))
+    [best] = found(both.ours, [[5, 6, 3]], rules=(one_way,), num_beams=3, num_return_sequences=3)
+    assert [(text.ids, text.why) for text in best] == [((4, 5, 6, 7, 8), "end")]
+
+
+def test_rules_that_leave_no_text_say_so() -> None:
+    both = pair("LlamaForCausalLM", (8,))
+
+    def none(said: Tensor, written: Written) -> Tensor:
+        return torch.full_like(said, -math.inf) if written.new == 3 else said
+
+    with pytest.raises(InputError, match="prompt 1: after 4 tokens no text is left to follow"):
+        found(both.ours, [[5], [6, 7]], rules=(none,), num_beams=3) and None
+
+
+# -- other ends -----------------------------------------------------------------------------------------------------
+
+
+class Judged(transformers.StoppingCriteria):
+    """The same question of the reference."""
+
+    def __init__(self, judge: TextJudge, given: int) -> None:
+        self.judge, self.given = judge, given
+
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+        return torch.tensor([self.judge(0, row[self.given :]) is not None for row in input_ids.tolist()])
+
+
+@pytest.mark.parametrize("writer", ["Qwen2ForCausalLM", "T5ForConditionalGeneration"])
+def test_a_judge_ends_texts_in_every_beam(writer: str) -> None:
+    both = pair(writer, late_ends(writer))
+
+    def judge(prompt: int, ids: list[int]) -> str | None:
+        return "stop" if len(ids) > 2 and sum(ids[-2:]) % 11 == 0 else None
+
+    options: dict[str, Any] = {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 30}
+    reasons = set()
+    for prompt in prompts():
+        [best] = found(both.ours, [prompt], judge=judge, **options)
+        stopping = transformers.StoppingCriteriaList([Judged(judge, len(prompt) if both.decodes_only else 1)])
+        agree(both, [best], [prompt], stopping=stopping, **options)
+        assert all((text.why == "stop") == (judge(0, list(text.ids)) is not None) for text in best)
+        reasons |= {text.why for text in best}
+    assert "stop" in reasons
+
+
+def test_a_judge_knows_which_prompt_it_is_asked_about() -> None:
+    both, given = pair("LlamaForCausalLM", length=30), prompts((26, 5, 26))
+
+    def judge(prompt: int, ids: list[int]) -> str | None:
+        return "stop" if len(ids) == (2, 5, 3)[prompt] else None
+
+    best = found(both.ours, given, judge=judge, num_beams=2)
+    assert [(len(texts[0].ids), texts[0].why) for texts in best] == [(2, "stop"), (5, "stop"), (3, "stop")]
+
+
+def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    both, options = pair("LlamaForCausalLM"), {"num_beams": 3, "num_return_sequences": 3}
+    wanted = found(both.ours, prompts(), max_new_tokens=7, **options)
+    clock = itertools.count(1000)  # a second passes at each look
+    monkeypatch.setattr(beam.time, "monotonic", lambda: float(next(clock)))
+    late = found(both.ours, prompts(), max_time=6.5, max_new_tokens=50, **options)
+    assert [[text.ids for text in best] for best in late] == [[text.ids for text in best] for best in wanted]
+    assert {text.why for best in late for text in best} == {"time"}
+    assert {text.why for best in wanted for text in best} == {"length"}
+
+
+def test_what_a_search_needs() -> None:
+    model = pair("LlamaForCausalLM", length=30).ours
+    with pytest.raises(InputError, match="num_beams is 1, and a search follows 2 beams at least"):
+        search(model.loaded, [[1]], Settings())
+    with pytest.raises(InputError, match="prompt 1 is empty"):
+        found(model, [[5], []], num_beams=2)
+    with pytest.raises(InputError, match="prompt 1 has 30 tokens, and this model reads 30 in all"):
+        found(model, prompts((5, 30)), num_beams=2)
+    assert found(model, [], num_beams=2) == []
+    encoder = pellucid.build(pellucid.Config.of("bert", num_hidden_layers=1, hidden_size=12, vocab_size=9))
+    with pytest.raises(InputError, match="kind 'encoder'"):
+        found(encoder, [[1]], num_beams=2)

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.joined import adjoin, joined
 from pellucid.blocks.mask import additive, combine
 from pellucid.blocks.relative import rotate
@@ -99,17 +98,17 @@ class Attention(nn.Module):
         if run.rotation is not None:
             query = run.see("query_rotated", rotate(query, run.rotation))
             key = run.see("key_rotated", rotate(key, run.rotation))
-        if isinstance(run.cache, KeyValues):
-            key, value = run.cache.extend(key, value)
+        if run.cache is not None:
+            key, value = run.cache.own.extend(key, value)
         return query, key, value
 
     def _looking_across(self, x: Tensor, memory: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
         """Query of x, key and value of the memory, which are computed once and then remembered."""
-        if isinstance(run.cache, KeyValues) and run.cache.filled:
-            return run.see("query", self._heads(self.query(x))), *run.cache.held()
+        if run.cache is not None and run.cache.across.filled:
+            return run.see("query", self._heads(self.query(x))), *run.cache.across.held()
         query, key, value = self._seen(self.query(x), self.key(memory), self.value(memory), run)
-        if isinstance(run.cache, KeyValues):
-            run.cache.extend(key, value)
+        if run.cache is not None:
+            run.cache.across.extend(key, value)
         return query, key, value
 
     def _seen(self, query: Tensor, key: Tensor, value: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:

@@ -26,7 +26,7 @@ class _Layer(nn.Module):
         self.feed_forward_norm = feed_forward_norm
 
     def _look_back(self, x: Tensor, run: Pass) -> Tensor:
-        return self.attention(x, run.looking_back(), bias=run.bias)
+        return self.attention(x, run.inside("attention"), bias=run.bias)
 
 
 class PostNormLayer(_Layer):

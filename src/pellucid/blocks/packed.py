@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.blocks.attention import Attention
-from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.feed_forward import GatedFeedForward
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.relative import rotate
@@ -46,25 +45,26 @@ class PackedAttention(Attention):
     product: nn.Module
 
     def _product(self, x: Tensor) -> Tensor:
-        return self.product(x)
+        together = self.product(x)
+        return together.float() if x.dtype == torch.float32 else together
 
     def _adjoin(self) -> None:
         """They are one table already."""
 
     def _looking_back(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
-        if run.watch is not None:
+        if run.watch is not None or self.value_head_dim != self.head_dim:
             return super()._looking_back(x, run)
-        together = self.product(x)
-        if isinstance(run.cache, KeyValues) and together.dtype != torch.float32:
-            together = together.float()
-        asking, value = together.split((self.widths[0] + self.widths[1], self.widths[2]), dim=-1)
-        asking = self._heads(asking)
+        together = self._product(x)
+        together = together if run.cache is None else together.float()
+        rows, seq, _ = x.shape
+        heads = together.view(rows, seq, -1, self.head_dim)
+        heads = heads.view(rows, -1, 1, self.head_dim) if seq == 1 else heads.transpose(1, 2)
+        asking, value = heads.split((self.num_heads + self.num_key_value_heads, self.num_key_value_heads), dim=1)
         if run.rotation is not None:
             asking = rotate(asking, run.rotation)
         query, key = asking.split((self.num_heads, self.num_key_value_heads), dim=1)
-        value = self._heads(value, self.value_head_dim)
-        if isinstance(run.cache, KeyValues):
-            key, value = run.cache.extend(key, value)
+        if run.cache is not None:
+            key, value = run.cache.own.extend(key, value)
         return query, key, value
 
     __call__ = Attention.forward

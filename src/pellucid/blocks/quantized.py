@@ -30,10 +30,9 @@ class Int8Linear(nn.Module):
         self.out_features, self.in_features = codes.shape
 
     def forward(self, x: Tensor) -> Tensor:
-        """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
+        """Float[Tensor, "... in"]  ->  BFloat16[Tensor, "... out"], or float32 with a bias"""
         flat = x.to(torch.bfloat16).view(-1, self.in_features)
-        product = torch._weight_int8pack_mm(flat, self.codes, self.scale).float()
-        product = product.view(*x.shape[:-1], self.out_features)
+        product = torch._weight_int8pack_mm(flat, self.codes, self.scale).view(*x.shape[:-1], self.out_features)
         return product if self.bias is None else product + self.bias
 
     __call__ = forward
@@ -50,9 +49,9 @@ class Int4Linear(nn.Module):
         self.out_features, self.in_features = len(codes), codes.shape[1] * 2
 
     def forward(self, x: Tensor) -> Tensor:
-        """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
+        """Float[Tensor, "... in"]  ->  BFloat16[Tensor, "... out"], or float32 with a bias"""
         flat = x.to(torch.bfloat16).view(-1, self.in_features)
-        product = torch._weight_int4pack_mm_for_cpu(flat, self.codes, GROUP, self.scale_and_zero).float()
+        product = torch._weight_int4pack_mm_for_cpu(flat, self.codes, GROUP, self.scale_and_zero)
         product = product.view(*x.shape[:-1], self.out_features)
         return product if self.bias is None else product + self.bias
 

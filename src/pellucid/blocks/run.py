@@ -5,7 +5,7 @@ from typing import Protocol, Self
 
 from torch import Tensor
 
-from pellucid.blocks.cache import KeyValues, LayerCache
+from pellucid.blocks.cache import LayerCache
 
 
 class Watch(Protocol):
@@ -34,7 +34,7 @@ class Pass:
     rotation: cosines and sines, each Float[Tensor, "batch|1 1 seq head_dim"], that query and key are turned by.
     memory: Float[Tensor, "batch source hidden"], what cross-attention looks at.
     memory_mask: Bool[Tensor, "batch 1 1 source"], True where the memory may be looked at.
-    cache: what the layer, or its attention, remembers of earlier passes.
+    cache: what the layer remembers of earlier passes.
     watch: records and edits the numbers on the way; None on the fast path.
     """
 
@@ -44,7 +44,7 @@ class Pass:
     rotation: tuple[Tensor, Tensor] | None = None
     memory: Tensor | None = None
     memory_mask: Tensor | None = None
-    cache: LayerCache | KeyValues | None = None
+    cache: LayerCache | None = None
     watch: Watch | None = None
 
     def see(self, name: str, value: Tensor) -> Tensor:
@@ -62,15 +62,13 @@ class Pass:
     def at_layer(self, i: int, cache: LayerCache | None) -> "Pass":
         """The same pass inside layer `i`, with what that layer remembers."""
         watch = None if self.watch is None else self.watch.inside(f"layers.{i}")
-        return self if watch is None and cache is None else replace(self, watch=watch, cache=cache)
-
-    def looking_back(self) -> "Pass":
-        """The same pass inside self-attention."""
-        own = self.cache.own if isinstance(self.cache, LayerCache) else self.cache
-        return self.inside("attention") if own is self.cache else replace(self.inside("attention"), cache=own)
+        if watch is None and cache is None:
+            return self
+        return Pass(  # in full, since `replace` takes as long as a step of arithmetic
+            self.mask, self.causal, self.bias, self.rotation, self.memory, self.memory_mask, cache, watch
+        )
 
     def looking_across(self) -> "Pass":
         """The same pass inside cross-attention: another mask, no order, no bias."""
-        across = self.cache.across if isinstance(self.cache, LayerCache) else None
         watch = None if self.watch is None else self.watch.inside("cross_attention")
-        return Pass(mask=self.memory_mask, cache=across, watch=watch)
+        return Pass(mask=self.memory_mask, cache=self.cache, watch=watch)

@@ -8,3 +8,5 @@ from pellucid.generation.loop import write as write
 from pellucid.generation.score import Score as Score
 from pellucid.generation.settings import Settings as Settings
 from pellucid.generation.settings import read_settings as read_settings
+from pellucid.generation.sight import TracedStep as TracedStep
+from pellucid.generation.sight import TracedText as TracedText

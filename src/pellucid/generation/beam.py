@@ -103,7 +103,8 @@ def search(
     prompts: ids, unpadded, of any lengths; of an encoder-decoder, what its encoder reads. Each is searched as if it
         were alone, and leaves the pass when its search is over.
     judge: asked about each text that might be followed; it must answer the same question in the same way.
-    Raises InputError for a model that does not write, a prompt that leaves no room, and fewer than two beams.
+    Raises InputError for a model that does not write, a prompt that leaves no room, fewer than two beams, and rules that
+    leave a prompt no text.
     """
     if settings.num_beams < 2:
         raise InputError("num_beams is 1, and a search follows 2 beams at least: raise it, or write without a search")
@@ -262,4 +263,7 @@ class _Search:
             ids, each = texts.ids[0, place, :length].tolist(), texts.log_probabilities[0, place, :length].tolist()
             if length and score * length**self.settings.length_penalty > NOWHERE / 2:  # there, and no beam's copy
                 found.append(Hypothesis(tuple(ids), score, tuple(each), self.why(i, ids) or "length"))
+        if not found:
+            wrong = f"prompt {self.names[i]}: after {self.length} tokens no text is left to follow"
+            raise InputError(f"{wrong}, because the rules forbid every token: loosen them")
         return found

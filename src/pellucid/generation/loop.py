@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from pellucid.blocks import Watch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
-from pellucid.generation.reader import begin
+from pellucid.generation.reader import Reader, begin
 from pellucid.generation.rules import apply
 from pellucid.generation.sample import draw, generators
 from pellucid.generation.settings import Settings
 from pellucid.generation.written import Written
-from pellucid.models import Decoder, EncoderDecoder
+from pellucid.models import Decoder, EncoderDecoder, evaluating
 
 Judge = Callable[[int, int], str | None]
 """(which text, the token chosen for it)  ->  why it ends with it, or None where it goes on"""
@@ -42,28 +43,33 @@ def write(
     *,
     judge: Judge | None = None,
     log_probabilities: bool = False,
+    watch: Callable[[], Watch] | None = None,
 ) -> Iterator[Step]:
     """Chooses token after token for each prompt until all texts are finished; those that are leave the pass.
 
     prompts: ids, unpadded, of any lengths; of an encoder-decoder, what its encoder reads. Each is written
         `num_return_sequences` times; text r belongs to prompt r // num_return_sequences.
     judge: asked about each chosen token.  log_probabilities: whether steps hold them.
+    watch: gives an onlooker for each pass; the plain blocks are looked at, not those laid out for speed.
     Raises InputError for a model that does not write and a prompt that leaves no room.
     """
-    module = writer(loaded)
+    module = writer(loaded, swift=watch is None)
     rooms = [room(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
-    return _Writing(loaded, module, prompts, rooms, settings, judge, log_probabilities).steps() if prompts else iter(())
+    if not prompts:
+        return iter(())
+    reader, logits = begin(module, prompts, max(rooms), watch)
+    return _Writing(loaded, reader, logits, prompts, rooms, settings, judge, log_probabilities).steps()
 
 
-def writer(loaded: Loaded) -> Decoder | EncoderDecoder:
-    """The module, ready for writing at speed."""
+def writer(loaded: Loaded, *, swift: bool = True) -> Decoder | EncoderDecoder:
+    """The module, ready for writing; `swift`: laid out for speed."""
     head = loaded.config.head
     module = loaded.module
     wrong = head is None or head.name not in ("causal-lm", "sequence-to-sequence-lm")
     if wrong or not isinstance(module, Decoder | EncoderDecoder):
         said = f"of kind {loaded.config.kind!r} with {head.name if head else 'no'} head"
         raise InputError(f"this model is {said}; to write, a decoder needs a head for the next token")
-    return module.swift()
+    return module.swift() if swift else evaluating(module)
 
 
 def room(loaded: Loaded, prompt: Sequence[int], asked: int, which: int = 0) -> int:
@@ -98,7 +104,8 @@ class _Writing:
     def __init__(
         self,
         loaded: Loaded,
-        module: Decoder | EncoderDecoder,
+        reader: Reader,
+        logits: Tensor,
         prompts: Sequence[Sequence[int]],
         rooms: list[int],
         settings: Settings,
@@ -112,7 +119,7 @@ class _Writing:
         self.rooms = [rooms[row // copies] for row in self.rows]
         self.ends = frozenset(ends(loaded, settings))
         self.sources = generators([_seed(settings.seed, row % copies) for row in self.rows])
-        self.reader, self.logits = begin(module, prompts, max(rooms))
+        self.reader, self.logits = reader, logits
         if copies > 1:
             which = torch.arange(len(prompts)).repeat_interleave(copies)
             self.reader, self.logits = self.reader.choose(which), self.logits[which]

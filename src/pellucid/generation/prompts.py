@@ -35,7 +35,7 @@ class Order:
         """The numbers of prompts that are written side by side: neighbours in length, with the same room behind them,
         so that no text is cut because of its neighbours."""
         copies = max(self.settings.num_return_sequences, self.settings.num_beams)
-        rooms = [room(self.loaded, [prompt], self.settings.max_new_tokens) for prompt in self.prompts]
+        rooms = [room(self.loaded, prompt, self.settings.max_new_tokens) for prompt in self.prompts]
         waiting = sorted(range(len(rooms)), key=lambda i: (rooms[i], -len(self.prompts[i])))
         while waiting:
             first = waiting[0]
@@ -109,5 +109,6 @@ def _reader(loaded: Loaded) -> Tokenizer:
 
 def _order(loaded: Loaded, prompts: list[list[int]], options: Mapping[str, Any]) -> Order:
     settings = settings_of(loaded, options)
-    room(loaded, prompts, settings.max_new_tokens)  # names a prompt by its number among all of them
+    for i, prompt in enumerate(prompts):
+        room(loaded, prompt, settings.max_new_tokens, i)  # refuses one that leaves none
     return Order(loaded, words_of(loaded), prompts, settings)

@@ -1,13 +1,13 @@
 """Texts that are read on, one token a pass: what a choice of the next token needs of a model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from pellucid.blocks import Cache
+from pellucid.blocks import Cache, Watch
 from pellucid.models import Decoder, EncoderDecoder
 
 
@@ -17,20 +17,23 @@ class Reader:
 
     module: evaluating, with a head for the next token.  cache: what it has read.
     source: which rows of an encoder-decoder's memory may be looked at, Int[Tensor, "rows source"]; memory: that memory.
+    watch: gives an onlooker for each pass.
     """
 
     module: Decoder | EncoderDecoder
     cache: Cache
     source: Tensor | None = None
     memory: Tensor | None = None
+    watch: Callable[[], Watch] | None = None
 
     @torch.inference_mode()
     def next(self, tokens: Tensor) -> Tensor:
         """Reads one more token in every row: Int[Tensor, "rows"]  ->  logits Float[Tensor, "rows vocab"]"""
         if isinstance(self.module, EncoderDecoder):
-            read = self.module(None, self.source, tokens[:, None], memory=self.memory, cache=self.cache)
+            memory, watch = self.memory, self._onlooker()
+            read = self.module(None, self.source, tokens[:, None], memory=memory, cache=self.cache, watch=watch)
         else:
-            read = self.module(tokens[:, None], cache=self.cache)
+            read = self.module(tokens[:, None], cache=self.cache, watch=self._onlooker())
         return _wide(read.logits[:, -1])
 
     @torch.inference_mode()
@@ -45,10 +48,18 @@ class Reader:
             self.memory = None if self.memory is None else self.memory[rows]
         return self
 
+    def _onlooker(self) -> Watch | None:
+        return None if self.watch is None else self.watch()
+
 
 @torch.inference_mode()
-def begin(module: Decoder | EncoderDecoder, prompts: Sequence[Sequence[int]], most: int) -> tuple[Reader, Tensor]:
-    """Reads the prompts; room for `most` more tokens of each is set aside.
+def begin(
+    module: Decoder | EncoderDecoder,
+    prompts: Sequence[Sequence[int]],
+    most: int,
+    watch: Callable[[], Watch] | None = None,
+) -> tuple[Reader, Tensor]:
+    """Reads the prompts; room for `most` more tokens of each is set aside. watch: gives an onlooker for each pass.
 
     Prompts of one length are read together and others apart, so that nothing is computed for padding.
     ->  the reader, its rows in the order of the prompts, and the first logits Float[Tensor, "rows vocab"]
@@ -59,7 +70,7 @@ def begin(module: Decoder | EncoderDecoder, prompts: Sequence[Sequence[int]], mo
         rows = [i for i, prompt in enumerate(prompts) if len(prompt) == length]
         device = module.embeddings.token.like.device
         ids = torch.tensor([prompts[i] for i in rows], device=device).view(len(rows), length)
-        reader, first = _begin(module, ids, most, lengths[0])
+        reader, first = _begin(module, ids, most, lengths[0], watch)
         order += rows
         readers.append(reader)
         logits.append(first)
@@ -69,14 +80,18 @@ def begin(module: Decoder | EncoderDecoder, prompts: Sequence[Sequence[int]], mo
     return _together(readers).choose(back), torch.cat(logits)[back]
 
 
-def _begin(module: Decoder | EncoderDecoder, ids: Tensor, most: int, longest: int) -> tuple[Reader, Tensor]:
+def _begin(
+    module: Decoder | EncoderDecoder, ids: Tensor, most: int, longest: int, watch: Callable[[], Watch] | None
+) -> tuple[Reader, Tensor]:
+    onlooker = None if watch is None else watch()
     if isinstance(module, EncoderDecoder):
         cache = module.new_cache(most + 1)
-        first = module(ids, None, module.shifted(ids[:, :1]), cache=cache)
+        first = module(ids, None, module.shifted(ids[:, :1]), cache=cache, watch=onlooker)
         memory = first.encoder_last_hidden_state
-        return Reader(module, cache, torch.ones_like(ids), memory), _wide(first.logits[:, -1])
+        return Reader(module, cache, torch.ones_like(ids), memory, watch), _wide(first.logits[:, -1])
     cache = module.new_cache(longest + most)
-    return Reader(module, cache), _wide(module(ids, cache=cache, logits_to_keep=1).logits[:, -1])
+    first = module(ids, cache=cache, logits_to_keep=1, watch=onlooker)
+    return Reader(module, cache, watch=watch), _wide(first.logits[:, -1])
 
 
 def _wide(logits: Tensor) -> Tensor:

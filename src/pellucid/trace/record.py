@@ -117,7 +117,7 @@ def record(
     recorder = Recorder(patterns)
     batch, read = _batch(loaded, row, target)
     evaluating(loaded.module)(**batch, watch=recorder)
-    _all_met(patterns, recorder)
+    check_met(patterns, recorder)
     return _trace(loaded, row, text, pair, recorder.kept, read)
 
 
@@ -159,7 +159,7 @@ def _trace(
     )
 
 
-def _all_met(patterns: tuple[str, ...], recorder: Recorder) -> None:
+def check_met(patterns: tuple[str, ...], recorder: Recorder) -> None:
     """A name that no point answers to is a mistake, never silence."""
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(name, pattern) for name in recorder.kept):

@@ -1,0 +1,97 @@
+"""Writing that is looked at: the numbers of every pass, and what was chosen because of them."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError, near
+from pellucid.generation.answers import Alternative, named, tokens_of
+from pellucid.generation.loop import write
+from pellucid.generation.prompts import Messages, order_one
+from pellucid.generation.score import seen
+from pellucid.trace import Recorder, check_met
+
+ALTERNATIVES = 5
+
+
+@dataclass(frozen=True)
+class TracedStep(Mapping[str, Tensor]):
+    """One pass and the choice behind it: `step["layers.0.attention.weights"]`, as `Trace` names them.
+
+    read: the tokens that this pass read, all of the prompt in the first and one in each other; the rows of attention.
+    before: all tokens that stood there then; the columns of attention.
+    token, id, log_probability: what was chosen, and what the model gave it before any rule.
+    alternatives: the likeliest tokens in its place.
+    points: the tensors by name.
+    """
+
+    read: tuple[str, ...]
+    before: tuple[str, ...]
+    token: str
+    id: int
+    log_probability: float
+    alternatives: tuple[Alternative, ...]
+    points: dict[str, Tensor]
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.points:
+            raise InputError(f"this step has no {name!r}{near(name, self.points)}")
+        return self.points[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.points)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __repr__(self) -> str:
+        return f"TracedStep({self.token!r}, probability {math.exp(self.log_probability):.3f}, {len(self)} tensors)"
+
+
+@dataclass(frozen=True)
+class TracedText:
+    """A text that was written under observation. text: what was written.  steps: pass by pass."""
+
+    prompt: str | Messages
+    text: str
+    steps: tuple[TracedStep, ...]
+
+
+def trace_writing(
+    loaded: Loaded, prompt: str | Messages, *, keep: str | Iterable[str] = "all", **options: Any
+) -> TracedText:
+    """What the model writes, and every number on the way. See `Model.trace_writing`."""
+    patterns = ("*",) if keep == "all" else (keep,) if isinstance(keep, str) else tuple(keep)
+    order = order_one(loaded, prompt, options)
+    if order.settings.num_beams > 1 or order.settings.num_return_sequences > 1:
+        raise InputError("one text is traced at a time: leave num_beams and num_return_sequences out")
+    recorders: list[Recorder] = []
+
+    def watch() -> Recorder:
+        recorders.append(Recorder(patterns))
+        return recorders[-1]
+
+    given = order.prompts[0] if loaded.config.kind == "decoder" else [loaded.config.decoder.decoder_start_token_id]
+    read, steps, ids = list(given), [], []
+    for step in write(order.loaded, order.prompts, order.settings, log_probabilities=True, watch=watch):
+        check_met(patterns, recorders[-1])
+        (one,) = seen(step.log_probabilities, torch.tensor(step.tokens), ALTERNATIVES)
+        steps.append(
+            TracedStep(
+                read=tuple(tokens_of(order.words, read)),
+                before=tuple(tokens_of(order.words, [*given, *ids])),
+                token=tokens_of(order.words, step.tokens)[0],
+                id=step.tokens[0],
+                log_probability=one.log_probability,
+                alternatives=named(order.words, one.likely),
+                points=recorders[-1].kept,
+            )
+        )
+        ids += step.tokens
+        read = list(step.tokens)
+    return TracedText(prompt, order.words.decode(ids, skip_special_tokens=True), tuple(steps))

@@ -1,0 +1,53 @@
+"""A traced generation: every pass is recorded, and recording changes nothing."""
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.errors import InputError
+from pellucid.generation import read_settings, write
+from pellucid.generation.sight import trace_writing
+from tests.generation.writers import TOKENIZERS, writer
+
+
+@pytest.fixture(params=["llama", "gpt2", "bart"])
+def model(request: pytest.FixtureRequest) -> pellucid.Model:
+    facts = {"decoder_start_token_id": 2} if request.param == "bart" else {}
+    return writer(TOKENIZERS["byte_level"](), request.param, **facts)
+
+
+def test_every_step_is_recorded(model: pellucid.Model) -> None:
+    pair = model.config.kind == "encoder-decoder"
+    traced = model.trace_writing("a b c d", max_new_tokens=5)
+    names = "decoder.layers.1" if pair else "layers.1"
+    given = 1 if pair else len(model.tokenizer.encode(["a b c d"])[0].ids)
+    ids = model.tokenizer.encode(["a b c d"])[0].ids
+    chosen = [step.tokens[0] for step in write(model.loaded, [ids], read_settings({"max_new_tokens": 5}))]
+    assert [step.id for step in traced.steps] == chosen
+    for i, step in enumerate(traced.steps):
+        weights = step[f"{names}.attention.weights"]
+        assert weights.shape[-2:] == (given if i == 0 else 1, given + i)
+        assert len(step.read) == weights.shape[-2] and len(step.before) == weights.shape[-1]
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+        said = step["logits"][0, -1].log_softmax(-1)
+        assert step.log_probability == pytest.approx(float(said[step.id]), abs=1e-6)
+        assert step.alternatives[0].id == int(said.argmax()) == step.id
+    assert traced.text == model.generate("a b c d", max_new_tokens=5)
+
+
+def test_the_last_pass_sees_what_a_pass_over_everything_sees(model: pellucid.Model) -> None:
+    if model.config.kind == "encoder-decoder":
+        pytest.skip("a pass over everything reads a target, which begins with its start token")
+    traced = model.trace_writing("a b c d", max_new_tokens=4)
+    ids = model.tokenizer.encode(["a b c d"])[0].ids + [step.id for step in traced.steps[:-1]]
+    whole = model(torch.tensor([ids])).last_hidden_state[:, -1:]
+    torch.testing.assert_close(traced.steps[-1]["norm.output"], whole, rtol=0, atol=1e-5)
+
+
+def test_only_what_is_asked_for_is_kept(model: pellucid.Model) -> None:
+    traced = model.trace_writing("a b", keep="*layers.0.attention.weights", max_new_tokens=3)
+    assert {name.split("layers")[-1] for step in traced.steps for name in step} == {".0.attention.weights"}
+    with pytest.raises(InputError, match=r"no point is called 'layers.0.atention'"):
+        model.trace_writing("a b", keep="layers.0.atention", max_new_tokens=3)
+    with pytest.raises(InputError, match="one text"):
+        trace_writing(model.loaded, "a b", num_beams=2)
