@@ -5,6 +5,7 @@ python convert.py KIND MODEL FOLDER     with KIND one of onnx, fused, int8, ctra
 """
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -118,7 +119,8 @@ def converted(kind: str, model: Path, folder: Path) -> Path:
     if target.exists():
         return target
     command = [sys.executable, __file__, kind, str(model), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    alone = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"}  # several only wait for each other here
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise ConversionError(f"{kind}: {said[-1][:300]}")

@@ -32,17 +32,6 @@ PARTS = {
 }
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parts = "; ".join(f"{letter} {what}" for letter, what in PARTS.items())
-    parser.add_argument("--parts", default=",".join(PARTS), help=f"some of, with commas: {parts}")
-    parser.add_argument("--sides", help=f"some of, with commas: {', '.join(sides())}")
-    parser.add_argument("--rounds", type=int, default=3, help="measured rounds after one warm-up (default 3)")
-    parser.add_argument("--quick", action="store_true", help="few tokens, one round, no waiting for quiet: a try")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
-    return parser.parse_args()
-
-
 def chosen(asked: str | None, known: Iterable[str], what: str) -> list[str]:
     """Those of ``known`` that were asked for; all of them by default."""
     known = list(known)
@@ -51,6 +40,20 @@ def chosen(asked: str | None, known: Iterable[str], what: str) -> list[str]:
         print(f"bench: no {what} {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
         sys.exit(2)
     return [name for name in known if name in names]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parts = "; ".join(f"{letter} {what}" for letter, what in PARTS.items())
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"some of, with commas: {parts}")
+    parser.add_argument("--sides", help=f"some of, with commas: {', '.join(sides())}")
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds after one warm-up (default 3)")
+    parser.add_argument("--quick", action="store_true", help="few tokens, one round, no waiting for quiet: a try")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
+    options = parser.parse_args()
+    options.parts = chosen(options.parts, PARTS, "part")
+    options.sides = chosen(options.sides, sides(), "side")
+    return options
 
 
 @dataclass
@@ -128,8 +131,14 @@ def measure(letter: str, job: Job, crews: Sequence[Crew], rounds: int) -> Part:
     print(f"\n{letter}. {PARTS[letter]}", flush=True)
     part, able = prepare(letter, job, crews)
     for turn in range(rounds):
-        for crew in able if turn % 2 == 0 else reversed(able):
-            seconds, others = crew.best.ask("measure")
+        for crew in able[:: 1 if turn % 2 == 0 else -1]:  # a copy, since a side may drop out
+            try:
+                seconds, others = crew.best.ask("measure")
+            except SideError as reason:
+                print(f"{crew.name}: left out, {reason}", flush=True)
+                able.remove(crew)
+                del part.sides[crew.name]
+                continue
             part.sides[crew.name].seconds.append(seconds)
             part.sides[crew.name].others.append(others)
     if part.sides:
@@ -178,11 +187,10 @@ def write(file: Path, numbers: dict[str, object]) -> None:
 
 def run(options: argparse.Namespace, place: Place) -> dict[str, object]:
     """Everything that was asked for, in the order a, b, c, e, d: memory last, when the other processes are gone."""
-    letters = chosen(options.parts, PARTS, "part")
-    names = chosen(options.sides, sides(), "side")
+    letters = options.parts
     jobs, windows = read_jobs(converted("checkpoint", place.model, place.scratch), options.quick)
     rounds = 1 if options.quick else options.rounds
-    crews = [crew for name in names if (crew := enter(name, place)) is not None]
+    crews = [crew for name in options.sides if (crew := enter(name, place)) is not None]
     parts = {letter: measure(letter, jobs[letter], crews, rounds) for letter in letters if letter in "abc"}
     found = perplexities(windows, crews) if "e" in letters else None
     for crew in crews:

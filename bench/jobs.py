@@ -37,8 +37,12 @@ class Job:
         return max(map(len, self.prompts)) + self.new
 
     def short(self) -> "Job":
-        """The same with fewer tokens, for choosing a setting."""
+        """The same with a quarter of the tokens, for warming up."""
         return replace(self, new=min(self.new, self.less + max(1, (self.new - self.less) // 4)))
+
+    def tried(self) -> "Job":
+        """What a setting is chosen by: the whole job where reading counts, since fewer tokens would favour reading."""
+        return self.short() if self.less else self
 
 
 def read_ids(tokenizer: Tokenizer) -> list[int]:

@@ -54,16 +54,22 @@ def timed(work: Callable[[], float], most: int = TURNS) -> tuple[float, float]:
 
 
 def tune(
-    axes: dict[str, list[Any]], configure: Callable[[Setting], None], work: Callable[[], float], most: int = TURNS
+    axes: dict[str, list[Any]],
+    configure: Callable[[Setting], None],
+    work: Callable[[], float],
+    *,
+    warm: Callable[[], float] | None = None,
+    times: int = 2,
+    most: int = TURNS,
 ) -> Setting:
-    """The fastest value of each axis, one axis after the other; each value warmed up, best of two."""
+    """The fastest value of each axis, one axis after the other; each value warmed up, the best of ``times``."""
     best = {axis: values[0] for axis, values in axes.items()}
     for axis, values in axes.items():
         taken: dict[Any, float] = {}
         for value in values if len(values) > 1 else ():
             configure(best | {axis: value})
-            work()
-            taken[value] = min(timed(work, most)[0] for _ in range(2))
+            (warm or work)()
+            taken[value] = min(timed(work, most)[0] for _ in range(times))
         best[axis] = min(taken, key=taken.__getitem__) if taken else best[axis]
     configure(best)
     return best

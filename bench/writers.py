@@ -54,7 +54,7 @@ class Pellucid(Writer):
 
 
 class Transformers(Writer):
-    """`generate` of transformers, without `torch.compile`: it takes minutes here and does not pay for 128 tokens."""
+    """`generate` of transformers, without `torch.compile`, which compiles for longer than all of this is written in."""
 
     def library(self) -> None:
         import transformers  # noqa: F401
@@ -123,7 +123,7 @@ class CTranslate2(Writer):
     def axes(self, job: Job) -> dict[str, list[Any]]:
         if len(job.prompts) == 1:
             return {"kind": self.kinds, "streams": [1], "batch": [1]}
-        return {"kind": self.kinds, "streams": self.place.streams(), "batch": [16, 8, 4, 2, 1]}
+        return {"kind": self.kinds, "streams": self.place.streams(), "batch": [16, 8, 4]}
 
     def configure(self, setting: Setting, job: Job) -> None:
         self.batch = setting["batch"]
@@ -183,16 +183,22 @@ class Desk:
         self.writer.prepare(place)
 
     def trial(self, job: Job) -> float:
-        """The time of a short job with the likeliest setting."""
+        """The time of the job, or of what stands for it, with the likeliest setting."""
         self.writer.configure(likeliest(self.writer.axes(job)), job)
         self.seconds(job.short())
-        return min(timed(lambda: self.seconds(job.short()), job.turns)[0] for _ in range(2))
+        return timed(lambda: self.seconds(job.tried()), job.turns)[0]
 
     def ready(self, job: Job) -> tuple[Setting, list[list[int]]]:
         """Tunes for a job and does it once: the setting and the tokens."""
-        self.job, short = job, job.short()
-        axes = self.writer.axes(job)
-        setting = tune(axes, lambda chosen: self.writer.configure(chosen, job), lambda: self.seconds(short), job.turns)
+        self.job, tried = job, job.tried()
+        setting = tune(
+            self.writer.axes(job),
+            lambda chosen: self.writer.configure(chosen, job),
+            lambda: self.seconds(tried),
+            warm=lambda: self.seconds(job.short()),
+            times=1 if tried.new > job.short().new else 2,
+            most=job.turns,
+        )
         tokens = self.writer.write(job.prompts, job.new)
         if wrong := [len(row) for row in tokens if len(row) != job.new]:
             raise UnavailableError(f"it wrote {wrong[0]} tokens where {job.new} were asked for")

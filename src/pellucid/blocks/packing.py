@@ -77,9 +77,10 @@ class Bits(Packing):
         return quantized.Int4Linear(*quantized.to_4_bits(rows, width, pieces), bias)
 
     def table(self, name: str, weight: Tensor) -> nn.Module | None:
-        if not quantized.fits(*weight.shape):
+        rows, width = weight.shape
+        if not quantized.fits(rows, width):
             return None
         name = self.tied.get(name, name)
         if name not in self.tables:
-            self.tables[name] = quantized.to_8_bits(*weight.shape, quantized.in_blocks(self.pieces(name)))
+            self.tables[name] = quantized.to_8_bits(rows, width, quantized.in_blocks(self.pieces(name)))
         return quantized.Int8Table(*self.tables[name])

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 GROUP = 32
 """Neighbours in a row that share a scale, as in GGUF's blocks."""
 
-BLOCK = 128
-"""Rows that are laid out at a time: a multiple of the 64 that PyTorch's product takes together."""
+BLOCK = 64
+"""Rows that are laid out at a time: the 64 that PyTorch's product takes together."""
 
 
 class Int8Linear(nn.Module):

@@ -48,6 +48,7 @@ def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: st
         raise InputError("a head that is not in the file has random numbers to be learned: load it as float32")
 
     def pieces(name: str) -> Iterator[Tensor]:
+        release_memory()  # of the table before this one
         place = plan.placed[name]
         if place.move is not AS_IT_IS:
             yield place.take(_read(place.theirs, tensors[place.theirs]))

@@ -17,7 +17,7 @@ from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundE
 _FORMS = (("model.safetensors", "safetensors"), ("pytorch_model.bin", "bin"))
 
 
-_NUMBERS_AT_ONCE = 2**18
+_NUMBERS_AT_ONCE = 2**17
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.generation.loop import beginning, ends, room, writer
 from pellucid.generation.reader import begin
-from pellucid.generation.rules import apply
 from pellucid.generation.settings import Settings
 from pellucid.models import Decoder, EncoderDecoder
 
@@ -98,13 +97,12 @@ class Beams:
 def search(
     loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settings, *, judge: TextJudge | None = None
 ) -> list[list[Hypothesis]]:
-    """For each prompt its `num_return_sequences` best texts, the best first; fewer where the rules allow no more.
+    """For each prompt its `num_return_sequences` best texts, the best first; fewer or none where rules allow no more.
 
     prompts: ids, unpadded, of any lengths; of an encoder-decoder, what its encoder reads. Each is searched as if it
         were alone, and leaves the pass when its search is over.
     judge: asked about each text that might be followed; it must answer the same question in the same way.
-    Raises InputError for a model that does not write, a prompt that leaves no room, fewer than two beams, and rules that
-    leave a prompt no text.
+    Raises InputError for a model that does not write, a prompt that leaves no room, and fewer than two beams.
     """
     if settings.num_beams < 2:
         raise InputError("num_beams is 1, and a search follows 2 beams at least: raise it, or write without a search")
@@ -191,7 +189,8 @@ class _Search:
         if self.settings.rules:
             before = self.given.ids.repeat_interleave(self.beams, dim=0)
             ids = torch.cat((before, self.followed.ids.flatten(0, 1)), dim=1)
-            said = apply(self.settings.rules, said, replace(self.given, ids=ids))
+            for rule in self.settings.rules:  # where they leave a beam no token, another one may still go on
+                said = rule(said, replace(self.given, ids=ids))
         return said
 
     def stopped(self, candidates: Beams) -> Tensor:
@@ -263,7 +262,4 @@ class _Search:
             ids, each = texts.ids[0, place, :length].tolist(), texts.log_probabilities[0, place, :length].tolist()
             if length and score * length**self.settings.length_penalty > NOWHERE / 2:  # there, and no beam's copy
                 found.append(Hypothesis(tuple(ids), score, tuple(each), self.why(i, ids) or "length"))
-        if not found:
-            wrong = f"prompt {self.names[i]}: after {self.length} tokens no text is left to follow"
-            raise InputError(f"{wrong}, because the rules forbid every token: loosen them")
         return found

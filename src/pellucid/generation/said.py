@@ -7,6 +7,7 @@ from typing import Any
 
 from pellucid.checkpoints.generation import said_in
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import count
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.settings import Settings, read_settings
@@ -25,6 +26,7 @@ def settings_of(loaded: Loaded, asked: Mapping[str, Any]) -> Settings:
 
     Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
     """
+    _check_kinds(asked)
     said = said_by(loaded)
     try:
         return read_settings(asked, said, vocab_size=loaded.config.vocab_size)
@@ -61,6 +63,22 @@ def with_ends(loaded: Loaded, more: Iterable[int] = ()) -> Loaded:
         return dataclasses.replace(loaded, config=loaded.config.replace(eos_token_id=ends))
     except InputError as error:
         raise _blamed(loaded, error) from error
+
+
+def _check_kinds(asked: Mapping[str, Any]) -> None:
+    """Refuses what is not even of the kind that an option has."""
+    if asked.get("num_beams") is not None:
+        count("num_beams", asked["num_beams"])
+    for name, one, kind in (
+        ("stop", str, "texts"),
+        ("stop_token_ids", int, "ids of tokens"),
+        ("rules", tuple, "rules"),
+    ):
+        value = asked.get(name)
+        if value is not None and not isinstance(value, one | list | tuple):
+            raise InputError(f"{name} is {type(value).__name__}, expected a list of {kind}")
+    if not all(callable(rule) for rule in asked.get("rules") or ()):
+        raise InputError("rules hold something that cannot be called, expected functions of logits and what is written")
 
 
 def _blamed(loaded: Loaded, error: InputError) -> CorruptFileError:

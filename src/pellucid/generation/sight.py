@@ -14,6 +14,7 @@ from pellucid.generation.answers import Alternative, named, tokens_of
 from pellucid.generation.loop import write
 from pellucid.generation.prompts import Messages, order_one
 from pellucid.generation.score import seen
+from pellucid.models import EncoderDecoder
 from pellucid.trace import Recorder, check_met
 
 ALTERNATIVES = 5
@@ -76,10 +77,12 @@ def trace_writing(
         recorders.append(Recorder(patterns))
         return recorders[-1]
 
-    given = order.prompts[0] if loaded.config.kind == "decoder" else [loaded.config.decoder.decoder_start_token_id]
+    module = loaded.module
+    given = [module.start_token_id or 0] if isinstance(module, EncoderDecoder) else order.prompts[0]
     read, steps, ids = list(given), [], []
     for step in write(order.loaded, order.prompts, order.settings, log_probabilities=True, watch=watch):
         check_met(patterns, recorders[-1])
+        assert step.log_probabilities is not None  # they were asked for
         (one,) = seen(step.log_probabilities, torch.tensor(step.tokens), ALTERNATIVES)
         steps.append(
             TracedStep(
