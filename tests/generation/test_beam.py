@@ -273,8 +273,8 @@ RULES: list[dict[str, Any]] = [
     {"min_new_tokens": 12, "early_stopping": True},
     {"forced_bos_token_id": 7, "forced_eos_token_id": 9, "length_penalty": 2.0},
     {
-        "suppress_tokens": [10, 11, 12, 13],
-        "begin_suppress_tokens": [14, 15],
+        "suppress_tokens": [*range(10, 30)],
+        "begin_suppress_tokens": [*range(30, 60)],
     },
     {"bad_words_ids": [[10], [37, 85], [14]], "repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "num_beams": 5},
 ]

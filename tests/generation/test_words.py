@@ -17,6 +17,7 @@ from pellucid.errors import InputError
 from pellucid.generation import Piece
 from pellucid.generation.prompts import end_of_turn
 from pellucid.generation.stops import Stops, cut
+from pellucid.generation.words import completions
 from pellucid.text import Tokenizer
 from tests.checkpoints.test_real import installed
 from tests.generation.writers import TOKENIZERS, byte_level, writer
@@ -171,6 +172,21 @@ def test_pieces_joined_are_the_text(name: str, family: str, tokenizers: dict[str
         assert whole.text == naive(tokenizer.decode(body, skip_special_tokens=True), stop)
 
 
+@pytest.mark.parametrize(
+    ("stop", "text", "why"), [("AAA", "", "stop"), ("AAAAAA", "AAAAA", "length"), (["B", "AAAAAB"], "AAAAA", "length")]
+)
+def test_what_is_held_back_is_given_at_the_end(
+    stop: str | list[str], text: str, why: str, tokenizers: dict[str, Tokenizer]
+) -> None:
+    """Five times the byte of "A": until they end nobody knows that they are whole."""
+    nonsense = writer(tokenizers["byte_fallback"])
+    (byte,) = nonsense.tokenizer.convert_tokens_to_ids(["<0x41>"])
+    options = {"stop": stop, "max_new_tokens": 5, "sequence_bias": [[[byte], 1000.0]]}
+    pieces, whole = list(nonsense.stream("the", **options)), nonsense.complete("the", **options)
+    assert ("".join(piece.text for piece in pieces), pieces[-1].finish_reason) == (text, why)
+    assert (whole.text, whole.finish_reason) == (text, why) and nonsense.generate("the", **options) == text
+
+
 def test_one_text_for_one_string_and_a_list_for_several(model: pellucid.Model) -> None:
     one = model.generate("the house", max_new_tokens=5)
     assert isinstance(one, str) and model.generate(["the house"], max_new_tokens=5) == [one]
@@ -189,12 +205,14 @@ def test_no_text_depends_on_its_neighbours(model: pellucid.Model, capsys: pytest
 
 
 def test_the_room_of_a_prompt_is_its_own(model: pellucid.Model) -> None:
+    """The last choice that there is room for is the end token; a long prompt beside it changes nothing."""
     long, short = "x" * 60, "the"
     assert len(model.tokenizer(long).input_ids) == 60
-    both = model.generate([long, short], max_new_tokens=30)
-    alone = [model.complete(prompt, max_new_tokens=30) for prompt in (long, short)]
-    assert both == [one.text for one in alone]
-    assert [len(one.ids) for one in alone] == [4, 30]
+    options = {"max_new_tokens": 30, "forced_eos_token_id": 2}
+    both = completions(model.loaded, [long, short], **options)
+    alone = [model.complete(prompt, **options) for prompt in (long, short)]
+    assert [one.ids for one in both] == [one.ids for one in alone]
+    assert [(len(one.ids), one.finish_reason) for one in both] == [(4, "end"), (30, "end")]
 
 
 def test_special_tokens_in_a_raw_prompt_are_special(model: pellucid.Model) -> None:
@@ -260,6 +278,10 @@ def test_a_search_gives_its_best_first(kind: str, request: pytest.FixtureRequest
     stopped = searching.complete("the house", stop=list("aeiou"), num_return_sequences=3, **options)
     assert not any(set("aeiou") & set(one.text) for one in stopped.sequences)
     assert "stop" in {one.finish_reason for one in stopped.sequences}
+    words = searching.tokenizer
+    assert not any(set("aeiou") & set(words.decode(one.ids[:-1])) for one in stopped.sequences), (
+        "and no token is wasted"
+    )
 
 
 def test_drawn_sequences_are_those_of_their_seeds(model: pellucid.Model) -> None:
@@ -405,6 +427,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a long stop": ({"stop": "x" * 10_000}, "a text of 10,000 characters, expected texts of 1 to 1,000"),
     "an empty stop": ({"stop": [""]}, "a text of 0 characters"),
     "no number": ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+    "a number for a stop": ({"stop": 5}, "stop is int, expected a list of texts"),
+    "a word for beams": ({"num_beams": "four"}, "num_beams is 'four'"),
+    "rules that are none": ({"rules": [1]}, "rules hold something that cannot be called"),
     "nothing drawn": ({"temperature": 0.5}, "do_sample=True"),
 }
 
