@@ -125,9 +125,9 @@ def test_few_words_and_many_beams(beams: int, vocabulary: int) -> None:
     """At first there are fewer texts than beams, and some beams follow what is not there."""
     both = pair("LlamaForCausalLM", (3, 4), vocab_size=vocabulary)
     given = prompts((4, 2, 7), vocabulary)
-    for penalty, early in itertools.product(PENALTIES, EARLY):
+    for penalty, early in itertools.product((*PENALTIES, -0.5), EARLY):
         options: dict[str, Any] = {"num_beams": beams, "length_penalty": penalty, "early_stopping": early}
-        options |= {"num_return_sequences": 2, "max_new_tokens": 9}
+        options |= {"num_return_sequences": beams, "max_new_tokens": 15}
         agree(both, found(both.ours, given, **options), given, **options)
 
 
@@ -302,6 +302,20 @@ def test_rules_that_leave_one_text_give_one() -> None:
     both = pair("LlamaForCausalLM", (8,))
     [best] = found(both.ours, [[5, 6, 3]], rules=(one_way,), num_beams=3, num_return_sequences=3)
     assert [(text.ids, text.why) for text in best] == [((4, 5, 6, 7, 8), "end")]
+
+
+def narrow(said: Tensor, written: Written) -> Tensor:
+    """First 6 or 7, then 9 behind the 7 and nothing behind the 6."""
+    allowed = [9] if written.new else [6, 7]
+    ruled = torch.full_like(said, -math.inf)
+    ruled[:, allowed] = said[:, allowed]
+    return ruled.masked_fill(written.ids[:, -1:] == 6, -math.inf) if written.new else ruled
+
+
+def test_at_its_limit_a_search_ends_with_what_it_has() -> None:
+    both = pair("LlamaForCausalLM", (8,))
+    [best] = found(both.ours, [[5, 6, 3]], rules=(narrow,), num_beams=2, num_return_sequences=2, max_new_tokens=2)
+    assert [(text.ids, text.why) for text in best] == [((7, 9), "length")]
 
 
 def test_rules_that_leave_no_text_give_none() -> None:

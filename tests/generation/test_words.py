@@ -6,6 +6,7 @@ import math
 import random
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -78,6 +79,11 @@ def test_the_parts_of_a_text_joined_are_the_text(name: str, skip: bool, tokenize
         parts = [stream.step(i) for i in ids]
         assert "".join(parts) + stream.end() == tokenizer.decode(ids, skip_special_tokens=skip), ids
         assert stream.end() == ""
+
+
+def test_the_same_with_real_tokenizers(minilm: pellucid.Model, smollm: pellucid.Model) -> None:
+    for model in (minilm, smollm):
+        test_the_parts_of_a_text_joined_are_the_text("real", True, {"real": model.tokenizer})
 
 
 @pytest.mark.parametrize("name", ["byte_level", "byte_fallback"])
@@ -213,6 +219,14 @@ def test_the_room_of_a_prompt_is_its_own(model: pellucid.Model) -> None:
     alone = [model.complete(prompt, **options) for prompt in (long, short)]
     assert [one.ids for one in both] == [one.ids for one in alone]
     assert [(len(one.ids), one.finish_reason) for one in both] == [(4, "end"), (30, "end")]
+
+
+def test_eight_threads_write_the_same(model: pellucid.Model) -> None:
+    prompts = [f"a house of glass {i}" for i in range(16)]
+    wanted = [model.generate(prompt, max_new_tokens=12, stop="e") for prompt in prompts]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda prompt: model.generate(prompt, max_new_tokens=12, stop="e"), prompts))
+    assert found == wanted
 
 
 def test_special_tokens_in_a_raw_prompt_are_special(model: pellucid.Model) -> None:

@@ -32,7 +32,7 @@ _OPTIONS = (
     click.option("--repetition-penalty", type=float, metavar="R", help="Above 1 against repeating what stands there."),
     click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
     click.option(
-        "--dtype", default="float32", show_default=True, metavar="NAME", help="Compute in: bfloat16, auto, ..."
+        "--dtype", default="float32", show_default=True, metavar="NAME", help="float32, bfloat16, int8, int4 or auto."
     ),
 )
 

@@ -5,8 +5,8 @@
     put aside    a cat sat.   -2.4     with -2.4 / 4^length_penalty for a score, 4 being its length in tokens.
 
 A search is over when no text that is followed is likely to become better than those put aside. (Sutskever et al., 2014,
-arXiv:1409.3215, section 3.2; the length penalty is the numerator of Wu et al., 2016, arXiv:1609.08144, section 7.)
-Numbers and ties are those of `_beam_search` in the reference's `generation/utils.py`.
+arXiv:1409.3215, section 3.2; Wu et al., 2016, arXiv:1609.08144, section 7, with a length penalty of other form.)
+Numbers and ties are those of `_beam_search` in transformers 5.23, `generation/utils.py`, whose lines are named below.
 """
 
 import time
@@ -168,7 +168,7 @@ class _Search:
     def continued(self) -> tuple[Beams, Tensor]:
         """The best continuations of all beams of a prompt by all tokens, and which beam each continues.
 
-        They are so many that as many as beams are left when all that could have ended have ended.
+        They are so many that as many as beams are left when all that can end do (line 3644).
         """
         self.length += 1
         said = self.said().unflatten(0, (-1, self.beams))  # [prompts, beams, vocab]
@@ -216,8 +216,8 @@ class _Search:
         return judged or self.limit
 
     def put_aside(self, candidates: Beams, stopped: Tensor) -> None:
-        """Of the texts put aside before and those that end now, as many as beams; what is not among the best when it
-        ends is not considered."""
+        """Of the texts put aside before and those that end now, as many as beams; a text that is not among the best
+        when it ends is lost (line 3545)."""
         stopped = stopped & (torch.arange(stopped.shape[1], device=stopped.device) < self.beams)
         scores = candidates.scores / self.length**self.settings.length_penalty + ~stopped * NOWHERE
         both = self.aside.beside(replace(candidates, scores=scores, lengths=stopped * self.length))
@@ -230,14 +230,16 @@ class _Search:
         return which
 
     def over(self, stopped: Tensor) -> Tensor:
-        """For which prompts the search is over: Bool[Tensor, "prompts"]"""
+        """For which prompts the search is over: Bool[Tensor, "prompts"]
+
+        Unless early_stopping is "never", a text is judged as if it ended now, though with a length penalty it may still
+        become better (line 3413).
+        """
         early, penalty = self.settings.early_stopping, self.settings.length_penalty
         hoped = self.most if early == "never" and penalty > 0 else self.length
-        likely = self.followed.scores[:, :1] / hoped**penalty
-        there = self.aside.lengths > 0
-        worst = self.aside.scores.amin(dim=1, keepdim=True).where(there, NOWHERE)
-        hopeless = ~(likely > worst).any(dim=1)
-        enough = there.all(dim=1) & (early is True)
+        likely = self.followed.scores[:, 0] / hoped**penalty
+        hopeless = ~(likely > self.aside.scores.amin(dim=1))  # NOWHERE or less while a place is empty
+        enough = (self.aside.lengths > 0).all(dim=1) & (early is True)
         return hopeless | enough | stopped.all(dim=1)
 
     def go_on(self, prompts: Tensor, origins: Tensor) -> None:
