@@ -19,7 +19,7 @@ import pellucid
 from pellucid.cli.app import app
 from pellucid.cli.errors import run
 from tests.checkpoints.test_real import installed
-from tests.generation.writers import byte_level, writer
+from tests.generation.writers import byte_level, one_thread, writer
 
 PROMPT = "the house of glass"
 
@@ -36,6 +36,12 @@ class Done:
 Pellucid = Callable[..., Done]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small decoder that writes nonsense, with a chat template."""
@@ -48,10 +54,8 @@ def model(folder: Path) -> pellucid.Model:
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> Iterator[Pellucid]:
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> Pellucid:
     """Runs a command line in this process, on the small model unless another one is named."""
-    threads = torch.get_num_threads()
-    monkeypatch.setenv("PELLUCID_THREADS", "1")
     monkeypatch.setenv("COLUMNS", "100")
 
     def called(*arguments: str, stdin: str = "") -> Done:
@@ -62,8 +66,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         code = run(app)
         return Done(code, *capsys.readouterr())
 
-    yield called
-    torch.set_num_threads(threads)
+    return called
 
 
 # -- generate ----------------------------------------------------------------------------------------------------------
@@ -228,9 +231,8 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_ctrl_c_ends_with_its_code_and_one_sentence(endless: Path) -> None:
     line = ["-m", "pellucid", "generate", PROMPT, "--stream", "-n", "100000", "--model", str(endless)]
-    environment = os.environ | {"PELLUCID_THREADS": "1"}
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, *line], stdout=pipe, stderr=pipe, env=environment) as process:
+    with subprocess.Popen([sys.executable, *line], stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None and process.stdout.read(20)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
@@ -244,7 +246,7 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_then_leaves(endless: Path) ->
 
     line = [sys.executable, "-m", "pellucid", "chat", "-n", "100000", "--model", str(endless)]
     ours, theirs = pty.openpty()
-    environment = os.environ | {"PELLUCID_THREADS": "1", "TERM": "dumb"}
+    environment = os.environ | {"TERM": "dumb"}
     process = subprocess.Popen(
         line, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True,
         preexec_fn=_own_terminal(theirs),
@@ -282,8 +284,8 @@ def _some(handle: int, count: int) -> bytes:
 
 
 def _until(handle: int, wanted: bytes, *, typed: bytes = b"") -> None:
-    """Reads until it is there; what is `typed` is typed again where nothing comes, since a signal that comes just when a line
-    begins to be read is seen with the next key."""
+    """Reads until it is there. What is `typed` is typed again where nothing comes: a signal that arrives just when a
+    line begins to be read is seen with the next key."""
     found = b""
     os.write(handle, typed)
     while wanted not in found.replace(b"\r", b""):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,17 @@ from pellucid.checkpoints.generation import FILE, MOST
 from pellucid.errors import CorruptFileError
 from pellucid.generation.said import settings_of
 from tests.checkpoints.families import facts_of
-from tests.generation.writers import byte_level, writer
+from tests.generation.writers import byte_level, one_thread, writer
 from tests.parity.reference import tiny
 
 LIKE_BART = {"num_beams": 4, "max_length": 14, "min_length": 6, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
 LIKE_BART |= {"early_stopping": True, "forced_bos_token_id": 0, "forced_eos_token_id": 2}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 def folder_of(place: Path, said: dict[str, Any] | None = None, facts: dict[str, Any] | None = None) -> Path:

@@ -1,10 +1,13 @@
-"""Small models that write nonsense in real words: random numbers, tokenizers trained on the README."""
+"""Small models that write nonsense in real words: random numbers, and tokenizers trained on the licence."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import tokenizers
+import torch
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 import pellucid
@@ -13,8 +16,19 @@ from tests.checkpoints.families import HEADS, TINY, family
 from tests.documents import ROOT
 from tests.text.templates import CHATML
 
-LINES = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+LINES = (ROOT / "LICENSE").read_text(encoding="utf-8").splitlines()
 SPECIAL = ["<pad>", "<s>", "<|im_end|>", "<|im_start|>", "<unk>"]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A second thread costs small models more than it brings, most of all beside other tests."""
+    threads = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PELLUCID_THREADS", "1")
+        torch.set_num_threads(1)
+        yield
+    torch.set_num_threads(threads)
 
 
 def byte_level() -> Tokenizer:
