@@ -50,7 +50,7 @@ class Pellucid(Writer):
         from pellucid.generation.reader import begin
 
         reader, _ = begin(writer(self.loaded), job.prompts, job.new)
-        return sum(layer.own.key.nbytes + layer.own.value.nbytes for layer in reader.cache.layers)
+        return sum(layer.own.memory.nbytes for layer in reader.cache.layers)
 
 
 class Transformers(Writer):

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from pellucid.blocks.joined import adjoin, joined
 from pellucid.blocks.mask import additive, combine
-from pellucid.blocks.relative import rotate
 from pellucid.blocks.run import Pass
 
 
@@ -96,8 +95,8 @@ class Attention(nn.Module):
         query, key, value = self._product(x).split(self.widths, dim=-1)
         query, key, value = self._seen(query, key, value, run)
         if run.rotation is not None:
-            query = run.see("query_rotated", rotate(query, run.rotation))
-            key = run.see("key_rotated", rotate(key, run.rotation))
+            query = run.see("query_rotated", run.rotation.turn(query))
+            key = run.see("key_rotated", run.rotation.turn(key))
         if run.cache is not None:
             key, value = run.cache.own.extend(key, value)
         return query, key, value
@@ -168,20 +167,23 @@ class Attention(nn.Module):
 
     def _merge(self, heads: Tensor, run: Pass) -> Tensor:
         if run.wants("head_outputs"):
-            outputs = self._head_outputs(heads)
+            table, bias = self._output_map(heads)
+            # what each head alone adds to the stream: [batch, heads, seq, hidden]; bias and these sum to the output
+            outputs = torch.einsum("bhsd,ohd->bhso", heads, table.unflatten(1, (self.num_heads, -1)))
             seen = run.see("head_outputs", outputs)
             if seen is not outputs:
-                bias = self.output.bias if isinstance(self.output, nn.Linear) else None
                 return seen.sum(dim=1) if bias is None else seen.sum(dim=1) + bias
         return self.output(heads.transpose(1, 2).flatten(2))  # from [batch, seq, heads * value_head_dim]
 
-    def _head_outputs(self, heads: Tensor) -> Tensor:
-        """What each head alone adds to the stream: [batch, heads, seq, hidden]; bias and these sum to the output."""
-        table = (
-            self.output.weight if isinstance(self.output, nn.Linear) else torch.eye(self.num_heads * heads.shape[-1])
-        )
-        per_head = table.to(heads).unflatten(1, (self.num_heads, -1))  # [hidden, heads, value_head_dim]
-        return torch.einsum("bhsd,ohd->bhso", heads, per_head)
+    def _output_map(self, heads: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The last map as its table Float[Tensor, "hidden heads*value_head_dim"] and bias, however it is laid out."""
+        if isinstance(self.output, nn.Linear):
+            return self.output.weight.to(heads), self.output.bias
+        one = torch.eye(self.num_heads * heads.shape[-1], dtype=heads.dtype, device=heads.device)
+        if isinstance(self.output, nn.Identity):
+            return one, None
+        bias = self.output(torch.zeros_like(one[:1])).to(heads)
+        return (self.output(one).to(heads) - bias).T, bias[0]
 
     # -- three names, one table ---------------------------------------------------------------------------------------
 

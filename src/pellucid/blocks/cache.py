@@ -19,75 +19,80 @@ from pellucid.errors import InputError
 
 
 class KeyValues:
-    """Keys and values of one attention: Float[Tensor, "rows heads capacity head_dim"], `filled` slots of them in use.
+    """Keys and values of one attention, `filled` slots of them in use.
 
     capacity: slots to set aside at the first writing; None for exactly what is written then.
+    memory: heads of keys, then as many of values, in one table: Float[Tensor, "rows 2*heads capacity width"]; `width`
+        is the wider of the two.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity
         self.filled = 0
-        self.key = self.value = torch.empty(0)
+        self.memory = torch.empty(0)
+        self.widths = (0, 0)
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Writes the keys and values of new positions; gives those of all positions so far.
 
         key, value: Float[Tensor, "rows heads new head_dim"]  ->  the same with `filled` positions, without a copy
         """
-        if not self.filled:
-            self.key, self.value = (self._room(new) for new in (key, value))
-        start, self.filled = self.filled, self.filled + key.shape[2]
-        if self.filled > self.key.shape[2]:
-            raise InputError(f"{self.filled} positions do not fit into a cache of {self.key.shape[2]}")
-        self.key[:, :, start : self.filled] = key
-        self.value[:, :, start : self.filled] = value
+        heads, wide = key.shape[1], key if key.shape[3] >= value.shape[3] else value
+        self.widths = key.shape[3], value.shape[3]
+        place = self._place(wide, 2 * heads)
+        place[:, :heads, :, : self.widths[0]] = key
+        place[:, heads:, :, : self.widths[1]] = value
+        return self.held()
+
+    def extend_both(self, both: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for heads of keys with those of values behind them: Float[Tensor, "rows 2*heads new head_dim"]"""
+        self.widths = both.shape[3], both.shape[3]
+        self._place(both, both.shape[1]).copy_(both)
         return self.held()
 
     def held(self) -> tuple[Tensor, Tensor]:
         """Keys and values of all positions so far, as views."""
-        return self.key[:, :, : self.filled], self.value[:, :, : self.filled]
+        key, value = self.memory.narrow(2, 0, self.filled).chunk(2, dim=1)
+        if self.widths[0] == self.widths[1]:
+            return key, value
+        return key[..., : self.widths[0]], value[..., : self.widths[1]]
 
     def choose(self, rows: Tensor, since: int = 0) -> None:
         """Keeps these rows in this order; a row may come several times. Int[Tensor, "kept"]
 
+        Only what is written is moved, and into the same memory while it is large enough.
         since: slots before it stay where they are.
         """
-        if self.filled:
-            self.key, self.value = (self._chosen(old, rows, since) for old in (self.key, self.value))
+        if not self.filled:
+            return
+        old, count = self.memory, len(rows)
+        kept = old[rows, :, since : self.filled]
+        self.memory = old[:count] if count <= len(old) else old.new_empty(count, *old.shape[1:])
+        self.memory[:, :, since : self.filled] = kept
 
     @classmethod
     def together(cls, parts: Sequence["KeyValues"], *, flush_right: bool) -> "KeyValues":
         """Rows of several memories as one; shorter ones begin further right, or end further left, than the longest."""
-        whole = cls(parts[0].capacity)
-        whole.filled = max(part.filled for part in parts)
-        whole.key, whole.value = (
-            _together([(part.key, part.filled) for part in parts], whole.filled, flush_right),
-            _together([(part.value, part.filled) for part in parts], whole.filled, flush_right),
-        )
+        first, whole = parts[0].memory, cls(parts[0].capacity)
+        whole.filled, whole.widths = max(part.filled for part in parts), parts[0].widths
+        rows, room = sum(len(part.memory) for part in parts), max(part.memory.shape[2] for part in parts)
+        whole.memory = first.new_zeros(rows, first.shape[1], room, first.shape[3])  # what no text has: still a number
+        row = 0
+        for part in parts:
+            start, end = (whole.filled - part.filled if flush_right else 0), row + len(part.memory)
+            whole.memory[row:end, :, start : start + part.filled] = part.memory[:, :, : part.filled]
+            row = end
         return whole
 
-    def _chosen(self, old: Tensor, rows: Tensor, since: int) -> Tensor:
-        """Only what is written is moved, and into the same memory while it is large enough."""
-        kept = old[rows, :, since : self.filled]
-        new = old[: len(rows)] if len(rows) <= len(old) else old.new_empty(len(rows), *old.shape[1:])
-        new[:, :, since : self.filled] = kept
-        return new
-
-    def _room(self, new: Tensor) -> Tensor:
-        rows, heads, length, width = new.shape
-        return new.new_empty(rows, heads, self.capacity or length, width)
-
-
-def _together(parts: Sequence[tuple[Tensor, int]], filled: int, flush_right: bool) -> Tensor:
-    first = parts[0][0]
-    rows, room = sum(len(held) for held, _ in parts), max(held.shape[2] for held, _ in parts)
-    whole = first.new_zeros(rows, first.shape[1], room, first.shape[3])  # what no text has must still be a number
-    row = 0
-    for held, length in parts:
-        start = filled - length if flush_right else 0
-        whole[row : row + len(held), :, start : start + length] = held[:, :, :length]
-        row += len(held)
-    return whole
+    def _place(self, new: Tensor, heads: int) -> Tensor:
+        """The next free slots, for as many positions as `new` has."""
+        rows, _, length, width = new.shape
+        if not self.filled:
+            self.memory = new.new_empty(rows, heads, self.capacity or length, width)
+        start, self.filled = self.filled, self.filled + length
+        if self.filled > self.memory.shape[2]:
+            raise InputError(f"{self.filled} positions do not fit into a cache of {self.memory.shape[2]}")
+        return self.memory.narrow(2, start, length)
 
 
 class LayerCache:

@@ -4,13 +4,15 @@ oneDNN multiplies by tables that were laid out for it beforehand, and applies th
 in the cache. What one input is multiplied by stands in one table.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.feed_forward import GatedFeedForward
 from pellucid.blocks.norm import RMSNorm
-from pellucid.blocks.relative import rotate
+from pellucid.blocks.relative import parted
 from pellucid.blocks.run import Pass
 
 FUSED = {"gelu": ("gelu", "none"), "gelu_pytorch_tanh": ("gelu", "tanh"), "relu": ("relu", ""), "tanh": ("tanh", "")}
@@ -35,37 +37,60 @@ class PackedLinear(nn.Module):
     __call__ = forward  # without the hooks of a module, which take as long as a small step of arithmetic
 
 
+def in_pairs(attention: Attention) -> bool:
+    """Whether the two columns that a rotation turns together become neighbours: heads are of one even width."""
+    return attention.head_dim == attention.value_head_dim and attention.head_dim % 2 == 0
+
+
 class PackedAttention(Attention):
     """Attention whose query, key and value are one packed product.
 
     What is remembered, and what is asked of it, is float32: PyTorch's kernel takes four times as long for one
-    position in half precision.
+    position in half precision. Columns of query and key may stand `in_pairs`: scores are sums over columns, and their
+    order concerns an onlooker alone.
     """
 
     product: nn.Module
 
     def _product(self, x: Tensor) -> Tensor:
+        """In the order in which the plain block has them."""
         together = self.product(x)
-        return together.float() if x.dtype == torch.float32 else together
+        together = together.float() if x.dtype == torch.float32 else together
+        if not in_pairs(self):
+            return together
+        heads = together.unflatten(-1, (-1, self.head_dim))
+        asking, value = heads.split((self.num_heads + self.num_key_value_heads, self.num_key_value_heads), dim=-2)
+        return torch.cat((parted(asking), value), dim=-2).flatten(-2)
 
     def _adjoin(self) -> None:
         """They are one table already."""
 
     def _looking_back(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
-        if run.watch is not None or self.value_head_dim != self.head_dim:
-            return super()._looking_back(x, run)
-        together = self._product(x)
-        together = together if run.cache is None else together.float()
+        if run.watch is not None or not in_pairs(self):
+            return self._in_order(x, run)
+        together = self.product(x)
+        if run.rotation is not None:
+            turned = self.num_heads + self.num_key_value_heads
+            together = run.rotation.turn_paired(together.float(), turned, self.num_key_value_heads)
+        together = together.to(x.dtype if run.cache is None else torch.float32)
         rows, seq, _ = x.shape
         heads = together.view(rows, seq, -1, self.head_dim)
         heads = heads.view(rows, -1, 1, self.head_dim) if seq == 1 else heads.transpose(1, 2)
-        asking, value = heads.split((self.num_heads + self.num_key_value_heads, self.num_key_value_heads), dim=1)
-        if run.rotation is not None:
-            asking = rotate(asking, run.rotation)
-        query, key = asking.split((self.num_heads, self.num_key_value_heads), dim=1)
-        if run.cache is not None:
-            key, value = run.cache.own.extend(key, value)
+        query, both = heads.split((self.num_heads, 2 * self.num_key_value_heads), dim=1)
+        key, value = both.chunk(2, dim=1) if run.cache is None else run.cache.own.extend_both(both)
         return query, key, value
+
+    def _in_order(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
+        """The steps of the plain block; what is remembered has its columns in the order of all other passes."""
+        query, key, value = super()._looking_back(x, replace(run, cache=None))
+        if run.cache is None:
+            return query, key, value
+        query, key = (self._remembered(x) for x in (query, key))
+        return query, *run.cache.own.extend(key, value.float())
+
+    def _remembered(self, x: Tensor) -> Tensor:
+        x = x.float()
+        return x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2) if in_pairs(self) else x
 
     __call__ = Attention.forward
 

@@ -1,6 +1,7 @@
 """Ways of laying out tables for speed, for the twin of a module: by oneDNN, or in 8 or 4 bits."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -8,9 +9,23 @@ from torch import Tensor, nn
 from pellucid.blocks import quantized
 from pellucid.blocks.joined import end_to_end
 from pellucid.blocks.packed import PackedLinear
+from pellucid.blocks.relative import paired
 
-Named = Sequence[tuple[str, Tensor]]
-"""Parameters with their names in the whole."""
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A parameter with its name in the whole.
+
+    paired: width of a head, where the rows that a rotation turns together are to be neighbours; None leaves them.
+    """
+
+    name: str
+    parameter: Tensor
+    paired: int | None = None
+
+    def ordered(self, numbers: Tensor) -> Tensor:
+        """Rows of whole heads, in the order in which they are to be laid out."""
+        return numbers if self.paired is None else paired(numbers, self.paired)
 
 
 class Packing:
@@ -33,10 +48,10 @@ class Packing:
         there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
         return there and weight.device.type == "cpu" and self.dtype in (torch.float32, torch.bfloat16)
 
-    def linear(self, weights: Named, biases: Named, activation: str | None = None) -> nn.Module:
+    def linear(self, weights: Sequence[Part], biases: Sequence[Part], activation: str | None = None) -> nn.Module:
         """One linear map of several tables, one below the other: Float[Tensor, "out in"], Float[Tensor, "out"]"""
-        weight = end_to_end([parameter for _, parameter in weights])
-        bias = end_to_end([parameter for _, parameter in biases]) if biases else None
+        weight = end_to_end([part.ordered(part.parameter) for part in weights])
+        bias = end_to_end([part.ordered(part.parameter) for part in biases]) if biases else None
         return PackedLinear(weight, bias, self.dtype, activation)
 
     def table(self, name: str, weight: Tensor) -> nn.Module | None:
@@ -64,14 +79,14 @@ class Bits(Packing):
     def fits(self, weight: Tensor) -> bool:
         return True
 
-    def linear(self, weights: Named, biases: Named, activation: str | None = None) -> nn.Module:
-        bias = torch.cat([self.number(*one) for one in biases]) if biases else None
-        if (source := self.tied.get(weights[0][0])) in self.tables:
+    def linear(self, weights: Sequence[Part], biases: Sequence[Part], activation: str | None = None) -> nn.Module:
+        bias = torch.cat([self._ordered(part) for part in biases]) if biases else None
+        if (source := self.tied.get(weights[0].name)) in self.tables:
             return quantized.Int8Linear(*self.tables[source], bias)
-        rows, width = sum(len(weight) for _, weight in weights), weights[0][1].shape[1]
+        rows, width = sum(len(part.parameter) for part in weights), weights[0].parameter.shape[1]
         if not quantized.fits(rows, width):
-            return quantized.real_linear(torch.cat([self.number(*one) for one in weights]), bias)
-        pieces = quantized.in_blocks(piece for name, _ in weights for piece in self.pieces(name))
+            return quantized.real_linear(torch.cat([self._ordered(part) for part in weights]), bias)
+        pieces = quantized.in_blocks(piece for part in weights for piece in self._pieces(part))
         if self.bits == 8:
             return quantized.Int8Linear(*quantized.to_8_bits(rows, width, pieces), bias)
         return quantized.Int4Linear(*quantized.to_4_bits(rows, width, pieces), bias)
@@ -84,3 +99,12 @@ class Bits(Packing):
         if name not in self.tables:
             self.tables[name] = quantized.to_8_bits(rows, width, quantized.in_blocks(self.pieces(name)))
         return quantized.Int8Table(*self.tables[name])
+
+    def _ordered(self, part: Part) -> Tensor:
+        return part.ordered(self.number(part.name, part.parameter))
+
+    def _pieces(self, part: Part) -> Iterator[Tensor]:
+        pieces = self.pieces(part.name)
+        if part.paired is None:
+            return pieces
+        return (part.ordered(head) for head in quantized.in_blocks(pieces, part.paired))

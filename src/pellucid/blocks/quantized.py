@@ -89,14 +89,14 @@ def real_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     return linear.eval()
 
 
-def in_blocks(pieces: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The same rows in float32, `BLOCK` at a time: what is laid out block by block needs little memory beside it."""
+def in_blocks(pieces: Iterable[Tensor], size: int = BLOCK) -> Iterator[Tensor]:
+    """The same rows in float32, `size` at a time: what is laid out block by block needs little memory beside it."""
     left: list[Tensor] = []
     for piece in pieces:
-        for some in piece.split(BLOCK):
-            missing = BLOCK - sum(map(len, left))
+        for some in piece.split(size):
+            missing = size - sum(map(len, left))
             left.append(some[:missing])
-            if sum(map(len, left)) == BLOCK:
+            if sum(map(len, left)) == size:
                 yield torch.cat(left).float()
                 left = [some[missing:]] if len(some) > missing else []
     if left:

@@ -22,11 +22,10 @@ class RotaryPositions(nn.Module):
         super().__init__()
         self.head_dim, self.theta, self.slowed = head_dim, theta, slowed
 
-    def forward(self, places: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines, and sines with their signs, in the kind of `like`; speeds are float32 numbers, as the reference
-        has them.
+    def forward(self, places: Tensor, like: Tensor) -> "Rotation":
+        """Int[Tensor, "batch|1 seq"]  ->  the rotation of each place, in the kind of `like`
 
-        places: Int[Tensor, "batch|1 seq"]  ->  twice Float[Tensor, "batch|1 1 seq head_dim"]
+        Speeds are float32 numbers, as the reference has them.
         """
         pairs = torch.arange(0, self.head_dim, 2, device=places.device).float()
         speeds = 1.0 / self.theta ** (pairs / self.head_dim)
@@ -34,14 +33,51 @@ class RotaryPositions(nn.Module):
         wide = torch.promote_types(like.dtype, torch.float32)
         angle = places[:, None, :, None].to(wide) * speeds.to(wide)
         cosine, sine = angle.cos().to(like.dtype), angle.sin().to(like.dtype)
-        return torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1)
+        return Rotation(torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1))
 
 
-def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Turns the pairs of `x`: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
-    cosine, sine = rotation
-    left, right = x.chunk(2, dim=-1)
-    return x * cosine + torch.cat((right, left), dim=-1) * sine
+class Rotation:
+    """How far the pairs of each place are turned.
+
+    cosine: of each column's angle; sine: with the sign that it takes there; Float[Tensor, "batch|1 1 seq head_dim"]
+    """
+
+    def __init__(self, cosine: Tensor, sine: Tensor) -> None:
+        self.cosine, self.sine = cosine, sine
+        self._heads: dict[tuple[int, int], Tensor] = {}
+
+    def turn(self, x: Tensor) -> Tensor:
+        """Turns the pairs of `x`: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
+        left, right = x.chunk(2, dim=-1)
+        return x * self.cosine + torch.cat((right, left), dim=-1) * self.sine
+
+    def turn_paired(self, x: Tensor, turned: int, still: int) -> Tensor:
+        """Turns whole heads side by side, in one step, where the two columns of a pair are neighbours: each pair is a
+        complex number then, and its turn a product.
+
+        x: Float32[Tensor, "batch seq (turned+still)*head_dim"], heads to be turned and then those that are left as they
+            are  ->  the same shape
+        """
+        if (turned, still) not in self._heads:
+            self._heads[turned, still] = self._side_by_side(turned, still)
+        return (x.view(torch.complex64) * self._heads[turned, still]).view(torch.float32)
+
+    def _side_by_side(self, turned: int, still: int) -> Tensor:
+        """Complex64[Tensor, "batch|1 seq (turned+still)*head_dim/2"]"""
+        half = self.cosine.shape[-1] // 2
+        angle = torch.complex(self.cosine[:, 0, :, None, :half].float(), self.sine[:, 0, :, None, half:].float())
+        one = torch.ones_like(angle)
+        return torch.cat((angle.expand(-1, -1, turned, -1), one.expand(-1, -1, still, -1)), dim=2).flatten(2)
+
+
+def paired(x: Tensor, head_dim: int) -> Tensor:
+    """Rows of whole heads, the two of each pair (c and c + head_dim/2) brought together: Float[Tensor, "rows ..."]"""
+    return x.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)
+
+
+def parted(x: Tensor) -> Tensor:
+    """Columns of a head back in their own order: Float[Tensor, "... head_dim"]"""
+    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
 
 
 def slowed_evenly(speeds: Tensor, *, factor: float) -> Tensor:

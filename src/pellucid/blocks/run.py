@@ -6,6 +6,7 @@ from typing import Protocol, Self
 from torch import Tensor
 
 from pellucid.blocks.cache import LayerCache
+from pellucid.blocks.relative import Rotation
 
 
 class Watch(Protocol):
@@ -31,7 +32,7 @@ class Pass:
     mask: Bool[Tensor, "batch 1 seq|1 source"], True where a position may be looked at; None where all may.
     causal: each position sees itself and what stands before it.
     bias: Float[Tensor, "batch|1 heads seq source"], added to the scores of every layer's self-attention.
-    rotation: cosines and sines, each Float[Tensor, "batch|1 1 seq head_dim"], that query and key are turned by.
+    rotation: what query and key are turned by.
     memory: Float[Tensor, "batch source hidden"], what cross-attention looks at.
     memory_mask: Bool[Tensor, "batch 1 1 source"], True where the memory may be looked at.
     cache: what the layer remembers of earlier passes.
@@ -41,7 +42,7 @@ class Pass:
     mask: Tensor | None = None
     causal: bool = False
     bias: Tensor | None = None
-    rotation: tuple[Tensor, Tensor] | None = None
+    rotation: Rotation | None = None
     memory: Tensor | None = None
     memory_mask: Tensor | None = None
     cache: LayerCache | None = None

@@ -14,7 +14,7 @@ from pellucid.blocks import packed as fast
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.feed_forward import FeedForward, GatedFeedForward
 from pellucid.blocks.norm import RMSNorm
-from pellucid.blocks.packing import Packing
+from pellucid.blocks.packing import Packing, Part
 from pellucid.blocks.position import Table
 
 
@@ -46,7 +46,9 @@ class _Twin:
             case Attention() if self.path.endswith("cross_attention") and fits(module.query.weight):
                 return self.copy(fast.PackedCrossAttention)
             case Attention() if fits(module.query.weight):
-                return self.copy(fast.PackedAttention, product=self.linear("query", "key", "value"))
+                turned = ("query", "key") if fast.in_pairs(module) else ()
+                product = self.linear("query", "key", "value", paired=dict.fromkeys(turned, module.head_dim))
+                return self.copy(fast.PackedAttention, product=product)
             case GatedFeedForward() if fits(module.up.weight):
                 return self.copy(fast.PackedGatedFeedForward, product=self.linear("gate", "up"))
             case FeedForward() if (
@@ -65,12 +67,12 @@ class _Twin:
                 return norm
         return self.copy(type(module))
 
-    def linear(self, *inner: str, activation: str | None = None) -> nn.Module:
-        """These linear maps of one input as one packed map; "" is the module itself."""
+    def linear(self, *inner: str, activation: str | None = None, paired: dict[str, int] | None = None) -> nn.Module:
+        """These linear maps of one input as one packed map; "" is the module itself. paired: see `Part`."""
         maps = {name: self.module.get_submodule(name) for name in inner}
         weights, biases = (
             [
-                (self.at(f"{name}.{kind}".removeprefix(".")), parameter.detach())
+                Part(self.at(f"{name}.{kind}".removeprefix(".")), parameter.detach(), (paired or {}).get(name))
                 for name, linear in maps.items()
                 if (parameter := getattr(linear, kind)) is not None
             ]

@@ -1,0 +1,81 @@
+"""Attention laid out for speed: the columns of query and key change their order, and nobody sees it."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from pellucid import blocks
+from pellucid.blocks.cache import KeyValues, LayerCache
+from pellucid.blocks.packing import Packing
+from pellucid.blocks.relative import RotaryPositions
+from pellucid.blocks.twin import packed
+
+
+class Onlooker:
+    """Keeps all that he is told."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Tensor] = {}
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        self.told[name] = value
+        return value
+
+    def wants(self, name: str) -> bool:
+        return True
+
+    def inside(self, name: str) -> "Onlooker":
+        return self
+
+
+def attention(**options: int) -> blocks.Attention:
+    torch.manual_seed(3)
+    return blocks.Attention(32, 4, num_key_value_heads=2, **options).eval()
+
+
+def run(first: int, count: int, cache: LayerCache | None, watch: Onlooker | None = None) -> blocks.Pass:
+    places = torch.arange(first, first + count)[None]
+    return blocks.Pass(causal=True, rotation=RotaryPositions(8)(places, torch.zeros(1)), cache=cache, watch=watch)
+
+
+@pytest.mark.parametrize("options", [{}, {"value_head_dim": 4}, {"value_head_dim": 12}])
+@torch.inference_mode()
+def test_packed_attention_agrees_seen_and_unseen(options: dict[str, int]) -> None:
+    plain = attention(**options)
+    swift = packed(plain, Packing(torch.float32))
+    x = torch.randn(2, 9, 32)
+    pieces = [(0, 4), (4, 1), (5, 3), (8, 1)]
+    for seen in ([False] * 4, [True] * 4, [False, True, False, True], [True, False, True, False]):
+        ours, theirs = LayerCache(9), LayerCache(9)
+        for (first, count), looked_at in zip(pieces, seen):
+            onlooker, other = Onlooker(), Onlooker()
+            now = x[:, first : first + count]
+            found = swift(now, run(first, count, ours, onlooker if looked_at else None))
+            wanted = plain(now, run(first, count, theirs, other))
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+            for name in onlooker.told:
+                torch.testing.assert_close(onlooker.told[name], other.told[name], rtol=0, atol=1e-5, msg=name)
+            assert onlooker.told.keys() == (other.told.keys() if looked_at else set())
+
+
+@torch.inference_mode()
+def test_packed_attention_agrees_without_memory_or_rotation() -> None:
+    plain = attention()
+    swift = packed(plain, Packing(torch.float32))
+    x = torch.randn(2, 9, 32)
+    for one in (blocks.Pass(), blocks.Pass(causal=True), run(0, 9, None)):
+        torch.testing.assert_close(swift(x, one), plain(x, one), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("widths", [(4, 4), (4, 6), (6, 4)])
+def test_keys_and_values_come_back_as_they_were_written(widths: tuple[int, int]) -> None:
+    first, second = ((torch.randn(3, 2, seq, widths[0]), torch.randn(3, 2, seq, widths[1])) for seq in (5, 2))
+    memory = KeyValues(8)
+    memory.extend(*first)
+    held = memory.extend(*second)
+    for i in range(2):
+        assert torch.equal(held[i], torch.cat((first[i], second[i]), dim=2))
+    kept = [both[torch.tensor([2, 0])] for both in held]
+    memory.choose(torch.tensor([2, 0]))
+    for found, wanted in zip(memory.held(), kept):
+        assert torch.equal(found, wanted)
