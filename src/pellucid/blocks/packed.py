@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.feed_forward import GatedFeedForward
+from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.relative import parted
 from pellucid.blocks.run import Pass
@@ -65,22 +66,29 @@ class PackedAttention(Attention):
     def _adjoin(self) -> None:
         """They are one table already."""
 
-    def _looking_back(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
-        if run.watch is not None or not in_pairs(self):
-            return self._in_order(x, run)
+    def forward(
+        self, x: Tensor, run: Pass | None = None, *, memory: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
+        run = run or Pass()
+        if run.watch is not None or self.explicit or not in_pairs(self):
+            return super().forward(x, run, bias=bias)
+        rows, seq, _ = x.shape
+        shared = self.num_key_value_heads
         together = self.product(x)
         if run.rotation is not None:
-            turned = self.num_heads + self.num_key_value_heads
-            together = run.rotation.turn_paired(together.float(), turned, self.num_key_value_heads)
+            together = run.rotation.turn_paired(together.float(), self.num_heads + shared, shared)
         together = together.to(x.dtype if run.cache is None else torch.float32)
-        rows, seq, _ = x.shape
-        heads = together.view(rows, seq, -1, self.head_dim)
-        heads = heads.view(rows, -1, 1, self.head_dim) if seq == 1 else heads.transpose(1, 2)
-        query, both = heads.split((self.num_heads, 2 * self.num_key_value_heads), dim=1)
+        if seq == 1:
+            heads = together.view(rows, -1, 1, self.head_dim)
+        else:
+            heads = together.view(rows, seq, -1, self.head_dim).transpose(1, 2)
+        query, both = heads.split((self.num_heads, 2 * shared), dim=1)
         key, value = both.chunk(2, dim=1) if run.cache is None else run.cache.own.extend_both(both)
-        return query, key, value
+        mixed = self._fused(query, key, value, bias, run)
+        return self.output(mixed.view(rows, 1, -1) if seq == 1 else mixed.transpose(1, 2).flatten(2))
 
-    def _in_order(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
+    def _looking_back(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
         """The steps of the plain block; what is remembered has its columns in the order of all other passes."""
         query, key, value = super()._looking_back(x, replace(run, cache=None))
         if run.cache is None:
@@ -92,7 +100,19 @@ class PackedAttention(Attention):
         x = x.float()
         return x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2) if in_pairs(self) else x
 
-    __call__ = Attention.forward
+    __call__ = forward
+
+
+class PackedPreNormLayer(PreNormLayer):
+    """The same, without the hooks of a module."""
+
+    __call__ = PreNormLayer.forward
+
+
+class PackedPostNormLayer(PostNormLayer):
+    """The same, without the hooks of a module."""
+
+    __call__ = PostNormLayer.forward
 
 
 class PackedCrossAttention(Attention):

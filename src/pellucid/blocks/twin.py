@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pellucid.blocks import packed as fast
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.feed_forward import FeedForward, GatedFeedForward
+from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.packing import Packing, Part
 from pellucid.blocks.position import Table
@@ -43,6 +44,10 @@ class _Twin:
     def made(self) -> Any:
         module, fits = self.module, self.packing.fits
         match module:
+            case PreNormLayer():
+                return self.copy(fast.PackedPreNormLayer)
+            case PostNormLayer():
+                return self.copy(fast.PackedPostNormLayer)
             case Attention() if self.path.endswith("cross_attention") and fits(module.query.weight):
                 return self.copy(fast.PackedCrossAttention)
             case Attention() if fits(module.query.weight):
