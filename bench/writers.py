@@ -20,7 +20,7 @@ class Pellucid(Writer):
     """pellucid's own loop, called with ids like everyone's; nothing is tuned."""
 
     def library(self) -> None:
-        import pellucid.generation  # noqa: F401
+        import pellucid.model  # noqa: F401  what `load` imports
 
     def prepare(self, place: Place) -> None:
         import pellucid
@@ -57,7 +57,7 @@ class Transformers(Writer):
     """`generate` of transformers, without `torch.compile`, which compiles for longer than all of this is written in."""
 
     def library(self) -> None:
-        import transformers  # noqa: F401
+        from transformers import AutoModelForCausalLM  # noqa: F401
 
     def prepare(self, place: Place) -> None:
         import torch

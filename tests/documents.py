@@ -40,7 +40,7 @@ def cli_page() -> str:
     from pellucid.cli.app import COMMANDS, app
 
     parts = ["# The command line\n\nMade from the help texts by `python -m tests.documents`; a test compares it.\n"]
-    root = click.Context(app, info_name="pellucid")
+    root = click.Context(app, info_name="pellucid", **app.context_settings)
     for name in ("", *COMMANDS):
         command = app.get_command(root, name) if name else app
         context = click.Context(command, info_name=name, parent=root) if name else root

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "pellucid"
 
 ORDER = (
-    "errors files config machine text blocks models checkpoints trace generation tasks training view search scale "
+    "errors files config machine text blocks models checkpoints trace edits generation tasks training view search scale "
     "model compat serve cli"
 ).split()
 """Rooms in the order in which data flows. An import may only look back."""
@@ -27,6 +27,9 @@ DOORS = {
     "click": "cli",
     "rich_click": "cli",
     "anywidget": "view",
+    "resvg_py": "view",
+    "http": "serve",
+    "webbrowser": "serve",
     "transformers": "tasks",
     "onnx": "checkpoints",
     "google": "checkpoints",

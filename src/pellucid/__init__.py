@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pellucid.model import Model as Model
     from pellucid.model import build as build
     from pellucid.model import load as load
+    from pellucid.trace import open_trace as open_trace
     from pellucid.view import View as View
     from pellucid.view import view as view
 
@@ -25,6 +26,7 @@ _HOMES = {
     "load": "pellucid.model",
     "build": "pellucid.model",
     "Model": "pellucid.model",
+    "open_trace": "pellucid.trace",
     "view": "pellucid.view",
     "View": "pellucid.view",
     "Config": "pellucid.checkpoints.families",

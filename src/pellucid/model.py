@@ -1,7 +1,7 @@
 """What a person holds: the facade. Each method hands over to the room that answers."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,11 +20,14 @@ from pellucid.generation.sight import trace_writing
 from pellucid.generation.stream import stream
 from pellucid.generation.words import chat, complete, generate
 from pellucid.machine import choose_device, choose_dtype, use_threads
-from pellucid.models import Network, Output, count, freeze, untrained
+from pellucid.models import Network, Output, freeze, untrained
+from pellucid.tasks.describe import summary
 from pellucid.tasks.embed import embed
 from pellucid.tasks.forward import forward
 from pellucid.text import Tokenizer
-from pellucid.trace import Trace, record
+from pellucid.trace import Points, Trace, points, record
+from pellucid.trace.editable import Editable
+from pellucid.trace.explain import Explain
 
 
 def load(
@@ -53,18 +56,8 @@ def load(
     UnsafeFileError (nothing in a checkpoint is ever run) and ResourceError.
     """
     use_threads()
-    return Model(
-        open_checkpoint(
-            name,
-            device=device,
-            dtype=dtype,
-            head=head,
-            attention=attention,
-            revision=revision,
-            token=token,
-            local_files_only=local_files_only,
-        )
-    )
+    place: dict[str, Any] = {"revision": revision, "token": token, "local_files_only": local_files_only}
+    return Model(open_checkpoint(name, device=device, dtype=dtype, head=head, attention=attention, **place))
 
 
 def build(
@@ -85,11 +78,8 @@ def build(
     return Model(Loaded(module, config, family_of(config.family, "config"), tokenizer, untrained=("all",)))
 
 
-class Model:
+class Model(Editable):
     """A Transformer with everything that belongs to it. Made by `pellucid.load` and `pellucid.build`."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        self.loaded = loaded
 
     # -- run ----------------------------------------------------------------------------------------------------------
 
@@ -133,15 +123,8 @@ class Model:
         max_length: longer texts are cut to so many tokens (and counted in a note); by default the checkpoint's.
         progress: show a bar; by default on long work at a terminal.
         """
-        return embed(
-            self.loaded,
-            texts,
-            pooling=pooling,
-            normalize=normalize,
-            dtype=dtype,
-            max_length=max_length,
-            progress=progress,
-        )
+        said: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "dtype": dtype, "max_length": max_length}
+        return embed(self.loaded, texts, progress=progress, **said)
 
     # -- write --------------------------------------------------------------------------------------------------------
 
@@ -187,27 +170,39 @@ class Model:
 
     # -- look inside --------------------------------------------------------------------------------------------------
 
+    def points(self) -> Points:
+        """Every point of this model by name, with the names of its axes; shown as a table with their sizes."""
+        return points(self.config)
+
     def trace(
         self,
-        text: str,
-        pair: str | None = None,
+        text: str | Sequence[str],
+        pair: str | Sequence[str] | None = None,
         *,
-        target: str | None = None,
+        target: str | Sequence[str] | None = None,
+        after: str | Sequence[str] | None = None,
         keep: str | Iterable[str] = "all",
         max_length: int | None = None,
+        padding: str = "right",
+        gradients_of: Callable[[Output], Tensor] | None = None,
     ) -> Trace:
-        """One pass over a text, or a pair of texts, with the numbers on the way kept by name.
+        """One pass over a text, or a pair of texts, or several at once, with the numbers on the way kept by name.
 
         target: what the decoder of an encoder-decoder reads, behind its start token; by default the text itself.
-        keep: "all", a name, or several names; `*` stands for anything: "layers.*.attention.weights".
-        max_length: longer texts are cut; by default to what the model can read.
+        after: what a decoder has read before and holds in its cache; attention then has more columns than rows.
+        keep: "all", "view" (what a page needs), a name, or several names; `*` stands for anything:
+            "layers.*.attention.weights". Names of TransformerLens and the reference are understood as well.
+        gradients_of: one number of the pass, such as `lambda output: output.logits[0, -1, 42]`; `trace.gradients` then
+            holds its gradient by every kept point.
+        max_length: longer texts are cut; by default to what the model can read.  padding: "right" or "left".
 
         Recording changes no bit of what is computed. A name that does not exist is an error that lists near ones.
 
         >>> model.trace("time flies")["layers.0.attention.weights"].shape      # doctest: +SKIP
         torch.Size([1, 12, 4, 4])
         """
-        return record(self.loaded, text, pair, target=target, keep=keep, max_length=max_length)
+        said: dict[str, Any] = {"max_length": max_length, "padding": padding, "gradients_of": gradients_of}
+        return record(self.loaded, text, pair, target=target, after=after, keep=keep, **said)
 
     def trace_writing(self, prompt: str | Messages, *, keep: str | Iterable[str] = "all", **options: Any) -> TracedText:
         """Writes behind a prompt, or answers a conversation, and keeps the numbers of every pass by name.
@@ -217,6 +212,12 @@ class Model:
         >>> model.trace_writing("The sky is", max_new_tokens=3).steps[1]["layers.0.attention.weights"]  # doctest: +SKIP
         """
         return trace_writing(self.loaded, prompt, keep=keep, **options)
+
+    @property
+    def explain(self) -> Explain:
+        """Why it answers so: `logit_lens`, `direct_logit_attribution`, `attention_rollout`, `gradient_x_input`,
+        `integrated_gradients` and `head_scores`; each names its paper, and what it does not show."""
+        return Explain(self.loaded)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -261,7 +262,7 @@ class Model:
 
     def train(self, mode: bool = True) -> Self:
         """Training: calls of the model drop out. `embed` and `trace` evaluate all the same."""
-        (self.module.real("training") if mode else self.module).train(mode)
+        (self._loaded.module.real("training") if mode else self._loaded.module).train(mode)
         return self
 
     def eval(self) -> Self:
@@ -283,16 +284,3 @@ class Model:
 
     def _repr_html_(self) -> str:
         return f"<b>pellucid model</b> {summary(self.loaded)}"
-
-
-def summary(loaded: Loaded) -> str:
-    """One line: what it is, how large, and whether its numbers mean anything."""
-    config, weight = loaded.config, loaded.module.embeddings.token.like
-    name = loaded.source.name if loaded.source else "UNTRAINED"
-    head = f", {config.head.name} head" if config.head else ""
-    warning = " (UNTRAINED)" if loaded.source and loaded.untrained else ""
-    return (
-        f"{name}: {config.family}, {config.num_hidden_layers} layers, {config.num_attention_heads} heads, "
-        f"{config.hidden_size} wide{head}{warning}, {count(loaded.module):,} parameters, "
-        f"{loaded.module.kind} on {weight.device}"
-    )

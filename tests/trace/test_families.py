@@ -4,28 +4,14 @@ import pytest
 import torch
 
 import pellucid
-from pellucid import Config
-from pellucid.checkpoints.families import families
 from pellucid.errors import InputError
 from pellucid.trace import Trace
-
-SMALL = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
-OTHERS = {
-    "albert": {"embedding_size": 16},
-    "llama": {"num_key_value_heads": 2},
-    "mistral": {"num_key_value_heads": 2, "sliding_window": 3},
-    "qwen2": {"num_key_value_heads": 1},
-}
-PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermediate_size": 40}
+from tests.trace.everyone import FAMILIES, model_of
 
 
-@pytest.fixture(params=sorted(families()))
+@pytest.fixture(params=FAMILIES)
 def model(request: pytest.FixtureRequest, minilm: pellucid.Model) -> pellucid.Model:
-    """A small untrained model of the family, with the words of MiniLM."""
-    family = request.param
-    pair = PAIR if Config.of(family).kind == "encoder-decoder" else {}
-    config = Config.of(family, vocab_size=len(minilm.tokenizer), **SMALL, **OTHERS.get(family, {}), **pair)
-    return pellucid.build(config, seed=3, tokenizer=minilm.tokenizer)
+    return model_of(request.param, minilm.tokenizer)
 
 
 def attentions(trace: Trace) -> list[str]:

@@ -1,5 +1,7 @@
 """Recording: every point once, exact, and no silence about names that do not exist."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -126,3 +128,41 @@ def test_eight_threads_do_not_mix(minilm: "pellucid.Model") -> None:
     for one, other in zip(alone, together):
         assert one.tokens == other.tokens
         torch.testing.assert_close(one["pooled"], other["pooled"], rtol=0, atol=1e-5)
+
+
+@pytest.fixture
+def stuck(minilm: "pellucid.Model", monkeypatch: pytest.MonkeyPatch) -> "pellucid.Model":
+    """A model whose layer 3 must not be reached."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("layer 3 was computed")
+
+    monkeypatch.setattr(minilm.module.layers[3], "forward", refuse)
+    return minilm
+
+
+def test_a_pass_ends_when_everything_has_been_told(stuck: "pellucid.Model") -> None:
+    trace = stuck.trace("time flies", keep="layers.2.residual.post")
+    assert trace.names() == ["layers.2.residual.post"]
+    with pytest.raises(AssertionError, match="layer 3"):
+        stuck.trace("time flies", keep="layers.3.residual.post")
+
+
+def test_an_edit_behind_the_last_point_fires_all_the_same(stuck: "pellucid.Model") -> None:
+    edits = {"layers.4.residual.pre": lambda value: value}
+    with pytest.raises(AssertionError, match="layer 3"), stuck.edit(edits):
+        stuck.trace("time flies", keep="layers.2.residual.post")
+
+
+def test_a_name_alone_keeps_no_larger_table_alive(minilm: "pellucid.Model") -> None:
+    key = minilm.trace("time flies", keep="layers.0.attention.key")["layers.0.attention.key"]
+    assert key.untyped_storage().nbytes() == key.numel() * 4
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4", "bfloat16"])
+def test_models_of_few_bits_are_recorded_as_all_others(dtype: str, minilm_folder: Path) -> None:
+    model = pellucid.load(minilm_folder, dtype=dtype)
+    trace = model.trace(["time flies like an arrow", "hi"])
+    assert trace.names() == list(model.points())
+    weights = trace.row(1)["layers.3.attention.weights"].float()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 12, 3), rtol=0, atol=1e-2)

@@ -12,8 +12,11 @@ from pellucid.view.page import render
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update"
-READ = """() => new Promise((done) => requestAnimationFrame(() =>
-  done(((value) => [value.textContent, value.dataset])(document.querySelector(".readout-value")))))"""
+READ = """() => new Promise((done) => {
+  const look = () => document.querySelector("[aria-busy='true']") ? requestAnimationFrame(look)
+    : done(((value) => [value.textContent, value.dataset])(document.querySelector(".readout-value")));
+  requestAnimationFrame(look);
+})"""
 
 Show = Callable[..., Page]
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.view.data import data_of
 from tests.view.conftest import READ, Show
 
 PAIR = ("time flies like an arrow", "fruit flies like a banana")
@@ -31,14 +30,15 @@ def test_a_hundred_drawn_numbers_are_the_model_s(
 
 def test_precision_follows_the_size(minilm: "pellucid.Model") -> None:
     small, large = minilm.trace("time flies"), minilm.trace("word " * 500)
-    assert {block["dtype"] for block in data_of(small, 0, [0], "auto").manifest["blocks"].values()} == {"float32"}
-    assert {block["dtype"] for block in data_of(large, 0, [0], "auto").manifest["blocks"].values()} == {"float16"}
+    for trace, dtype in ((small, "float32"), (large, "float16")):
+        data = pellucid.view(trace).data
+        assert {data.manifest["blocks"][entry["query"]]["dtype"] for entry in data.manifest["attentions"]} == {dtype}
 
 
 @pytest.mark.parametrize(("precision", "bound"), [("float32", 5e-6), ("float16", 3e-3)])
 def test_the_stated_error_is_true(minilm: "pellucid.Model", precision: str, bound: float) -> None:
     trace = minilm.trace("a long sentence about glass and light " * 20)
-    data = data_of(trace, 0, [0], precision)
+    data = pellucid.view(trace, precision=precision).data
     for attention in data.manifest["attentions"]:
         parts = {}
         for part in ("query", "key"):
@@ -61,7 +61,7 @@ def test_what_is_not_there_is_told(minilm: "pellucid.Model", arguments: dict[str
 
 
 def test_a_trace_without_queries_cannot_be_drawn(minilm: "pellucid.Model") -> None:
-    with pytest.raises(pellucid.InputError, match=r"no 'layers.0.attention.query'"):
+    with pytest.raises(pellucid.InputError, match="this trace holds no attention"):
         pellucid.view(minilm.trace("time flies", keep="pooled")).html()
 
 
@@ -76,4 +76,4 @@ def test_a_page_that_cannot_be_written_leaves_nothing(minilm: "pellucid.Model", 
 
 def test_a_notebook_gets_the_page_in_a_frame(minilm: "pellucid.Model") -> None:
     frame = pellucid.view(minilm.trace("time flies"))._repr_html_()
-    assert frame.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts"' in frame
+    assert frame.startswith("<iframe") and "srcdoc=" in frame and 'sandbox="allow-scripts' in frame

@@ -64,8 +64,8 @@ class _Twin:
                 return twin
             case nn.Linear() if fits(module.weight):
                 return self.linear("")
-            case Table() if (table := self.packing.table(self.at("weight"), module.weight)) is not None:
-                return table
+            case Table() if type(module) is Table:  # those of positions know more than their rows
+                return self.packing.table(self.at("weight"), module.weight) or self.copy(Table)
             case RMSNorm() if fast.PackedRMSNorm.gains(module.weight):
                 norm = self.copy(fast.PackedRMSNorm)
                 norm.pack()

@@ -48,14 +48,17 @@ def beside(target: Path) -> Iterator[Path]:
             shutil.rmtree(around, ignore_errors=True)
 
 
-def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Writes safetensors, each tensor with memory of its own: the library refuses two that share some."""
+def write_tensors(tensors: dict[str, Tensor], path: Path, note: dict[str, str] | None = None) -> None:
+    """Writes safetensors, each tensor with memory of its own: the library refuses two that share some.
+
+    note: what the header says beside the tensors.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     own = {name: numbers.detach().to("cpu").clone().contiguous() for name, numbers in tensors.items()}
     try:
-        save_file(own, path, metadata={"format": "pt"})
+        save_file(own, path, metadata={"format": "pt"} | (note or {}))
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error

@@ -84,6 +84,15 @@ def spans(path: Path) -> dict[str, Span]:
     return found
 
 
+def note_in(path: Path) -> dict[str, Any]:
+    """What the header of a `.safetensors` file says beside its tensors; nothing where it says nothing."""
+    header, _ = _header(path, path.stat().st_size)
+    note = header.get("__metadata__", {})
+    if not isinstance(note, dict):
+        raise CorruptFileError(f"{path} has a damaged header: its __metadata__ is a {type(note).__name__}")
+    return note
+
+
 def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
     with path.open("rb") as file:
         first = file.read(512)

@@ -4,57 +4,144 @@ import re
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from pellucid.cli.output import say
 
+if TYPE_CHECKING:
+    import pellucid
+    from pellucid.view import View
+
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+VIEWS = ("heads", "matrix", "grid", "neuron", "lens")
+BROAD = 25_000_000
+"""Bytes of a page, above which a browser is quicker with a server."""
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("look")
 @click.argument("text")
 @click.option("--pair", metavar="TEXT", help="A second text; the model reads both together.")
+@click.option("--target", metavar="TEXT", help="What the decoder of an encoder-decoder reads; by default TEXT itself.")
 @click.option("--model", "-m", default=DEFAULT_MODEL, show_default=True, help="A folder, hub id or installed model.")
+@click.option("--view", type=click.Choice(VIEWS), help="What is shown first.  [default: heads]")
 @click.option("--layer", type=int, default=0, show_default=True, help="The layer that is shown first.")
 @click.option(
     "--head", type=int, multiple=True, help="A head that is shown first; may be repeated.  [default: 8, or 0]"
 )
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the page.")
-@click.option("--precision", type=click.Choice(["auto", "float32", "float16"]), default="auto", show_default=True)
+@click.option("--lens", is_flag=True, help="Add what the model would say after each layer.")
+@click.option("--max-length", type=click.IntRange(min=1), metavar="N", help="Cut the text to N tokens.")
+@click.option(
+    "--precision",
+    type=click.Choice(["auto", "float32", "float16", "compact"]),
+    default="auto",
+    show_default=True,
+    help="How numbers are stored; compact is one byte for each weight.",
+)
+@click.option("--output", "-o", type=_FILE, help="Where to write the page.")
+@click.option("--svg", type=_FILE, metavar="FILE", help="Draw the layer and heads into FILE instead of a page.")
+@click.option("--png", type=_FILE, metavar="FILE", help="The same as pixels; needs pip install 'pellucid[draw]'.")
+@click.option("--serve", is_flag=True, help="Serve the page to this machine, for long texts; Ctrl-C ends it.")
+@click.option("--port", type=int, default=0, show_default="any that is free", help="The port of --serve.")
+@click.option("--open", "open_browser", is_flag=True, help="Open the page in the browser.")
 def command(
-    text: str, pair: str | None, model: str, layer: int, head: tuple[int, ...], output: Path | None, precision: str
+    text: str, model: str, output: Path | None, serve: bool, port: int, open_browser: bool, **given: Any
 ) -> None:
     """Draw the attention of a text as a page.
 
-    The page shows lines between tokens and matrices of weights for every layer and head, with the exact numbers. It
-    opens in any browser and asks nobody for anything. `-` reads TEXT from standard input.
+    The page shows what each token of TEXT looks at in every layer and head, as lines, as matrices and step by step,
+    with the exact numbers. It opens in any browser and asks nobody for anything. `-` reads TEXT from standard input.
 
     \b
     Examples:
       pellucid look "time flies like an arrow"
       pellucid look "time flies like an arrow" --pair "fruit flies like a banana" --layer 0 --head 8 -o flies.html
+      pellucid look "The capital of France is" -m SmolLM2-135M-Instruct --lens --view lens
+      pellucid look "translate English to German: Good morning" -m t5-small --target "Guten Morgen"
+      pellucid look "time flies" --head 8 --svg flies.svg
+      pellucid look - -m SmolLM2-135M-Instruct --serve --open < long.txt
     """
     import pellucid
 
+    drawings = {kind: given.pop(kind) for kind in ("svg", "png")}
+    _check_way(serve, port, output, drawings, open_browser)
     started = time.perf_counter()
     text = sys.stdin.read().strip() if text == "-" else text
     loaded = pellucid.load(model)
-    heads = list(head) or [
-        min(8, loaded.config.num_attention_heads - 1) if loaded.config.num_attention_heads > 8 else 0
-    ]
-    trace = loaded.trace(
-        text, pair, keep=["layers.*.attention.query", "layers.*.attention.key", "layers.*.attention.weights"]
-    )
-    view = pellucid.view(trace, layer=layer, heads=heads, precision=precision)
-    path = view.save(output or Path(_file_name(text)))
-    if trace.cut:
-        say(f"the text was cut to {len(trace.tokens)} tokens, {trace.cut} more did not fit into this model")
-    say(f"strongest links of layer {layer}, head {heads[0]}:")
-    for source, target, weight in trace.strongest(layer, heads[0]):
-        say(f"  {trace.tokens[source]:>14} -> {trace.tokens[target]:<14} {weight:.4f}")
-    say(f"{len(trace.tokens)} tokens, {path.stat().st_size / 1e6:.1f} MB, {time.perf_counter() - started:.1f} s")
-    click.echo(path)
+    view, cut = _seen(loaded, text, serve, given)
+    if cut:
+        say(f"the text was cut, {cut} more tokens did not fit into this model")
+    _say_links(view)
+    if serve:
+        return _serve(view, port, open_browser)
+    asked = [(kind, path) for kind, path in drawings.items() if path is not None]
+    first = given["view"] if given["view"] in ("heads", "matrix") else None
+    for kind, path in asked:
+        click.echo(getattr(view, kind)(path, view=first))
+    if output is not None or not asked:
+        path = view.save(output or Path(_file_name(text)))
+        size = path.stat().st_size
+        say(f"{size / 1e6:.1f} MB, {time.perf_counter() - started:.1f} s")
+        if size > BROAD:
+            say("--serve opens a page of this size at once, --precision float16 and --max-length make it smaller")
+        click.echo(path)
+        if open_browser:
+            click.launch(path.resolve().as_uri())
+    return None
+
+
+def _check_way(serve: bool, port: int, output: Path | None, drawings: dict[str, Path | None], opened: bool) -> None:
+    """What contradicts itself is told before a model is read."""
+    if serve and (output is not None or any(drawings.values())):
+        raise click.UsageError("--serve writes no file: leave out --output, --svg and --png, or --serve")
+    if port and not serve:
+        raise click.UsageError("--port is the port of --serve, which was not given")
+    if opened and not serve and output is None and any(drawings.values()):
+        raise click.UsageError("--open is for a page: leave it out, or say with --output where the page goes")
+
+
+def _seen(model: "pellucid.Model", text: str, serve: bool, given: dict[str, Any]) -> tuple["View", int]:
+    """The text, read by the model; and how many of its tokens were cut off."""
+    import pellucid
+    from pellucid.trace.long import is_long, record_long
+    from pellucid.trace.record import kept_names
+
+    read = {"target": given["target"], "max_length": given["max_length"]}
+    also = ("*embeddings.output", "*layers.*.residual.post") if given["lens"] or given["view"] == "lens" else ()
+    if given["precision"] != "compact" and (serve or is_long(model.loaded, text, given["pair"], **read)):
+        trace = record_long(model.loaded, text, given["pair"], also=also, **read)
+    else:
+        keep = [*kept_names(model.config, "view"), *(kept_names(model.config, also) if also else ())]
+        trace = model.trace(text, given["pair"], keep=keep, **read)
+    count = trace.config.num_attention_heads
+    heads = list(given["head"]) or [8 if count > 8 else 0]
+    lens = model.explain.logit_lens(trace) if also else None
+    shown = {"show": given["view"] or "heads", "precision": given["precision"], "lens": lens}
+    return pellucid.view(trace, layer=given["layer"], heads=heads, **shown), trace.cut
+
+
+def _say_links(view: "View") -> None:
+    """The strongest links of the head that is shown first."""
+    from pellucid.view.notebook import table_of
+
+    for line in table_of(view.data, 5).splitlines():
+        say(line)
+    say(f"{len(view.data.manifest['sequences'][0]['tokens'])} tokens")
+
+
+def _serve(view: "View", port: int, open_browser: bool) -> None:
+    from pellucid.serve import serve_page
+    from pellucid.view.page import render
+
+    def ready(address: str) -> None:
+        say("serving this page to this machine; Ctrl-C ends it")
+        click.echo(address)
+
+    page = render(view.data.manifest, view.data.blocks, served=True)
+    serve_page(page, view.data.blocks, port, ready=ready, open_browser=open_browser)
 
 
 def _file_name(text: str) -> str:

@@ -115,17 +115,24 @@ def _said(
     assert head is not None
     if isinstance(module, EncoderDecoder):
         source, behind = _padded(given), [[module.start_token_id or 0, *then[:-1]] for then in written]
-        mask, ids = (source >= 0).long().to(device), _padded(behind).clamp(min=0).to(device)
-        stream = module(source.clamp(min=0).to(device), mask, ids).last_hidden_state
+        mask, padded = (source >= 0).long().to(device), _padded(behind).to(device)
+        ids, real = padded.clamp(min=0), None if module.onlooker is None else (padded >= 0).long()
+        answer = module(source.clamp(min=0).to(device), mask, ids, real)
+        stream = answer.last_hidden_state if module.onlooker is None else answer.logits
         starts = [0] * len(written)
     else:
-        ids = _padded([[*first, *then[:-1]] for first, then in zip(given, written)]).clamp(min=0).to(device)
-        stream = module.states(ids)  # without a mask: nothing looks at padding that stands behind it
+        read = None if module.onlooker else -1  # the last token too, where somebody may count from it
+        padded = _padded([[*first, *then[:read]] for first, then in zip(given, written)]).to(device)
+        ids = padded.clamp(min=0)
+        if module.onlooker is None:
+            stream = module.states(ids)  # without a mask: nothing looks at padding that stands behind it
+        else:
+            stream = module(ids, (padded >= 0).long()).logits  # of all places: they are told, and may be edited
         starts = [len(first) - 1 for first in given]
     rows = torch.tensor([row for row, then in enumerate(written) for _ in then], device=device)
     places = torch.tensor([start + i for start, then in zip(starts, written) for i in range(len(then))], device=device)
     for part in stream[rows, places].split(PIECE):
-        logits = head(part[None], None, ids, None)[0]
+        logits = part if module.onlooker is not None else head(part[None], None, ids, None)[0]
         yield logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 

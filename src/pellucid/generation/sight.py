@@ -15,7 +15,7 @@ from pellucid.generation.loop import write
 from pellucid.generation.prompts import Messages, order_one
 from pellucid.generation.score import seen
 from pellucid.models import EncoderDecoder
-from pellucid.trace import Recorder, check_met
+from pellucid.trace import Recorder, kept_names
 
 ALTERNATIVES = 5
 
@@ -67,21 +67,20 @@ def trace_writing(
     loaded: Loaded, prompt: str | Messages, *, keep: str | Iterable[str] = "all", **options: Any
 ) -> TracedText:
     """What the model writes, and every number on the way. See `Model.trace_writing`."""
-    patterns = ("*",) if keep == "all" else (keep,) if isinstance(keep, str) else tuple(keep)
+    names = kept_names(loaded.config, keep)
     order = order_one(loaded, prompt, options)
     if order.settings.num_beams > 1 or order.settings.num_return_sequences > 1:
         raise InputError("one text is traced at a time: leave num_beams and num_return_sequences out")
     recorders: list[Recorder] = []
 
     def watch() -> Recorder:
-        recorders.append(Recorder(patterns))
+        recorders.append(Recorder(names))
         return recorders[-1]
 
     module = loaded.module
     given = [module.start_token_id or 0] if isinstance(module, EncoderDecoder) else order.prompts[0]
     read, steps, ids = list(given), [], []
     for step in write(order.loaded, order.prompts, order.settings, log_probabilities=True, watch=watch):
-        check_met(patterns, recorders[-1])
         assert step.log_probabilities is not None  # they were asked for
         (one,) = seen(step.log_probabilities, torch.tensor(step.tokens), ALTERNATIVES)
         steps.append(

@@ -12,3 +12,4 @@ from pellucid.models.encoder_decoder import EncoderDecoder as EncoderDecoder
 from pellucid.models.output import Output as Output
 from pellucid.models.parameters import count as count
 from pellucid.models.parameters import freeze as freeze
+from pellucid.models.watched import Standing as Standing

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pellucid.blocks import Cache, Embeddings, Pass, Watch
+from pellucid.blocks import Cache, Embeddings, Watch
 from pellucid.models.output import Output
 from pellucid.models.stack import Stack
 from pellucid.models.swift import Swift
@@ -38,7 +38,7 @@ class Decoder(Stack, Swift):
         logits_to_keep: logits of so many last positions only, which is all that writing needs; 0 for all.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], logits
         """
-        run = Pass(watch=watch)
+        run = self.watched(watch)
         stream = self.states(input_ids, attention_mask, run=run, cache=cache)
         answer = {"last_hidden_state": stream}
         if self.head is not None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pellucid.blocks import Embeddings, Pass, Watch
+from pellucid.blocks import Embeddings, Watch
 from pellucid.models.output import Output
 from pellucid.models.stack import Stack
 from pellucid.models.swift import Swift
@@ -42,7 +42,7 @@ class Encoder(Stack, Swift):
         input_ids: Int[Tensor, "batch seq"]; attention_mask, token_type_ids: the same shape, 1 = word, 0 = padding.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], pooler_output Float[Tensor, "batch hidden"], logits
         """
-        run = Pass(watch=watch)
+        run = self.watched(watch)
         stream = self.states(input_ids, attention_mask, token_type_ids, run=run)
         answer = {"last_hidden_state": stream}
         if self.pooler is not None:

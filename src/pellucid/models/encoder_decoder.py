@@ -62,7 +62,7 @@ class EncoderDecoder(Swift):
         ->  last_hidden_state Float[Tensor, "batch seq hidden"] (the decoder's), encoder_last_hidden_state
             Float[Tensor, "batch source hidden"], logits
         """
-        run = Pass(watch=watch)
+        run = self.watched(watch)
         if memory is None:
             if input_ids is None:
                 raise InputError("an encoder-decoder needs input_ids, or the memory of an earlier pass")
@@ -82,7 +82,7 @@ class EncoderDecoder(Swift):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Hidden states of the encoder alone: Int[Tensor, "batch source"]  ->  Float[Tensor, "batch source hidden"]"""
-        return self.encoder.states(input_ids, attention_mask)
+        return self.encoder.states(input_ids, attention_mask, run=self.watched().inside("encoder"))
 
     def shifted(self, ids: Tensor | None) -> Tensor:
         """The ids one place to the right, behind the start token: what the decoder has read when it writes them."""

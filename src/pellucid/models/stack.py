@@ -15,9 +15,10 @@ from pellucid.blocks import (
     windowed_mask,
 )
 from pellucid.errors import InputError
+from pellucid.models.watched import Watched, standing_at
 
 
-class Stack(nn.Module):
+class Stack(Watched):
     """ids --> embeddings --> layers.0 --> ... --> layers.N --> norm --> hidden states
 
     causal: each position sees itself and what stands before it, `window` positions at most.
@@ -64,7 +65,7 @@ class Stack(nn.Module):
         if cache is not None:
             cache.check(*input_ids.shape)
         places = self._places(input_ids, attention_mask, cache)
-        run = self._pass(run or Pass(), places, attention_mask, cache)
+        run = self._pass(run or self.watched(), places, attention_mask, cache)
         stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=places.clamp(min=0))
         for i in range(self.depth):
             layer = self.layers[i * len(self.layers) // self.depth]
@@ -92,12 +93,13 @@ class Stack(nn.Module):
         if cache is not None:
             cache.advance(places if attention_mask is None else places.where(attention_mask.bool(), -1))
             sources = cache.positions
+        standing_at(run, places, attention_mask, cache)
         mask, causal = self._mask(places, attention_mask, cache)
         like = self.embeddings.token.like
         return Pass(
             mask=mask,
             causal=causal,
-            bias=None if self.relative_bias is None else self.relative_bias(places, sources),
+            bias=None if self.relative_bias is None else run.see("position_bias", self.relative_bias(places, sources)),
             rotation=None if self.rotary is None else self.rotary(places, like),
             memory=run.memory,
             memory_mask=run.memory_mask,

@@ -3,14 +3,14 @@
 from typing import Any, Self
 
 import torch
-from torch import nn
 
 from pellucid.blocks.packing import Packing
-from pellucid.blocks.twin import packed
+from pellucid.blocks.twin import evaluating, packed
 from pellucid.errors import InputError
+from pellucid.models.watched import Watched
 
 
-class Swift(nn.Module):
+class Swift(Watched):
     """A network that keeps packed copies of itself.
 
     bits: per number of its tables, where it holds 8 or 4 and is packed already; None where it holds real numbers.
@@ -33,10 +33,14 @@ class Swift(nn.Module):
         """The same model for answering at speed: always evaluating, its tables packed for the processor.
 
         Equal to this one up to rounding. It is kept, and made anew when this one's numbers have changed since.
+        One with an onlooker stays as it is, since he knows the plain blocks.
         """
         if self.bits:
             return self
-        dtype = dtype or next(self.parameters()).dtype
+        own = next(self.parameters()).dtype
+        dtype = dtype or own
+        if self.onlooker is not None:
+            return self._plain(dtype, own)
         state = tuple((p.data_ptr(), p._version) for p in self.parameters())
         kept: dict[torch.dtype, tuple[Any, Self]] = self.__dict__.setdefault("_swift", {})
         if dtype not in kept or kept[dtype][0] != state:
@@ -45,5 +49,10 @@ class Swift(nn.Module):
             kept[dtype] = (state, copy)
         return kept[dtype][1]
 
+    def _plain(self, dtype: torch.dtype, own: torch.dtype) -> Self:
+        if dtype != own:
+            raise InputError(f"an edited model computes in its own numbers, {own}: leave dtype={dtype} out")
+        return evaluating(self)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_swift"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_swift"}

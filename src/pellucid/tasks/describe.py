@@ -62,3 +62,16 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return ", ".join([type(value).__name__, *(f"{name} {inner}" for name, inner in vars(value).items())])
     return list(value) if isinstance(value, tuple) else value
+
+
+def summary(loaded: Loaded) -> str:
+    """One line: what it is, how large, and whether its numbers mean anything."""
+    config, weight = loaded.config, loaded.module.embeddings.token.like
+    name = loaded.source.name if loaded.source else "UNTRAINED"
+    head = f", {config.head.name} head" if config.head else ""
+    warning = " (UNTRAINED)" if loaded.source and loaded.untrained else ""
+    return (
+        f"{name}: {config.family}, {config.num_hidden_layers} layers, {config.num_attention_heads} heads, "
+        f"{config.hidden_size} wide{head}{warning}, {count(loaded.module):,} parameters, "
+        f"{loaded.module.kind} on {weight.device}"
+    )

@@ -1,33 +1,46 @@
 """Records one pass: every number on the way by the name of the place where it arises."""
 
+import contextlib
 import fnmatch
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
-from pellucid.errors import InputError, near
-from pellucid.models import EncoderDecoder, count, evaluating
-from pellucid.text import Encoded, collate
+from pellucid.errors import InputError
+from pellucid.models import Decoder, Network, Output, count, evaluating
+from pellucid.trace.aliases import resolve
+from pellucid.trace.edit import edits_of
+from pellucid.trace.gradients import felt
+from pellucid.trace.points import FOR_A_PAGE, points
+from pellucid.trace.reading import Reading, Texts, batch_before, batch_of, read
+from pellucid.trace.trace import Trace
 
 
 class Recorder:
-    """An onlooker that keeps what it is asked to keep and changes nothing."""
+    """An onlooker that keeps what it is asked to keep and changes nothing.
 
-    def __init__(self, patterns: tuple[str, ...], path: str = "", shared: "Recorder | None" = None) -> None:
-        self.patterns = patterns
+    patterns: names of points, or globs. kept: the tensors by name; met: every name that was told.
+    """
+
+    def __init__(self, patterns: Iterable[str], path: str = "", shared: "Recorder | None" = None) -> None:
         self.path = path
-        self.kept: dict[str, Tensor] = shared.kept if shared else {}
-        self.met: dict[str, None] = shared.met if shared else {}
+        if shared is not None:
+            self.names, self.globs, self.kept, self.met = shared.names, shared.globs, shared.kept, shared.met
+            return
+        patterns = tuple(patterns)
+        self.names = frozenset(patterns)
+        self.globs = tuple(pattern for pattern in patterns if any(sign in pattern for sign in "*?["))
+        self.kept: dict[str, Tensor] = {}
+        self.met: dict[str, None] = {}
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         full = self.path + name
         self.met[full] = None
         if self._keeps(full):
-            self.kept[full] = value.detach().clone()
+            self.kept[full] = own(value)
         return value
 
     def wants(self, name: str) -> bool:
@@ -36,131 +49,104 @@ class Recorder:
         return self._keeps(full)
 
     def inside(self, name: str) -> "Recorder":
-        return Recorder(self.patterns, f"{self.path}{name}.", shared=self)
+        return type(self)((), f"{self.path}{name}.", shared=self)
 
     def _keeps(self, name: str) -> bool:
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.patterns)
+        return name in self.names or any(fnmatch.fnmatchcase(name, glob) for glob in self.globs)
 
 
-@dataclass(frozen=True)
-class Trace(Mapping[str, Tensor]):
-    """One pass, number by number: `trace["layers.0.attention.weights"]` is a tensor, `trace.names()` lists all.
+class Enough(Exception):  # noqa: N818 - it is no error
+    """All that was asked for has been told; what the pass would still compute, nobody looks at."""
 
-    points: the tensors by name.  texts: the text, or the two texts of a pair.
-    tokens: what the model saw, token by token.  ids, segments: their ids, and 0 or 1 for the text they belong to.
-    offsets: where each token stands in its text, in characters.  special: which are no part of the text.
-    config, model, parameters: the model's facts, name and size.  cut: how many tokens were cut off.
+
+class Brief(Recorder):
+    """An onlooker that ends the pass as soon as it has everything."""
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        value = super().__call__(name, value)
+        if len(self.kept) == len(self.names):
+            raise Enough
+        return value
+
+
+def own(value: Tensor) -> Tensor:
+    """The numbers apart from the graph, and apart from a larger table that they are a part of and would keep alive.
+
+    Blocks never write into what they have told, so nothing else needs a copy.
     """
-
-    points: dict[str, Tensor]
-    texts: tuple[str, ...]
-    tokens: list[str]
-    ids: list[int]
-    segments: list[int]
-    offsets: list[tuple[int, int]]
-    special: list[bool]
-    config: Config
-    model: str
-    parameters: int
-    cut: int
-    target_tokens: tuple[str, ...] = ()
-    """What the decoder of an encoder-decoder had read, token by token."""
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self.points:
-            raise InputError(f"this trace has no {name!r}{near(name, self.points)}; names() lists what it has")
-        return self.points[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.points)
-
-    def __len__(self) -> int:
-        return len(self.points)
-
-    def strongest(self, layer: int, head: int, most: int = 5) -> list[tuple[int, int, float]]:
-        """The strongest links between real words in one head, as (from, to, weight), the strongest first.
-
-        Of an encoder-decoder, those of the encoder.
-        """
-        side = "encoder." if self.config.kind == "encoder-decoder" else ""
-        weights = self[f"{side}layers.{layer}.attention.weights"][0, head].clone()
-        real = torch.tensor([not special for special in self.special])
-        weights[~(real[:, None] & real[None, :])] = -1.0
-        top = weights.flatten().topk(min(most, int(real.sum()) ** 2))
-        return [(int(i) // len(self.tokens), int(i) % len(self.tokens), float(w)) for w, i in zip(*top)]
-
-    def names(self) -> list[str]:
-        """The names of everything that was kept, in the order in which it arose."""
-        return list(self.points)
-
-    def __repr__(self) -> str:
-        size = sum(t.numel() * t.element_size() for t in self.points.values()) / 2**20
-        return f"Trace({len(self.tokens)} tokens, {len(self.points)} tensors, {size:.1f} MiB, of {self.model})"
+    value = value.detach()
+    alone = value.untyped_storage().nbytes() <= value.numel() * value.element_size()
+    return value if alone else value.clone()
 
 
-@torch.no_grad()
 def record(
     loaded: Loaded,
-    text: str,
-    pair: str | None = None,
+    text: Texts,
+    pair: Texts | None = None,
     *,
-    target: str | None = None,
+    target: Texts | None = None,
+    after: Texts | None = None,
     keep: str | Iterable[str] = "all",
     max_length: int | None = None,
+    padding: str = "right",
+    gradients_of: Callable[[Output], Tensor] | None = None,
 ) -> Trace:
-    """One pass over a text, recorded. See `Model.trace`."""
-    if loaded.tokenizer is None:
-        raise InputError("this model came without a tokenizer, so it cannot read a text")
-    patterns = ("*",) if keep == "all" else (keep,) if isinstance(keep, str) else tuple(keep)
-    limit = max_length or loaded.tokenizer.model_max_length
-    row = loaded.tokenizer.encode([text], None if pair is None else [pair], max_length=limit)[0]
-    recorder = Recorder(patterns)
-    batch, read = _batch(loaded, row, target)
-    evaluating(loaded.module)(**batch, watch=recorder)
-    check_met(patterns, recorder)
-    return _trace(loaded, row, text, pair, recorder.kept, read)
-
-
-def _batch(loaded: Loaded, row: Encoded, target: str | None) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """What the module takes, and the tokens that its decoder reads beside the text."""
-    device = loaded.module.embeddings.token.like.device
-    takes = loaded.module.forward.__annotations__
-    arrays = collate([row.ids], [row.type_ids], 0)
-    batch = {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if name in takes}
-    if not isinstance(loaded.module, EncoderDecoder):
-        if target is not None:
-            raise InputError(f"a target was given, and a model of kind {loaded.config.kind!r} has no decoder beside it")
-        return batch, ()
-    ids = batch["input_ids"]
-    words = loaded.target_tokenizer or loaded.tokenizer
-    if target is not None and words is not None:
-        ids = torch.tensor([words.encode([target])[0].ids], device=device)
-    batch["decoder_input_ids"] = loaded.module.shifted(ids)
-    read = () if words is None else tuple(words.convert_ids_to_tokens(batch["decoder_input_ids"][0].tolist()))
-    return batch, read
-
-
-def _trace(
-    loaded: Loaded, row: Encoded, text: str, pair: str | None, kept: dict[str, Tensor], read: tuple[str, ...]
-) -> Trace:
+    """One pass over a text, or several texts at once, recorded. See `Model.trace`."""
+    names = kept_names(loaded.config, keep)
+    left = _is_left(loaded, padding, after)
+    rows = read(loaded, text, pair, target, after, max_length)
+    module = evaluating(loaded.module)
+    batch = batch_of(loaded, rows, left=left) | _remembered(loaded, module, rows)
+    if gradients_of is None:
+        recorder = Brief(names) if module.onlooker is None else Recorder(names)  # an edit may stand further on
+        with torch.no_grad(), contextlib.suppress(Enough):
+            module(**batch, watch=recorder)
+        kept, gradients = recorder.kept, {}
+    else:
+        kept, gradients = felt(module, batch, names, gradients_of)
     return Trace(
         points=kept,
-        texts=(text,) if pair is None else (text, pair),
-        tokens=row.tokens,
-        ids=row.ids,
-        segments=row.type_ids,
-        offsets=row.offsets,
-        special=[bool(flag) for flag in row.special],
+        rows=rows,
         config=loaded.config,
         model=loaded.source.name if loaded.source else "an untrained model",
         parameters=count(loaded.module),
-        cut=row.cut,
-        target_tokens=read,
+        gradients=gradients,
+        edits=edits_of(loaded),
+        padding=padding,
     )
 
 
-def check_met(patterns: tuple[str, ...], recorder: Recorder) -> None:
-    """A name that no point answers to is a mistake, never silence."""
-    for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(name, pattern) for name in recorder.kept):
-            raise InputError(f"no point is called {pattern!r}{near(pattern, recorder.met)}")
+def kept_names(config: Config, keep: str | Iterable[str]) -> list[str]:
+    """Which points of a model are kept, in the order of a pass.
+
+    keep: "all"; "view" for what a page of attention needs; a name or glob, or several, also as others call them.
+    Raises InputError for a name that no point answers to.
+    """
+    own = points(config)
+    if keep == "all":
+        return list(own)
+    if keep == "view":
+        return [name for name in own if name.endswith(FOR_A_PAGE)]
+    wanted = {name for asked in ((keep,) if isinstance(keep, str) else keep) for name in resolve(asked, config)}
+    if not wanted:
+        raise InputError("keep names nothing: expected 'all', 'view', or names of points")
+    return [name for name in own if name in wanted]
+
+
+def _is_left(loaded: Loaded, padding: str, after: Texts | None) -> bool:
+    if padding not in ("right", "left"):
+        raise InputError(f"padding is {padding!r}, expected 'right' or 'left'")
+    if padding == "left" and (loaded.config.kind != "decoder" or after is not None):
+        raise InputError("padding on the left is for decoders that read from the beginning: pass padding='right'")
+    return padding == "left"
+
+
+@torch.no_grad()
+def _remembered(loaded: Loaded, module: Network, rows: tuple[Reading, ...]) -> dict[str, object]:
+    """A cache that holds what was read before, where anything was."""
+    if not rows[0].before_ids or not isinstance(module, Decoder):
+        return {}
+    longest = max(len(row.before_ids) for row in rows) + max(len(row.ids) for row in rows)
+    cache = module.new_cache(longest)
+    module(**batch_before(loaded, rows), cache=cache)
+    return {"cache": cache}

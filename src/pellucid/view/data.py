@@ -1,120 +1,173 @@
-"""What a page holds: one manifest, and blocks of numbers beside it.
+"""What a page holds: one manifest, and blocks of numbers beside it, as exact and as large as was asked for."""
 
-Queries and keys are stored instead of weights, because they grow with the number of tokens and not with its square; the
-browser computes the weights again. What that costs is measured here against the model's own weights, and told on the
-page.
-"""
-
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
+from pellucid.errors import InputError, near
+from pellucid.view.manifest import entry_of, manifest_of
+from pellucid.view.store import MOST_MEASURED, Store
+from pellucid.view.subject import Look, Subject
 
-from pellucid import __version__
-from pellucid.config import RelativeBias
-from pellucid.errors import InputError
-from pellucid.trace import Trace
+PRECISIONS = ("auto", "float32", "float16", "compact")
 
-FORMAT, VERSION = "pellucid-view", 1
+VIEWS = ("heads", "matrix", "grid", "neuron", "lens", "tensor", "diff")
+"""The views of a page, as web/app.js knows them."""
+
 MOST_EXACT_BYTES = 5_000_000
-"""Up to here blocks are float32; above they are float16."""
+"""Up to here queries and keys are float32; above they are float16."""
 
-_DTYPES = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
+MOST_PICTURED = 120_000_000
+"""Cells of all weights together, above which heads of which no weights were kept are not pictured."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """manifest: plain JSON values.  blocks: little-endian numbers, row by row, by the names in `manifest["blocks"]`."""
+    """manifest: plain JSON values.  blocks: little-endian numbers, row by row, by the names in `manifest["blocks"]`.
+
+    told: what was done to keep the page small, in sentences.
+    """
 
     manifest: dict[str, Any]
     blocks: dict[str, bytes]
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data inside a page, where every three bytes take four letters."""
+        return sum(4 * -(-len(block) // 3) for block in self.blocks.values()) + len(json.dumps(self.manifest))
 
 
-def data_of(trace: Trace, layer: int, heads: list[int], precision: str) -> Data:
-    """Everything that the page of `trace` needs."""
-    if trace.config.kind != "encoder" or isinstance(trace.config.attention_position, RelativeBias):
+@dataclass(frozen=True)
+class Wish:
+    """What a page is to show first, and how exactly it stores its numbers.
+
+    layer, heads, view: shown first.  precision: one of PRECISIONS.  most: bytes of the data at most, None for any.
+    theme: "light" or "dark"; None for what the reader's browser prefers.
+    """
+
+    layer: int = 0
+    heads: Sequence[int] | None = None
+    precision: str = "auto"
+    most: int | None = None
+    view: str = "heads"
+    theme: str | None = None
+
+
+def data_of(subject: Subject, wish: Wish, extras: Any = None, other: "tuple[Subject, Any] | None" = None) -> Data:
+    """Everything that a page needs.
+
+    extras: (Store) -> {"lens": ..., "tensors": ...}, what is stored beside the attentions.
+    other: a second subject and its extras, for the differences.
+    """
+    told: list[str] = []
+    store = Store(_precision(subject, wish, told))
+    parts = _stored(subject, store, extras)
+    second = None
+    if other is not None:
+        beside = Store(store.precision, "other/", store.blocks, store.facts)
+        second = {"label": other[0].label, "texts": other[0].texts, "sequences": other[0].sequences}
+        second |= _stored(other[0], beside, other[1])
+    manifest = manifest_of(subject, parts, store.facts, show_of(subject, wish), second)
+    data = Data(manifest, store.blocks, told)
+    if wish.most is not None and data.size > wish.most:
+        _leave_out(data, wish.most, manifest["show"]["name"])
+    return data
+
+
+def _stored(subject: Subject, store: Store, extras: Any) -> dict[str, Any]:
+    cells = sum(look.heads * look.shape[0] * look.shape[1] for look in subject.looks)
+    side = 24 if store.precision == "compact" else 32 if cells > 4_000_000 else 64
+    entries = []
+    for look in subject.looks:
+        size = look.heads * look.shape[0] * look.shape[1]
+        entry = entry_of(look, store.look(look, int(MOST_MEASURED * size / max(cells, 1))))
+        pictured = look.weights is not None or look.sample is not None or cells <= MOST_PICTURED
+        entry["thumb"] = store.thumb(look, side) if pictured else None
+        entries.append(entry)
+    return {"attentions": entries, "lens": None, "tensors": [], **(extras(store) if extras else {})}
+
+
+# -- how exactly ------------------------------------------------------------------------------------------------------
+
+
+def _precision(subject: Subject, wish: Wish, told: list[str]) -> str:
+    """The first of float32 and float16 that fits, unless one was asked for."""
+    if wish.precision not in PRECISIONS:
+        names = ", ".join(repr(name) for name in PRECISIONS)
         raise InputError(
-            f"the page draws encoders without a bias for distances so far, not {trace.config.family}; "
-            "its numbers are in the trace"
+            f"precision is {wish.precision!r}, expected one of {names}{near(str(wish.precision), PRECISIONS)}"
         )
-    layers = [f"layers.{i}.attention" for i in range(trace.config.num_hidden_layers)]
-    lacking = [
-        f"{n}.{part}" for n in layers for part in ("query", "key", "weights") if f"{n}.{part}" not in trace.points
-    ]
-    if lacking:
+    if wish.precision != "auto":
+        return wish.precision
+    size = sum(_numbers(look) for look in subject.looks) * 4
+    if size <= MOST_EXACT_BYTES and (wish.most is None or size * 4 / 3 <= wish.most):
+        return "float32"
+    if size <= MOST_EXACT_BYTES:
+        told.append(f"numbers are stored as float16, since float32 takes {size * 4 / 3e6:.1f} MB")
+    return "float16"
+
+
+def _numbers(look: Look) -> int:
+    parts = (look.query, look.key) if look.query is not None else (look.weights,)
+    return sum(part.numel() for part in parts if part is not None)
+
+
+def show_of(subject: Subject, wish: Wish) -> dict[str, Any]:
+    """What is shown first; a layer by its number in the model."""
+    found = [look for look in subject.looks if look.layer == wish.layer]
+    if not found:
+        layers = sorted({look.layer for look in subject.looks})
+        whole = layers == list(range(layers[0], layers[-1] + 1))
+        known = f"{layers[0]} to {layers[-1]}" if whole else str(layers)[1:-1]
+        raise InputError(f"layer {wish.layer} is not there: this page has layers {known}")
+    count = found[0].heads
+    heads = list(range(count)) if wish.heads is None else list(wish.heads)
+    for head in heads:
+        if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < count:
+            raise InputError(f"head {head!r} is not there: this model has heads 0 to {count - 1}")
+    _check_look(wish)
+    theme = {} if wish.theme is None else {"theme": wish.theme}
+    return {"view": wish.view, "layer": wish.layer, "name": found[0].name, "heads": heads, **theme}
+
+
+def _check_look(wish: Wish) -> None:
+    if wish.view not in VIEWS:
+        raise InputError(f"show is {wish.view!r}, expected one of {', '.join(VIEWS)}{near(str(wish.view), VIEWS)}")
+    if wish.theme not in (None, "light", "dark"):
+        raise InputError(f"theme is {wish.theme!r}, expected 'light' or 'dark'")
+
+
+def _leave_out(data: Data, most: int, shown: str) -> None:
+    """Drops whole layers, of both traces, until the page fits; the picture of every head stays, and so does what is
+    shown first."""
+    manifest = data.manifest
+    entries = [*manifest["attentions"], *(manifest["other"] or {}).get("attentions", [])]
+    names = list(dict.fromkeys(entry["name"] for entry in entries))
+    order = sorted((name for name in names if name != shown), key=lambda name: _turn(names.index(name)))
+    dropped = set()
+    while data.size > most and order:
+        dropped.add(name := order.pop())
+        for entry in entries:
+            if entry["name"] == name:
+                _empty(data, entry)
+    if data.size > most:
         raise InputError(
-            f"this trace has no {lacking[0]!r}: a page needs the query, key and weights of every layer; "
-            "record with keep='all' or keep=['layers.*.attention.*']"
+            f"budget_mb is too small: one layer takes {data.size / 1e6:.1f} MB; choose precision='compact' or fewer "
+            "tensors"
         )
-    kind = _precision(trace, layers, precision)
-    blocks: dict[str, bytes] = {}
-    facts: dict[str, Any] = {}
-    attentions = []
-    for i, name in enumerate(layers):
-        stored = {}
-        for part in ("query", "key"):
-            block = f"{name}.{part}"
-            stored[part] = trace[block][0].float().cpu().numpy().astype(_DTYPES[kind])
-            blocks[block] = stored[part].tobytes()
-            facts[block] = {"dtype": kind, "shape": list(stored[part].shape)}
-        scale = trace.config.head_dim**-0.5
-        error = _error(stored["query"], stored["key"], scale, trace[f"{name}.weights"][0])
-        attentions.append(
-            {
-                "name": name,
-                "layer": i,
-                "kind": "self",
-                "query": f"{name}.query",
-                "key": f"{name}.key",
-                "recipe": {"scale": scale, "mask": "full"},
-                "max_error": error,
-            }
-        )
-    return Data(_manifest(trace, attentions, facts, layer, heads), blocks)
+    manifest["left_out"] = [name for name in names if name in dropped]
+    data.told.append(f"left out to keep the page small, but for their pictures: {', '.join(manifest['left_out'])}")
 
 
-def _manifest(
-    trace: Trace, attentions: list[dict[str, Any]], facts: dict[str, Any], layer: int, heads: list[int]
-) -> dict[str, Any]:
-    config = trace.config
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "model": {
-            "name": trace.model,
-            "family": config.family,
-            "num_hidden_layers": config.num_hidden_layers,
-            "num_attention_heads": config.num_attention_heads,
-            "num_key_value_heads": config.num_key_value_heads,
-            "head_dim": config.head_dim,
-            "parameters": trace.parameters,
-        },
-        "texts": list(trace.texts),
-        "tokens": [
-            {"text": text, "id": id_, "kind": _kind(text, special), "segment": segment}
-            for text, id_, special, segment in zip(trace.tokens, trace.ids, trace.special, trace.segments)
-        ],
-        "attentions": attentions,
-        "blocks": facts,
-        "show": {"view": "heads", "layer": layer, "heads": heads},
-        "made_by": {"pellucid": __version__, "torch": torch.__version__},
-    }
+def _turn(place: int) -> int:
+    """The bits of a place read backwards: in this order what goes first lies far apart from what went before."""
+    return int(f"{place:012b}"[::-1], 2)
 
 
-def _kind(token: str, special: bool) -> str:
-    return "special" if special else "subword" if token.startswith("##") else "word"
-
-
-def _precision(trace: Trace, layers: list[str], precision: str) -> str:
-    if precision not in ("auto", *_DTYPES):
-        raise InputError(f"precision is {precision!r}, expected 'auto', 'float32' or 'float16'")
-    size = sum(trace[f"{name}.{part}"].numel() for name in layers for part in ("query", "key")) * 4
-    return ("float32" if size <= MOST_EXACT_BYTES else "float16") if precision == "auto" else precision
-
-
-def _error(query: np.ndarray, key: np.ndarray, scale: float, weights: Tensor) -> float:
-    """The largest difference between the weights that the browser will compute and the model's own."""
-    scores = torch.from_numpy(query.astype(np.float64)) @ torch.from_numpy(key.astype(np.float64)).mT * scale
-    return float((scores.softmax(dim=-1) - weights.double().cpu()).abs().max())
+def _empty(data: Data, entry: dict[str, Any]) -> None:
+    for part in ("query", "key", "weights"):
+        block, entry[part] = entry[part], None
+        if block is not None:
+            del data.blocks[block], data.manifest["blocks"][block]

@@ -10,6 +10,7 @@ import html
 import json
 import math
 import re
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,34 +22,41 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", r
 _MODULE_LINE = re.compile(r"^[ \t]*(?:import|export)\b.*$", re.MULTILINE)
 _DOC = re.compile(r"^[ \t]*/\*\*.*?\*/\n", re.MULTILINE | re.DOTALL)
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
-_BYTES = {"float32": 4, "float16": 2}
+_BYTES = {"float32": 4, "float16": 2, "int32": 4, "uint8": 1}
 
 
-def render(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
+def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: bool = False) -> str:
     """Write the page.
 
     Args:
-        manifest: what there is to see (format ``pellucid-view``, version 1); plain JSON values.
+        manifest: what there is to see (format ``pellucid-view``, version 2); plain JSON values.
         blocks: the numbers, little-endian and row-major, one entry per name in ``manifest["blocks"]``.
+        served: leave the blocks out; the page asks for each, at ``block/NAME`` below its own address, when it needs it.
 
     Returns:
-        A whole HTML document that makes no request of any kind.
+        A whole HTML document that makes no request of any kind, or, served, none but these.
 
     Raises:
         ValueError: a block is missing or has the wrong size, or a module breaks the bundler's convention.
     """
     _check(manifest, blocks)
     style = (WEB / "page.css").read_text(encoding="utf-8")
-    script = bundle("app") + '\nfor (const root of document.querySelectorAll(".pellucid")) app.mount(root);\n'
+    entry, call = ("served", "served.mountServed") if served else ("app", "app.mount")
+    script = bundle(entry) + f'\nfor (const root of document.querySelectorAll(".pellucid")) {call}(root);\n'
     slots = {
-        "policy": _policy(style, script),
+        "policy": _policy(style, script) + ("; connect-src 'self'" if served else ""),
         "title": html.escape(" / ".join(manifest["texts"])[:80] or "pellucid"),
         "style": style,
         "script": script,
-        "data": _data(manifest, blocks),
+        "data": _data(manifest, {} if served else blocks),
     }
     skeleton = (WEB / "page.html").read_text(encoding="utf-8")
     return _SLOT.sub(lambda slot: slots[slot[1]], skeleton)
+
+
+def scaffold_size() -> int:
+    """Bytes of a page without any data."""
+    return len(bundle("app").encode()) + (WEB / "page.css").stat().st_size + (WEB / "page.html").stat().st_size + 600
 
 
 def bundle(entry: str) -> str:
@@ -90,7 +98,7 @@ def _data(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
     """Script tags of types that no browser executes; ``<`` is escaped, so no token can end one."""
     text = json.dumps(manifest, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     tags = [f'<script type="application/json" class="pellucid-manifest">{text}</script>']
-    for name in manifest["blocks"]:
+    for name in blocks:
         coded = base64.b64encode(blocks[name]).decode("ascii")
         tags.append(f'<script type="application/octet-stream" data-block="{html.escape(name)}">{coded}</script>')
     return "\n".join(tags)
@@ -115,5 +123,13 @@ def _check(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> None:
         if fact["dtype"] not in _BYTES:
             raise ValueError(f"block {name}: dtype {fact['dtype']} is not one of {', '.join(_BYTES)}")
         expected = math.prod(fact["shape"]) * _BYTES[fact["dtype"]]
-        if len(blocks[name]) != expected:
-            raise ValueError(f"block {name}: {len(blocks[name])} bytes, its shape needs {expected}")
+        size = _unpacked(name, blocks[name]) if fact.get("deflated") else len(blocks[name])
+        if size != expected:
+            raise ValueError(f"block {name}: {size} bytes, its shape needs {expected}")
+
+
+def _unpacked(name: str, block: bytes) -> int:
+    try:
+        return len(zlib.decompress(block))
+    except zlib.error as error:
+        raise ValueError(f"block {name}: it cannot be unpacked") from error

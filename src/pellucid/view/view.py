@@ -1,39 +1,40 @@
 """The thing that a person holds: a page that is made when it is wanted."""
 
 import functools
-import html
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from pellucid.errors import InputError
 from pellucid.files import write_whole
-from pellucid.trace import Trace
-from pellucid.view.data import Data, data_of
+from pellucid.view.data import Data
+from pellucid.view.drawn import draw, render_png
+from pellucid.view.notebook import cell_of, frame_of
 from pellucid.view.page import render
+
+log = logging.getLogger("pellucid")
 
 
 class View:
-    """A page of one trace. `save` writes it; in a notebook it shows itself."""
+    """A page of one trace, of two, or of weights that were given. `save` writes it; in a notebook it shows itself."""
 
-    def __init__(
-        self, trace: Trace, *, layer: int = 0, heads: Iterable[int] | None = None, precision: str = "auto"
-    ) -> None:
-        count = trace.config.num_attention_heads
-        chosen = list(range(count)) if heads is None else list(heads)
-        for head in chosen:
-            if not 0 <= head < count:
-                raise InputError(f"head {head} is not there: this model has heads 0 to {count - 1}")
-        if not 0 <= layer < trace.config.num_hidden_layers:
-            raise InputError(
-                f"layer {layer} is not there: this model has layers 0 to {trace.config.num_hidden_layers - 1}"
-            )
-        self.trace, self.layer, self.heads, self.precision = trace, layer, chosen, precision
+    def __init__(self, make: Callable[[], Data], title: str) -> None:
+        """make: builds the data of the page, once it is asked for.  title: what it is of."""
+        self._make, self.title = make, title
 
     @functools.cached_property
     def data(self) -> Data:
         """What the page holds: a manifest and blocks of numbers."""
-        return data_of(self.trace, self.layer, self.heads, self.precision)
+        data = self._make()
+        for sentence in data.told:
+            log.warning("%s", sentence)
+        return data
+
+    @property
+    def told(self) -> list[str]:
+        """What was done to keep the page small, in sentences; empty where nothing was."""
+        return self.data.told
 
     def html(self) -> str:
         """The whole page as text; it needs nothing else and asks nobody for anything."""
@@ -44,9 +45,21 @@ class View:
         page = self.html().encode("utf-8")
         return write_whole(Path(path).expanduser(), lambda file: file.write(page))
 
+    def svg(self, path: str | os.PathLike[str], **choice: Any) -> Path:
+        """Writes one attention as a drawing, without a browser. choice: see `pellucid.view.drawn.draw`."""
+        drawing = draw(self.data, **choice).encode("utf-8")
+        return write_whole(Path(path).expanduser(), lambda file: file.write(drawing))
+
+    def png(self, path: str | os.PathLike[str], **choice: Any) -> Path:
+        """The same drawing as a picture of pixels."""
+        picture = render_png(draw(self.data, **choice))
+        return write_whole(Path(path).expanduser(), lambda file: file.write(picture))
+
     def __repr__(self) -> str:
-        return f"View({' | '.join(self.trace.texts)!r}, layer {self.layer}); save('page.html') writes the page"
+        return f"View({self.title}); save('page.html') writes the page"
 
     def _repr_html_(self) -> str:
-        frame = 'sandbox="allow-scripts" style="width:100%;height:640px;border:0"'
-        return f'<iframe srcdoc="{html.escape(self.html())}" {frame}></iframe>'
+        return frame_of(self.html())
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return cell_of(self.data, self.html())

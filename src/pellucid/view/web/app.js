@@ -1,39 +1,65 @@
 // app.js: puts the page together. It owns the state, hands it to the views, and draws everything again when it changes.
-import { make } from "./dom.js";
+import { make, mark } from "./dom.js";
 import { inlineSource, Problem } from "./data.js";
-import { Attention } from "./attention.js";
+import { Attention, blocksOf, hasNumbers } from "./attention.js";
 import { createStore, firstState, fromHash, NO_TOKEN, toHash } from "./state.js";
-import { headChips, layerStepper, pairFilter, viewSwitch } from "./controls.js";
+import { headChips, layerStepper, pairFilter, sideSwitch, viewSwitch } from "./controls.js";
 import { Legend, Readout } from "./readout.js";
 import { makeHeader } from "./header.js";
 import { makeWarmer } from "./idle.js";
 import { listen } from "./keys.js";
+import { chosenTokens } from "./tokens.js";
 import { headsView } from "./heads.js";
 import { matrixView } from "./matrix.js";
+import { gridView } from "./grid.js";
+import { neuronView } from "./neuron.js";
+import { lensView } from "./lens.js";
+import { tensorView } from "./tensor.js";
+import { diffView } from "./diff.js";
 
 /**
  * A view is one module that exports one of these; a new one is added to VIEWS and nowhere else.
- * @typedef {{name: string, label: string, key: string, create: (page: Page) => View}} ViewModule
+ * @typedef {{name: string, label: string, key: string, create: (page: Page) => View, available?: (manifest: any) => boolean}} ViewModule
  *
  * @typedef {object} View
  * @property {HTMLElement} element shown while the view is chosen
  * @property {HTMLElement[]} controls its own part of the toolbar
- * @property {() => void} draw follows page.state(); called at most once per frame
+ * @property {() => void} draw follows page.state(); called at most once per frame, when its blocks are loaded
  * @property {() => string[]} legend what is drawn and what is left out, after drawing
  * @property {(right: number, down: number) => void} move an arrow key
+ * @property {() => string[]} [needs] the blocks that it draws from; by default those of the chosen attention
+ * @property {string[]} [common] which of COMMON it uses; by default all
+ * @property {() => {words: (Node|string)[], value?: string, note?: string}} [readout] by default a weight of the chosen attention
+ * @property {() => string} [truth] what the numbers are and how exact; by default about the chosen attention
  *
  * @typedef {object} Page what a view may use
  * @property {import("./data.js").Manifest} manifest
- * @property {import("./data.js").Token[]} tokens
+ * @property {import("./data.js").Source} source
+ * @property {import("./data.js").Token[]} tokens those of the queries
+ * @property {() => import("./data.js").Token[]} queryTokens of the chosen attention
+ * @property {() => import("./data.js").Token[]} keyTokens of the chosen attention
+ * @property {() => {query: number[], key: number[]}} shown the tokens that the pair filter leaves
  * @property {() => import("./state.js").State} state
- * @property {(patch: Partial<import("./state.js").State>) => void} set
+ * @property {(patch: Partial<import("./state.js").State> & Record<string, any>) => void} set
  * @property {() => void} settle draws what was set, now
- * @property {() => Attention} attention the numbers of the chosen layer
+ * @property {() => import("./data.js").Entry} entry the chosen attention, as the manifest has it
+ * @property {() => Attention} attention its numbers
+ * @property {(place: number) => Attention} attentionAt those of any attention; its blocks must be loaded
+ * @property {(place: number) => string[]} blocksOf the blocks that it is computed from
+ * @property {(act: () => void) => void} whenDrawn acts now, or once the blocks that are being loaded are drawn
+ * @property {() => boolean} ready are the blocks of the chosen attention loaded?
  * @property {() => number} layerName the layer's number in the model
  * @property {() => import("./colour.js").Theme} theme
  * @property {() => View} view the chosen view
+ * @property {ViewModule[]} views all views of this page
  */
-const VIEWS = [headsView, matrixView];
+const VIEWS = [headsView, matrixView, gridView, neuronView, lensView, tensorView, diffView];
+
+/** The controls that views share, in the order of the toolbar. */
+const COMMON = { side: sideSwitch, layer: layerStepper, pair: pairFilter, heads: headChips };
+
+/** So many attentions keep what was computed of them. */
+const MOST_OPEN = 6;
 
 /**
  * Fills `root` with the page. Whatever is wrong with the data becomes a sentence, never a blank.
@@ -49,38 +75,71 @@ export function mount(root, source) {
 }
 
 function start(root, source) {
-  const store = createStore(startState(source.manifest), () => draw());
-  const page = makePage(root, source, store);
-  const readout = new Readout(page);
-  const legend = new Legend(page);
-  const controls = [viewSwitch(page, VIEWS), layerStepper(page), pairFilter(page), headChips(page)];
-  const warm = makeWarmer();
+  const { manifest } = source;
+  const views = VIEWS.filter((view) => view.available?.(manifest) ?? true);
+  const store = createStore(startState(manifest, views), manifest, () => draw());
+  const page = makePage(root, source, store, views);
+  const later = [];
+  let busy = false;
+  page.whenDrawn = (act) => {
+    later.push(act);
+    actNow();
+  };
+  const [readout, legend, warm] = [new Readout(page), new Legend(page), makeWarmer()];
+  const common = Object.entries(COMMON).map(([name, create]) => ({ name, ...create(page) }));
+  const choice = viewSwitch(page, views);
   const own = make("div", { class: "own" });
   const stage = make("section", { class: "stage" });
   root.append(makeHeader(root, page, () => switchTheme(root, draw)),
-    makeToolbar(controls, own), readout.element, stage, legend.element);
+    makeToolbar([choice, ...common], own), readout.element, stage, legend.element);
 
   function draw() {
-    const state = store.get();
-    controls.forEach((control) => control.draw(state));
     try {
       const view = page.view();
+      drawControls(view);
+      const missing = (view.needs?.() ?? page.blocksOf(store.get().layer)).filter((name) => !source.has(name));
+      setBusy(missing.length > 0);
+      if (missing.length) return void source.load(missing).then(draw, fail);
       if (stage.firstChild !== view.element) stage.replaceChildren(view.element);
-      if (own.firstChild !== view.controls[0]) own.replaceChildren(...view.controls);
       view.draw();
       readout.draw();
       legend.draw(view.legend());
-      warm(page.attention(), state.heads);
+      if (page.ready()) warm(page.attention(), store.get().heads);
     } catch (error) {
-      stage.replaceChildren(sentence(error));
+      fail(error);
     }
-    keepAddress(state, source.manifest);
+    keepAddress(store.get(), manifest);
+    actNow();
   }
 
-  setTheme(root, preferredTheme());
+  function setBusy(now) {
+    busy = now;
+    mark(stage, "aria-busy", now);
+  }
+
+  function actNow() {
+    while (later.length && !busy) later.shift()();
+  }
+
+  function drawControls(view) {
+    const state = store.get();
+    choice.draw(state);
+    for (const control of common) {
+      control.draw(state);
+      mark(control.element, "data-unused", Boolean(view.common) && !view.common.includes(control.name));
+    }
+    if (own.firstChild !== view.controls[0]) own.replaceChildren(...view.controls);
+  }
+
+  function fail(error) {
+    setBusy(false);
+    stage.replaceChildren(sentence(error));
+  }
+
+  setTheme(root, manifest.show?.theme ?? preferredTheme());
   draw();
-  listen(root, page, VIEWS);
-  followWindow(root, stage, store, source.manifest, draw);
+  listen(root, page, views);
+  followWindow(stage, () => store.set({ ...NO_TOKEN, ...hashState(manifest, views, store.get().layer) }), draw, root);
 }
 
 /** Two rows: what is looked at, and with which heads. */
@@ -91,33 +150,48 @@ function makeToolbar(controls, own) {
 }
 
 /** @returns {Page} */
-function makePage(root, source, store) {
-  const views = new Map();
-  let attention = null;
+function makePage(root, source, store, views) {
+  const { manifest } = source;
+  const made = new Map();
+  const open = new Map();
+  const entry = () => manifest.attentions[store.get().layer];
   const page = {
-    manifest: source.manifest, tokens: source.manifest.tokens, state: store.get, set: store.set, settle: store.settle,
+    manifest, source, views, entry, state: store.get, set: store.set, settle: store.settle,
     theme: () => root.dataset.theme,
-    layerName: () => source.manifest.attentions[store.get().layer].layer,
-    attention() {
-      const entry = source.manifest.attentions[store.get().layer];
-      if (attention?.entry !== entry) attention = new Attention(source, entry);
-      return attention;
-    },
+    layerName: () => entry().layer,
+    queryTokens: () => manifest.sequences[entry().queries].tokens,
+    keyTokens: () => manifest.sequences[entry().keys].tokens,
+    get tokens() { return page.queryTokens(); },
+    shown: () => chosenTokens({ query: page.queryTokens(), key: page.keyTokens() }, store.get().pair),
+    blocksOf: (place) => blocksOf(manifest.attentions[place]),
+    ready: () => hasNumbers(entry()) && page.blocksOf(store.get().layer).every(source.has),
+    attention: () => page.attentionAt(store.get().layer),
+    attentionAt: (place) => recent(open, place, () => new Attention(source, manifest.attentions[place])),
     view() {
-      const module = VIEWS.find((view) => view.name === store.get().view) ?? VIEWS[0];
-      if (!views.has(module)) views.set(module, module.create(page));
-      return views.get(module);
+      const module = views.find((view) => view.name === store.get().view) ?? views[0];
+      if (!made.has(module)) made.set(module, module.create(page));
+      return made.get(module);
     },
   };
   return page;
 }
 
-function startState(manifest) {
-  return { ...firstState(manifest), ...hashState(manifest) };
+/** Takes a thing from `open` or makes it; the one that was longest not asked for makes room. */
+function recent(open, place, create) {
+  const thing = open.get(place) ?? create();
+  open.delete(place);
+  open.set(place, thing);
+  if (open.size > MOST_OPEN) open.delete(open.keys().next().value);
+  return thing;
 }
 
-function hashState(manifest) {
-  return fromHash(location.hash, manifest, VIEWS.map((view) => view.name));
+function startState(manifest, views) {
+  const first = firstState(manifest);
+  return { ...first, ...hashState(manifest, views, first.layer) };
+}
+
+function hashState(manifest, views, layer) {
+  return fromHash(location.hash, manifest, views.map((view) => view.name), layer);
 }
 
 /** A page inside another page may not own its address; then the state is simply not kept. */
@@ -131,9 +205,9 @@ function keepAddress(state, manifest) {
   }
 }
 
-function followWindow(root, stage, store, manifest, draw) {
+function followWindow(stage, readAddress, draw, root) {
   new ResizeObserver(() => requestAnimationFrame(draw)).observe(stage);
-  window.addEventListener("hashchange", () => store.set({ ...NO_TOKEN, ...hashState(manifest) }));
+  window.addEventListener("hashchange", readAddress);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     setTheme(root, preferredTheme());
     draw();

@@ -7,10 +7,16 @@ const RAMPS = {
   dark: ["#181c22", "#273451", "#42506f", "#666d7e", "#8e8c84", "#b8ac82", "#e0cc86", "#fdf0b1"],
 };
 
-/** Eight hues that stay apart for colour-blind readers, on paper and on slate. */
+/** From the most negative number over 0, which is the paper, to the most positive: blue and orange, apart for every eye. */
+const SIGNED = {
+  light: ["#0b3470", "#2b62a6", "#6f9fd0", "#bcd3e6", "#fbfaf3", "#f0cfa4", "#dc9445", "#b15a10", "#6e3103"],
+  dark: ["#b5dcff", "#6fa8e2", "#3f6ea3", "#253f5c", "#181c22", "#54381f", "#94602a", "#d9974f", "#ffd9ac"],
+};
+
+/** Eight hues that stay apart for readers who lack red, green or blue (24 of CIELAB or more), on paper and on slate. */
 const HUES = {
-  light: ["#1f6fb4", "#cf5a0c", "#0a8a6c", "#b1478f", "#a87c00", "#338fb3", "#8a2f3f", "#5f6875"],
-  dark: ["#6aaef0", "#f08a4b", "#3fc39c", "#e38cc8", "#e2b93b", "#8fd8ee", "#e0808c", "#a9b2bf"],
+  light: ["#1f6fb4", "#bc7f05", "#11442c", "#986d8e", "#9d2d05", "#441b9d", "#819254", "#730560"],
+  dark: ["#6aaef0", "#c1520a", "#b2d841", "#fa8aab", "#22794d", "#8377fa", "#dfbc83", "#855c97"],
 };
 
 /** After eight heads the hues come again, with another line. */
@@ -47,7 +53,21 @@ export function headDash(head, on) {
  * @returns {Uint8ClampedArray}
  */
 export function ramp(theme) {
-  const stops = RAMPS[theme].map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+  return blend(RAMPS[theme]);
+}
+
+/**
+ * 256 steps of the ramp for numbers of both signs; 0 is step 127.5.
+ * @param {Theme} theme
+ * @returns {Uint8ClampedArray}
+ */
+export function signedRamp(theme) {
+  return blend(SIGNED[theme]);
+}
+
+/** Even steps between some colours. */
+function blend(hexes) {
+  const stops = hexes.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
   const colours = new Uint8ClampedArray(256 * 3);
   for (let step = 0; step < 256; step++) {
     const place = (step / 255) * (stops.length - 1);
@@ -69,4 +89,15 @@ export function ramp(theme) {
 export function rampStep(weight, largest, scale) {
   const share = largest > 0 ? Math.min(1, weight / largest) : 0;
   return Math.round(255 * (scale === "sqrt" ? Math.sqrt(share) : share));
+}
+
+/**
+ * Where a number of either sign stands on the signed ramp.
+ * @param {number} value
+ * @param {number} largest the largest size of a number: minus it is the first step, plus it the last
+ * @param {"linear"|"sqrt"} scale sqrt lets small numbers be seen
+ */
+export function signedStep(value, largest, scale) {
+  const share = largest > 0 ? Math.max(-1, Math.min(1, value / largest)) : 0;
+  return Math.round(127.5 + 127.5 * (scale === "sqrt" ? Math.sign(share) * Math.sqrt(Math.abs(share)) : share));
 }

@@ -61,8 +61,8 @@ export class Column {
   /**
    * @param {number} from first pixel on screen
    * @param {number} to last pixel on screen
-   * @param {{active: number|null, other: number|null, pinned: boolean, weight: ((index: number) => number)|null}} look
-   *   `weight` is what the token in hand gives to (or takes from) each token of this column
+   * @param {{active: number|null, other: number|null, pinned: boolean, weight: ((index: number) => number|null)|null}} look
+   *   `weight` is what the token in hand gives to (or takes from) each token of this column, null where it may not look
    */
   draw(from, to, look) {
     const { tops, row } = this.layout;
@@ -93,9 +93,10 @@ export class Column {
     mark(element, "aria-selected", index === look.active);
     mark(element, "data-other", index === look.other);
     mark(element, "data-pinned", look.pinned && index === look.active);
-    const number = weight === null ? "" : weight.toFixed(6);
+    mark(element, "data-unseen", Boolean(look.weight) && weight === null);
+    const number = weight !== null ? weight.toFixed(6) : look.weight ? "masked" : "";
     if (element.lastChild.textContent !== number) element.lastChild.textContent = number;
-    element.style.setProperty("--weight", weight === null || !largest ? 0 : weight / largest);
+    element.style.setProperty("--weight", weight > 0 && largest > 0 ? weight / largest : 0);
   }
 
   /** Puts the keyboard on a token. */

@@ -1,7 +1,7 @@
 // controls.js: the toolbar. Each control is made once and has a `draw` that follows the state.
 import { button, make, mark } from "./dom.js";
 import { headColour, headDash } from "./colour.js";
-import { chooseHead, NO_TOKEN, toggleHead } from "./state.js";
+import { chooseHead, groupOf, groupPlaces, NO_TOKEN, toggleHead } from "./state.js";
 import { hasPair, PAIRS } from "./tokens.js";
 
 /** @typedef {{element: HTMLElement, draw: (state: import("./state.js").State) => void}} Control */
@@ -30,28 +30,52 @@ export function viewSwitch(page, views) {
 /** @returns {Control} */
 export function pairFilter(page) {
   const control = segments("pair: which text looks at which", PAIRS, (pair) => page.set({ pair, ...NO_TOKEN }), (state) => state.pair);
-  control.element.hidden = !hasPair(page.tokens);
+  const draw = (state) => {
+    const { queries, keys } = page.manifest.attentions[state.layer];
+    control.element.hidden = queries !== keys || !hasPair(page.queryTokens());
+    control.draw(state);
+  };
+  return { element: control.element, draw };
+}
+
+/** Which attention of a model with several: that of the encoder, of the decoder, or the one that looks across. */
+export function sideSwitch(page) {
+  const { attentions } = page.manifest;
+  const groups = [...new Set(attentions.map(groupOf))];
+  const choose = (group) => {
+    const here = attentions[page.state().layer].layer;
+    const places = groupPlaces(page.manifest, group);
+    page.set({ layer: places.find((place) => attentions[place].layer >= here) ?? places.at(-1) });
+  };
+  const control = segments("attention", Object.fromEntries(groups.map((group) => [group, group || "text"])), choose,
+    (state) => groupOf(attentions[state.layer]));
+  control.element.hidden = groups.length < 2;
   return control;
 }
 
-/** @returns {Control} */
+/** Steps through the layers by their numbers in the model; some may have been left out. */
 export function layerStepper(page) {
   const { attentions } = page.manifest;
-  const options = attentions.map((entry, place) => make("option", { value: place }, String(entry.layer)));
-  const select = make("select", { "aria-label": "layer", onchange: () => page.set({ layer: Number(select.value) }) }, ...options);
+  const select = make("select", { "aria-label": "layer", onchange: () => page.set({ layer: Number(select.value) }) });
   const step = (by, label, sign) => button(sign, () => stepLayer(page, by), { "aria-label": label });
   const [back, on] = [step(-1, "previous layer", "‹"), step(1, "next layer", "›")];
+  let listed = null;
   const draw = (state) => {
+    const group = groupOf(attentions[state.layer]);
+    const places = groupPlaces(page.manifest, group);
+    if (group !== listed) select.replaceChildren(...places.map((place) => make("option", { value: place }, attentions[place].label ?? String(attentions[place].layer))));
+    listed = group;
     select.value = String(state.layer);
-    back.disabled = state.layer === 0;
-    on.disabled = state.layer === attentions.length - 1;
+    back.disabled = state.layer === places[0];
+    on.disabled = state.layer === places.at(-1);
   };
   return { element: make("div", { class: "field" }, make("span", { class: "name" }, "Layer"), back, select, on), draw };
 }
 
 export function stepLayer(page, by) {
-  const last = page.manifest.attentions.length - 1;
-  page.set({ layer: Math.min(last, Math.max(0, page.state().layer + by)) });
+  const { layer } = page.state();
+  const places = groupPlaces(page.manifest, groupOf(page.manifest.attentions[layer]));
+  page.set({ layer: places[Math.min(places.length - 1, Math.max(0, places.indexOf(layer) + by))] });
 }
 
 /** Steps of the threshold. */
@@ -80,18 +104,22 @@ export function scaleSwitch(page) {
 
 /** One chip per head: its number over its line. In a view of one head a click goes to that head. */
 export function headChips(page) {
-  const count = page.manifest.model.num_attention_heads;
   const solo = (head) => page.set({ head, heads: [head] });
   const press = (head, event) => {
     if (event.altKey) solo(head);
-    else page.set(page.state().view === "matrix" ? chooseHead(page.state(), head) : toggleHead(page.state(), head));
+    else page.set(page.state().view === "heads" ? toggleHead(page.state(), head) : chooseHead(page.state(), head));
   };
-  const chips = Array.from({ length: count }, (_, head) => makeChip(head, press, solo));
+  let chips = [];
+  const row = make("div", { class: "chips" });
   const all = button("all", () => page.set({ heads: [...chips.keys()] }));
   const none = button("none", () => page.set({ heads: [] }));
-  const draw = (state) => chips.forEach((chip, head) => drawChip(chip, head, state, page.theme()));
+  const draw = (state) => {
+    const count = page.manifest.attentions[state.layer].heads;
+    if (chips.length !== count) row.replaceChildren(...(chips = Array.from({ length: count }, (_, head) => makeChip(head, press, solo))));
+    chips.forEach((chip, head) => drawChip(chip, head, state, page.theme()));
+  };
   const name = make("span", { class: "name" }, "Heads");
-  return { element: make("div", { class: "field chips", role: "group", "aria-label": "heads" }, name, ...chips, all, none), draw };
+  return { element: make("div", { class: "field chips", role: "group", "aria-label": "heads" }, name, row, all, none), draw };
 }
 
 function makeChip(head, press, solo) {

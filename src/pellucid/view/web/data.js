@@ -1,26 +1,40 @@
-// data.js: what the page was given. A manifest (JSON) says what there is; blocks (base64) hold the numbers.
-// A block is decoded when it is first asked for, so a long text costs nothing until its layer is opened.
+// data.js: what the page was given. A manifest (JSON) says what there is; blocks hold the numbers.
+// A block is decoded when it is first needed, so a long text costs nothing until its layer is opened.
 
 /**
  * @typedef {{text: string, id: number, kind: "special"|"word"|"subword", segment: number}} Token
- * @typedef {{scale: number, mask: "full"|"causal"}} Recipe
- * @typedef {{name: string, layer: number, kind: string, query: string, key: string, recipe: Recipe, max_error?: number}} Entry
- * @typedef {{dtype: "float32"|"float16", shape: number[]}} Shape
- * @typedef {{model: any, texts: string[], tokens: Token[], attentions: Entry[], blocks: Record<string, Shape>, show: any}} Manifest
- * @typedef {{manifest: Manifest, block: (name: string) => Float32Array}} Source
+ * @typedef {{scale: number, mask: "full"|"causal"|"window", window?: number, padding?: boolean[], bias?: string, rotation?: string}} Recipe
+ * @typedef {{name: string, label?: string, layer: number, kind: "self"|"cross", side: string, queries: number, keys: number, heads: number,
+ *   key_heads: number, query: string|null, key: string|null, weights: string|null, thumb: string|null, recipe: Recipe,
+ *   max_error: number|null}} Entry
+ * @typedef {{dtype: "float32"|"float16"|"uint8"|"int32", shape: number[], coding?: "sqrt"|"linear", deflated?: boolean}} Shape
+ * @typedef {{model: any, texts: string[], sequences: {name: string, tokens: Token[]}[], attentions: Entry[], lens: any, tensors: any[],
+ *   other: any, blocks: Record<string, Shape>, show: any}} Manifest
+ *
+ * @typedef {object} Source
+ * @property {Manifest} manifest
+ * @property {(name: string) => boolean} has is the block decoded, so that `block` may be asked for it?
+ * @property {(names: string[]) => Promise<void>} load fetches and decodes blocks
+ * @property {(name: string) => Float32Array|Int32Array|Uint8Array} block
+ * @property {number} counted how many blocks were decoded so far
  */
 
-/** The newest manifest version that this page can read. */
-const VERSION = 1;
+/** The manifest version that this page reads. */
+const VERSION = 2;
 
 /** A fault that is told to the reader in one plain sentence. */
 export class Problem extends Error {}
 
-/** Number types: bytes per number, and how to read one (always little-endian). */
+/** Number types: bytes per number, and bytes -> numbers (always little-endian, as every browser's machine is). */
 const DTYPES = {
-  float32: [4, (view, at) => view.getFloat32(at, true)],
-  float16: [2, (view, at) => fromHalf(view.getUint16(at, true))],
+  float32: [4, (bytes) => new Float32Array(bytes.buffer)],
+  float16: [2, (bytes) => Float32Array.from(new Uint16Array(bytes.buffer), (bits) => halves()[bits])],
+  int32: [4, (bytes) => new Int32Array(bytes.buffer)],
+  uint8: [1, (bytes, coding) => (CODINGS[coding] ? Float32Array.from(bytes, CODINGS[coding]) : bytes)],
 };
+
+/** What a byte stands for. */
+const CODINGS = { sqrt: (byte) => (byte / 255) ** 2, linear: (byte) => byte / 255 };
 
 /**
  * Reads the data that stands inside `root` itself, so that several views can share a page.
@@ -28,49 +42,79 @@ const DTYPES = {
  * @returns {Source}
  */
 export function inlineSource(root) {
-  const manifest = readManifest(root.querySelector("script.pellucid-manifest"));
+  const manifest = readManifest(root.querySelector("script.pellucid-manifest")?.textContent);
   const scripts = new Map([...root.querySelectorAll("script[data-block]")].map((s) => [s.getAttribute("data-block"), s]));
-  const decoded = new Map();
-  const block = (name) => {
-    if (!decoded.has(name)) decoded.set(name, decode(name, scripts.get(name), manifest.blocks[name]));
-    return decoded.get(name);
-  };
-  return { manifest, block };
+  return createSource(manifest, (name) => scripts.has(name) ? bytesOf(name, scripts.get(name).textContent) : null);
 }
 
-/** @returns {Manifest} */
-function readManifest(script) {
-  if (!script) throw new Problem("This page holds no data: its manifest is missing.");
+/**
+ * A source whose blocks come from wherever `read` finds them.
+ * @param {Manifest} manifest
+ * @param {(name: string) => Uint8Array<ArrayBuffer>|null|Promise<Uint8Array<ArrayBuffer>|null>} read the bytes of a block; null if it is not there
+ * @returns {Source}
+ */
+export function createSource(manifest, read) {
+  const decoded = new Map();
+  const coming = new Map();
+  const fetchOne = async (name) => {
+    const shape = manifest.blocks[name];
+    const bytes = shape ? await read(name) : null;
+    if (!bytes) throw new Problem(`The block ${name} is missing from this page.`);
+    decoded.set(name, decode(name, shape.deflated ? await inflate(name, bytes) : bytes, shape));
+    source.counted += 1;
+  };
+  const loadOne = (name) => {
+    if (decoded.has(name)) return null;
+    if (!coming.has(name)) coming.set(name, fetchOne(name).finally(() => coming.delete(name)));
+    return coming.get(name);
+  };
+  const source = {
+    manifest, counted: 0,
+    has: (name) => decoded.has(name),
+    load: async (names) => void (await Promise.all(names.map(loadOne))),
+    block(name) {
+      if (!decoded.has(name)) throw new Problem(`The block ${name} was asked for before it was loaded.`);
+      return decoded.get(name);
+    },
+  };
+  return source;
+}
+
+/**
+ * @param {string|undefined} text JSON
+ * @returns {Manifest}
+ */
+export function readManifest(text) {
+  if (!text) throw new Problem("This page holds no data: its manifest is missing.");
   let manifest;
   try {
-    manifest = JSON.parse(script.textContent);
+    manifest = JSON.parse(text);
   } catch {
     throw new Problem("The data of this page is damaged: its manifest is not valid JSON.");
   }
   if (manifest?.format !== "pellucid-view") throw new Problem("The data of this page is not a pellucid view.");
-  if (manifest.version > VERSION) {
-    const known = `this page can read up to version ${VERSION}`;
-    throw new Problem(`This data has version ${manifest.version}, and ${known}: a newer pellucid can draw it.`);
+  if (manifest.version !== VERSION) {
+    const which = manifest.version > VERSION ? "a newer pellucid can draw it" : "write the page anew from its trace";
+    throw new Problem(`This data has version ${manifest.version}, and this page reads version ${VERSION}: ${which}.`);
   }
-  if (!manifest.tokens?.length) throw new Problem("There is nothing to draw: the text has no tokens.");
   if (!manifest.attentions?.length) throw new Problem("There is nothing to draw: no attention was recorded.");
+  if (!manifest.sequences?.every((sequence) => sequence.tokens?.length)) throw new Problem("There is nothing to draw: the text has no tokens.");
   return manifest;
 }
 
-/** Base64 text -> numbers, checked against the shape that the manifest promises. */
-function decode(name, script, shape) {
-  if (!script || !shape) throw new Problem(`The block ${name} is missing from this page.`);
+/** Bytes -> numbers, checked against the shape that the manifest promises. */
+function decode(name, bytes, shape) {
   const dtype = DTYPES[shape.dtype];
   if (!dtype) throw new Problem(`The block ${name} has the number type ${shape.dtype}, which this page cannot read.`);
   const [size, read] = dtype;
-  const view = new DataView(bytesOf(name, script.textContent).buffer);
-  const count = shape.shape.reduce((product, side) => product * side, 1);
-  if (view.byteLength !== count * size) {
-    throw new Problem(`The block ${name} is damaged: it has ${view.byteLength} bytes and should have ${count * size}.`);
+  const expected = size * shape.shape.reduce((product, side) => product * side, 1);
+  if (bytes.byteLength !== expected) {
+    throw new Problem(`The block ${name} is damaged: it has ${bytes.byteLength} bytes and should have ${expected}.`);
   }
-  return Float32Array.from({ length: count }, (_, place) => read(view, place * size));
+  return read(bytes.byteOffset ? bytes.slice() : bytes, shape.coding);
 }
 
+/** Base64 text -> bytes. */
 function bytesOf(name, base64) {
   let binary;
   try {
@@ -81,6 +125,21 @@ function bytesOf(name, base64) {
   const bytes = new Uint8Array(binary.length);
   for (let place = 0; place < binary.length; place++) bytes[place] = binary.charCodeAt(place);
   return bytes;
+}
+
+/** zlib's format (RFC 1950) -> bytes. */
+async function inflate(name, bytes) {
+  try {
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  } catch {
+    throw new Problem(`The block ${name} is damaged: it cannot be unpacked.`);
+  }
+}
+
+/** Every half-precision number by its bits, computed once. */
+function halves() {
+  return (halves.table ??= Float32Array.from({ length: 65536 }, (_, bits) => fromHalf(bits)));
 }
 
 /**

@@ -1,6 +1,7 @@
 // header.js: the head of the page: the texts, one line about the model, and two buttons.
 import { button, make } from "./dom.js";
-import { openHelp, openTable } from "./dialogs.js";
+import { openHelp } from "./dialogs.js";
+import { openTable } from "./table.js";
 
 /**
  * @param {Element} root
@@ -15,18 +16,23 @@ export function makeHeader(root, page, switchTheme) {
     make("div", { class: "buttons" },
       button("table", () => openTable(root, page), { title: "the numbers as a table" }),
       button("◐", switchTheme, { class: "plain sign", "aria-label": "light or dark", title: "light or dark" }),
-      button("?", () => openHelp(root), { class: "plain sign", "aria-label": "help", title: "help" })),
+      button("?", () => openHelp(root, page.views), { class: "plain sign", "aria-label": "help", title: "help" })),
     make("h1", {}, ...texts.map(line)),
     make("p", { class: "model" }, aboutModel(page.manifest)));
 }
 
 /** all-MiniLM-L6-v2 · bert · 6 layers × 12 heads of 32 · 22.7 million parameters · 13 tokens */
-function aboutModel({ model, tokens }) {
+function aboutModel({ model, sequences }) {
   const shared = model.num_key_value_heads < model.num_attention_heads ? ` (${model.num_key_value_heads} for keys)` : "";
   return [
-    model.name, model.family, `${model.num_hidden_layers} layers × ${model.num_attention_heads} heads${shared} of ${model.head_dim}`,
-    model.parameters && parameters(model.parameters), `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}`,
+    model.name, model.family, `${model.num_hidden_layers}${model.num_decoder_layers ? ` + ${model.num_decoder_layers}` : ""} layers × ${model.num_attention_heads} heads${shared}${model.head_dim ? ` of ${model.head_dim}` : ""}`,
+    model.parameters && parameters(model.parameters), sequences.map(counted).join(", "),
   ].filter(Boolean).join("  ·  ");
+}
+
+/** 13 tokens, or of an encoder-decoder: encoder 13 tokens */
+function counted({ name, tokens }) {
+  return `${name ? `${name} ` : ""}${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}`;
 }
 
 function parameters(count) {

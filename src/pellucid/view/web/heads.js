@@ -6,7 +6,7 @@ import { thresholdSlider } from "./controls.js";
 import { drawLines } from "./lines.js";
 import { isMean, strandsOf } from "./strands.js";
 import { Strip } from "./strip.js";
-import { chosenTokens, inWords, percent, shortened } from "./tokens.js";
+import { inWords, percent, shortened } from "./tokens.js";
 
 const OTHER = { query: "key", key: "query" };
 
@@ -17,26 +17,26 @@ class Heads {
   /** @param {import("./app.js").Page} page */
   constructor(page) {
     this.page = page;
-    const hand = { enter: (side, index) => this.enter(side, index), press: (side, index) => this.press(side, index) };
-    this.columns = { query: new Column("query", page.tokens, hand), key: new Column("key", page.tokens, hand) };
     this.canvas = make("canvas", { role: "img" });
     this.middle = make("div", { class: "middle" }, this.canvas);
-    this.body = make("div", { class: "columns" }, this.columns.query.element, this.middle, this.columns.key.element);
+    this.body = make("div", { class: "columns" });
     this.scroller = make("div", { class: "scroller", onscroll: () => this.draw(), onmouseleave: () => this.leave() }, this.body);
     this.strip = new Strip((share) => (this.scroller.scrollTop = share * this.total - this.scroller.clientHeight / 2));
-    const name = (side, words) => make("div", { class: side }, make("b", {}, words), ` ${side}`);
+    this.names = { query: make("span"), key: make("span") };
+    const name = (side, words) => make("div", { class: side }, make("b", {}, words), " ", this.names[side]);
     this.element = make("div", { class: "heads" },
       make("div", { class: "columns names", "aria-hidden": "true" }, name("query", "looks from"), make("div"), name("key", "looks at")),
       this.scroller, this.strip.canvas);
-    const longest = Math.max(3, ...page.tokens.map((token) => [...shortened(token.text)].length));
-    this.element.style.setProperty("--letters", String(longest));
     this.slider = thresholdSlider(page);
     this.controls = [this.slider.element];
   }
 
   draw() {
     const state = this.page.state();
-    if (this.pair !== state.pair) this.choose(state.pair);
+    const { queries, keys } = this.page.entry();
+    const choice = [queries, keys, state.pair].join();
+    if (this.choice !== choice) this.choose();
+    this.choice = choice;
     this.slider.draw(state);
     this.element.style.setProperty("--hue", headColour(state.head, this.page.theme()));
     mark(this.element, "data-reading", state[state.side] !== null);
@@ -45,15 +45,29 @@ class Heads {
     this.drawCanvas(state, top, height);
   }
 
-  /** Another pair filter: other tokens, other places. */
-  choose(pair) {
-    this.pair = pair;
-    this.shown = chosenTokens(this.page.tokens, pair);
+  tokens() {
+    return { query: this.page.queryTokens(), key: this.page.keyTokens() };
+  }
+
+  /** Another pair filter, or an attention between other texts: other tokens, other places. */
+  choose() {
+    const tokens = this.tokens();
+    const { manifest } = this.page;
+    const { queries, keys } = this.page.entry();
+    const across = queries !== keys;
+    this.names.query.textContent = across ? manifest.sequences[queries].name : "query";
+    this.names.key.textContent = across ? manifest.sequences[keys].name : "key";
+    const hand = { enter: (side, index) => this.enter(side, index), press: (side, index) => this.press(side, index) };
+    this.columns = { query: new Column("query", tokens.query, hand), key: new Column("key", tokens.key, hand) };
+    this.body.replaceChildren(this.columns.query.element, this.middle, this.columns.key.element);
+    const longest = [...tokens.query, ...tokens.key].reduce((most, token) => Math.max(most, [...shortened(token.text)].length), 3);
+    this.element.style.setProperty("--letters", String(longest));
+    this.shown = this.page.shown();
     /** @type {Record<string, Map<number, number>>} where the middle of each row is */
     this.places = {};
     this.total = 0;
     for (const side of ["query", "key"]) {
-      const layout = layOut(this.page.tokens, this.shown[side]);
+      const layout = layOut(tokens[side], this.shown[side]);
       this.columns[side].setTokens(this.shown[side], layout);
       this.places[side] = new Map(this.shown[side].map((index, place) => [index, layout.tops[place] + layout.row / 2]));
       this.total = Math.max(this.total, layout.height);
@@ -61,13 +75,14 @@ class Heads {
     this.body.style.height = `${this.total}px`;
   }
 
-  /** What the token in hand gives to (or, on the right, takes from) each token of the other column. */
+  /** What the token in hand gives to (or takes from) each token of the other column; null where it may not look. */
   weights(state) {
     const { side, head } = state;
     const token = state[side];
     const attention = this.page.attention();
     if (token === null) return null;
-    return side === "query" ? (key) => attention.row(head, token)[key] : (query) => attention.row(head, query)[token];
+    const seen = (query, key) => (attention.sees(query, key) ? attention.row(head, query)[key] : null);
+    return side === "query" ? (key) => seen(token, key) : (query) => seen(query, token);
   }
 
   drawColumns(state, top, height) {
@@ -93,7 +108,7 @@ class Heads {
     };
     this.mass = drawLines(this.canvas, strandsOf(state, this.page.attention(), this.page.theme()), frame);
     this.partial = token === null && onScreen.length < this.shown.query.length;
-    const of = token === null ? "" : ` ${state.side === "query" ? "from" : "to"} ${inWords(this.page.tokens, token)}`;
+    const of = token === null ? "" : ` ${state.side === "query" ? "from" : "to"} ${inWords(this.tokens()[state.side], token)}`;
     const heads = `attention of layer ${this.page.layerName()}, heads ${state.heads.join(", ")}`;
     mark(this.canvas, "aria-label", `${this.mass.lines} lines${of}: ${heads}`);
   }
@@ -102,6 +117,7 @@ class Heads {
   legend() {
     const state = this.page.state();
     if (!state.heads.length) return ["No head is on: switch one on above."];
+    if (Number.isNaN(this.mass.all)) return ["Some of these weights are not numbers (NaN): no line is drawn for them."];
     const hidden = this.mass.all ? Math.max(0, 1 - this.mass.drawn / this.mass.all) : 0;
     const coloured = state.heads.includes(state.head) ? `, colour is head ${state.head}` : "";
     const rows = this.partial ? " of the rows on screen" : "";
@@ -133,6 +149,7 @@ class Heads {
 
   /** Arrow keys: up and down along a column, left and right between them. */
   move(right, down) {
+    if (!this.shown) return;
     const state = this.page.state();
     const focused = document.activeElement?.closest(".column");
     const here = this.element.contains(focused) ? (focused.classList.contains("key") ? "key" : "query") : state.side;

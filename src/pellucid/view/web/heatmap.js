@@ -6,11 +6,14 @@ import { rampStep } from "./colour.js";
  * @typedef {object} Cells
  * @property {number} rows
  * @property {number} columns
- * @property {(row: number, column: number) => number|null} weight null stays empty
+ * @property {(row: number, column: number) => number|null} weight null may not be seen and is hatched; NaN is red
  * @property {number} largest the weight at the end of the ramp
  * @property {"sqrt"|"linear"} scale
  * @property {Uint8ClampedArray} colours the ramp, from colour.js
  */
+
+/** The colour of what is not a number, on paper and on slate. */
+const NOT_A_NUMBER = [196, 38, 54, 255];
 
 /**
  * @param {HTMLCanvasElement} canvas
@@ -25,8 +28,26 @@ export function paintCells(canvas, cells, side, gaps) {
   const context = pen(canvas, width, height);
   context.imageSmoothingEnabled = false;
   context.drawImage(small, 0, 0, width, height);
+  hatch(context, width, height);
   gaps.column.forEach((gap, place) => gap && context.clearRect(place * side - gap / 2, 0, gap, height));
   gaps.row.forEach((gap, place) => gap && context.clearRect(0, place * side - gap / 2, width, gap));
+}
+
+/** Fine lines behind all that was left empty. */
+function hatch(context, width, height) {
+  const tile = make("canvas", { width: 6, height: 6 });
+  const pencil = tile.getContext("2d");
+  pencil.strokeStyle = "#8888884d";
+  pencil.lineWidth = 1;
+  for (const shift of [-6, 0, 6]) {
+    pencil.moveTo(shift, 6);
+    pencil.lineTo(shift + 6, 0);
+  }
+  pencil.stroke();
+  context.globalCompositeOperation = "destination-over";
+  context.fillStyle = context.createPattern(tile, "repeat");
+  context.fillRect(0, 0, width, height);
+  context.globalCompositeOperation = "source-over";
 }
 
 function toImage({ rows, columns, weight, largest, scale, colours }) {
@@ -35,6 +56,10 @@ function toImage({ rows, columns, weight, largest, scale, colours }) {
     for (let column = 0; column < columns; column++, place += 4) {
       const value = weight(row, column);
       if (value === null) continue;
+      if (Number.isNaN(value)) {
+        image.data.set(NOT_A_NUMBER, place);
+        continue;
+      }
       const step = 3 * rampStep(value, largest, scale);
       image.data[place] = colours[step];
       image.data[place + 1] = colours[step + 1];

@@ -1,9 +1,10 @@
-// keys.js: the whole page by keyboard.
-import { stepLayer } from "./controls.js";
-import { openHelp, openTable } from "./dialogs.js";
-import { chooseHead, NO_TOKEN } from "./state.js";
-
-const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
+// keys.js: the whole page by keyboard. Tab goes from region to region, the arrows go on inside one.
+import { toClipboard } from "./copy.js";
+import { openHelp } from "./dialogs.js";
+import { roveGroups } from "./rove.js";
+import { openSearch } from "./search.js";
+import { shortcutsOf } from "./shortcuts.js";
+import { openTable } from "./table.js";
 
 /**
  * Listens for keys that are meant for this view: pressed inside it, or anywhere when it is alone on its page.
@@ -13,40 +14,35 @@ const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowR
  */
 export function listen(root, page, views) {
   const alone = document.querySelectorAll(".pellucid").length === 1;
+  const table = shortcutsOf(views);
+  const tools = {
+    page, openTable: () => openTable(root, page), openHelp: () => openHelp(root, views),
+    openSearch: () => openSearch(root, page), copyPython: () => copyPython(root, page),
+  };
+  roveGroups(root);
   document.addEventListener("keydown", (event) => {
     const target = /** @type {HTMLElement} */ (event.target);
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (!root.contains(target) && !(alone && target === document.body)) return;
-    if (target.closest("dialog") || (target.matches("input, select") && event.key !== "Escape")) return;
+    if (target.closest("dialog") || (target.matches("input, select, textarea") && event.key !== "Escape")) return;
     if (event.key === " " && target.matches("button")) return;
-    if (act(event.key, root, page, views)) event.preventDefault();
+    const found = table.find(({ keys }) => keys.includes(event.key));
+    if (!found) return;
+    page.whenDrawn(() => {
+      page.settle(); // two keys may come within one frame
+      found.act(tools, event.key);
+    });
+    event.preventDefault();
   });
 }
 
-/** @returns {boolean} was the key used? */
-function act(key, root, page, views) {
-  const state = page.state();
-  const view = views.find((each) => each.key === key);
-  const actions = {
-    "[": () => stepLayer(page, -1),
-    "]": () => stepLayer(page, 1),
-    ",": () => stepHead(page, -1),
-    ".": () => stepHead(page, 1),
-    s: () => page.set({ heads: [state.head] }),
-    " ": () => state[state.side] !== null && page.set({ pinned: !state.pinned }),
-    t: () => openTable(root, page),
-    "?": () => openHelp(root),
-    Escape: () => page.set(NO_TOKEN),
-  };
-  page.settle(); // two keys may come within one frame
-  if (ARROWS[key]) page.view().move(...ARROWS[key]);
-  else if (view) page.set({ view: view.name });
-  else if (actions[key]) actions[key]();
-  else return false;
-  return true;
+/** The number that the readout says, as an expression that gives it, on the clipboard. */
+async function copyPython(root, page) {
+  const view = page.view();
+  const text = view.python ? view.python() : weightPython(page, root.querySelector(".readout-value").dataset);
+  if (text && (await toClipboard(text, root))) root.querySelector(".readout-note").textContent = `copied: ${text}`;
 }
 
-function stepHead(page, by) {
-  const count = page.manifest.model.num_attention_heads;
-  page.set(chooseHead(page.state(), (page.state().head + by + count) % count));
+function weightPython(page, { head, query, key }) {
+  return key === undefined ? "" : `trace["${page.entry().name}.weights"][0, ${head}, ${query}, ${key}]`;
 }

@@ -3,10 +3,10 @@ import { make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
 import { scaleSwitch } from "./controls.js";
 import { paintCells, paintRamp } from "./heatmap.js";
-import { chosenTokens, exact, inWords, tokenLabel, tokenTitle } from "./tokens.js";
+import { exact, inWords, tokenLabel, tokenTitle } from "./tokens.js";
 
 /** Smallest and largest side of a cell, and the least distance between two labels, in pixels. */
-const CELL = { least: 2, most: 34, label: 18 };
+const CELL = { least: 2, most: 34, label: 18, tall: 900 };
 
 /** @type {import("./app.js").ViewModule} */
 export const matrixView = { name: "matrix", label: "Matrix", key: "m", create: (page) => new Matrix(page) };
@@ -23,8 +23,9 @@ class Matrix {
     this.plot = make("div", { class: "plot", tabindex: 0, role: "group", "aria-label": "weights of one head; arrow keys move the cell",
       onmousemove: (event) => this.point(event), onmouseleave: () => this.leave(), onclick: (event) => this.press(event) },
       this.canvas, this.cross.query, this.cross.key);
-    const name = (words, arrow) => make("div", {}, make("b", {}, words), arrow);
-    this.sheet = make("div", { class: "sheet" }, make("div", { class: "axes" }, name("looks at", " →"), name("looks from", " ↓")),
+    this.sides = { query: make("span"), key: make("span") };
+    const name = (words, side, arrow) => make("div", {}, make("b", {}, words), this.sides[side], arrow);
+    this.sheet = make("div", { class: "sheet" }, make("div", { class: "axes" }, name("looks at", "key", " →"), name("looks from", "query", " ↓")),
       this.labels.key, this.labels.query, this.plot, this.current.key, this.current.query, this.sum);
     this.element = make("div", { class: "matrix" }, this.sheet);
     this.ramp = make("canvas", { class: "ramp" });
@@ -36,9 +37,10 @@ class Matrix {
   draw() {
     const state = this.page.state();
     this.switch.draw(state);
-    this.shown = chosenTokens(this.page.tokens, state.pair);
+    this.shown = this.page.shown();
     const room = this.element.clientWidth - this.labels.query.offsetWidth - 72;
-    const side = Math.max(CELL.least, Math.min(CELL.most, Math.floor(room / this.shown.key.length)));
+    const most = Math.min(CELL.most, Math.max(CELL.label, CELL.tall / this.shown.query.length));
+    const side = Math.max(CELL.least, Math.floor(Math.min(most, room / this.shown.key.length)));
     const picture = [state.layer, state.head, state.pair, state.scale, side, this.page.theme(), window.devicePixelRatio].join();
     if (picture !== this.picture) this.paint(state, side);
     this.picture = picture;
@@ -52,22 +54,32 @@ class Matrix {
     const attention = this.page.attention();
     const colours = ramp(this.page.theme());
     const rows = query.map((index) => attention.row(head, index));
-    this.largest = rows.reduce((most, row) => key.reduce((best, index) => Math.max(best, row[index]), most), 0);
+    this.broken = rows.some((row) => Number.isNaN(row[0] + row.at(-1)) || row.some(Number.isNaN));
+    this.largest = rows.reduce((most, row) => key.reduce((best, index) => (row[index] > best ? row[index] : best), most), 0);
     const weight = (y, x) => (attention.sees(query[y], key[x]) ? rows[y][key[x]] : null);
     paintCells(this.canvas, { rows: query.length, columns: key.length, weight, largest: this.largest, scale, colours }, side,
-      { row: this.gaps(query), column: this.gaps(key) });
-    for (const axis of ["query", "key"]) this.writeLabels(axis);
+      { row: this.gaps(query, "query"), column: this.gaps(key, "key") });
+    const { queries, keys } = this.page.entry();
+    const place = { query: queries, key: keys };
+    for (const axis of ["query", "key"]) {
+      this.sides[axis].textContent = queries === keys ? "" : ` ${this.page.manifest.sequences[place[axis]].name}`;
+      this.writeLabels(axis);
+    }
     paintRamp(this.ramp, colours);
     this.end.textContent = String(Number(this.largest.toPrecision(4)));
   }
 
   /** A broad gap between the two texts, a fine one between large cells. */
-  gaps(indices) {
-    const { tokens } = this.page;
+  gaps(indices, axis) {
+    const tokens = this.tokens(axis);
     return indices.map((index, place) => {
       if (!place) return 0;
       return tokens[indices[place - 1]].segment !== tokens[index].segment ? 3 : this.side >= 14 ? 1 : 0;
     });
+  }
+
+  tokens(axis) {
+    return axis === "query" ? this.page.queryTokens() : this.page.keyTokens();
   }
 
   writeLabels(axis) {
@@ -77,7 +89,7 @@ class Matrix {
   }
 
   label(index, place, axis) {
-    const element = make("div", { class: "label", title: tokenTitle(this.page.tokens, index) }, tokenLabel(this.page.tokens[index]));
+    const element = make("div", { class: "label", title: tokenTitle(this.tokens(axis), index) }, tokenLabel(this.tokens(axis)[index]));
     element.style[axis === "query" ? "top" : "left"] = `${(place + 0.5) * this.side}px`;
     return element;
   }
@@ -91,8 +103,8 @@ class Matrix {
     const row = query === null ? null : this.page.attention().row(head, query);
     this.sum.hidden = !row;
     if (row) this.drawSum(row, this.shown.query.indexOf(query));
-    const { tokens } = this.page;
-    const cell = row && key !== null ? `: ${inWords(tokens, query)} to ${inWords(tokens, key)} ${row[key].toPrecision(3)}` : "";
+    const cell = row && key !== null
+      ? `: ${inWords(this.tokens("query"), query)} to ${inWords(this.tokens("key"), key)} ${row[key].toPrecision(3)}` : "";
     mark(this.canvas, "aria-label", `weights of layer ${this.page.layerName()}, head ${head}${cell}`);
   }
 
@@ -113,13 +125,14 @@ class Matrix {
 
   /** What the legend says about the picture. */
   legend() {
-    const { scale, head, pair, layer } = this.page.state();
-    const masked = this.page.manifest.attentions[layer].recipe.mask === "causal";
+    const { scale, head, pair } = this.page.state();
     return [
       `Colour runs from 0 to ${exact(this.largest)}, the largest weight shown of head ${head},`
         + ` on a ${scale === "sqrt" ? "square root" : "linear"} scale.`,
-      pair === "all" ? "Each row adds up to 1." : "Each row adds up to 1 over both texts; only a part of it is shown.",
-      masked ? "Empty cells are masked: a token does not look ahead." : "",
+      pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
+      this.page.attention().stored ? "" : "Each row adds up to 1.",
+      maskInWords(this.page.entry().recipe),
+      this.broken ? "Red cells are not numbers (NaN)." : "",
     ].filter(Boolean);
   }
 
@@ -150,9 +163,17 @@ class Matrix {
 
   /** Arrow keys move the cell. */
   move(right, down) {
+    if (!this.shown) return;
     const state = this.page.state();
     const step = (list, token, by) => list[Math.min(list.length - 1, Math.max(0, token === null ? 0 : list.indexOf(token) + by))];
     this.page.set({ side: "query", query: step(this.shown.query, state.query, down), key: step(this.shown.key, state.key, right) });
     this.plot.focus({ preventScroll: true });
   }
+}
+
+/** What the hatched cells are. @param {import("./data.js").Recipe} recipe */
+function maskInWords({ mask, window, padding }) {
+  const order = { full: "", causal: "a token does not look ahead", window: `a token looks back over ${window} tokens, its own included, and not ahead` }[mask];
+  const reasons = [order, padding?.some(Boolean) ? "nobody looks at padding" : ""].filter(Boolean);
+  return reasons.length ? `Hatched cells are masked: ${reasons.join("; ")}.` : "";
 }

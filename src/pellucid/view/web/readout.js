@@ -2,7 +2,8 @@
 // the legend says what the picture shows, how exact it is and what it leaves out.
 import { make, mark } from "./dom.js";
 import { strongest } from "./attention.js";
-import { exact, inNodes, chosenTokens } from "./tokens.js";
+import { groupOf } from "./state.js";
+import { exact, inNodes } from "./tokens.js";
 
 /** The readout line. */
 export class Readout {
@@ -17,29 +18,50 @@ export class Readout {
 
   draw() {
     const { page } = this;
-    const state = page.state();
-    const cell = this.cell(state);
-    this.value.textContent = cell ? exact(page.attention().row(state.head, cell.query)[cell.key]) : "";
+    const own = page.view().readout?.();
+    const cell = own || !page.ready() ? null : this.cell(page.state());
+    const said = own ?? (cell ? this.about(cell) : { words: [`${this.place()} · point at a ${page.state().view === "matrix" ? "cell" : "token"} to read its weight`] });
+    this.words.replaceChildren(...said.words);
+    this.value.textContent = said.value ?? "";
+    this.note.textContent = said.note ?? "";
     mark(this.value, "data-layer", cell && page.layerName());
-    mark(this.value, "data-head", cell && state.head);
+    mark(this.value, "data-head", cell && page.state().head);
     mark(this.value, "data-query", cell && cell.query);
     mark(this.value, "data-key", cell && cell.key);
-    this.note.textContent = cell ? [cell.note, state.pinned && "pinned"].filter(Boolean).join(" · ") : "";
-    this.words.replaceChildren(...(cell
-      ? [`layer ${page.layerName()} · head ${state.head} · `, ...inNodes(page.tokens, cell.query), " → ", ...inNodes(page.tokens, cell.key)]
-      : [`layer ${page.layerName()} · head ${state.head} · point at a ${state.view === "matrix" ? "cell" : "token"} to read its weight`]));
+  }
+
+  /** layer 3 · head 5, and of an encoder-decoder which attention it is */
+  place() {
+    const { page } = this;
+    const group = groupOf(page.entry());
+    return `${group ? `${group} · ` : ""}layer ${page.layerName()} · head ${page.state().head}`;
+  }
+
+  about(cell) {
+    const { page } = this;
+    const state = page.state();
+    return {
+      words: [`${this.place()} · `, ...inNodes(page.queryTokens(), cell.query), " → ", ...inNodes(page.keyTokens(), cell.key)],
+      value: exact(page.attention().row(state.head, cell.query)[cell.key]),
+      note: [cell.note, state.pinned && "pinned"].filter(Boolean).join(" · "),
+    };
   }
 
   /** The pair that is read; with one token in hand, its strongest partner. */
-  cell({ head, query, key, pair }) {
+  cell({ head, query, key }) {
     if (query === null && key === null) return null;
     const attention = this.page.attention();
-    const shown = chosenTokens(this.page.tokens, pair);
-    const masked = (cell) => (attention.sees(cell.query, cell.key) ? cell : { ...cell, note: "masked: it does not look ahead" });
-    if (query !== null && key !== null) return masked({ query, key, note: "" });
+    const shown = this.page.shown();
+    if (query !== null && key !== null) return { query, key, note: attention.sees(query, key) ? "" : `masked: ${whyNot(attention, query, key)}` };
     if (key === null) return { query, key: strongest((index) => attention.row(head, query)[index], shown.key), note: "its largest" };
     return { query: strongest((index) => attention.row(head, index)[key], shown.query), key, note: "the largest that it gets" };
   }
+}
+
+/** Why a query may not look at a key. */
+function whyNot({ recipe }, query, key) {
+  if (recipe.padding?.[key]) return "nobody looks at padding";
+  return key > query ? "it does not look ahead" : `it does not look further back than ${recipe.window} tokens`;
 }
 
 /** The legend below the picture. */
@@ -52,15 +74,22 @@ export class Legend {
 
   /** @param {string[]} sentences what the view says about itself */
   draw(sentences) {
-    const { entry, dtype } = this.page.attention();
-    const error = entry.max_error;
-    const measured = error == null
-      ? "They were not compared with the model’s own weights."
-      : `Largest difference from the model’s own weights in this layer: ${Number(error.toPrecision(2))}.`;
-    const truth = `Weights after softmax, recomputed here from query and key stored as ${dtype}. ${measured}`;
-    const lines = [sentences.join(" "), truth];
+    const { page } = this;
+    const truth = page.view().truth?.() ?? (page.ready() ? truthOf(page.attention()) : "");
+    const lines = [sentences.join(" "), truth].filter(Boolean);
     if (this.text === lines.join()) return;
     this.text = lines.join();
     this.element.replaceChildren(...lines.map((line) => make("p", {}, line)));
   }
+}
+
+/** What the weights of an attention are, and how exact. @param {import("./attention.js").Attention} attention */
+export function truthOf({ entry, dtype, stored, coding }) {
+  const error = entry.max_error;
+  const measured = error == null
+    ? "They were not compared with the model’s own weights."
+    : `Largest difference from the model’s own weights in this layer${entry.measured_rows ? `, measured in ${entry.measured_rows} rows of each head` : ""}: ${Number(error.toPrecision(2))}.`;
+  if (!stored) return `Weights after softmax, recomputed here from query and key stored as ${dtype}. ${measured}`;
+  const how = coding ? `in one byte each (${coding === "sqrt" ? "in steps of their square root" : "in even steps"})` : `as ${dtype}`;
+  return `Weights after softmax, stored ${how}, not recomputed. ${measured}`;
 }

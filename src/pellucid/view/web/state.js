@@ -15,14 +15,16 @@ import { chosenTokens, PAIRS } from "./tokens.js";
  * @property {number|null} query
  * @property {number|null} key
  * @property {boolean} pinned
+ * @property {"heads"|"matrix"} [last] which of these two views was shown last
  */
 
 /** @returns {State} */
 export function firstState(manifest) {
-  const heads = (manifest.show?.heads ?? [0]).filter((head) => head < manifest.model.num_attention_heads);
-  const layer = manifest.attentions.findIndex((entry) => entry.layer === manifest.show?.layer);
+  const show = manifest.show ?? {};
+  const layer = Math.max(0, manifest.attentions.findIndex((entry) => (show.name ? entry.name === show.name : entry.layer === show.layer)));
+  const heads = (show.heads ?? [0]).filter((head) => head < manifest.attentions[layer].heads);
   return {
-    view: manifest.show?.view ?? "heads", layer: Math.max(0, layer), heads, head: heads[0] ?? 0, pair: "all",
+    view: show.view ?? "heads", layer, heads, head: heads[0] ?? 0, pair: "all",
     threshold: 0.02, scale: "sqrt", side: "query", query: null, key: null, pinned: false,
   };
 }
@@ -30,16 +32,18 @@ export function firstState(manifest) {
 /**
  * Holds the state and tells `changed` once per screen frame, however often it is set; `settle` does not wait for the frame.
  * @param {State} state
+ * @param {import("./data.js").Manifest} manifest
  * @param {(state: State) => void} changed
  */
-export function createStore(state, changed) {
+export function createStore(state, manifest, changed) {
   let waiting = false;
   const tell = () => {
     waiting = false;
     changed(state);
   };
   const set = (patch) => {
-    state = { ...state, ...patch };
+    state = { ...state, ...lastOf(state), ...fitting(state, patch, manifest), ...patch };
+    state = { ...state, ...inRange(state, manifest) };
     if (!waiting) requestAnimationFrame(settle);
     waiting = true;
   };
@@ -47,9 +51,39 @@ export function createStore(state, changed) {
   return { get: () => state, set, settle };
 }
 
+/** The model grid opens a head in the view of one attention that was used last. */
+function lastOf({ view }) {
+  return view === "heads" || view === "matrix" ? { last: view } : {};
+}
+
+/** Another attention may have other tokens: then the one in hand and the pair are let go. */
+function fitting(state, patch, manifest) {
+  if (patch.layer === undefined || patch.layer === state.layer) return {};
+  const [old, next] = [manifest.attentions[state.layer], manifest.attentions[patch.layer]];
+  return old.queries === next.queries && old.keys === next.keys ? {} : { ...NO_TOKEN, pair: "all" };
+}
+
+/** Another attention may have fewer heads. */
+function inRange({ layer, head, heads }, manifest) {
+  const count = manifest.attentions[layer].heads;
+  return { head: Math.min(head, count - 1), heads: heads.some((each) => each >= count) ? heads.filter((each) => each < count) : heads };
+}
+
+/** Which attention of a layer this is, in the words of the address: "", "encoder", "decoder", "cross". */
+export function groupOf(entry) {
+  return entry.kind === "cross" ? "cross" : entry.side;
+}
+
+/** The places of all attentions of the same group, in order. */
+export function groupPlaces(manifest, group) {
+  return [...manifest.attentions.keys()].filter((place) => groupOf(manifest.attentions[place]) === group);
+}
+
 /** The state as the text after # in the address. */
 export function toHash(state, manifest) {
-  const words = { view: state.view, layer: manifest.attentions[state.layer].layer, heads: state.heads.join("."), head: state.head };
+  const entry = manifest.attentions[state.layer];
+  const words = { view: state.view, layer: entry.layer, heads: state.heads.join("."), head: state.head };
+  if (groupOf(entry)) words.of = groupOf(entry);
   if (state.pair !== "all") words.pair = state.pair;
   if (state.pinned && state.query !== null) words.query = state.query;
   if (state.pinned && state.key !== null) words.key = state.key;
@@ -58,29 +92,40 @@ export function toHash(state, manifest) {
 
 /**
  * The other way; what does not fit this model is left out.
+ * @param {string} hash
+ * @param {import("./data.js").Manifest} manifest
+ * @param {string[]} views
+ * @param {number} layer the place that holds unless the address names another
  * @returns {Partial<State>}
  */
-export function fromHash(hash, manifest, views) {
+export function fromHash(hash, manifest, views, layer) {
   const words = new URLSearchParams(hash.replace(/^#/, ""));
   const number = (text, end) => (/^\d+$/.test(text ?? "") && Number(text) < end ? Number(text) : null);
   /** @type {Partial<State>} */
   const patch = {};
-  const heads = manifest.model.num_attention_heads;
-  const layer = manifest.attentions.findIndex((entry) => String(entry.layer) === words.get("layer"));
-  if (layer >= 0) patch.layer = layer;
+  const named = placeOf(words, manifest);
+  if (named >= 0) patch.layer = named;
+  const entry = manifest.attentions[patch.layer ?? layer];
   if (views.includes(words.get("view"))) patch.view = words.get("view");
+  const tokens = { query: manifest.sequences[entry.queries].tokens, key: manifest.sequences[entry.keys].tokens };
   const pair = words.get("pair");
-  if (Object.hasOwn(PAIRS, pair ?? "") && chosenTokens(manifest.tokens, pair).key.length) patch.pair = pair;
-  if (words.has("heads")) patch.heads = words.get("heads").split(".").map((text) => number(text, heads)).filter((head) => head !== null);
-  const head = number(words.get("head"), heads) ?? patch.heads?.[0] ?? null;
+  if (Object.hasOwn(PAIRS, pair ?? "") && entry.queries === entry.keys && chosenTokens(tokens, pair).key.length) patch.pair = pair;
+  if (words.has("heads")) patch.heads = words.get("heads").split(".").map((text) => number(text, entry.heads)).filter((head) => head !== null);
+  const head = number(words.get("head"), entry.heads) ?? patch.heads?.[0] ?? null;
   if (head !== null) patch.head = head;
-  const shown = chosenTokens(manifest.tokens, patch.pair ?? "all");
+  const shown = chosenTokens(tokens, patch.pair ?? "all");
   for (const side of ["query", "key"]) {
-    const token = number(words.get(side), manifest.tokens.length);
+    const token = number(words.get(side), tokens[side].length);
     if (token !== null && shown[side].includes(token)) Object.assign(patch, { [side]: token, pinned: true });
   }
   if (patch.pinned) patch.side = patch.query === undefined ? "key" : "query";
   return patch;
+}
+
+/** The attention that the address names, by its layer's number in the model; -1 where there is none. */
+function placeOf(words, manifest) {
+  const places = words.has("of") ? groupPlaces(manifest, words.get("of")) : [...manifest.attentions.keys()];
+  return places.find((place) => String(manifest.attentions[place].layer) === words.get("layer")) ?? -1;
 }
 
 /** Goes to a head: with one head on it is replaced, with several it joins them. */

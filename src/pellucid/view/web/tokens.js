@@ -43,7 +43,7 @@ export function inNodes(tokens, index) {
 /** What the tooltip of a token says. */
 export function tokenTitle(tokens, index) {
   const { text, id, segment } = tokens[index];
-  return `${visible(text)}\ntoken ${index} · id ${id}` + (hasPair(tokens) ? ` · text ${"AB"[segment]}` : "");
+  return `${visible(text)}\ntoken ${index}` + (id === null ? "" : ` · id ${id}`) + (hasPair(tokens) ? ` · text ${"AB"[segment]}` : "");
 }
 
 /** Are there two texts? */
@@ -56,18 +56,18 @@ export const PAIRS = { all: "all", AA: "A → A", AB: "A → B", BA: "B → A", 
 
 /**
  * The tokens that a pair filter leaves, in order.
- * @param {import("./data.js").Token[]} tokens
+ * @param {{query: import("./data.js").Token[], key: import("./data.js").Token[]}} tokens
  * @param {string} pair a key of PAIRS
  * @returns {{query: number[], key: number[]}}
  */
 export function chosenTokens(tokens, pair) {
-  const of = (letter) => [...tokens.keys()].filter((index) => !letter || tokens[index].segment === "AB".indexOf(letter));
-  return pair === "all" ? { query: of(), key: of() } : { query: of(pair[0]), key: of(pair[1]) };
+  const of = (list, letter) => [...list.keys()].filter((index) => pair === "all" || list[index].segment === "AB".indexOf(letter));
+  return { query: of(tokens.query, pair[0]), key: of(tokens.key, pair[1]) };
 }
 
 /** Nine digits: enough to tell any two float32 numbers apart. */
 export function exact(weight) {
-  return weight === 0 ? "0" : weight.toPrecision(9);
+  return weight === 0 ? "0" : Number.isFinite(weight) ? weight.toPrecision(9) : String(weight);
 }
 
 /** 23.4 % */

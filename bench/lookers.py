@@ -1,0 +1,170 @@
+"""The sides of the recording benchmark: who records what, and by what two sides are compared."""
+
+import functools
+import random
+from importlib import metadata
+from typing import Any
+
+from side import Place
+
+WORDS = """time flies like an arrow and fruit flies like a banana while the quick brown fox jumps over some lazy dog
+that nobody in the village had ever seen awake before this long and rather unremarkable afternoon""".split()
+VOCABULARY, LAYERS, HEADS, WIDTH, PLACES = 50257, 12, 12, 768, 1024
+"""GPT-2's own sizes."""
+
+
+def sentences(count: int = 64) -> list[str]:
+    """Sentences of 5 to 40 words, the same in every run."""
+    chance = random.Random(0)
+    return [" ".join(chance.choice(WORDS) for _ in range(chance.randint(5, 40))) for _ in range(count)]
+
+
+def tokens(count: int) -> list[list[int]]:
+    """One text of so many ids."""
+    chance = random.Random(1)
+    return [[chance.randrange(VOCABULARY) for _ in range(count)]]
+
+
+# -- every attention of an encoder: from texts to the weights of all layers -------------------------------------------
+
+
+class Attentions:
+    """What is asked of a side of the first part."""
+
+    axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
+
+    def __init__(self, place: Place) -> None:
+        self.texts = sentences()
+
+    def configure(self, setting: dict[str, Any]) -> None:
+        """Nothing to choose."""
+
+    def work(self) -> list[Any]:
+        """The weights of each layer, [texts, heads, seq, seq]."""
+        raise NotImplementedError
+
+    def told(self) -> list[list[float]]:
+        """Numbers by which two sides are compared: of each layer, what the first text's tokens give each other."""
+        return [layer[0, :, :6, :6].flatten().tolist() for layer in self.work()]
+
+
+class OwnAttentions(Attentions):
+    """pellucid, as a user calls it."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        import pellucid
+
+        self.model = pellucid.load(place.model)
+
+    def work(self) -> list[Any]:
+        return list(self.model.trace(self.texts, keep="layers.*.attention.weights").values())
+
+
+class ReferenceAttentions(Attentions):
+    """transformers with `output_attentions=True`, which needs its eager attention."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+
+        torch.set_num_threads(place.threads)
+        self.words = AutoTokenizer.from_pretrained(place.model)
+        self.model = AutoModel.from_pretrained(place.model, attn_implementation="eager")
+        self.inference = torch.inference_mode
+
+    def work(self) -> list[Any]:
+        with self.inference():
+            batch = self.words(self.texts, padding=True, return_tensors="pt")
+            return list(self.model(**batch, output_attentions=True).attentions)
+
+
+# -- everything inside a decoder with random numbers: from ids to the values by name ----------------------------------
+
+KEPT = ("q", "k", "v", "z", "attn_scores", "pattern", "resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out")
+KEPT_HOOKS = (*(f"hook_{name}" for name in KEPT), "mlp.hook_pre", "mlp.hook_post")
+"""The hooks of a layer that both sides have, as TransformerLens names them; 13 of each layer."""
+
+
+class Everything:
+    """What is asked of a side of the second part. count: of the tokens of the one text."""
+
+    axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
+
+    def __init__(self, place: Place, count: int) -> None:
+        import torch
+
+        torch.set_num_threads(place.threads)
+        self.inference = torch.inference_mode
+        self.ids = torch.tensor(tokens(count))
+
+    def configure(self, setting: dict[str, Any]) -> None:
+        """Nothing to choose."""
+
+    def work(self) -> dict[str, Any]:
+        """Values by name."""
+        raise NotImplementedError
+
+    def told(self) -> list[list[float]]:
+        """How many values, and how many numbers in them, belong to the hooks that both have."""
+        held = self.counted(self.work())
+        return [[float(len(held)), float(sum(value.numel() for value in held))]]
+
+    def counted(self, values: dict[str, Any]) -> list[Any]:
+        return [value for name, value in values.items() if name.startswith("blocks.") and name.endswith(KEPT_HOOKS)]
+
+
+class OwnEverything(Everything):
+    """pellucid, its fused attention recorded; scores and weights are computed beside it."""
+
+    def __init__(self, place: Place, count: int) -> None:
+        super().__init__(place, count)
+        import pellucid
+        from pellucid.config import CausalLM
+        from pellucid.trace import Recorder, resolve
+
+        self.model = pellucid.build(pellucid.Config.of("gpt2", head=CausalLM()))
+        asked = [f"blocks.{i}.*{name}" for i in range(LAYERS) for name in KEPT_HOOKS]
+        self.names = [name for one in asked for name in resolve(one, self.model.config)]
+        self.recorder = functools.partial(Recorder, self.names)
+
+    def work(self) -> dict[str, Any]:
+        recorder = self.recorder()
+        with self.inference():
+            self.model.module(self.ids, watch=recorder)
+        return recorder.kept
+
+    def counted(self, values: dict[str, Any]) -> list[Any]:
+        return list(values.values())
+
+
+class LensEverything(Everything):
+    """TransformerLens's `run_with_cache`, of its own random model; everything, or by a filter the same hooks."""
+
+    axes = {"filter": [False, True]}  # noqa: RUF012 - nobody writes into it
+
+    def __init__(self, place: Place, count: int) -> None:
+        super().__init__(place, count)
+        self.model = self.made().eval()
+        self.filter = False
+
+    def made(self) -> Any:
+        """Their newest model where they have it (from 4.0), else the older one."""
+        facts = {"n_layers": LAYERS, "d_model": WIDTH, "n_ctx": PLACES, "d_head": WIDTH // HEADS, "n_heads": HEADS}
+        facts |= {"d_vocab": VOCABULARY, "d_mlp": 4 * WIDTH, "act_fn": "gelu_new", "normalization_type": "LN"}
+        if int(metadata.version("transformer-lens").split(".")[0]) >= 4:
+            from transformer_lens.model_bridge import TransformerBridge
+
+            return TransformerBridge.boot_native(facts, device="cpu")
+        from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+        return HookedTransformer(HookedTransformerConfig(**facts, device="cpu"))
+
+    def configure(self, setting: dict[str, Any]) -> None:
+        self.filter = setting["filter"]
+
+    def work(self) -> dict[str, Any]:
+        wanted = (lambda name: name.endswith(KEPT_HOOKS)) if self.filter else None
+        with self.inference():
+            return dict(self.model.run_with_cache(self.ids, names_filter=wanted)[1])

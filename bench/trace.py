@@ -1,0 +1,167 @@
+"""Times recording: every attention of an encoder, and everything inside a decoder, pellucid beside the peers.
+
+    python bench/trace.py [--rounds 9] [--quick] [--json FILE]
+
+No corpus is needed. Each side has a process of its own; rounds are interleaved, after a warm-up of each.
+"""
+
+import argparse
+import functools
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from lookers import LensEverything, OwnAttentions, OwnEverything, ReferenceAttentions
+from machine import describe, model_folder, quiet_environment, threads
+from side import Place
+from worker import SideError, Worker, clocked, timed, tune
+
+LEAST = 1e-4
+"""How far weights of two sides may lie apart, float32, all of a batch."""
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+
+class Desk:
+    """What the process of a side answers."""
+
+    def __init__(self, made: Callable[[], Any], most: int) -> None:
+        self.made, self.most = made, most
+
+    def prepare(self) -> dict[str, Any]:
+        """Loads, tunes and warms up; says what was chosen."""
+        self.side = self.made()
+        chosen = tune(self.side.axes, self.side.configure, self._once, most=self.most) if self.side.axes else {}
+        self._once()
+        return chosen
+
+    def told(self) -> list[list[float]]:
+        return self.side.told()
+
+    def turn(self) -> tuple[float, float]:
+        """Seconds of one work, and the share of the processor that others used meanwhile."""
+        return timed(self._once, self.most)
+
+    def _once(self) -> float:
+        return clocked(self.side.work)
+
+
+@dataclass
+class Result:
+    """One side of one part."""
+
+    name: str
+    setting: dict[str, Any] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
+    told: list[list[float]] = field(default_factory=list)
+    failed: str = ""
+
+
+@dataclass
+class Part:
+    """One work, and whoever does it; the first is pellucid, the second its peer."""
+
+    title: str
+    peer: str
+    sides: dict[str, Callable[[Place], Any]]
+
+    def run(self, place: Place, rounds: int, most: int) -> list[Result]:
+        """Prepares every side, then measures them in alternating order."""
+        results, workers = {name: Result(name) for name in self.sides}, {}
+        for name, made in self.sides.items():
+            worker = Worker(name, functools.partial(Desk, functools.partial(made, place), most), place)
+            try:
+                results[name].setting = worker.ask("prepare")
+                results[name].told = worker.ask("told")
+                workers[name] = worker
+            except SideError as reason:
+                results[name].failed = str(reason)
+                worker.stop()
+        for turn in range(rounds):
+            for name in list(workers) if turn % 2 == 0 else reversed(list(workers)):
+                seconds, others = workers[name].ask("turn")
+                results[name].seconds.append(seconds)
+                results[name].others.append(others)
+        for worker in workers.values():
+            worker.stop()
+        return list(results.values())
+
+
+def parts() -> list[Part]:
+    """The works of this script."""
+    found = [
+        Part(
+            "all attention of MiniLM, 64 sentences, texts in, weights out",
+            "transformers",
+            {"pellucid": OwnAttentions, "transformers": ReferenceAttentions},
+        )
+    ]
+    for count in (16, 128):
+        own, lens = functools.partial(OwnEverything, count=count), functools.partial(LensEverything, count=count)
+        sides = {"pellucid": own, "transformer-lens": lens}
+        found.append(Part(f"everything in a random GPT-2, one text of {count} ids", "transformer-lens", sides))
+    return found
+
+
+def table(part: Part, results: list[Result]) -> list[str]:
+    """Medians, ratios to pellucid's, and whether both sides did the same."""
+    lines = [f"{part.title:62}  {'seconds':>8}  {'pellucid is':>14}  {'min..max':>10}"]
+    own = results[0]
+    for result in results:
+        if result.failed:
+            lines.append(f"  {result.name}: left out, {result.failed}")
+            continue
+        shares = [theirs / ours for theirs, ours in zip(result.seconds, own.seconds)] or [float("nan")]
+        said = f"  {result.name} {result.setting or ''}"
+        spread = f"{min(shares):.2f}..{max(shares):.2f}"
+        lines.append(f"{said:62}  {median(result.seconds):8.3f}  {median(shares):8.2f} times  {spread:>10}")
+    able = [result for result in results if not result.failed]
+    if len(able) == 2:
+        apart = max(abs(x - y) for one, two in zip(own.told, able[1].told) for x, y in zip(one, two))
+        lines.append(f"  {'the same values' if apart < LEAST else f'NOT THE SAME: values differ by {apart:g}'}")
+    lines.append(f"  others used at most {max(max(r.others, default=0.0) for r in results):.0%} of the processor")
+    return [*lines, ""]
+
+
+def verdict(part: Part, results: list[Result]) -> str:
+    """The promise in one line."""
+    own, peer = results
+    if own.failed or peer.failed:
+        return f"{part.title}: not compared, {own.failed or peer.failed}"
+    share = median(theirs / ours for theirs, ours in zip(peer.seconds, own.seconds))
+    return f"{part.title}: {share:.2f} times as fast as {part.peer} (promise 1.0, aim 1.5)"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="measured rounds after one warm-up (default 9)")
+    parser.add_argument("--quick", action="store_true", help="two rounds, no waiting for quiet: a try")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
+    options = parser.parse_args()
+    quiet_environment()
+    machine = describe(with_torch=False)
+    print(*machine.lines(), "", sep="\n", flush=True)
+    done, said, begun = {}, [], time.perf_counter()
+    rounds, most = (2, 1) if options.quick else (options.rounds, 3)
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Place(model_folder(), Path(scratch), threads())
+        for part in parts():
+            results = part.run(place, rounds, most)
+            done[part.title] = [asdict(result) for result in results]
+            said.append(verdict(part, results))
+            print(*table(part, results), sep="\n", flush=True)
+    print(*said, f"{time.perf_counter() - begun:.0f} s in all", sep="\n")
+    if options.json:
+        numbers = {"machine": machine.as_dict(), "parts": done, "verdicts": said}
+        options.json.write_text(json.dumps(numbers, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

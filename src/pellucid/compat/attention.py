@@ -1,0 +1,127 @@
+"""BertViz's two views of weights of attention: `head_view` and `model_view`."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pellucid.errors import InputError
+from pellucid.view import View, view
+
+
+@dataclass(frozen=True)
+class Page:
+    """What `html_action="return"` answers. data: a whole HTML page, to be written into a file."""
+
+    data: str
+
+    def _repr_html_(self) -> str:
+        from pellucid.view.notebook import frame_of
+
+        return frame_of(self.data)
+
+
+def head_view(
+    attention: Sequence[Any] | None = None,
+    tokens: Sequence[str] | None = None,
+    sentence_b_start: int | None = None,
+    prettify_tokens: bool = True,
+    layer: int | None = None,
+    heads: Iterable[int] | None = None,
+    encoder_attention: Sequence[Any] | None = None,
+    decoder_attention: Sequence[Any] | None = None,
+    cross_attention: Sequence[Any] | None = None,
+    encoder_tokens: Sequence[str] | None = None,
+    decoder_tokens: Sequence[str] | None = None,
+    include_layers: Iterable[int] | None = None,
+    html_action: str = "view",
+) -> View | Page:
+    """The attention of a model as lines between tokens.
+
+    attention: for each layer Float[Tensor, "1 heads seq seq"], as a model of the reference returns them.
+    tokens: what they are of, token by token.  sentence_b_start: the first token of a second text.
+    prettify_tokens: write the signs for a space and for bytes as what they stand for.
+    layer, heads: what is shown first; the first layer and all heads where None.
+    encoder_attention, decoder_attention, cross_attention, encoder_tokens, decoder_tokens: the same of an
+        encoder-decoder; the three may be of different depth.
+    include_layers: only these layers, under their own numbers.
+    html_action: "view" answers a `View`, which a notebook shows where it is the last value of a cell; "return" a
+        `Page`, whose `data` is the HTML.
+
+    Raises InputError for what does not fit together, in one sentence.
+    """
+    given = {
+        "attention": attention,
+        "tokens": tokens,
+        "sentence_b_start": sentence_b_start,
+        "encoder_attention": encoder_attention,
+        "decoder_attention": decoder_attention,
+        "cross_attention": cross_attention,
+        "encoder_tokens": encoder_tokens,
+        "decoder_tokens": decoder_tokens,
+    }
+    shown = {"layer": layer, "heads": heads, "include_layers": include_layers, "show": "heads"}
+    return answer(_page(given, prettify_tokens, shown), html_action)
+
+
+def model_view(
+    attention: Sequence[Any] | None = None,
+    tokens: Sequence[str] | None = None,
+    sentence_b_start: int | None = None,
+    prettify_tokens: bool = True,
+    display_mode: str = "dark",
+    encoder_attention: Sequence[Any] | None = None,
+    decoder_attention: Sequence[Any] | None = None,
+    cross_attention: Sequence[Any] | None = None,
+    encoder_tokens: Sequence[str] | None = None,
+    decoder_tokens: Sequence[str] | None = None,
+    include_layers: Iterable[int] | None = None,
+    include_heads: Iterable[int] | None = None,
+    html_action: str = "view",
+) -> View | Page:
+    """The attention of every layer and head at once, as a grid of small pictures.
+
+    display_mode: "dark" or "light".  include_heads: the heads that are on at first; all are on the page, under their
+    own numbers.  All else as in `head_view`.
+    """
+    given = {
+        "attention": attention,
+        "tokens": tokens,
+        "sentence_b_start": sentence_b_start,
+        "encoder_attention": encoder_attention,
+        "decoder_attention": decoder_attention,
+        "cross_attention": cross_attention,
+        "encoder_tokens": encoder_tokens,
+        "decoder_tokens": decoder_tokens,
+    }
+    shown = {"heads": include_heads, "include_layers": include_layers, "show": "grid", "theme": theme(display_mode)}
+    return answer(_page(given, prettify_tokens, shown), html_action)
+
+
+def answer(page: View, html_action: str) -> View | Page:
+    """A view, or its HTML."""
+    if html_action not in ("view", "return"):
+        raise InputError(f"html_action is {html_action!r}, expected 'view' or 'return'")
+    return page if html_action == "view" else Page(page.html())
+
+
+def theme(display_mode: str) -> str:
+    """The colours of a page."""
+    if display_mode not in ("dark", "light"):
+        raise InputError(f"display_mode is {display_mode!r}, expected 'dark' or 'light'")
+    return display_mode
+
+
+def _page(given: dict[str, Any], pretty: bool, shown: dict[str, Any]) -> View:
+    """The view of what was given; tokens as they are written, or letter by letter as the vocabulary has them."""
+    found = {name: value for name, value in given.items() if value is not None}
+    names = [name for name in found if name.endswith("tokens") and isinstance(found[name], Sequence)]
+    raw = {name: list(found[name]) for name in names}
+    for name in names if pretty else []:
+        found[name] = [token.removesuffix("</w>") if isinstance(token, str) else token for token in raw[name]]
+    page = view(**found, **shown)
+    if not pretty:
+        for sequence in page.data.manifest["sequences"]:
+            own = raw[f"{sequence['name']}_tokens" if sequence["name"] else "tokens"]
+            for token, text in zip(sequence["tokens"], own):
+                token["text"] = text
+    return page

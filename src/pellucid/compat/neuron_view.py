@@ -1,0 +1,112 @@
+"""BertViz's view of one head step by step: query, key, their products, and the weights."""
+
+import os
+from typing import Any
+
+import torch
+
+from pellucid.compat.attention import Page, answer, theme
+from pellucid.errors import InputError, several
+from pellucid.model import Model, load
+from pellucid.trace import Trace
+from pellucid.trace.record import kept_names
+from pellucid.view import View, view
+
+ALIKE = 1e-3
+"""So far apart may the numbers of the same model be, in the reference and here."""
+
+
+def show(
+    model: Any,
+    model_type: str | None = None,
+    tokenizer: Any = None,
+    sentence_a: str | None = None,
+    sentence_b: str | None = None,
+    display_mode: str = "dark",
+    layer: int | None = None,
+    head: int | None = None,
+    html_action: str = "view",
+) -> View | Page:
+    """How the weights of one head come about, for any model that can be opened here.
+
+    model: a pellucid `Model`, a name or folder, or a model of the reference, which is opened anew from where it came;
+        one whose numbers were changed since then is an error.
+    model_type: the family, such as "bert"; it is compared, and may be None.
+    tokenizer: it is compared where it is an object that splits text; the model's own is used.
+    sentence_a, sentence_b: the text, or the two texts that are read together.
+    display_mode: "dark" or "light".  layer, head: what is shown first; 0 where None.
+    html_action: "view" answers a `View`, "return" a `Page`, whose `data` is the HTML.
+    """
+    if not sentence_a:
+        raise InputError("sentence_a is empty: there is nothing to show")
+    ours = _opened(model)
+    family = ours.config.family
+    if model_type is not None and model_type != family:
+        raise InputError(
+            f"model_type is {model_type!r}, and this model is of the family {family!r}: give that, or None"
+        )
+    trace = ours.trace(sentence_a, sentence_b or None, keep=[*kept_names(ours.config, "view"), _last(ours)])
+    if not isinstance(model, Model | str | os.PathLike):
+        _check_numbers(model, trace, _last(ours))
+    _check_tokens(tokenizer, trace, sentence_a)
+    page = view(trace, layer=layer, heads=[head or 0], show="neuron", theme=theme(display_mode))
+    return answer(page, html_action)
+
+
+def _opened(model: Any) -> Model:
+    """The model itself, or opened here by its name."""
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, str | os.PathLike):
+        return load(model)
+    name = getattr(getattr(model, "config", None), "name_or_path", "")
+    if not isinstance(model, torch.nn.Module) or not name:
+        raise InputError(
+            f"this {type(model).__name__} does not say where it came from, so it cannot be opened here: give a name or "
+            "a folder; model.save_pretrained(folder) makes one"
+        )
+    kind = str(next(model.parameters()).dtype).removeprefix("torch.")
+    return load(name, dtype=kind)
+
+
+def _last(model: Model) -> str:
+    """The name of the last hidden states."""
+    side = "decoder." if model.config.decoder is not None else ""
+    depth = model.config.num_hidden_layers if model.config.decoder is None else model.config.decoder.num_decoder_layers
+    return f"{side}norm.output" if model.config.residual == "pre" else f"{side}layers.{depth - 1}.residual.post"
+
+
+@torch.no_grad()
+def _check_numbers(theirs: torch.nn.Module, trace: Trace, last: str) -> None:
+    """The model in memory is the one that was opened; one that was trained since would be shown with old numbers."""
+    given: dict[str, Any] = {"input_ids": torch.tensor([trace.ids])}
+    if any(trace.segments):
+        given["token_type_ids"] = torch.tensor([trace.segments])
+    if trace.rows[0].target_ids:
+        given["decoder_input_ids"] = torch.tensor([trace.rows[0].target_ids])
+    learning = theirs.training
+    theirs.eval()
+    place = next(theirs.parameters())
+    output = theirs(**{name: ids.to(place.device) for name, ids in given.items()}, output_hidden_states=True)
+    theirs.train(learning)
+    states = getattr(output, "decoder_hidden_states", None) or output.hidden_states
+    found, wanted = states[-1].float().cpu(), trace[last].float().cpu()
+    near_enough = ALIKE if place.dtype in (torch.float32, torch.float64) else 50 * ALIKE
+    if found.shape != wanted.shape or (found - wanted).abs().max() > near_enough * wanted.abs().max():
+        raise InputError(
+            f"this {type(theirs).__name__} computes other numbers than what lies in {trace.model}, so it was changed "
+            "since then: save_pretrained(folder) writes it, and show takes the folder"
+        )
+
+
+def _check_tokens(tokenizer: Any, trace: Trace, text: str) -> None:
+    """A tokenizer that splits the text otherwise would be a mistake that nobody sees."""
+    if not hasattr(tokenizer, "tokenize"):
+        return
+    wanted = list(tokenizer.tokenize(text))
+    starts = range(len(trace.tokens) - len(wanted) + 1)
+    if not any(trace.tokens[start : start + len(wanted)] == wanted for start in starts):
+        raise InputError(
+            f"this tokenizer splits the text into {several(wanted)}, and the model's own into {several(trace.tokens)}: "
+            "leave it out, or give the model that it belongs to"
+        )

@@ -1,0 +1,73 @@
+"""Frozen facts as plain values that JSON can hold, and back: each dataclass with its name, each value of its type."""
+
+import dataclasses
+import types
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+def plain(value: Any) -> Any:
+    """A dataclass, or anything in it, as dictionaries, lists and single values."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        inner = {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"kind": type(value).__name__, "facts": inner}
+    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def rebuilt(value: Any, kind: Any) -> Any:
+    """What `plain` made of a value of this type, as it was; a fact that is not said has its default.
+
+    Raises ValueError, in a sentence, where a value is of another type or a fact is strange.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _one_of(value, inner)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _dataclass(value, kind)
+    if origin in (list, tuple) and isinstance(value, list):
+        each = inner if origin is tuple and Ellipsis not in inner else [inner[0]] * len(value)
+        if len(each) == len(value):
+            return origin(rebuilt(one, want) for one, want in zip(value, each))
+    elif (
+        (origin is Literal and value in inner)
+        or (origin is dict and isinstance(value, dict))
+        or (kind is float and type(value) in (int, float))
+        or (isinstance(kind, type) and type(value) is kind)
+    ):
+        return value
+    raise ValueError(f"{str(value)[:60]!r} stands there, expected {getattr(kind, '__name__', kind)}")
+
+
+def _one_of(value: Any, kinds: tuple[Any, ...]) -> Any:
+    said = value.get("kind") if isinstance(value, dict) else None
+    for kind in kinds:
+        if said is None or getattr(kind, "__name__", "") == said:
+            try:
+                return rebuilt(value, kind)
+            except ValueError:
+                if said is not None:
+                    raise
+    names = ", ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
+    raise ValueError(f"{str(value)[:60]!r} stands there, expected one of {names}")
+
+
+def _dataclass(value: Any, kind: type) -> Any:
+    if not isinstance(value, dict) or set(value) != {"kind", "facts"} or not isinstance(value["facts"], dict):
+        raise ValueError(f"{str(value)[:60]!r} stands there, expected the facts of a {kind.__name__}")
+    if value["kind"] != kind.__name__:
+        raise ValueError(f"a {str(value['kind'])[:60]} stands there, expected a {kind.__name__}")
+    hints = get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for name in value["facts"]:
+        if name not in fields:
+            raise ValueError(f"a {kind.__name__} has no {name[:60]!r}")
+    nothing = dataclasses.MISSING
+    for name, field in fields.items():
+        if name not in value["facts"] and field.default is nothing and field.default_factory is nothing:
+            raise ValueError(f"a {kind.__name__} needs {name!r}, which is missing")
+    made = {}
+    for name, one in value["facts"].items():
+        try:
+            made[name] = rebuilt(one, hints[name])
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    return kind(**made)

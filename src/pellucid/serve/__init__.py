@@ -1,0 +1,4 @@
+"""The same questions over HTTP, for this machine alone."""
+
+from pellucid.serve.page import PageServer as PageServer
+from pellucid.serve.page import serve_page as serve_page

@@ -1,0 +1,179 @@
+"""Serves one page and its blocks to a browser on this machine, so that a long text is loaded layer by layer.
+
+The server listens on 127.0.0.1 alone. That keeps other machines out, and not other pages in the same browser, so each
+request must also name this server as its host (a name that an attacker points here does not), come from this page or
+from nowhere, and hold a random token in its path.
+"""
+
+import hmac
+import logging
+import secrets
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+
+from pellucid.errors import InputError, PellucidError
+
+LOOPBACK = "127.0.0.1"
+PATIENCE = 10.0
+"""Seconds that a request may take to arrive; then its connection is closed."""
+
+_LOG = logging.getLogger("pellucid.serve")
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",  # the token stands in the address
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class PageServer(ThreadingHTTPServer):
+    """Answers `/TOKEN/` with the page and `/TOKEN/block/NAME` with the bytes of a block, and nothing else."""
+
+    daemon_threads = False  # closing waits for requests that are being answered
+    request_queue_size = 32
+
+    def __init__(self, page: str, blocks: Mapping[str, bytes], port: int = 0) -> None:
+        """page: the HTML.  blocks: asked for one at a time, from several threads.  port: 0 for any that is free."""
+        if not 0 <= port <= 65535:
+            raise InputError(f"port {port} is not there: ports go from 1 to 65535, and 0 stands for any that is free")
+        try:
+            super().__init__((LOOPBACK, port), _Handler)
+        except OSError as error:
+            raise InputError(
+                f"port {port} cannot be used: {error.strerror or error}; --port 0 takes a free one"
+            ) from error
+        self.page = page.encode("utf-8")
+        self.blocks = blocks
+        self.token = secrets.token_urlsafe(24)
+
+    @property
+    def address(self) -> str:
+        """What to open in a browser; whoever knows it may look."""
+        return f"http://{LOOPBACK}:{self.server_port}/{self.token}/"
+
+    def hosts(self) -> tuple[str, ...]:
+        """The names under which a browser may ask for this server."""
+        return tuple(f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost"))
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A reader who goes away is no fault; anything else is told with --debug."""
+        _LOG.debug("a request of %s was not answered", client_address, exc_info=True)
+
+
+def serve_page(
+    page: str,
+    blocks: Mapping[str, bytes],
+    port: int = 0,
+    *,
+    ready: Callable[[str], None],
+    open_browser: bool = False,
+) -> None:
+    """Serves until the person presses Ctrl-C (KeyboardInterrupt), then closes everything that it opened.
+
+    ready: is told the address once the server listens.
+    """
+    with running(page, blocks, port) as server:
+        try:
+            ready(server.address)
+            if open_browser:
+                webbrowser.open(server.address)
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            _LOG.debug("interrupted")
+
+
+@contextmanager
+def running(page: str, blocks: Mapping[str, bytes], port: int = 0) -> Iterator[PageServer]:
+    """A server that answers while the block lasts; afterwards its port is free and its threads have ended."""
+    server = PageServer(page, blocks, port)
+    thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="pellucid-page")
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request: first whether it may ask at all, then what it asks for."""
+
+    server: PageServer  # pyrefly: ignore[bad-override]
+    timeout = PATIENCE
+    server_version, sys_version = "pellucid", ""
+
+    def do_GET(self) -> None:
+        refused = self._refused()
+        if refused:
+            return self._answer(HTTPStatus.FORBIDDEN, "text/plain", refused)
+        path = unquote(self.path.split("?")[0].split("#")[0])
+        _, _, wanted = path[1:].partition("/")
+        if wanted == "" and path.endswith("/"):
+            return self._answer(HTTPStatus.OK, "text/html", self.server.page)
+        name = wanted.removeprefix("block/")
+        if wanted != name and name in self.server.blocks:
+            return self._send_block(name)
+        return self._answer(
+            HTTPStatus.NOT_FOUND, "text/plain", "There is nothing at this address of the page's server."
+        )
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _send_block(self, name: str) -> None:
+        try:
+            block = self.server.blocks[name]
+        except PellucidError as error:
+            return self._answer(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", f"The block {name} is not there: {error}."
+            )
+        return self._answer(HTTPStatus.OK, "application/octet-stream", block)
+
+    def _refused(self) -> str:
+        """Why this request gets nothing; an empty string where it may be answered."""
+        hosts = self.server.hosts()
+        if self.headers.get_all("Host") not in [[host] for host in hosts]:
+            return "This server answers only to its own address on this machine."
+        origins = self.headers.get_all("Origin") or []
+        if any(origin not in [f"http://{host}" for host in hosts] for origin in origins):
+            return "This server answers only to its own page."
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            return "This server answers only to its own page."
+        token = self.path[1:].partition("/")[0].partition("?")[0]
+        if not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode()):
+            return "This address does not hold the token of the page: open the one that was printed."
+        return ""
+
+    def _answer(self, status: HTTPStatus, kind: str, body: str | bytes) -> None:
+        data = body.encode("utf-8") if isinstance(body, str) else body
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", kind if kind.startswith("application") else f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(data)))
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the library refuses by itself is refused in the same plain words; 501 is a method that is not served."""
+        self.close_connection = True
+        if self.request_version == "HTTP/0.9":
+            self.request_version = "HTTP/1.0"
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            return self._answer(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", "This server only answers GET and HEAD.")
+        return self._answer(HTTPStatus(code), "text/plain", f"This request cannot be read: {HTTPStatus(code).phrase}.")
+
+    def log_message(self, format: str, *args: object) -> None:  # the library's name
+        """Requests are told with --debug; the token is not."""
+        _LOG.debug("%s", (format % args).replace(self.server.token, "TOKEN"))

@@ -1,0 +1,147 @@
+"""Edits at work: which points they reach, at which passes of a model, and whether they ever did."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import Config
+from pellucid.errors import InputError, several
+from pellucid.models import Standing
+from pellucid.trace.aliases import resolve
+from pellucid.trace.edits import Edit, edit_of
+from pellucid.trace.points import points
+from pellucid.trace.where import UNIT, Spot, beyond, parts, shown
+
+Wanted = Mapping[str, Any]
+"""`{"layers.3.attention.weights": zero(head=5)}`: names or globs, ours or another library's, and for each an edit, a
+function, a tensor, or several of these."""
+
+
+@dataclass
+class Entry:
+    """One edit with the points that it was asked for.
+
+    asked: the name or glob as it was given.  names: the points.  fired: whether a pass has told one of them.
+    met: by each word that chooses, those of its indices that a pass had.  reach: how far that axis has reached.
+    """
+
+    asked: str
+    edit: Edit
+    names: tuple[str, ...]
+    fired: bool = False
+    met: dict[str, set[str]] = field(default_factory=dict)
+    reach: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.asked}: {self.edit}"
+
+    def answer(self, value: Tensor, spot: Spot) -> Tensor:
+        """The edited value, of the same shape but for a batch of one that is no longer the same for all."""
+        if not self.fired or self._missing():
+            where = self.edit.where
+            for word, size in where.reach(value, spot).items():
+                self.reach[word] = max(size, self.reach.get(word, 0))
+            for word, met in where.met(value, spot).items():
+                self.met[word] = met | self.met.get(word, set())
+            self.fired = True
+        return self.edit(value, spot)
+
+    def check(self) -> None:
+        """Refuses an edit that never fired, or in some place that was asked for did not."""
+        if not self.fired:
+            raise InputError(
+                f"an edit never fired, of {self}: no pass was made that meets {several(self.names, 2)} "
+                "(edits hold inside the block, for this model and in this thread)"
+            )
+        for word, one in self._missing():
+            if beyond(one, self.reach[word]) is not None:
+                why = f"{word} {shown(one)} does not exist, no pass had more than {self.reach[word]} {UNIT[word]} there"
+            else:
+                why = f"{word} {shown(one)} was not among the {UNIT[word]} that were computed there"
+            raise InputError(f"an edit never fired, of {self}: {why}")
+
+    def _missing(self) -> list[tuple[str, int | slice]]:
+        """What was chosen and has not been met yet."""
+        chosen = self.edit.where.chosen().items()
+        return [(word, one) for word, some in chosen for one in parts(some) if shown(one) not in self.met.get(word, ())]
+
+
+class Edits:
+    """Several edits as one onlooker of every pass. They are made in their order, each on what the one before gave."""
+
+    def __init__(self, config: Config, entries: Sequence[Entry]) -> None:
+        self.axes, self.entries = points(config), tuple(entries)
+        self.at: dict[str, list[Entry]] = {}
+        for entry in entries:
+            for name in entry.names:
+                self.at.setdefault(name, []).append(entry)
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The edits in words, such as "layers.3.attention.weights: zero(head=5)"."""
+        return tuple(map(str, self.entries))
+
+    def wants(self, name: str) -> bool:
+        return name in self.at
+
+    def answer(self, name: str, value: Tensor, standing: Standing) -> Tensor:
+        """The value to go on with: `value` itself where nothing changes, so that nothing else does."""
+        for entry in self.at.get(name, ()):
+            value = entry.answer(value, Spot(name, self.axes[name], standing))
+        return value
+
+
+def entries_of(config: Config, wanted: Wanted) -> list[Entry]:
+    """The edits that were asked for, with their points. Raises InputError for what this model has nothing of."""
+    if not isinstance(wanted, Mapping) or not wanted:
+        raise InputError('edits are given as {name: edit}, such as {"layers.3.attention.weights": zero(head=5)}')
+    entries, own = [], points(config)
+    for asked, given in wanted.items():
+        names = resolve(asked, config)
+        for one in given if isinstance(given, list | tuple) else [given]:
+            edit = edit_of(one)
+            for name in names:
+                edit.check(name, own[name], own.sizes(name))
+            entries.append(Entry(asked, edit, tuple(names)))
+    return entries
+
+
+def edited(loaded: Loaded, entries: Sequence[Entry]) -> Loaded:
+    """The same model, sharing every number, that makes these edits at all of its passes, behind those it makes."""
+    before = getattr(loaded.module.onlooker, "entries", ())
+    return replace(loaded, module=loaded.module.edited(Edits(loaded.config, [*before, *entries])))
+
+
+def edits_of(loaded: Loaded) -> tuple[str, ...]:
+    """What is edited in the passes of this model, in words; nothing as a rule."""
+    return () if loaded.module.onlooker is None else loaded.module.onlooker.said
+
+
+# -- inside a block ---------------------------------------------------------------------------------------------------
+
+_EDITED: ContextVar[tuple[tuple[Loaded, Loaded], ...]] = ContextVar("edited", default=())
+"""Models that are edited here and now, and what each is at present; a thread begins with none."""
+
+
+def present(loaded: Loaded) -> Loaded:
+    """What this model is here and now: itself, or with the edits of the blocks that this line stands in."""
+    return next((now for model, now in reversed(_EDITED.get()) if model is loaded), loaded)
+
+
+@contextmanager
+def editing(loaded: Loaded, wanted: Wanted) -> Iterator[Loaded]:
+    """Edits every pass of a model inside the block. See `Model.edit`."""
+    entries = entries_of(loaded.config, wanted)
+    now = edited(present(loaded), entries)
+    token = _EDITED.set((*_EDITED.get(), (loaded, now)))
+    try:
+        yield now
+    finally:
+        _EDITED.reset(token)
+    for entry in entries:  # not reached where the block raised: its own error says more
+        entry.check()

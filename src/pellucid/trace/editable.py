@@ -1,0 +1,73 @@
+"""The part of the facade that changes what is seen: `Model` has these methods."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.trace.edit import Wanted, editing, present
+from pellucid.trace.sweep import Metric, sweep
+
+
+class Editable:
+    """A model whose passes can be edited."""
+
+    _loaded: Loaded
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+
+    @property
+    def loaded(self) -> Loaded:
+        """The record that every room works on; inside a block of `edit`, that of the edited model."""
+        return present(self._loaded)
+
+    @contextmanager
+    def edit(self, edits: Wanted) -> Iterator[Self]:
+        """Inside the block every pass of this model, in this thread, goes on with edited numbers.
+
+        edits: what to do at which point, `{"layers.3.attention.weights": zero(head=5)}`: an edit of `pellucid.edits`, a
+            function Tensor -> Tensor of the same shape and dtype, a tensor, or several of these in their order. Names
+            as for `trace`, `*` and those of other libraries included.
+        ->  the edited model, which stays edited and which other threads may use, too.
+
+        Blocks nest: the inner edits come behind the outer ones. All passes are edited: calls, `trace` (whose `edits`
+        say so), `embed`, `score`, and each of `generate`. They run on the plain blocks, and not on those laid out for
+        speed. Editing `scores` or `weights` makes that layer explicit; an edit that changes no number changes no bit.
+
+        Raises InputError for a name, head or shape that does not fit, and, where the block itself raised nothing, at
+        its end for an edit that never fired.
+
+        >>> with model.edit({"layers.*.attention.heads": zero(head=5)}):       # doctest: +SKIP
+        ...     model.generate("The sky is")
+        """
+        with editing(self._loaded, edits) as loaded:
+            yield type(self)(loaded)
+
+    def sweep(
+        self,
+        text: str,
+        metric: Metric,
+        edit: Callable[..., Any] | None = None,
+        over: str = "layers x heads",
+        **options: Any,
+    ) -> Tensor:
+        """Tries one edit everywhere, at each layer and head or each layer and position, and measures each time.
+
+        text: what the model reads.
+        metric: a function of the pass's `Output` (of one text) to a number; or two words of one token each, for the
+            logit of the first less that of the second in the place behind the text.
+        edit: makes the edit from where it goes, `edit(head=5)` or `edit(position=3)`; `zero` by default, or `patch`
+            where a source is given.
+        over: "layers x heads" or "layers x positions".
+        options: point ("attention.heads" and "residual.pre" by default; in an encoder-decoder with its side before it:
+            "decoder.cross_attention.heads"), source (a `Trace` to patch in), target (what a decoder beside an encoder
+            reads), pair (a second text), progress (a bar on stderr; by default on long work at a terminal).
+        ->  the metric of each, Float[Tensor, "layers heads"] or Float[Tensor, "layers positions"]
+
+        >>> clean = model.trace("The capital of France is")                    # doctest: +SKIP
+        >>> model.sweep("The capital of Germany is", (" Paris", " Berlin"), over="layers x positions", source=clean)
+        """
+        return sweep(self.loaded, text, metric, edit, over, **options)

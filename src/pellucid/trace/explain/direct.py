@@ -1,0 +1,186 @@
+"""Which part of a pass a logit is made of."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.blocks import Embeddings
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.models import EncoderDecoder
+from pellucid.trace import Trace
+from pellucid.trace.explain.given import check_head, named, place, side_of, target_words, token_id, traced
+from pellucid.trace.explain.table import table
+
+HEADS = ("causal-lm", "sequence-to-sequence-lm")
+
+
+@dataclass(frozen=True)
+class DirectAttribution:
+    """A logit as a sum. The parts are in float64.
+
+    said: which logit, in words.  position: where, counted from 0.
+    logit: the model's own number, or the difference of two.
+    heads: Float64[Tensor, "layers heads"], what each head of self-attention adds.
+    cross_heads: the same of cross-attention; None where there is none.
+    feed_forward: Float64[Tensor, "layers"], what each feed-forward block adds, its last bias included.
+    embeddings, biases: the rest, by name.
+    """
+
+    said: str
+    position: int
+    logit: float
+    heads: Tensor
+    cross_heads: Tensor | None
+    feed_forward: Tensor
+    embeddings: dict[str, float]
+    biases: dict[str, float]
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Every part by its name, in the order of the pass; heads as "layers.3.attention.head_outputs[5]"."""
+        found = dict(self.embeddings)
+        for i, of_heads in enumerate(self.heads.tolist()):
+            found |= {f"layers.{i}.attention.head_outputs[{h}]": value for h, value in enumerate(of_heads)}
+            if self.cross_heads is not None:
+                across = enumerate(self.cross_heads[i].tolist())
+                found |= {f"layers.{i}.cross_attention.head_outputs[{h}]": value for h, value in across}
+            found[f"layers.{i}.feed_forward.output"] = float(self.feed_forward[i])
+        return found | self.biases
+
+    @property
+    def total(self) -> float:
+        """The sum of all parts."""
+        return sum(self.parts.values())
+
+    @property
+    def error(self) -> float:
+        """By how much the sum misses the model's own number: rounding, and nothing else."""
+        return abs(self.total - self.logit)
+
+    def strongest(self, most: int = 10) -> list[tuple[str, float]]:
+        """The parts that weigh most, for or against, as (name, what it adds)."""
+        return sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:most]
+
+    def __repr__(self) -> str:
+        rows = [[name, f"{value:+.4f}"] for name, value in self.strongest()]
+        more = len(self.parts) - len(rows)
+        rest = self.total - sum(value for _, value in self.strongest())
+        rows += [[f"{more} others", f"{rest:+.4f}"]] if more > 0 else []
+        return f"DirectAttribution: {self.said} at position {self.position} is {self.logit:.4f}\n{table(rows)}"
+
+
+@torch.no_grad()
+def direct_logit_attribution(
+    loaded: Loaded,
+    text: str | Trace,
+    token: str | int,
+    against: str | int | None = None,
+    *,
+    position: int = -1,
+    decoder_text: str | None = None,
+) -> DirectAttribution:
+    """What each head, each feed-forward block, the embeddings and the biases add to a logit, straight through the last
+    norm, whose scale is held as it was (Elhage et al., 2021, "A Mathematical Framework for Transformer Circuits").
+
+    text: or a trace with everything kept.
+    token: as it stands in a text (" Paris"), as the vocabulary writes it, or an id.
+    against: the difference to the logit of this token instead. A logit alone says little: every token may have it.
+    position: whose next token; -1 is the last.  decoder_text: what the decoder of an encoder-decoder reads.
+
+    The parts sum to the logit. What it does not show: what a part does by way of later ones. A head that makes another
+    one work adds nothing here itself; and with another part gone, the norm's scale would be another.
+    Raises InputError for a model that norms the stream itself (BERT, BART): there the parts are rescaled at every
+    layer, and nothing is left to add up.
+    """
+    check_head(loaded, "direct logit attribution", *HEADS)
+    if loaded.config.residual != "pre":
+        raise InputError(
+            f"direct logit attribution needs a stream that is a sum, and {loaded.config.family} norms it in every layer"
+        )
+    module = loaded.module.real("direct logit attribution")
+    stack = module.decoder if isinstance(module, EncoderDecoder) else module
+    side = side_of(loaded, None, "decoder")
+    chosen = token_id(loaded, token), None if against is None else token_id(loaded, against, "against")
+    trace = traced(loaded, text, _points(side, stack.depth), decoder_text)
+    where = place(position, len(trace.target_tokens if side else trace.tokens))
+    at = _At(trace, side, where)
+    direction, biases = _direction(module.head, stack.norm, at(f"layers.{stack.depth - 1}.residual.post"), *chosen)
+    heads, across, forward = [], [], []
+    for i in range(stack.depth):
+        layer = stack.layers[i * len(stack.layers) // stack.depth]
+        for name, found in (("attention", heads), ("cross_attention", across)):
+            attention = getattr(layer, name)
+            if attention is not None:
+                found.append(_of_heads(attention.output, at(f"layers.{i}.{name}.heads"), direction))
+                if attention.output.bias is not None:
+                    biases[f"layers.{i}.{name}.output.bias"] = float(_plain(attention.output.bias) @ direction)
+        forward.append(at(f"layers.{i}.feed_forward.output") @ direction)
+    logits = _plain(trace["logits"][0, where])
+    words = named(None if loaded.tokenizer is None else target_words(loaded), (i for i in chosen if i is not None))
+    return DirectAttribution(
+        said=f"logit of {words[0]!r}" + (f" minus that of {words[1]!r}" if len(words) > 1 else ""),
+        position=where,
+        logit=float(logits[chosen[0]] - (0 if chosen[1] is None else logits[chosen[1]])),
+        heads=torch.stack(heads),
+        cross_heads=torch.stack(across) if across else None,
+        feed_forward=torch.stack(forward),
+        embeddings=_of_embeddings(stack.embeddings, at, direction),
+        biases=biases,
+    )
+
+
+class _At:
+    """The numbers of one position, by name within the stack, in float64."""
+
+    def __init__(self, trace: Trace, side: str, where: int) -> None:
+        self.trace, self.side, self.where = trace, side, where
+
+    def __call__(self, name: str) -> Tensor:
+        return _plain(self.trace[f"{self.side}{name}"][0, ..., self.where, :])
+
+    def holds(self, name: str) -> bool:
+        return f"{self.side}{name}" in self.trace
+
+
+def _plain(numbers: Tensor) -> Tensor:
+    return numbers.detach().cpu().double()
+
+
+def _points(side: str, depth: int) -> tuple[str, ...]:
+    inner = ("attention.heads", "feed_forward.output", *(("cross_attention.heads",) if side else ()))
+    last = f"{side}layers.{depth - 1}.residual.post"
+    return (*(f"{side}layers.*.{name}" for name in inner), f"{side}embeddings.*", last, "logits")
+
+
+def _direction(
+    head: Any, norm: Any, stream: Tensor, chosen: int, against: int | None
+) -> tuple[Tensor, dict[str, float]]:
+    """What a number of the stream is multiplied with on its way to the logit, Float64[Tensor, "hidden"], and what is
+    added on the way."""
+    table, bias = _plain(head.decoder.weight), head.bias
+    wanted = (table[chosen] - (0 if against is None else table[against])) * head.scale
+    added = {}
+    if bias is not None:
+        added["head.bias"] = float(bias[chosen] - (0 if against is None else bias[against]))
+    gained = wanted * _plain(norm.weight)
+    if isinstance(norm, nn.LayerNorm):
+        added["norm.bias"] = float(_plain(norm.bias) @ wanted)
+        gained = gained - gained.mean()  # the norm takes off the mean; so does this, once for all parts
+        return gained * torch.rsqrt(stream.var(correction=0) + norm.eps), added
+    return gained * torch.rsqrt(stream.pow(2).mean() + norm.eps), added
+
+
+def _of_heads(output: nn.Linear, heads: Tensor, direction: Tensor) -> Tensor:
+    """Float64[Tensor, "heads width"] through the last map of attention, and along the direction: [heads]"""
+    return (heads * (direction @ _plain(output.weight)).view_as(heads)).sum(dim=-1)
+
+
+def _of_embeddings(embeddings: Embeddings, at: _At, direction: Tensor) -> dict[str, float]:
+    """Token and position apart where they are only added; else what comes of them."""
+    apart = isinstance(embeddings.norm, nn.Identity) and isinstance(embeddings.projection, nn.Identity)
+    names = [f"embeddings.{part}" for part in ("token", "type", "position")]
+    names = [name for name in names if at.holds(name)] if apart else ["embeddings.output"]
+    return {name: float(at(name) @ direction) for name in names}

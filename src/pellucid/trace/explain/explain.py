@@ -1,0 +1,59 @@
+"""The ways of explaining a model, in one place: `model.explain`."""
+
+from typing import Any
+
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.trace import Trace
+from pellucid.trace.explain.direct import DirectAttribution, direct_logit_attribution
+from pellucid.trace.explain.given import side_of, traced
+from pellucid.trace.explain.gradients import Attribution, gradient_x_input, integrated_gradients
+from pellucid.trace.explain.heads import HeadScores, head_scores
+from pellucid.trace.explain.lens import LogitLens, logit_lens
+from pellucid.trace.explain.rollout import attention_rollout
+
+
+class Explain:
+    """Ways to say why a model answers as it does. The function that each hands over to tells its arguments, and what it
+    does not show."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+
+    def logit_lens(self, text: str | Trace, *, k: int = 5, decoder_text: str | None = None) -> LogitLens:
+        """What the model would say if it stopped at a layer: the likeliest tokens behind every layer
+        (nostalgebraist, 2020). See `pellucid.trace.explain.logit_lens`."""
+        return logit_lens(self.loaded, text, k=k, decoder_text=decoder_text)
+
+    def direct_logit_attribution(
+        self, text: str | Trace, token: str | int, against: str | int | None = None, **options: Any
+    ) -> DirectAttribution:
+        """A logit, or the difference of two, as a sum over heads, feed-forward blocks, embeddings and biases
+        (Elhage et al., 2021). See `pellucid.trace.explain.direct_logit_attribution`."""
+        return direct_logit_attribution(self.loaded, text, token, against, **options)
+
+    def attention_rollout(self, text: str | Trace, *, side: str | None = None, residual: float = 0.5) -> Tensor:
+        """Attention multiplied through the layers: Float[Tensor, "layers queries keys"] (Abnar and Zuidema, 2020,
+        arXiv:2005.00928). See `pellucid.trace.explain.attention_rollout`."""
+        trace = traced(self.loaded, text, (f"{side_of(self.loaded, side, 'encoder')}layers.*.attention.weights",))
+        return attention_rollout(trace, side=side, residual=residual)
+
+    def gradient_x_input(self, text: str, target: str | int | None = None, **options: Any) -> Attribution:
+        """How much each token matters for an answer, by the gradient at it (Shrikumar et al., 2016,
+        arXiv:1605.01713). See `pellucid.trace.explain.gradient_x_input`."""
+        return gradient_x_input(self.loaded, text, target, **options)
+
+    def integrated_gradients(self, text: str, target: str | int | None = None, **options: Any) -> Attribution:
+        """The same by the gradients on the way from nothing to the text, so that the scores sum to the answer
+        (Sundararajan et al., 2017, arXiv:1703.01365). See `pellucid.trace.explain.integrated_gradients`."""
+        return integrated_gradients(self.loaded, text, target, **options)
+
+    def head_scores(self, text: str | Trace | None = None, **options: Any) -> HeadScores:
+        """Which heads look at the token before, the first, the same, what came next the last time, and how widely
+        (Olsson et al., 2022, arXiv:2209.11895). See `pellucid.trace.explain.head_scores`."""
+        return head_scores(self.loaded, text, **options)
+
+    def __repr__(self) -> str:
+        ways = [name for name in vars(type(self)) if not name.startswith("_")]
+        return f"Explain({', '.join(ways)})"

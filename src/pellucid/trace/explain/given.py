@@ -1,0 +1,136 @@
+"""What every explanation begins with: a text or a trace of this model, and words for what stands in it."""
+
+from collections.abc import Iterable, Sequence
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.text import Tokenizer
+from pellucid.trace import Trace, record
+from pellucid.trace.reading import Reading, read
+
+
+def given(loaded: Loaded, text: str, pair: str | None = None, decoder_text: str | None = None) -> Reading:
+    """A text, or a pair of texts, as the model reads it; decoder_text: what the decoder of an encoder-decoder reads.
+
+    Raises InputError for what is no text, an empty one, and one that is longer than the model reads.
+    """
+    if decoder_text is not None and loaded.config.decoder is None:
+        raise InputError(f"decoder_text was given, and a model of kind {loaded.config.kind!r} has no decoder beside it")
+    _check_text(loaded, text, pair)
+    return read(loaded, text, pair, decoder_text, None, None)[0]
+
+
+def traced(loaded: Loaded, text: str | Trace, keep: Sequence[str], decoder_text: str | None = None) -> Trace:
+    """The trace that was given, if it is one of this model; or that of the text, with what `keep` names.
+
+    Raises InputError for several texts, an empty one, one that is too long, and a trace of another model.
+    """
+    if isinstance(text, Trace):
+        if decoder_text is not None:
+            raise InputError("decoder_text was given beside a trace, which has read its own: give it to model.trace")
+        if text.config != loaded.config:
+            raise InputError(f"this trace is of {text.model}, whose facts are not those of this model: trace it again")
+        if not text.tokens:  # of several texts this asks for one
+            raise InputError("this trace has no tokens: there is nothing to explain")
+        return text
+    if not isinstance(text, str):
+        raise InputError(f"text is {type(text).__name__}, expected one text, or the trace of one text or pair")
+    given(loaded, text, None, decoder_text)  # checks it
+    return record(loaded, text, target=decoder_text, keep=keep)
+
+
+def side_of(loaded_or_trace: Loaded | Trace, side: str | None, default: str) -> str:
+    """The beginning of the names of one stack: "encoder." or "decoder." in an encoder-decoder, else nothing."""
+    kind = loaded_or_trace.config.kind
+    if side not in (None, "encoder", "decoder"):
+        raise InputError(f"side is {side!r}, expected 'encoder' or 'decoder'")
+    if kind == "encoder-decoder":
+        return f"{side or default}."
+    if side is not None and side != kind:
+        raise InputError(f"side is {side!r}, and this model is of kind {kind!r}: leave it out")
+    return ""
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def source_words(loaded: Loaded) -> Tokenizer:
+    """The tokenizer of what the model reads."""
+    if loaded.tokenizer is None:
+        raise InputError("this model came without a tokenizer, so it cannot read a text")
+    return loaded.tokenizer
+
+
+def target_words(loaded: Loaded) -> Tokenizer:
+    """The tokenizer of what its decoder writes."""
+    return loaded.target_tokenizer or source_words(loaded)
+
+
+def named(words: Tokenizer | None, ids: Iterable[int]) -> tuple[str, ...]:
+    """Each id as the vocabulary writes it; `<7>` where a table of tokens has more rows than there are words."""
+    found = []
+    for i in ids:
+        try:
+            found.append(f"<{i}>" if words is None else words.convert_ids_to_tokens([i])[0])
+        except InputError:
+            found.append(f"<{i}>")
+    return tuple(found)
+
+
+def token_id(loaded: Loaded, token: str | int, what: str = "token") -> int:
+    """The id of one token of the output's vocabulary, given as it stands in a text, as the vocabulary writes it, or as
+    an id.
+
+    Raises InputError for what is no token of this model, or several.
+    """
+    rows = loaded.config.vocab_size
+    if isinstance(token, int) and not isinstance(token, bool):
+        if not 0 <= token < rows:
+            raise InputError(f"{what} is id {token}, expected 0 to {rows - 1}")
+        return token
+    if not isinstance(token, str):
+        raise InputError(f"{what} is {type(token).__name__}, expected a token or its id")
+    words = target_words(loaded)
+    (row,) = words.encode([token], add_special_tokens=False, parse_special_tokens=True)
+    known = words.convert_tokens_to_ids([token])[0]
+    if len(row.ids) == 1 and row.ids[0] != words.unk_token_id:
+        return row.ids[0]
+    if known is not None:
+        return known
+    if len(row.ids) < 2:
+        raise InputError(f"{what} {token!r} is not in this vocabulary of {len(words):,} tokens")
+    parts = ", ".join(map(repr, row.tokens[:6])) + (", ..." if len(row.tokens) > 6 else "")
+    raise InputError(f"{what} {token!r} is {len(row.ids)} tokens ({parts}): give one of them, or its id")
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def place(position: int, tokens: int, what: str = "position") -> int:
+    """A place among so many tokens, counted from 0; -1 is the last."""
+    if not isinstance(position, int) or isinstance(position, bool) or not -tokens <= position < tokens:
+        raise InputError(f"{what} is {position!r}, expected -{tokens} to {tokens - 1}: there are {tokens} tokens")
+    return position % tokens
+
+
+def check_head(loaded: Loaded, what: str, *names: str) -> None:
+    """Refuses a model without one of these heads, and one whose head alone is random."""
+    head = loaded.config.head
+    if head is None or (names and head.name not in names):
+        has = "no head" if head is None else f"a {head.name} head"
+        wanted = " or ".join(names) if names else "classification or language model"
+        raise InputError(f"{what} needs a {wanted} head, and this model has {has}")
+    if "head" in loaded.untrained:
+        raise InputError(f"{what} would explain random numbers: the checkpoint has no {head.name} head; train it")
+
+
+def _check_text(loaded: Loaded, text: str, pair: str | None) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"text is {type(text).__name__}, expected one text")
+    words = source_words(loaded)
+    (row,) = words.encode([text], None if pair is None else [pair])
+    if all(row.special):
+        raise InputError("the text is empty: there is nothing to explain")
+    limit = words.model_max_length or loaded.config.longest
+    if limit is not None and len(row.ids) > limit:
+        raise InputError(f"the text has {len(row.ids):,} tokens, and this model reads {limit:,}: explain it in parts")

@@ -1,0 +1,134 @@
+"""How much each token of the input matters for one number of the answer, by its gradient."""
+
+import logging
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.trace.explain.slope import Question, Work, baseline_of, prepared
+from pellucid.trace.explain.table import short, table
+from pellucid.trace.explain.way import NODES, Way
+
+log = logging.getLogger("pellucid")
+
+LOOSE = 0.05
+"""A sum that misses the change of the answer by a larger share than this is told of."""
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """One number of the answer, shared out among the tokens of the input.
+
+    method: by which it was shared out.  said: which number, in words.
+    value: that number.  baseline: the same for the input that stands for nothing; None where there is none.
+    tokens: what was read.  scores: Float64[Tensor, "tokens"], what each adds, for or against.
+    read, read_scores: the same for what the decoder of an encoder-decoder had read; else empty.
+    error: by how much all scores together miss `value - baseline`; None where nothing says that they should meet it.
+    """
+
+    method: str
+    said: str
+    value: float
+    tokens: tuple[str, ...]
+    scores: Tensor
+    read: tuple[str, ...]
+    read_scores: Tensor
+    baseline: float | None = None
+    error: float | None = None
+
+    def strongest(self, most: int = 5) -> list[tuple[int, str, float]]:
+        """The tokens of the input that matter most, for or against, as (position, token, score)."""
+        order = self.scores.abs().argsort(descending=True)[:most].tolist()
+        return [(i, self.tokens[i], float(self.scores[i])) for i in order]
+
+    def __repr__(self) -> str:
+        told = "" if self.error is None else f" (of nothing {self.baseline:.4f}; the scores miss by {self.error:.1e})"
+        pairs = [*zip(self.tokens, self.scores.tolist()), *zip(self.read, self.read_scores.tolist())]
+        rows = [[short(token, 24), f"{score:+.4f}"] for token, score in pairs]
+        return f"Attribution by {self.method}: {self.said} is {self.value:.4f}{told}\n{table(rows)}"
+
+
+def gradient_x_input(
+    loaded: Loaded,
+    text: str,
+    target: str | int | None = None,
+    *,
+    against: str | int | None = None,
+    position: int | None = None,
+    pair: str | None = None,
+    decoder_text: str | None = None,
+) -> Attribution:
+    """The gradient of an answer at each token's embedding, times that embedding, summed up (Shrikumar et al., 2016,
+    arXiv:1605.01713; for Transformers Atanasova et al., 2020, arXiv:2009.13295).
+
+    target: a label or its number; of a language model a token or its id; None for what the model itself answers.
+    against: the difference to the logit of this one instead.
+    position: the token that the answer is about; by default the last of a text that goes on, or the one mask.
+    pair: the second text of a pair.  decoder_text: what the decoder of an encoder-decoder reads.
+
+    The embedding is `embeddings.output`, position and type included. What it does not show: anything beyond the nearest
+    neighbourhood of this input. Where the answer is saturated the gradient is nearly nothing, however much a token
+    matters; and the scores sum to no number of the model. `integrated_gradients` mends both at some cost.
+    Raises InputError for a model without a trained head.
+    """
+    question = Question(text, target, against, position, pair, decoder_text)
+    work = prepared(loaded, question, "gradient x input")
+    way, end = Way(loaded, work, baseline_of(loaded, work, "zero")), torch.ones(1)
+    return _shared_out(work, "gradient x input", float(way.answers(end)), way.slopes(end)[0])
+
+
+def integrated_gradients(
+    loaded: Loaded,
+    text: str,
+    target: str | int | None = None,
+    *,
+    steps: int = 512,
+    baseline: str = "zero",
+    against: str | int | None = None,
+    position: int | None = None,
+    pair: str | None = None,
+    decoder_text: str | None = None,
+    progress: bool | None = None,
+) -> Attribution:
+    """The gradients on the straight way from an input that stands for nothing to this one, summed up, times the way
+    (Sundararajan et al., 2017, arXiv:1703.01365).
+
+    steps: at how many places on the way the gradient is taken, at most. As few as are needed are taken: a stretch of
+        the way whose scores do not sum to the change of the answer along it is halved.
+    baseline: what stands for nothing: "zero" (embeddings of zeros), or "pad" or "mask" in place of every token but the
+        special ones. The scores depend on it, and none is right for all (Sturmfels et al., 2020, "Visualizing the
+        Impact of Feature Attribution Baselines"). Where norms stand inside the branches (GPT-2, Llama, T5), the way
+        from zero is wild, since the norms undo that embeddings are small: a deep one is rather asked from "pad".
+    progress: show a bar; by default on long work at a terminal.
+    The other arguments are those of `gradient_x_input`.
+
+    The scores sum to the answer less that of the baseline (completeness); `error` says how nearly, and a note is logged
+    where it is far off. What it does not show: how tokens work together. A number is shared out all the same, and on
+    the way lie inputs that no text makes.
+    Raises InputError for a model without a trained head, and a baseline that its tokenizer lacks.
+    """
+    if not isinstance(steps, int) or isinstance(steps, bool) or not NODES <= steps <= 100_000:
+        raise InputError(f"steps is {steps!r}, expected a whole number from {NODES} to 100,000")
+    question = Question(text, target, against, position, pair, decoder_text)
+    work = prepared(loaded, question, "integrated gradients")
+    total, base, value = Way(loaded, work, baseline_of(loaded, work, baseline)).walk(steps, progress)
+    error = abs(float(total.sum()) - (value - base))
+    if not error <= LOOSE * max(abs(value - base), LOOSE * abs(value)):  # so that NaN is told of, too
+        log.warning(
+            "the scores miss the change of the answer, %.3g, by %.2g: take more steps or another baseline",
+            value - base,
+            error,
+        )
+    return _shared_out(work, "integrated gradients", value, total, base, error)
+
+
+def _shared_out(
+    work: Work, method: str, value: float, scores: Tensor, baseline: float | None = None, error: float | None = None
+) -> Attribution:
+    """scores: of the tokens of the input and then of those that the decoder read."""
+    source, read = scores.split([len(work.reading.tokens), len(work.reading.target_tokens)])
+    said, reading = work.aim.said, work.reading
+    return Attribution(method, said, value, tuple(reading.tokens), source, reading.target_tokens, read, baseline, error)

@@ -1,0 +1,166 @@
+"""What heads do, as far as a score can say it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError, near
+from pellucid.models import EncoderDecoder, evaluating
+from pellucid.trace import Recorder, Trace
+from pellucid.trace.explain.given import side_of, target_words, traced
+from pellucid.trace.explain.rollout import weights_of
+from pellucid.trace.explain.table import table
+
+NAMES = ("previous", "first", "duplicate", "induction", "entropy")
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """Scores of every head, each Float[Tensor, "layers heads"]. All but the entropy lie between 0 and 1: the weight
+    that a token gives to certain tokens, on the average of those tokens that have such.
+
+    previous: to the token just before.
+    first: to the first position, whatever stands there; much of it is a head that rests.
+    duplicate: to earlier tokens that are the same.
+    induction: to the tokens that stood behind these: what came next the last time (Olsson et al., 2022,
+        arXiv:2209.11895, their prefix matching score).
+    entropy: how widely it looks, in nats: 0 at one token, ln n evenly at n.
+    Where no token of the text has such, the score is NaN.
+    """
+
+    previous: Tensor
+    first: Tensor
+    duplicate: Tensor
+    induction: Tensor
+    entropy: Tensor
+
+    def strongest(self, name: str, most: int = 5) -> list[tuple[int, int, float]]:
+        """The heads with the highest score of this name, as (layer, head, score); none where all are NaN."""
+        if name not in NAMES:
+            raise InputError(f"there is no score {name!r}{near(name, NAMES)}: choose one of {', '.join(NAMES)}")
+        scores = getattr(self, name)
+        order = scores.nan_to_num(-1.0).flatten().argsort(descending=True)[:most].tolist()
+        found = [divmod(i, scores.shape[1]) for i in order]
+        return [(layer, head, float(scores[layer, head])) for layer, head in found if not scores[layer, head].isnan()]
+
+    def __repr__(self) -> str:
+        layers, heads = self.previous.shape
+        rows = [["", "strongest heads"]]
+        for name in NAMES:
+            found = ", ".join(f"{layer}.{head} {score:.2f}" for layer, head, score in self.strongest(name, 4))
+            rows.append([name, found or "no token of this text says anything"])
+        return f"HeadScores({layers} layers, {heads} heads)\n{table(rows, left=2)}"
+
+
+def head_scores(
+    loaded: Loaded,
+    text: str | Trace | None = None,
+    *,
+    side: str | None = None,
+    length: int = 32,
+    rows: int = 4,
+    seed: int = 0,
+) -> HeadScores:
+    """How far each head of self-attention does one of five simple things. See `HeadScores` for each score.
+
+    text: or a trace that holds every `attention.weights`; None for `rows` sequences of `length` random tokens, each
+        read twice over, which is what the paper measures induction on: no head can guess what is next but by looking.
+    side: "encoder" (the default) or "decoder" of an encoder-decoder.
+
+    Special tokens, `[CLS]` and the like, neither ask nor count as earlier tokens; what they are given still counts in
+    the sums, so that nothing is scaled up. What it does not show: what a head is for. A score says where it looks, on
+    these texts, and neither what it carries nor whether anything later reads it; edit the head to learn that.
+    """
+    if text is None:
+        return _measured(*_repeated(loaded, side_of(loaded, side, "encoder"), length, rows, seed))
+    where = side_of(loaded, side, "encoder")
+    trace = traced(loaded, text, (f"{where}layers.*.attention.weights",))
+    tokens: Sequence[str] = trace.target_tokens if where == "decoder." else trace.tokens
+    special = list(trace.special)
+    if where == "decoder.":
+        words = target_words(loaded)
+        marks = set(words.convert_ids_to_tokens(words.special_ids))
+        special = [i == 0 or token in marks for i, token in enumerate(tokens)]
+    numbers = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
+    ids, real = torch.tensor([[numbers[token] for token in tokens]]), ~torch.tensor([special])
+    return _measured(weights_of(trace, where), ids, real)
+
+
+def _measured(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores:
+    """weights: of each layer, Float[Tensor, "rows heads seq seq"]; ids, real: Int and Bool[Tensor, "rows seq"]"""
+    asks = real.clone()
+    asks[:, 0] = False  # the first token of a causal model has no choice
+    if not asks.any():
+        raise InputError("the text has one token, expected two at least: a head that looks needs something to look at")
+    both = asks[:, :, None] & real[:, None, :]
+    earlier = both & torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril(-1)
+    same = earlier & (ids[:, :, None] == ids[:, None, :])
+    behind = torch.zeros_like(same)
+    behind[:, :, 1:] = same[:, :, :-1]
+    pairs = {
+        "previous": earlier & torch.ones_like(earlier[0]).triu(-1),
+        "first": asks[:, :, None] & (torch.arange(ids.shape[1]) == 0),
+        "duplicate": same,
+        "induction": behind & earlier,
+    }
+    layers = [layer.cpu() for layer in weights]
+    found = {name: torch.stack([_mean(layer, mask) for layer in layers]) for name, mask in pairs.items()}
+    spread = [torch.special.entr(layer).sum(dim=-1).transpose(1, 2)[asks].mean(dim=0) for layer in layers]
+    return HeadScores(**found, entropy=torch.stack(spread))
+
+
+def _mean(weights: Tensor, pairs: Tensor) -> Tensor:
+    """The weight on these pairs, summed for each token that asks, averaged over those that have any:
+    Float[Tensor, "rows heads seq seq"], Bool[Tensor, "rows seq seq"]  ->  Float[Tensor, "heads"]"""
+    asking = pairs.any(dim=-1).sum()
+    return (weights * pairs[:, None]).sum(dim=(0, 2, 3)) / asking  # 0 / 0 is NaN, as it should be
+
+
+@torch.no_grad()
+def _repeated(loaded: Loaded, side: str, length: int, rows: int, seed: int) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Attention on random tokens read twice over: the weights of each layer, the ids, and which are real."""
+    for name, number in (("length", length), ("rows", rows)):
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise InputError(f"{name} is {number!r}, expected a whole number from 1")
+    ids, real = _sequences(loaded, length, rows, seed)
+    limit = loaded.config.longest
+    if limit is not None and ids.shape[1] > limit:
+        raise InputError(f"length {length} makes {ids.shape[1]} tokens, and this model reads {limit}: take less")
+    recorder, module = Recorder((f"{side}layers.*.attention.weights",)), evaluating(loaded.module)
+    given = ids.to(loaded.module.embeddings.token.like.device)
+    if isinstance(module, EncoderDecoder):
+        module(given, decoder_input_ids=module.shifted(given), watch=recorder)
+        if side == "decoder.":
+            ids, real = module.shifted(ids), torch.cat((torch.zeros_like(real[:, :1]), real[:, :-1]), dim=1)
+    else:
+        module(given, watch=recorder)
+    wide = torch.float64 if next(iter(recorder.kept.values())).dtype == torch.float64 else torch.float32
+    return [kept.to(wide) for kept in recorder.kept.values()], ids, real
+
+
+def _sequences(loaded: Loaded, length: int, rows: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Random words twice over within the special tokens that stand around a text: ids and which of them are words."""
+    words, chance = loaded.tokenizer, torch.Generator().manual_seed(seed)
+    facts = loaded.config
+    size = facts.decoder.source_vocab_size if facts.decoder and facts.decoder.source_vocab_size else facts.vocab_size
+    size = min(size, facts.vocab_size)
+    apart = {facts.pad_token_id, facts.bos_token_id, *facts.end_tokens}
+    start = facts.bos_token_id if facts.kind == "decoder" else None
+    around: list[int] = [] if start is None or start >= size else [start]
+    behind: list[int] = []
+    if words is not None:
+        apart |= words.special_ids
+        (row,) = words.encode([""])
+        first = next((i for i, s in enumerate(row.special) if not s), len(row.ids))
+        around, behind = row.ids[: (first + 1) // 2], row.ids[(first + 1) // 2 :]
+    plain = torch.tensor([i for i in range(size) if i not in apart])
+    draws = [plain[torch.randint(len(plain), (length,), generator=chance)] for _ in range(rows)]
+    if len(plain) >= length:
+        draws = [plain[torch.randperm(len(plain), generator=chance)[:length]] for _ in range(rows)]
+    ids = torch.stack([torch.cat((torch.tensor(around), one, one, torch.tensor(behind))).long() for one in draws])
+    real = torch.zeros_like(ids, dtype=torch.bool)
+    real[:, len(around) : len(around) + 2 * length] = True
+    return ids, real

@@ -1,0 +1,99 @@
+"""What the model would say if it stopped at a layer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.models import EncoderDecoder
+from pellucid.trace import Trace
+from pellucid.trace.explain.given import check_head, named, side_of, target_words, traced
+from pellucid.trace.explain.table import short, table
+
+HEADS = ("causal-lm", "masked-lm", "sequence-to-sequence-lm")
+PIECE = 256
+"""Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
+SHOWN = 8
+
+
+@dataclass(frozen=True)
+class LogitLens:
+    """The likeliest tokens at every place on the way, for every position.
+
+    kind: "next token" (what comes behind the position) or "masked token" (what stands at it).
+    places: where the stream was read, from the embeddings to the last layer.
+    tokens: what stands at the positions.
+    ids: Int[Tensor, "places positions k"], the likeliest first.
+    log_probabilities: Float[Tensor, "places positions k"], natural logarithms.
+    words: the tokens of all these ids, as the vocabulary writes them.
+    """
+
+    kind: str
+    places: tuple[str, ...]
+    tokens: tuple[str, ...]
+    ids: Tensor
+    log_probabilities: Tensor
+    words: dict[int, str]
+
+    def __repr__(self) -> str:
+        first = max(len(self.tokens) - SHOWN, 0)
+        said = f", the last {SHOWN} of {len(self.tokens)} positions" if first else ""
+        rows = [["", *map(short, self.tokens[first:])]]
+        for name, ids, logs in zip(self.places, self.ids[:, first:, 0].tolist(), self.log_probabilities[:, first:, 0]):
+            rows.append([name, *(f"{short(self.words[i])} {p:.2f}" for i, p in zip(ids, logs.exp().tolist()))])
+        return f"LogitLens: the likeliest {self.kind} and its probability{said}\n{table(rows)}"
+
+
+@torch.no_grad()
+def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: str | None = None) -> LogitLens:
+    """The stream behind every layer through the model's own last norm and head (nostalgebraist, 2020, "interpreting
+    GPT: the logit lens").
+
+    text: or a trace that holds `embeddings.output` and every `residual.post` (of an encoder-decoder, its decoder's).
+    k: how many tokens at each place.
+    decoder_text: what the decoder of an encoder-decoder reads; by default the text itself.
+
+    The last place is the model's own answer. What it does not show: what the layers between mean by their numbers.
+    They never learned to be read by this head, and may write in another basis; where the lens shows nonsense, the
+    answer may stand there all the same (Belrose et al., 2023, arXiv:2303.08112, who learn a map per layer). Of models
+    that norm the stream itself (BERT, BART) every place is normed by its own layer.
+    Raises InputError for a model without a trained head over the vocabulary.
+    """
+    check_head(loaded, "the logit lens", *HEADS)
+    rows = loaded.config.vocab_size
+    if not isinstance(k, int) or not 1 <= k <= rows:
+        raise InputError(f"k is {k!r}, expected 1 to {rows}")
+    side = side_of(loaded, None, "decoder")
+    stack = loaded.module.decoder if isinstance(loaded.module, EncoderDecoder) else loaded.module
+    places = (f"{side}embeddings.output", *(f"{side}layers.{i}.residual.post" for i in range(stack.depth)))
+    trace = traced(loaded, text, places, decoder_text)
+    likely = [_likely(loaded, stack.norm, trace[place][0], k) for place in places]
+    ids = torch.stack([ids for ids, _ in likely])
+    met = ids.unique().tolist()
+    words = None if loaded.tokenizer is None else target_words(loaded)
+    return LogitLens(
+        kind="masked token" if loaded.config.kind == "encoder" else "next token",
+        places=places,
+        tokens=tuple(trace.target_tokens if side else trace.tokens),
+        ids=ids,
+        log_probabilities=torch.stack([logs for _, logs in likely]),
+        words=dict(zip(met, named(words, met))),
+    )
+
+
+def _likely(loaded: Loaded, norm: nn.Module, stream: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Float[Tensor, "positions hidden"]  ->  ids and log-probabilities of the likeliest, [positions, k] each"""
+    found = [logits.log_softmax(dim=-1).topk(k, dim=-1) for logits in _logits(loaded, norm, stream)]
+    return torch.cat([top.indices for top in found]).cpu(), torch.cat([top.values for top in found]).cpu()
+
+
+def _logits(loaded: Loaded, norm: nn.Module, stream: Tensor) -> Iterator[Tensor]:
+    """Some positions at a time, in float32 at least: Float[Tensor, "positions vocab"]"""
+    head, like = loaded.module.head, loaded.module.embeddings.token.like
+    assert head is not None  # it was checked
+    for part in stream.to(like).split(PIECE):
+        logits = head(norm(part[None]), None, None, None)[0]
+        yield logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -1,0 +1,104 @@
+"""The way from an input that stands for nothing to a text: gradients along it, closer together where it is rough."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.trace.explain.slope import Work, gradients_of, value_of
+
+BUDGET = 512
+"""Positions in one pass: full matrix products, and a bounded memory for the gradients of their logits."""
+LONG_WORK = 20_000
+"""From so many positions in all on, a progress bar is worth its line."""
+NODES = 4
+"""Places within a stretch, by the rule of Gauss and Legendre: exact for polynomials of degree 7. The ends are none of
+them, for at nothing at all the gradient may be beyond all numbers."""
+STRETCHES = 8
+"""Into how many stretches the way is cut at first, as far as there are steps."""
+EXACT = 0.01
+"""A stretch is halved where it misses its change of the answer by more than its part of this share of the whole."""
+SHORTEST = 2.0**-48
+"""Every norm inside a branch turns a thousandth of the way near zero into all of it, one layer after the other."""
+
+
+class Way:
+    """The straight way between two inputs, for one question.
+
+    start, whole: where it begins, and what is added up to its end; by the name of the point,
+        Float[Tensor, "1 seq hidden"].
+    """
+
+    def __init__(self, loaded: Loaded, work: Work, start: dict[str, Tensor]) -> None:
+        self.loaded, self.work, self.start = loaded, work, start
+        self.whole = {name: point - start[name] for name, point in work.points.items()}
+        self.tokens = sum(point.shape[1] for point in self.whole.values())
+
+    def answers(self, places: Tensor) -> Tensor:
+        """The answer at places between 0 and 1: Float64[Tensor, "places"]  ->  Float64[Tensor, "places"]"""
+        with torch.no_grad():
+            found = [value_of(self.loaded, self.work, here) for here in self._inputs(places)]
+        return torch.cat(found).cpu().double()
+
+    def slopes(self, places: Tensor) -> Tensor:
+        """How fast each token changes it there: Float64[Tensor, "places"]  ->  Float64[Tensor, "places tokens"]"""
+        found = []
+        for here in self._inputs(places):
+            gradients = gradients_of(self.loaded, self.work, here)
+            each = [(gradients[name] * part).sum(dim=-1) for name, part in self.whole.items()]
+            found.append(torch.cat(each, dim=1).cpu().double())
+        return torch.cat(found)
+
+    def walk(self, steps: int, progress: bool | None = None) -> tuple[Tensor, float, float]:
+        """The slopes summed up along the way, Float64[Tensor, "tokens"], and the answer at both ends.
+
+        steps: at how many places at most. In every stretch the sum must come to the change of the answer between its
+        two ends; where it does not, the stretch is halved, the worst first, as long as there are steps.
+        """
+        edges = torch.linspace(0, 1, min(STRETCHES, steps // NODES) + 1, dtype=torch.float64)
+        values = self.answers(edges)
+        todo, ends = torch.stack((edges[:-1], edges[1:]), dim=1), torch.stack((values[:-1], values[1:]), dim=1)
+        change = max(float(abs(values[-1] - values[0])), EXACT * float(abs(values[-1])))
+        total = torch.zeros(self.tokens, dtype=torch.float64)
+        hidden = progress is False or (progress is None and steps * self.tokens < LONG_WORK)
+        with tqdm(total=steps, unit=" steps", desc="integrating", disable=hidden or None, leave=False) as bar:
+            while len(todo):
+                sums, length = self._stretches(todo), todo[:, 1] - todo[:, 0]
+                steps -= len(todo) * NODES
+                bar.update(len(todo) * NODES)
+                missed = (sums.sum(dim=1) - (ends[:, 1] - ends[:, 0])).abs()
+                rough = (missed > EXACT * change * length.clamp(min=1 / 64)) & (length > SHORTEST)
+                room = min(steps // (2 * NODES), int(rough.sum()))
+                halved = missed.where(rough, -1.0).argsort(descending=True)[:room]
+                total += sums.sum(dim=0) - sums[halved].sum(dim=0)
+                todo, ends = self._halves(todo[halved], ends[halved])
+        return total, float(values[0]), float(values[-1])
+
+    def _stretches(self, stretches: Tensor) -> Tensor:
+        """What each token adds to the answer along stretches of the way.
+
+        Float64[Tensor, "stretches 2"]  ->  Float64[Tensor, "stretches tokens"]
+        """
+        nodes, weights = (torch.from_numpy(numbers) for numbers in np.polynomial.legendre.leggauss(NODES))
+        middle, half = stretches.mean(dim=1, keepdim=True), (stretches[:, 1:] - stretches[:, :1]) / 2
+        slopes = self.slopes((middle + half * nodes).flatten()).unflatten(0, (len(stretches), -1))
+        return (slopes * weights[:, None]).sum(dim=1) * half
+
+    def _halves(self, stretches: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """Stretches, and the answers at their ends, cut in two: Float64[Tensor, "stretches 2"], twice as many"""
+        if not len(stretches):
+            return stretches, ends
+        middle = stretches.mean(dim=1)
+        return _cut(stretches, middle), _cut(ends, self.answers(middle))
+
+    def _inputs(self, places: Tensor) -> Iterator[dict[str, Tensor]]:
+        """The embeddings there, some places at a time: Float[Tensor, "places seq hidden"] by the name of the point"""
+        for some in places.split(max(BUDGET // self.tokens, 1)):
+            yield {name: self.start[name] + some.to(part)[:, None, None] * part for name, part in self.whole.items()}
+
+
+def _cut(pairs: Tensor, middle: Tensor) -> Tensor:
+    return torch.cat((torch.stack((pairs[:, 0], middle), dim=1), torch.stack((middle, pairs[:, 1]), dim=1)))

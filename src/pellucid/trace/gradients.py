@@ -1,0 +1,69 @@
+"""Gradients at any point: how much a number of the answer changes with every number on the way."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.errors import InputError
+from pellucid.models import Network, Output
+
+
+class Feeler:
+    """An onlooker that keeps points together with the graph that leads from them to the answer.
+
+    What it keeps it answers with, as a tensor of its own; so a layer whose scores or weights are kept computes with
+    these, step by step, instead of beside them.
+    """
+
+    def __init__(self, names: Iterable[str], path: str = "", shared: "Feeler | None" = None) -> None:
+        self.path = path
+        self.names: frozenset[str] = frozenset(names) if shared is None else shared.names
+        self.nodes: dict[str, Tensor] = {} if shared is None else shared.nodes
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        full = self.path + name
+        if full not in self.names:
+            return value
+        node = value.view_as(value) if value.requires_grad else value.detach().clone().requires_grad_()
+        self.nodes[full] = node
+        return node
+
+    def wants(self, name: str) -> bool:
+        return self.path + name in self.names
+
+    def inside(self, name: str) -> "Feeler":
+        return Feeler((), f"{self.path}{name}.", shared=self)
+
+
+def felt(
+    module: Network, batch: dict[str, Any], names: Iterable[str], of: Callable[[Output], Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """One pass with the numbers of `names`, and the gradient of `of(output)` by each of them.
+
+    of: takes the pass's `Output` and gives one number of it, such as `lambda output: output.logits[0, -1, 42]`.
+    ->  tensors by name, and gradients of the same shapes; zeros where the number does not depend on a point.
+
+    Of scores that a mask forbids (minus infinity) the gradient is zero. Raises InputError where `of` gives anything
+    but one number that depends on the pass, and for models of 8 or 4 bits.
+    """
+    module.real("a gradient")
+    feeler = Feeler(names)
+    with torch.enable_grad():
+        answer = of(module(**batch, watch=feeler))
+        _check(answer)
+        nodes = list(feeler.nodes.values())
+        gradients = torch.autograd.grad(answer, nodes, materialize_grads=True)
+    kept = {name: node.detach() for name, node in feeler.nodes.items()}
+    return kept, dict(zip(feeler.nodes, gradients))
+
+
+def _check(answer: object) -> None:
+    if not isinstance(answer, Tensor) or answer.numel() != 1:
+        got = f"shape {list(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
+        raise InputError(f"gradients_of gave {got}, expected a tensor of one number, such as output.logits[0, -1, 42]")
+    if not answer.requires_grad:
+        raise InputError(
+            "gradients_of gave a number that no gradient leads to: it was detached, or is not of this pass"
+        )

@@ -1,0 +1,127 @@
+"""Records a long text for a page: attention of every layer, without ever holding the weights of two.
+
+The weights of 2,048 tokens in 30 layers of 9 heads are 4.5 GB. A page needs queries and keys, which are small, a small
+picture of each head, and some rows of the true weights, by which to measure what it computes from queries and keys.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import ResourceError
+from pellucid.machine import free_memory
+from pellucid.models import count, evaluating
+from pellucid.trace.points import points
+from pellucid.trace.reading import Reading, batch_of, read
+from pellucid.trace.record import Recorder, kept_names
+from pellucid.trace.trace import Trace
+
+SAMPLED_ROWS = 16
+PICTURE = 64
+
+MOST_WHOLE = 2**28
+"""Bytes of all weights of a pass, above which they are better not kept."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is kept of the weights of one attention.
+
+    rows: Int[Tensor, "rows"], which queries.  weights: Float[Tensor, "heads rows source"], what these give, exactly.
+    picture: Float[Tensor, "heads height width"], each number the largest of a patch of all weights; at most 64 x 64.
+    """
+
+    rows: Tensor
+    weights: Tensor
+    picture: Tensor
+
+
+@dataclass(frozen=True, repr=False)
+class LongTrace(Trace):
+    """A trace without weights. samples: what was kept of them, by the path of each attention."""
+
+    samples: dict[str, Sample] = field(default_factory=dict)
+
+
+class Sampler(Recorder):
+    """An onlooker that keeps points whole, and of weights a sample. samples: by the path of the attention."""
+
+    def __init__(self, patterns: list[str], path: str = "", shared: "Sampler | None" = None) -> None:
+        super().__init__(patterns, path, shared)
+        self.samples: dict[str, Sample] = {} if shared is None else shared.samples
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        full = self.path + name
+        if not full.endswith("attention.weights") or not self._keeps(full):
+            return super().__call__(name, value)
+        self.met[full] = None
+        self.samples[full.removesuffix(".weights")] = sample(value[0].detach())
+        return value
+
+    def inside(self, name: str) -> "Sampler":
+        return Sampler([], f"{self.path}{name}.", shared=self)
+
+
+def sample(weights: Tensor) -> Sample:
+    """weights: Float[Tensor, "heads queries source"]; the rows are evenly spread, the first and the last among them."""
+    queries, source = weights.shape[1:]
+    rows = torch.linspace(0, queries - 1, min(SAMPLED_ROWS, queries)).round().long()
+    size = (min(PICTURE, queries), min(PICTURE, source))
+    picture = F.adaptive_max_pool2d(weights[None].float(), size)[0]
+    return Sample(rows, weights[:, rows].float().cpu().clone(), picture.cpu())
+
+
+@torch.no_grad()
+def record_long(
+    loaded: Loaded,
+    text: str,
+    pair: str | None = None,
+    *,
+    target: str | None = None,
+    max_length: int | None = None,
+    also: tuple[str, ...] = (),
+) -> LongTrace:
+    """One pass, recorded for a page: a trace without weights, with a sample of those of each attention.
+
+    Numbers are those of `record(..., keep="view")`, bit for bit. A text is cut to `max_length` tokens.
+    also: names or globs of other points to keep.  Raises ResourceError where the weights of one layer find no room.
+    """
+    rows = read(loaded, text, pair, target, None, max_length)
+    _check_room(_largest(loaded, rows), len(rows[0].tokens))
+    sampler = Sampler([*kept_names(loaded.config, "view"), *(kept_names(loaded.config, also) if also else ())])
+    evaluating(loaded.module)(**batch_of(loaded, rows), watch=sampler)
+    return LongTrace(
+        points=sampler.kept,
+        rows=rows,
+        config=loaded.config,
+        model=loaded.source.name if loaded.source else "an untrained model",
+        parameters=count(loaded.module),
+        samples=sampler.samples,
+    )
+
+
+def is_long(
+    loaded: Loaded, text: str, pair: str | None = None, *, target: str | None = None, max_length: int | None = None
+) -> bool:
+    """Whether all weights of a pass over this text take more room than MOST_WHOLE."""
+    rows = read(loaded, text, pair, target, None, max_length)
+    kinds = sum(name.endswith("attention.weights") for name in points(loaded.config))
+    return kinds * _largest(loaded, rows) > MOST_WHOLE
+
+
+def _check_room(weights: int, tokens: int) -> None:
+    needed, free = 4 * weights, free_memory()  # scores, masked scores, weights, and the sum before them
+    if free is not None and needed > free:
+        raise ResourceError(
+            f"{tokens:,} tokens need {needed / 2**30:.1f} GiB for the weights of one layer, and {free / 2**30:.1f} GiB "
+            "are free: cut the text with max_length"
+        )
+
+
+def _largest(loaded: Loaded, rows: tuple[Reading, ...]) -> int:
+    """Bytes of the weights of one layer, at most."""
+    tokens = max(max(len(row.tokens), len(row.target_tokens)) for row in rows)
+    return loaded.config.num_attention_heads * tokens**2 * 4

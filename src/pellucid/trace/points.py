@@ -1,0 +1,221 @@
+"""The points of a model: every place where a number arises, what its axes are, and when a pass meets it.
+
+One table says what the axes are; which points a model has follows from its facts.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+
+from pellucid.config import (
+    CausalLM,
+    Config,
+    Gated,
+    MaskedLM,
+    NextSentence,
+    NoPosition,
+    QuestionAnswering,
+    RelativeBias,
+    Rotary,
+    SequenceClassification,
+    SequenceToSequenceLM,
+)
+from pellucid.errors import InputError, near
+
+Axes = tuple[str, ...]
+
+_STREAM: Axes = ("batch", "seq", "hidden")
+_BY_HEAD: Axes = ("batch", "heads", "seq", "head_dim")
+_BY_KEY_HEAD: Axes = ("batch", "key_heads", "seq", "head_dim")
+_TABLE: Axes = ("batch", "heads", "seq", "source")
+
+AXES: dict[str, Axes] = {
+    "position_bias": _TABLE,
+    "embeddings.token": ("batch", "seq", "width"),
+    "embeddings.type": ("batch", "seq", "width"),
+    "embeddings.position": ("batch", "seq", "width"),
+    "embeddings.output": _STREAM,
+    "residual.pre": _STREAM,
+    "attention.query": _BY_HEAD,
+    "attention.key": _BY_KEY_HEAD,
+    "attention.value": _BY_KEY_HEAD,
+    "attention.query_rotated": _BY_HEAD,
+    "attention.key_rotated": _BY_KEY_HEAD,
+    "attention.scores": _TABLE,
+    "attention.weights": _TABLE,
+    "attention.heads": _BY_HEAD,
+    "attention.head_outputs": ("batch", "heads", "seq", "hidden"),
+    "attention.output": _STREAM,
+    "residual.mid": _STREAM,
+    "cross_attention.query": _BY_HEAD,
+    "cross_attention.key": ("batch", "key_heads", "source", "head_dim"),
+    "cross_attention.value": ("batch", "key_heads", "source", "head_dim"),
+    "cross_attention.scores": _TABLE,
+    "cross_attention.weights": _TABLE,
+    "cross_attention.heads": _BY_HEAD,
+    "cross_attention.head_outputs": ("batch", "heads", "seq", "hidden"),
+    "cross_attention.output": _STREAM,
+    "residual.cross": _STREAM,
+    "feed_forward.gate": ("batch", "seq", "inner"),
+    "feed_forward.pre": ("batch", "seq", "inner"),
+    "feed_forward.hidden": ("batch", "seq", "inner"),
+    "feed_forward.output": _STREAM,
+    "residual.post": _STREAM,
+    "norm.output": _STREAM,
+    "pooled": ("batch", "hidden"),
+    "logits": ("batch", "seq", "vocab"),
+}
+"""The axes of every point, by its name without layer and side, in the order of a pass.
+
+batch: one entry per text, or one for all where they share it (positions).  seq: the tokens that are read; in cross-
+attention those of the decoder.  source: the tokens that are looked at: with a cache also those read before.
+heads, key_heads: heads of query, and of key and value.  width: of the tables of embeddings, as a rule `hidden`.
+inner: neurons of the feed-forward block.
+"""
+
+_FIRST = tuple(name for name in AXES if name.startswith(("position_bias", "embeddings")))
+_INSIDE = tuple(name for name in AXES if name.startswith(("residual", "attention", "cross_attention", "feed_forward")))
+
+FOR_A_PAGE = ("attention.query", "attention.key", "attention.weights", "position_bias")
+"""What a page of attention needs of a trace: `keep="view"`. Their names in any stack end so."""
+
+
+class Points(Mapping[str, Axes]):
+    """The points of one model by name, in the order in which a pass meets them, each with the names of its axes.
+
+    >>> model.points()["layers.0.attention.weights"]                          # doctest: +SKIP
+    ('batch', 'heads', 'seq', 'source')
+    """
+
+    def __init__(self, config: Config, *, later: bool = False) -> None:
+        """later: those of a pass behind the first, where an encoder-decoder remembers what it looks across at."""
+        self.config = config
+        self._axes = {name: axes_of(name, config) for name in _names(config) if not (later and _once(name))}
+
+    def __getitem__(self, name: str) -> Axes:
+        if name not in self._axes:
+            raise InputError(f"this model has no point {name!r}{near(name, self._axes)}")
+        return self._axes[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._axes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._axes)
+
+    def __len__(self) -> int:
+        return len(self._axes)
+
+    def sizes(self, name: str) -> dict[str, int]:
+        """How long those axes of a point are that do not depend on the text."""
+        facts = _sizes(self.config, name.startswith("decoder."))
+        return {axis: facts[axis] for axis in self[name] if axis in facts}
+
+    def __repr__(self) -> str:
+        rows = {re.sub(r"layers\.\d+", "layers.*", name): name for name in reversed(self._axes)}  # the first of each
+        long = max(map(len, rows))
+        lines = [f"{row:{long}}  {self._shape(name)}" for row, name in reversed(rows.items())]
+        depth = _sides(self.config)
+        said = ", ".join(f"{side}layers.0 to {side}layers.{layers - 1}" for side, layers in depth.items())
+        return "\n".join([f"{len(self)} points; * stands for {said}", *lines])
+
+    def _shape(self, name: str) -> str:
+        known = self.sizes(name)
+        return " x ".join(f"{axis} {known[axis]}" if axis in known else axis for axis in self[name])
+
+
+@functools.lru_cache(maxsize=32)
+def points(config: Config, *, later: bool = False) -> Points:
+    """Every point of a model of these facts. later: of a pass behind the first one with a cache."""
+    return Points(config, later=later)
+
+
+def axes_of(name: str, config: Config) -> Axes:
+    """The axes of a point by its whole name, such as "decoder.layers.3.attention.weights".
+
+    Raises InputError for a name that is no point.
+    """
+    short = re.sub(r"^((encoder|decoder)\.)?(layers\.\d+\.)?", "", name)
+    if short == "logits":
+        return _logits(config)
+    if short not in AXES:
+        raise InputError(f"no point is called {name!r}{near(short, AXES)}")
+    return AXES[short]
+
+
+def sides_of(name: str) -> tuple[str, str]:
+    """Whose tokens the axes `seq` and `source` of a point count: "encoder", "decoder", or "" for the only side."""
+    if name == "logits":
+        return "decoder", ""
+    side = name.partition(".")[0]
+    side = side if side in ("encoder", "decoder") else ""
+    return side, ("encoder" if ".cross_attention." in name else side)
+
+
+def _logits(config: Config) -> Axes:
+    match config.head:
+        case MaskedLM() | CausalLM() | SequenceToSequenceLM():
+            return ("batch", "seq", "vocab")
+        case NextSentence() | SequenceClassification():
+            return ("batch", "labels")
+        case _:
+            return ("batch", "seq", "labels")
+
+
+def _names(config: Config) -> Iterator[str]:
+    for side, layers in _sides(config).items():
+        first = [name for name in _FIRST if _exists(name, config, side)]
+        inside = [name for name in _INSIDE if _exists(name, config, side)]
+        yield from (f"{side}{name}" for name in first)
+        yield from (f"{side}layers.{i}.{name}" for i in range(layers) for name in inside)
+        if config.residual == "pre":
+            yield f"{side}norm.output"
+    if config.pools and config.kind == "encoder":
+        yield "pooled"
+    if config.head is not None:
+        yield "logits"
+
+
+def _sides(config: Config) -> dict[str, int]:
+    """How many layers a token runs through on each side."""
+    if config.decoder is None:
+        return {"": config.num_hidden_layers}
+    return {"encoder.": config.num_hidden_layers, "decoder.": config.decoder.num_decoder_layers}
+
+
+def _exists(name: str, config: Config, side: str) -> bool:
+    """Whether a stack of this model has a point of this (short) name."""
+    match name:
+        case "position_bias":
+            return isinstance(config.attention_position, RelativeBias)
+        case "embeddings.type":
+            return config.type_vocab_size > 0
+        case "embeddings.position":
+            return not isinstance(config.position, NoPosition)
+        case "attention.query_rotated" | "attention.key_rotated":
+            return isinstance(config.attention_position, Rotary)
+        case "feed_forward.gate":
+            return isinstance(config.feed_forward, Gated)
+        case _:
+            return side == "decoder." or "cross" not in name
+
+
+def _once(name: str) -> bool:
+    """Whether a point of an encoder-decoder is met in the first pass alone, and remembered then."""
+    return name.startswith("encoder.") or name.endswith(("cross_attention.key", "cross_attention.value"))
+
+
+def _sizes(config: Config, in_decoder: bool) -> dict[str, int]:
+    side = config.decoder if in_decoder else None
+    heads = config.num_attention_heads if side is None else side.decoder_attention_heads
+    inner = config.feed_forward.intermediate_size if side is None else side.decoder_intermediate_size
+    return {
+        "heads": heads,
+        "key_heads": config.attention.num_key_value_heads or heads,
+        "head_dim": config.attention.head_dim or config.hidden_size // heads,
+        "hidden": config.hidden_size,
+        "width": config.embedding_size or config.hidden_size,
+        "inner": inner,
+        "vocab": config.vocab_size,
+        "labels": 2 if isinstance(config.head, QuestionAnswering | NextSentence) else config.num_labels,
+    }

@@ -1,0 +1,139 @@
+"""What a model reads when it is traced: texts, pairs and targets as rows of tokens, and these as one padded batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.models import EncoderDecoder
+from pellucid.text import Tokenizer, collate
+
+Texts = str | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One text, or one pair of texts, as the model read it.
+
+    texts: the text, or the two of a pair.  tokens, ids: what the model saw.  segments: 0 or 1, the text of each token.
+    offsets: where each token stands in its text, in characters.  special: which are no part of the text.
+    cut: how many tokens were cut off.
+    target_tokens, target_ids: what the decoder of an encoder-decoder had read, behind its start token.
+    before: the tokens that were read before, in a pass of their own, and remembered in a cache.
+    """
+
+    texts: tuple[str, ...]
+    tokens: list[str]
+    ids: list[int]
+    segments: list[int]
+    offsets: list[tuple[int, int]]
+    special: list[bool]
+    cut: int = 0
+    target_tokens: tuple[str, ...] = ()
+    target_ids: tuple[int, ...] = ()
+    before: tuple[str, ...] = ()
+    before_ids: tuple[int, ...] = ()
+
+
+def read(
+    loaded: Loaded, text: Texts, pair: Texts | None, target: Texts | None, after: Texts | None, most: int | None
+) -> tuple[Reading, ...]:
+    """Texts to rows of tokens. most: longer texts are cut; by default to what the model can read."""
+    if loaded.tokenizer is None:
+        raise InputError("this model came without a tokenizer, so it cannot read a text")
+    texts = _several(text, "text")
+    pairs = None if pair is None else _several(pair, "second text", len(texts))
+    targets = [None] * len(texts) if target is None else _several(target, "target", len(texts))
+    before = _before(loaded, after, pair, len(texts))
+    limit = most or loaded.tokenizer.model_max_length
+    if limit is not None and most is None:
+        limit = max(limit - max(len(ids) for ids in before), 1)
+    rows = loaded.tokenizer.encode(texts, pairs, max_length=limit, add_special_tokens=after is None)
+    found = []
+    for i, row in enumerate(rows):
+        if not row.ids:
+            raise InputError(f"text {i + 1} has no tokens: a model reads at least one")
+        written = _written(loaded, row.ids, targets[i])
+        words = loaded.target_tokenizer or loaded.tokenizer
+        found.append(
+            Reading(
+                texts=(texts[i],) if pairs is None else (texts[i], pairs[i]),
+                tokens=row.tokens,
+                ids=row.ids,
+                segments=row.type_ids,
+                offsets=row.offsets,
+                special=[bool(flag) for flag in row.special],
+                cut=row.cut,
+                target_tokens=tuple(words.convert_ids_to_tokens(written)),
+                target_ids=tuple(written),
+                before=tuple(loaded.tokenizer.convert_ids_to_tokens(before[i])),
+                before_ids=tuple(before[i]),
+            )
+        )
+    return tuple(found)
+
+
+def batch_of(loaded: Loaded, rows: Sequence[Reading], *, left: bool = False) -> dict[str, Tensor]:
+    """What the module takes for these rows in one pass; the shorter are padded, and masks say so."""
+    device = loaded.module.embeddings.token.like.device
+    takes = loaded.module.forward.__annotations__
+    pad = _pad_id(loaded.tokenizer)
+    arrays = collate([row.ids for row in rows], [row.segments for row in rows], pad, left=left)
+    batch = {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if name in takes}
+    if isinstance(loaded.module, EncoderDecoder):
+        written = [row.target_ids for row in rows]
+        told = collate(written, written, _pad_id(loaded.target_tokenizer or loaded.tokenizer))
+        batch["decoder_input_ids"] = torch.from_numpy(told["input_ids"]).to(device)
+        if len({len(ids) for ids in written}) > 1:
+            batch["decoder_attention_mask"] = torch.from_numpy(told["attention_mask"]).to(device)
+    return batch
+
+
+def batch_before(loaded: Loaded, rows: Sequence[Reading]) -> dict[str, Tensor]:
+    """The same for what was read before: padded on the left, so that the next pass stands behind all of it."""
+    ids = [row.before_ids for row in rows]
+    arrays = collate(ids, ids, _pad_id(loaded.tokenizer), left=True)
+    device = loaded.module.embeddings.token.like.device
+    return {name: torch.from_numpy(arrays[name]).to(device) for name in ("input_ids", "attention_mask")}
+
+
+def _several(given: object, what: str, count: int | None = None) -> list[str]:
+    texts = list(given) if isinstance(given, list | tuple) else [given]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{what} is {str(given)[:40]!r}: expected a string, or a list of strings")
+    if count is not None and len(texts) != count:
+        raise InputError(f"{count} texts were given and {len(texts)} of {what!r}: each text needs one")
+    return texts
+
+
+def _before(loaded: Loaded, after: Texts | None, pair: Texts | None, count: int) -> list[list[int]]:
+    if after is None or loaded.tokenizer is None:
+        return [[]] * count
+    if loaded.config.kind != "decoder" or pair is not None:
+        raise InputError(
+            f"'after' is for decoders and single texts, and this is a model of kind {loaded.config.kind!r}"
+            + (" with a second text" if pair is not None else "")
+        )
+    rows = [row.ids for row in loaded.tokenizer.encode(_several(after, "after", count))]
+    if not all(rows):
+        raise InputError("a text of 'after' has no tokens: leave 'after' out where nothing was read before")
+    return rows
+
+
+def _written(loaded: Loaded, ids: list[int], target: str | None) -> list[int]:
+    """What the decoder of an encoder-decoder reads: the target, or the text itself, behind the start token."""
+    if not isinstance(loaded.module, EncoderDecoder):
+        if target is not None:
+            raise InputError(f"a target was given, and a model of kind {loaded.config.kind!r} has no decoder beside it")
+        return []
+    words = loaded.target_tokenizer or loaded.tokenizer
+    if target is not None and words is not None:
+        ids = words.encode([target])[0].ids
+    return loaded.module.shifted(torch.tensor([ids]))[0].tolist()
+
+
+def _pad_id(tokenizer: Tokenizer | None) -> int:
+    return (None if tokenizer is None else tokenizer.pad_token_id) or 0

@@ -1,0 +1,183 @@
+"""A trace as a file: tensors by their names in safetensors, and beside them a manifest that says what was read.
+
+The manifest has a version, and a digest for itself and for every tensor, so that a damaged or edited file is named.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid import __version__
+from pellucid.checkpoints.bundle import read_bundle, write_bundle
+from pellucid.checkpoints.tensors import Span
+from pellucid.config import Config
+from pellucid.config.plain import plain, rebuilt
+from pellucid.errors import CorruptFileError, InputError, several
+from pellucid.files import once
+from pellucid.trace.points import points
+from pellucid.trace.reading import Reading
+from pellucid.trace.trace import Trace
+
+FORMAT, VERSION = "pellucid-trace", 1
+DIGEST = f"{FORMAT}-digest"
+_GRADIENT = "gradients/"
+
+_FIELDS: dict[str, Any] = {
+    "format": str,
+    "version": int,
+    "model": str,
+    "parameters": int,
+    "config": Config,
+    "rows": list[Reading],
+    "edits": tuple[str, ...],
+    "padding": str,
+    "digests": dict[str, str],
+    "made_by": str,
+}
+
+
+def save_trace(trace: Trace, path: str | os.PathLike[str]) -> Path:
+    """Writes a trace as one file. See `Trace.save`."""
+    tensors = trace.points | {_GRADIENT + name: tensor for name, tensor in trace.gradients.items()}
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": trace.model,
+        "parameters": trace.parameters,
+        "config": plain(trace.config),
+        "rows": plain(list(trace.rows)),
+        "edits": list(trace.edits),
+        "padding": trace.padding,
+        "digests": {name: digest(tensor) for name, tensor in tensors.items()},  # in the order of the pass
+        "made_by": f"pellucid {__version__}",
+    }
+    text = json.dumps(manifest, separators=(",", ":"))
+    note = {FORMAT: text, DIGEST: _of(text)}
+    return write_bundle(tensors, note, Path(path).expanduser())
+
+
+def open_trace(path: str | os.PathLike[str]) -> Trace:
+    """Reads a trace that `Trace.save` wrote; every number comes back bit for bit, on the CPU.
+
+    Raises NotFoundError, CorruptFileError (cut short, edited, or of parts that do not fit) and InputError (another
+    format, or a newer version).
+    """
+    path = Path(path).expanduser()
+    spans, note = read_bundle(path)
+    manifest = _manifest(path, note)
+    _same_names(path, spans, manifest["digests"])
+    tensors = {name: _read(path, name, spans[name], right) for name, right in manifest["digests"].items()}
+    trace = Trace(
+        points={name: tensor for name, tensor in tensors.items() if not name.startswith(_GRADIENT)},
+        rows=tuple(manifest["rows"]),
+        config=manifest["config"],
+        model=manifest["model"],
+        parameters=manifest["parameters"],
+        gradients={name.removeprefix(_GRADIENT): t for name, t in tensors.items() if name.startswith(_GRADIENT)},
+        edits=manifest["edits"],
+        padding=manifest["padding"],
+    )
+    _check_rows(path, trace)
+    for held in (trace.points, trace.gradients):
+        _check_shapes(path, trace, held)
+    return trace
+
+
+def digest(tensor: Tensor) -> str:
+    """SHA-256 of a tensor: its kind, its shape and its numbers."""
+    tensor = tensor.detach().cpu().contiguous()
+    told = hashlib.sha256(f"{tensor.dtype} {list(tensor.shape)} ".encode())
+    if tensor.numel():
+        told.update(tensor.view(-1).view(torch.uint8).numpy().data)
+    return told.hexdigest()
+
+
+def _of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# -- reading, trusting nothing ----------------------------------------------------------------------------------------
+
+
+def _manifest(path: Path, note: Mapping[str, Any]) -> dict[str, Any]:
+    text = note.get(FORMAT)
+    if not isinstance(text, str):
+        raise InputError(f"{path} is no trace of pellucid: it holds tensors without a manifest named {FORMAT!r}")
+    try:
+        said = json.loads(text, object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} has a manifest that is no JSON: {str(error)[:120]}") from error
+    if not isinstance(said, dict) or said.get("format") != FORMAT:
+        raise CorruptFileError(f"{path} has a manifest without the format {FORMAT!r}")
+    version = said.get("version")
+    if type(version) is not int or version < 1:
+        raise CorruptFileError(f"{path}: the manifest's version is {str(version)[:40]!r}, expected a whole number")
+    if version > VERSION:
+        raise InputError(
+            f"{path} is of version {version}, and this pellucid reads traces up to version {VERSION}: update it"
+        )
+    if note.get(DIGEST) != _of(text):
+        raise CorruptFileError(f"{path} has a manifest that was changed after it was written: record it anew")
+    return _fields(path, said)
+
+
+def _fields(path: Path, said: dict[str, Any]) -> dict[str, Any]:
+    wrong = [*(name for name in _FIELDS if name not in said), *(name for name in said if name not in _FIELDS)]
+    if wrong:
+        raise CorruptFileError(f"{path} has a manifest whose fields are not those of a trace: {several(wrong)}")
+    found = {}
+    for name, kind in _FIELDS.items():
+        try:
+            found[name] = rebuilt(said[name], kind)
+        except ValueError as error:
+            raise CorruptFileError(f"{path}: {name} of the manifest: {error}") from error
+    return found
+
+
+def _same_names(path: Path, spans: Iterable[str], named: Iterable[str]) -> None:
+    strange = sorted(set(spans) ^ set(named))
+    if strange:
+        raise CorruptFileError(f"{path}: tensors and manifest do not name the same: {several(strange)}")
+
+
+def _read(path: Path, name: str, span: Span, right: str) -> Tensor:
+    tensor = span.read()
+    if digest(tensor) != right:
+        raise CorruptFileError(f"{path}: {name!r} is not what was written (its digest differs): record it anew")
+    return tensor
+
+
+def _check_rows(path: Path, trace: Trace) -> None:
+    if not trace.rows or trace.padding not in ("left", "right"):
+        raise CorruptFileError(f"{path} has a manifest with no rows, or with padding on neither side")
+    for i, row in enumerate(trace.rows):
+        lengths = {len(fact) for fact in (row.tokens, row.ids, row.segments, row.offsets, row.special)}
+        pairs = len(row.target_tokens) == len(row.target_ids) and len(row.before) == len(row.before_ids)
+        if len(lengths) > 1 or not pairs:
+            raise CorruptFileError(f"{path}: row {i} of the manifest has tokens, ids and places of unequal number")
+
+
+def _check_shapes(path: Path, trace: Trace, held: Mapping[str, Tensor]) -> None:
+    """Every tensor must be a point of this model, and as long on every axis as its facts and texts say."""
+    known = points(trace.config)
+    for name, tensor in held.items():
+        if name not in known:
+            raise CorruptFileError(f"{path}: a model of these facts has no point {name[:80]!r}")
+        axes, sizes = known[name], known.sizes(name)
+        expected = [sizes.get(axis) or _length(trace, name, axis) for axis in axes]
+        shape = list(tensor.shape)
+        shared = bool(axes) and len(shape) == len(axes) and shape[0] == 1  # one for all texts
+        if shape != expected and not (shared and shape[1:] == expected[1:]):
+            raise CorruptFileError(f"{path}: {name} has shape {shape}, and its texts and model need {expected}")
+
+
+def _length(trace: Trace, name: str, axis: str) -> int:
+    if axis == "batch":
+        return len(trace.rows)
+    return max(trace.span(name, axis, i)[1] for i in range(len(trace.rows)))

@@ -1,0 +1,152 @@
+"""One edit tried everywhere: at each layer and head, or at each layer and position, with a number for each."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError, near
+from pellucid.models import Output, evaluating
+from pellucid.trace.edit import Entry, edited
+from pellucid.trace.edits import Edit, edit_of, patch, zero
+from pellucid.trace.points import points, sides_of
+from pellucid.trace.reading import Reading, batch_of, read
+
+Metric = Callable[[Output], Any] | tuple[str, str]
+"""A number of one text's `Output`, or two words whose logits are compared behind the text."""
+
+ROWS, POSITIONS = 32, 1_024
+"""Texts of one pass, each with an edit of its own, and tokens of theirs, at most."""
+
+PATIENCE = 1
+"""Seconds from which on a progress bar is worth its line."""
+
+OVER = {"layers x heads": ("head", "attention.heads"), "layers x positions": ("position", "residual.pre")}
+"""What is gone over: the word that chooses in an edit, and the point that is edited by default."""
+
+
+@torch.no_grad()
+def sweep(
+    loaded: Loaded,
+    text: str,
+    metric: Metric,
+    edit: Callable[..., Any] | None = None,
+    over: str = "layers x heads",
+    *,
+    point: str | None = None,
+    source: Mapping[str, Tensor] | None = None,
+    target: str | None = None,
+    pair: str | None = None,
+    progress: bool | None = None,
+) -> Tensor:
+    """One edit everywhere. See `Model.sweep`.
+
+    Edits of several places run side by side, as the rows of one batch.
+    """
+    if over not in OVER:
+        raise InputError(f"over is {over!r}{near(over, OVER)}, expected {' or '.join(map(repr, OVER))}")
+    word, usual = OVER[over]
+    measure = metric if callable(metric) else _difference(loaded, metric)
+    make = edit or (zero if source is None else lambda **where: patch(source, **where))
+    if not isinstance(text, str):
+        raise InputError(f"a sweep is of one text, and was given a {type(text).__name__}")
+    (row,) = read(loaded, text, pair, target, None, None)
+    names = _layers(loaded, point or usual)
+    tried = _edits(names, _columns(loaded, names[0], word, row), lambda i: _made(make, word, i))
+    size = max(1, min(ROWS, POSITIONS // (len(row.ids) + len(row.target_ids))))
+    with tqdm(
+        total=len(tried), unit=" edits", desc=over, delay=PATIENCE, disable=_hidden(progress), leave=False
+    ) as bar:
+        found: list[float] = []
+        for start in range(0, len(tried), size):
+            found += _measured(loaded, row, tried[start : start + size], measure)
+            bar.update(min(size, len(tried) - start))
+    return torch.tensor(found).view(len(names), -1)
+
+
+def _measured(
+    loaded: Loaded, row: Reading, tried: list[tuple[str, Edit]], measure: Callable[[Output], Any]
+) -> Iterator[float]:
+    """The metric under each edit: one pass over as many copies of the text."""
+    entries = [Entry(name, edit.at_row(i), (name,)) for i, (name, edit) in enumerate(tried)]
+    own = points(loaded.config)
+    for entry in entries:
+        entry.edit.check(entry.asked, own[entry.asked], own.sizes(entry.asked))
+    module = edited(loaded, entries).module
+    output = evaluating(module)(**batch_of(loaded, [row] * len(tried)))
+    for entry in entries:
+        entry.check()
+    for i in range(len(tried)):
+        yield _number(measure(Output({name: tensor[i : i + 1] for name, tensor in output.items()})))
+
+
+def _edits(names: list[str], columns: int, made: Callable[[int], Edit]) -> list[tuple[str, Edit]]:
+    edits = [made(i) for i in range(columns)]
+    return [(name, edit) for name in names for edit in edits]
+
+
+def _made(make: Callable[..., Any], word: str, i: int) -> Edit:
+    try:
+        return edit_of(make(**{word: i}))
+    except TypeError as error:
+        raise InputError(f"edit could not be called as edit({word}={i}): {error}") from error
+
+
+def _layers(loaded: Loaded, point: str) -> list[str]:
+    """The names of a point in all layers, from the first to the last."""
+    side, _, rest = point.rpartition("layers.*.")
+    if not side and point.startswith(("encoder.", "decoder.")):
+        side, _, rest = point.partition(".")
+        side += "."
+    fits = re.compile(re.escape(side) + r"layers\.\d+\." + re.escape(rest))
+    names = [name for name in points(loaded.config) if fits.fullmatch(name)]
+    if not names:
+        known = dict.fromkeys(re.sub(r"layers\.\d+\.", "", name) for name in points(loaded.config) if "layers." in name)
+        raise InputError(f"no layer has a point {point!r}{near(point, known)}; such points are {', '.join(known)}")
+    return names
+
+
+def _columns(loaded: Loaded, name: str, word: str, row: Reading) -> int:
+    """How many heads or positions there are at a point."""
+    own = points(loaded.config)
+    if word == "head":
+        sizes = own.sizes(name)
+        zero(head=0).check(name, own[name], sizes)
+        return sizes.get("heads") or sizes["key_heads"]
+    zero(position=0).check(name, own[name], {})
+    return len(row.target_ids if sides_of(name)[0] == "decoder" and row.target_ids else row.ids)
+
+
+def _difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Tensor]:
+    """The logit of one word less that of another, in the last place."""
+    spoken = loaded.target_tokenizer or loaded.tokenizer
+    head = loaded.config.head
+    if spoken is None or head is None or head.name not in ("causal-lm", "sequence-to-sequence-lm"):
+        raise InputError("two words are compared behind a text, and this model does not write: give a function")
+    if len(words) != 2:
+        raise InputError(f"a metric is {len(words)} words, expected a function or two words, the right one and another")
+    rows = [row.ids for row in spoken.encode(list(words), add_special_tokens=False)]
+    for word, ids in zip(words, rows):
+        if len(ids) != 1:
+            raise InputError(
+                f"{word!r} is {len(ids)} tokens, expected one: mind the space before it, or give a function"
+            )
+    return lambda output: output["logits"][0, -1, rows[0][0]] - output["logits"][0, -1, rows[1][0]]
+
+
+def _number(measured: Any) -> float:
+    if isinstance(measured, Tensor) and measured.numel() != 1:
+        raise InputError(f"the metric gave a tensor of shape {list(measured.shape)}, expected one number")
+    try:
+        return float(measured)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the metric gave {type(measured).__name__}, expected one number") from error
+
+
+def _hidden(progress: bool | None) -> bool | None:
+    """What tqdm calls `disable`: None hides the bar where there is no terminal."""
+    return None if progress is None else not progress

@@ -1,0 +1,175 @@
+"""What a pass leaves behind: its numbers by name, and what it had read."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.config import Config
+from pellucid.errors import InputError, near
+from pellucid.trace.aliases import aliases
+from pellucid.trace.points import axes_of, sides_of
+from pellucid.trace.reading import Reading
+
+
+@dataclass(frozen=True)
+class Trace(Mapping[str, Tensor]):
+    """One pass, number by number: `trace["layers.0.attention.weights"]` is a tensor, `trace.names()` lists all.
+
+    points: the tensors by name.  rows: what was read, one `Reading` for each text of the batch.
+    config, model, parameters: the model's facts, name and size.
+    gradients: of what `gradients_of` named, by the same names and of the same shapes; else nothing.
+    edits: what was edited on the way, in words.  padding: on which side shorter texts of a batch are padded.
+
+    Tensors that a pass hands on unchanged share their memory: `layers.1.residual.pre` is `layers.0.residual.post`.
+    What was read of the only text stands on the trace itself: `trace.tokens`; of several, ask `trace.row(i)`.
+    """
+
+    points: dict[str, Tensor]
+    rows: tuple[Reading, ...]
+    config: Config
+    model: str
+    parameters: int
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    edits: tuple[str, ...] = ()
+    padding: str = "right"
+
+    def __getitem__(self, name: str) -> Tensor:
+        found = self._ours(name)
+        if found not in self.points:
+            raise InputError(f"this trace has no {name!r}{near(found, self.points)}; names() lists what it has")
+        return self.points[found]
+
+    def __contains__(self, name: object) -> bool:
+        return self._ours(str(name)) in self.points
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The tensor of this name, or `default` where the trace has none."""
+        return self.points.get(self._ours(name), default)
+
+    def _ours(self, name: str) -> str:
+        return name if name in self.points else aliases(self.config).get(name, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.points)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def names(self) -> list[str]:
+        """The names of everything that was kept, in the order in which it arose."""
+        return list(self.points)
+
+    # -- what was read ------------------------------------------------------------------------------------------------
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, or the two texts of a pair."""
+        return self._only("texts").texts
+
+    @property
+    def tokens(self) -> list[str]:
+        """What the model saw, token by token."""
+        return self._only("tokens").tokens
+
+    @property
+    def ids(self) -> list[int]:
+        return self._only("ids").ids
+
+    @property
+    def segments(self) -> list[int]:
+        """0 or 1 for the text of a pair that each token belongs to."""
+        return self._only("segments").segments
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """Where each token stands in its text, in characters."""
+        return self._only("offsets").offsets
+
+    @property
+    def special(self) -> list[bool]:
+        """Which tokens are no part of the text."""
+        return self._only("special").special
+
+    @property
+    def cut(self) -> int:
+        """How many tokens were cut off."""
+        return self._only("cut").cut
+
+    @property
+    def target_tokens(self) -> tuple[str, ...]:
+        """What the decoder of an encoder-decoder had read, token by token."""
+        return self._only("target_tokens").target_tokens
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """The tokens that stood in a cache when this pass began: the first columns of its attention."""
+        return self._only("before").before
+
+    def _only(self, fact: str) -> Reading:
+        if len(self.rows) != 1:
+            raise InputError(f"this trace is of {len(self.rows)} texts, each with {fact} of its own: ask row(0).{fact}")
+        return self.rows[0]
+
+    # -- one of several -----------------------------------------------------------------------------------------------
+
+    def row(self, i: int) -> "Trace":
+        """The trace of one text of the batch, without its padding: views into the same numbers, `batch` of size 1."""
+        if not -len(self.rows) <= i < len(self.rows):
+            raise InputError(f"row {i} is not there: this trace is of {len(self.rows)} texts, from row 0 on")
+        i %= len(self.rows)
+        parts = ({name: self._cut(name, t, i) for name, t in held.items()} for held in (self.points, self.gradients))
+        points, gradients = parts
+        return replace(self, points=points, gradients=gradients, rows=(self.rows[i],))
+
+    def _cut(self, name: str, tensor: Tensor, i: int) -> Tensor:
+        for place, axis in enumerate(axes_of(name, self.config)):
+            if axis == "batch" and tensor.shape[0] > 1:
+                tensor = tensor.narrow(0, i, 1)
+            elif axis in ("seq", "source"):
+                start, stop = self.span(name, axis, i)
+                tensor = tensor.narrow(place, start, stop - start)
+        return tensor
+
+    def span(self, name: str, axis: str, i: int) -> tuple[int, int]:
+        """From where to where the tokens of text `i` stand on the axis "seq" or "source" of a point."""
+        side = sides_of(name)[axis == "source"]
+        if side == "decoder" and self.config.decoder is not None:
+            return 0, len(self.rows[i].target_tokens)
+        here = len(self.rows[i].tokens)
+        start = max(len(row.tokens) for row in self.rows) - here if self.padding == "left" else 0
+        if axis == "seq":
+            return start, start + here
+        remembered = max(len(row.before) for row in self.rows)
+        start += remembered - len(self.rows[i].before)
+        return start, start + len(self.rows[i].before) + here
+
+    # -- for a person -------------------------------------------------------------------------------------------------
+
+    def strongest(self, layer: int, head: int, most: int = 5) -> list[tuple[int, int, float]]:
+        """The strongest links between real words in one head, as (from, to, weight), the strongest first.
+
+        Of an encoder-decoder, those of the encoder. Behind a cache, those between the tokens of this pass.
+        """
+        side = "encoder." if self.config.kind == "encoder-decoder" else ""
+        weights = self[f"{side}layers.{layer}.attention.weights"][0, head, :, len(self.before) :].clone()
+        real = torch.tensor([not special for special in self.special])
+        weights[~(real[:, None] & real[None, :])] = -1.0
+        top = weights.flatten().topk(min(most, int(real.sum()) ** 2))
+        return [(int(i) // len(self.tokens), int(i) % len(self.tokens), float(w)) for w, i in zip(*top)]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the trace as one file of safetensors; `pellucid.open_trace` reads it, equal bit for bit."""
+        from pellucid.trace.stored import save_trace
+
+        return save_trace(self, path)
+
+    def __repr__(self) -> str:
+        size = sum(t.numel() * t.element_size() for t in self.points.values()) / 2**20
+        longest = max(len(row.tokens) for row in self.rows)
+        read = f"{longest} tokens" if len(self.rows) == 1 else f"{len(self.rows)} texts of at most {longest} tokens"
+        return f"Trace({read}, {len(self.points)} tensors, {size:.1f} MiB, of {self.model})"

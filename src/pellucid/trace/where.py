@@ -1,0 +1,185 @@
+"""Which part of a point an edit reaches: rows, heads, positions, neurons, each by the axis that it chooses from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from pellucid.errors import InputError, near
+from pellucid.models import Standing
+from pellucid.trace.points import Axes
+
+Chosen = int | Sequence[int] | slice | None
+"""One index, several, or a slice, negative ones from the end; None for all."""
+
+CHOOSES: dict[str, Axes] = {
+    "row": ("batch",),
+    "head": ("heads", "key_heads"),
+    "position": ("seq",),
+    "source": ("source",),
+    "neuron": ("inner", "hidden", "width"),
+}
+"""The word that chooses, and the axes that it chooses from."""
+
+UNIT = {"row": "rows", "head": "heads", "position": "positions", "source": "sources", "neuron": "neurons"}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A point at which a value is told, and where the tokens of the pass stand. name: the whole one."""
+
+    name: str
+    axes: Axes
+    standing: Standing
+
+    def places(self, axis: str) -> list[list[int]]:
+        """Where the tokens along `seq` or `source` stand in their texts, by row; -1 for padding. One row for all
+        where they are alike."""
+        across = "cross_attention." in self.name
+        standing = self.standing
+        found = standing.reads if axis == "seq" else standing.across if across else standing.sources
+        return found.tolist()
+
+    def fresh(self) -> bool:
+        """Whether the pass begins at the beginning of its texts."""
+        return any(0 in row for row in self.standing.reads.tolist())
+
+    def said(self, value: Tensor) -> str:
+        """`float32[1, 12, 5, 5] (batch, heads, seq, source)`"""
+        return f"{kind(value)} ({', '.join(self.axes)})"
+
+
+@dataclass(frozen=True)
+class Where:
+    """A choice along axes; what is left None is not chosen from. See `pellucid.edits`."""
+
+    row: Chosen = None
+    head: Chosen = None
+    position: Chosen = None
+    source: Chosen = None
+    neuron: Chosen = None
+
+    def __post_init__(self) -> None:
+        for word, chosen in self.chosen().items():
+            _check(word, chosen)
+
+    @classmethod
+    def of(cls, chosen: dict[str, Chosen]) -> Self:
+        """What was asked for by words, of which each must be known."""
+        for word in chosen:
+            if word not in CHOOSES:
+                raise InputError(f"an edit is placed by {', '.join(CHOOSES)}, and not by {word!r}{near(word, CHOOSES)}")
+        return cls(**chosen)
+
+    def chosen(self) -> dict[str, int | Sequence[int] | slice]:
+        """What was asked for, by its word."""
+        given = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {word: chosen for word, chosen in given if chosen is not None}
+
+    def check(self, name: str, axes: Axes, sizes: dict[str, int]) -> None:
+        """Refuses axes that the point does not have, and indices beyond the sizes that are known beforehand."""
+        for word, chosen in self.chosen().items():
+            axis = _axis(word, axes)
+            if axis is None:
+                raise InputError(f"{word}={shown(chosen)}: {name} has no {UNIT[word]}, its axes are {', '.join(axes)}")
+            if axis in sizes and (lost := beyond(chosen, sizes[axis])) is not None:
+                what = f"key and value {UNIT[word]}" if axis == "key_heads" else UNIT[word]
+                raise InputError(f"{word}={shown(lost)} does not exist: {name} has {sizes[axis]} {what}")
+
+    def mask(self, value: Tensor, spot: Spot) -> Tensor | None:
+        """Bool[Tensor, "..."] that spreads over `value`, True where it is chosen; None where all of it is."""
+        mask = None
+        for word, chosen in self.chosen().items():
+            part = _part(chosen, _axis(word, spot.axes), value, spot).to(value.device)
+            mask = part if mask is None else mask & part
+        return mask
+
+    def reach(self, value: Tensor, spot: Spot) -> dict[str, int]:
+        """How far each axis that is chosen from reaches: rows of the batch, tokens of the longest text so far."""
+        return {word: max(size for _, size in _along(_axis(word, spot.axes), value, spot)) for word in self.chosen()}
+
+    def met(self, value: Tensor, spot: Spot) -> dict[str, set[str]]:
+        """Which of the indices that are chosen, as they are shown, stand in `value`."""
+        found = {}
+        for word, chosen in self.chosen().items():
+            rows = [(set(places), size) for places, size in _along(_axis(word, spot.axes), value, spot)]
+            found[word] = {shown(one) for one in parts(chosen) if any(here & {*taken(one, n)} for here, n in rows)}
+        return found
+
+    def __str__(self) -> str:
+        return ", ".join(f"{word}={shown(chosen)}" for word, chosen in self.chosen().items())
+
+
+def beyond(chosen: int | Sequence[int] | slice, size: int) -> int | slice | None:
+    """The first that was chosen and does not exist among `size`; a slice where it holds nothing."""
+    if isinstance(chosen, slice):
+        return None if len(range(*chosen.indices(size))) else chosen
+    return next((i for i in _listed(chosen) if not -size <= i < size), None)
+
+
+def taken(chosen: int | Sequence[int] | slice, size: int) -> list[int]:
+    """The places that are chosen among `size`, counted from 0, in their order; what does not exist left out."""
+    if isinstance(chosen, slice):
+        return list(range(*chosen.indices(size)))
+    return [i % size for i in _listed(chosen) if -size <= i < size]
+
+
+def length(places: Sequence[int]) -> int:
+    """How many tokens of its text stand there when a row has been read so far."""
+    return max(places, default=-1) + 1
+
+
+def shown(chosen: int | Sequence[int] | slice) -> str:
+    """`5`, `[1, 2]` or `1:`"""
+    if not isinstance(chosen, slice):
+        return str(chosen if isinstance(chosen, int) else list(chosen))
+    ends = ("" if end is None else str(end) for end in (chosen.start, chosen.stop))
+    return ":".join(ends) + ("" if chosen.step is None else f":{chosen.step}")
+
+
+def kind(tensor: Tensor) -> str:
+    """`float32[1, 12, 5, 5]`"""
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def parts(chosen: int | Sequence[int] | slice) -> Sequence[int | slice]:
+    """Index by index; a slice is one part."""
+    return [chosen] if isinstance(chosen, int | slice) else chosen
+
+
+def _part(chosen: int | Sequence[int] | slice, axis: str | None, value: Tensor, spot: Spot) -> Tensor:
+    """True along one axis where it is chosen, of as many dimensions as `value`."""
+    wanted = [(places, set(taken(chosen, size))) for places, size in _along(axis, value, spot)]
+    hits = torch.tensor([[i in them for i in places] for places, them in wanted])
+    shape = [1] * value.dim()
+    if axis == "batch":
+        shape[0] = hits.shape[1]
+    else:
+        shape[0], shape[spot.axes.index(str(axis))] = hits.shape
+    return hits.view(shape)
+
+
+def _along(axis: str | None, value: Tensor, spot: Spot) -> list[tuple[list[int], int]]:
+    """The places along an axis of `value`, and how many there are in the text so far; by row where rows differ."""
+    assert axis is not None  # it was checked
+    size = value.shape[spot.axes.index(axis)]
+    if axis in ("seq", "source"):
+        return [(row[-size:], length(row)) for row in spot.places(axis)]
+    return [(list(range(size)), size)]
+
+
+def _axis(word: str, axes: Axes) -> str | None:
+    return next((axis for axis in CHOOSES[word] if axis in axes), None)
+
+
+def _listed(chosen: int | Sequence[int]) -> Sequence[int]:
+    return [chosen] if isinstance(chosen, int) else chosen
+
+
+def _check(word: str, chosen: object) -> None:
+    whole = isinstance(chosen, slice) or (isinstance(chosen, int) and not isinstance(chosen, bool))
+    several = isinstance(chosen, Sequence | range) and not isinstance(chosen, str) and len(chosen) > 0
+    if not whole and not (several and all(isinstance(i, int) and not isinstance(i, bool) for i in chosen)):  # type: ignore[union-attr]
+        raise InputError(f"{word} is {chosen!r}, expected a whole number, several, or a slice")

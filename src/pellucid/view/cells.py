@@ -1,0 +1,154 @@
+"""The matrix view as a drawing: all weights of a head as cells, one panel for each head."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pellucid.view.choice import Choice
+from pellucid.view.colours import ramp, ramp_steps, theme_of
+from pellucid.view.sheet import EDGE, Sheet
+from pellucid.view.svg import label, rectangle, width_of, words
+
+MOST_CELLS = 16_384
+"""More cells than this are drawn as blocks of which the largest weight counts, and the drawing says so."""
+
+ROOM = 560
+"""About the width of one panel, in pixels; several share it twice over."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The cells of one head. weights: Float[ndarray, "rows columns"], NaN where nothing is drawn; side: in pixels."""
+
+    head: int
+    weights: np.ndarray
+    x: float
+    y: float
+    side: float
+
+
+def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
+    """The drawing as SVG: a row is a query, a column a key; cells that the mask forbids stay empty."""
+    sheet = Sheet(choice, theme)
+    chosen = choice if choice.token is None else _one_row(choice)
+    fold = _fold(chosen)
+    folded = [_folded(np.where(chosen.seen, weights, np.nan), fold) for weights in chosen.weights]
+    largest = max((float(np.nanmax(cells)) for cells in folded if not np.isnan(cells).all()), default=0.0)
+    panels = _lay_out(sheet, chosen, folded, fold)
+    colours = ramp(theme)
+    for panel in panels:
+        _fill(sheet, panel, colours, largest, scale)
+    _ramp(sheet, colours, largest)
+    notes = [f"Colour runs from 0 to {largest:.4g} on a {'square root' if scale == 'sqrt' else scale} scale."]
+    if fold > 1:
+        notes.append(
+            f"Of {len(chosen.queries)} x {len(chosen.keys)} weights each cell is the largest of {fold} x {fold}."
+        )
+    if not chosen.seen.all():
+        notes.append("Empty cells are masked.")
+    sheet.say(notes)
+    return sheet.svg(f"{len(chosen.queries)} rows that look, {len(chosen.keys)} columns that are looked at")
+
+
+def _one_row(choice: Choice) -> Choice:
+    row = slice(choice.token, (choice.token or 0) + 1)
+    return Choice(
+        choice.entry,
+        choice.model,
+        choice.heads,
+        choice.weights[:, row],
+        choice.seen[row],
+        choice.queries[row],
+        choice.keys,
+        None,
+    )
+
+
+def _fold(choice: Choice) -> int:
+    """How many tokens share a cell, so that all panels together stay below MOST_CELLS."""
+    rows, columns, panels = len(choice.queries), len(choice.keys), len(choice.heads)
+    fold = 1
+    while math.ceil(rows / fold) * math.ceil(columns / fold) * panels > MOST_CELLS:
+        fold += 1
+    return fold
+
+
+def _folded(weights: np.ndarray, fold: int) -> np.ndarray:
+    """The largest of each block of fold x fold; NaN where a block has nothing."""
+    if fold == 1:
+        return weights
+    rows, columns = weights.shape
+    padded = np.full((-rows % fold + rows, -columns % fold + columns), -np.inf)
+    padded[:rows, :columns] = np.where(np.isnan(weights), -np.inf, weights)
+    most = padded.reshape(len(padded) // fold, fold, -1, fold).max(axis=(1, 3))
+    return np.where(np.isneginf(most), np.nan, most)
+
+
+def _lay_out(sheet: Sheet, choice: Choice, folded: list[np.ndarray], fold: int) -> list[Panel]:
+    """Places the panels, and the names of the tokens around a panel that stands alone."""
+    rows, columns = folded[0].shape
+    if len(folded) == 1:
+        side = min(26.0, max(ROOM / max(rows, columns), 4.0))
+        left = EDGE + 8 + max(width_of(label(t["text"])) for t in choice.queries)
+        top = sheet.top + 8 + max(width_of(label(t["text"])) for t in choice.keys)
+        _names(sheet, choice, (left, top), side, fold)
+        sheet.width = max(sheet.width, left + columns * side + EDGE)
+        sheet.bottom = top + rows * side
+        return [Panel(choice.heads[0], folded[0], left, top, side)]
+    across = min(4, len(folded)) if len(folded) <= 12 else 6
+    side = max(2 * ROOM / across / columns, 2.0) if columns * 26 * across > 2 * ROOM else 26.0
+    panels = []
+    for place, (head, cells) in enumerate(zip(choice.heads, folded)):
+        down, right = divmod(place, across)
+        x, y = EDGE + right * (columns * side + 18), sheet.top + 24 + down * (rows * side + 40)
+        sheet.marks.append(words(x, y - 8, f"head {head}", theme_of(sheet.theme)["ink"], font_size=11))
+        panels.append(Panel(head, cells, x, y, side))
+    sheet.width = max(sheet.width, panels[min(across, len(panels)) - 1].x + columns * side + EDGE)
+    sheet.bottom = panels[-1].y + rows * side
+    return panels
+
+
+def _names(sheet: Sheet, choice: Choice, corner: tuple[float, float], side: float, fold: int) -> None:
+    """Names of the tokens, as many as can be read."""
+    (left, top), size = corner, min(13.0, max(9.0, side * 0.9))
+    cell = side / fold
+    step = max(fold, math.ceil((size + 2) / cell / fold) * fold)
+    for axis, tokens in (("query", choice.queries), ("key", choice.keys)):
+        for index in range(0, len(tokens), step):
+            place = (index // fold + 0.5) * side
+            x, y = (left - 6, top + place + size * 0.35) if axis == "query" else (left + place + size * 0.35, top - 6)
+            look: dict[str, Any] = (
+                {"text_anchor": "end"} if axis == "query" else {"transform": f"rotate(-90 {x:.2f} {y:.2f})"}
+            )
+            ink = theme_of(sheet.theme)["quiet" if tokens[index]["kind"] == "special" else "ink"]
+            sheet.marks.append(words(x, y, label(tokens[index]["text"]), ink, font_size=f"{size:.3g}", **look))
+
+
+def _fill(sheet: Sheet, panel: Panel, colours: np.ndarray, largest: float, scale: str) -> None:
+    """One rectangle for each weight that may be seen; a hair of paper stands between large ones."""
+    rule = theme_of(sheet.theme)["line"]
+    rows, columns = panel.weights.shape
+    side = panel.side
+    frame = {"stroke": rule, "class": "frame"}
+    sheet.marks.append(rectangle(panel.x - 0.5, panel.y - 0.5, columns * side + 1, rows * side + 1, "none", **frame))
+    gap = 1.0 if side >= 14 else 0.0
+    steps = ramp_steps(np.nan_to_num(panel.weights), largest, scale)
+    sheet.marks.append('<g class="cells" shape-rendering="crispEdges">')
+    for row, column in np.argwhere(~np.isnan(panel.weights)):
+        fill = "#{:02x}{:02x}{:02x}".format(*colours[steps[row, column]])
+        x, y = panel.x + column * side, panel.y + row * side
+        sheet.marks.append(rectangle(x, y, side - gap, side - gap, fill))
+    sheet.marks.append("</g>")
+
+
+def _ramp(sheet: Sheet, colours: np.ndarray, largest: float) -> None:
+    """The ramp, from 0 to the largest weight that is drawn."""
+    ink, y = theme_of(sheet.theme)["quiet"], sheet.bottom + 16
+    sheet.marks.append(words(EDGE, y + 9, "0", ink, font_size=11))
+    for step in range(32):
+        fill = "#{:02x}{:02x}{:02x}".format(*colours[round(step * 255 / 31)])
+        sheet.marks.append(rectangle(EDGE + 14 + 4 * step, y, 4.4, 10, fill, **{"class": "ramp"}))
+    sheet.marks.append(words(EDGE + 150, y + 9, f"{largest:.4g}", ink, font_size=11))
+    sheet.bottom = y + 10

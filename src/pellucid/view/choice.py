@@ -1,0 +1,94 @@
+"""What is drawn: one attention of a page, some of its heads, and the tokens on both sides."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import InputError, near
+from pellucid.view.data import Data
+from pellucid.view.numbers import weights_of
+
+SIDES = ("encoder", "decoder", "cross")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One attention with its numbers.
+
+    weights: Float[ndarray, "heads queries keys"], in the order of `heads`.  seen: Bool[ndarray, "queries keys"].
+    queries, keys: the tokens as the manifest tells them.  token: the query whose links alone are wanted.
+    """
+
+    entry: dict[str, Any]
+    model: str
+    heads: list[int]
+    weights: np.ndarray
+    seen: np.ndarray
+    queries: list[dict[str, Any]]
+    keys: list[dict[str, Any]]
+    token: int | None
+
+    @property
+    def title(self) -> str:
+        """layer 3, heads 1, 5"""
+        what = self.entry.get("label") or _WHAT.get(side_of(self.entry), "")
+        heads = f"head {self.heads[0]}" if len(self.heads) == 1 else "heads " + ", ".join(map(str, self.heads))
+        if len(self.heads) > 8:
+            heads = f"{len(self.heads)} heads"
+        return ", ".join(part for part in (what, f"layer {self.entry['layer']}", heads) if part)
+
+
+_WHAT = {"encoder": "encoder", "decoder": "decoder", "cross": "decoder looking at the encoder"}
+
+
+def choose(
+    data: Data,
+    layer: int | None = None,
+    heads: int | Iterable[int] | None = None,
+    token: int | None = None,
+    side: str | None = None,
+) -> Choice:
+    """Finds what was asked for; by default what the page shows first. Raises InputError for what is not there."""
+    manifest = data.manifest
+    entry = entry_of(manifest, layer, side)
+    if entry["weights"] is None and entry["query"] is None:
+        raise InputError(f"{entry['name']} was left out of this page to keep it small: view it with a larger budget_mb")
+    chosen = manifest["show"]["heads"] if heads is None else [heads] if isinstance(heads, int) else list(heads)
+    chosen = [head for head in chosen if head < entry["heads"]] if heads is None else chosen
+    for head in chosen:
+        if not isinstance(head, int) or not 0 <= head < entry["heads"]:
+            raise InputError(f"head {head} is not there: this attention has heads 0 to {entry['heads'] - 1}")
+    if not chosen:
+        raise InputError("no head was chosen: heads takes a number or several, such as heads=[8]")
+    queries, keys = (manifest["sequences"][entry[part]]["tokens"] for part in ("queries", "keys"))
+    if token is not None and not -len(queries) <= token < len(queries):
+        raise InputError(f"token {token} is not there: the text has tokens 0 to {len(queries) - 1}")
+    pairs = [weights_of(data, entry, head) for head in chosen]
+    weights, seen = np.stack([weights for weights, _ in pairs]), pairs[0][1]
+    place = None if token is None else token % len(queries)
+    return Choice(entry, manifest["model"]["name"], chosen, weights, seen, queries, keys, place)
+
+
+def entry_of(manifest: dict[str, Any], layer: int | None, side: str | None) -> dict[str, Any]:
+    """The attention of a layer, by the layer's number in the model."""
+    entries = manifest["attentions"]
+    if side is not None and side not in SIDES:
+        raise InputError(f"side is {side!r}, expected one of {', '.join(SIDES)}{near(side, SIDES)}")
+    of_side = [entry for entry in entries if side is None or side_of(entry) == side]
+    if not of_side:
+        raise InputError(f"this page has no attention of the {side}: it is of a model that has one side")
+    wanted = manifest["show"]["layer"] if layer is None else layer
+    found = [entry for entry in of_side if entry["layer"] == wanted]
+    if not found and layer is None:
+        return of_side[0]
+    if not found:
+        known = sorted({entry["layer"] for entry in of_side})
+        raise InputError(f"layer {layer} is not there: this page has layers {', '.join(map(str, known))}")
+    return found[0]
+
+
+def side_of(entry: dict[str, Any]) -> str:
+    """ "encoder", "decoder" or "cross" of an encoder-decoder; nothing of a model with one side."""
+    return "cross" if entry["kind"] == "cross" else entry["side"]

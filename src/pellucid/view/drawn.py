@@ -1,0 +1,82 @@
+"""A page as a picture, without a browser: SVG for papers, PNG for everything else.
+
+There is one drawing. The PNG is that SVG rendered by resvg, a library of its own behind the extra `draw`.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+from importlib.util import find_spec
+
+from pellucid.errors import InputError, ResourceError, near
+from pellucid.view.cells import draw_matrix
+from pellucid.view.choice import choose
+from pellucid.view.colours import theme_of
+from pellucid.view.data import Data
+from pellucid.view.strands import draw_heads
+
+VIEWS = ("heads", "matrix")
+SHARPNESS = 2.0
+"""Pixels of a PNG for each unit of the drawing."""
+
+
+def draw(
+    data: Data,
+    *,
+    view: str | None = None,
+    layer: int | None = None,
+    heads: int | Iterable[int] | None = None,
+    token: int | None = None,
+    side: str | None = None,
+    theme: str = "light",
+    threshold: float = 0.02,
+    scale: str = "sqrt",
+) -> str:
+    """One attention as SVG.
+
+    view: "heads" (lines between tokens) or "matrix" (cells); by default what the page shows first, where that is one.
+    layer, heads: by their numbers in the model; by default what the page shows first.
+    token: only the links of this query, by its place in the text.
+    side: of an encoder-decoder, "encoder", "decoder" or "cross".
+    threshold: weights below it are no lines.  scale: "sqrt" or "linear", how the matrix is coloured.
+
+    What is too much for a drawing is cut or folded, and the drawing says so. Raises InputError for what is not there.
+    """
+    first = data.manifest["show"]["view"]
+    view = (first if first in VIEWS else "heads") if view is None else view
+    if view not in VIEWS:
+        raise InputError(
+            f"view is {view!r}, expected 'heads' or 'matrix'{near(view, VIEWS)}; the page draws the others"
+        )
+    if scale not in ("sqrt", "linear"):
+        raise InputError(f"scale is {scale!r}, expected 'sqrt' or 'linear'")
+    if not 0 <= threshold <= 1:
+        raise InputError(f"threshold is {threshold}, expected a weight from 0 to 1")
+    theme_of(theme)
+    choice = choose(data, layer, heads, token, side)
+    return draw_heads(choice, theme, threshold) if view == "heads" else draw_matrix(choice, theme, scale)
+
+
+def can_render() -> bool:
+    """Whether the library that renders PNGs is there."""
+    return find_spec("resvg_py") is not None
+
+
+def render_png(svg: str) -> bytes:
+    """An SVG drawing as the bytes of a PNG. Raises ResourceError where the library or every font is missing."""
+    if not can_render():
+        raise ResourceError("a PNG needs the library resvg-py: pip install 'pellucid[draw]'; an SVG needs nothing")
+    import resvg_py
+
+    _check_fonts()
+    return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=SHARPNESS))
+
+
+@cache
+def _check_fonts() -> None:
+    """Without any font the library leaves all words out and says nothing; here that is an error."""
+    import resvg_py
+
+    empty = '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">{}</svg>'
+    letter = empty.format('<text x="2" y="16" font-family="sans-serif" font-size="16">x</text>')
+    if resvg_py.svg_to_bytes(svg_string=letter) == resvg_py.svg_to_bytes(svg_string=empty.format("")):
+        raise ResourceError("a PNG needs a font, and this machine has none: install one such as DejaVu, or draw an SVG")

@@ -1,0 +1,125 @@
+"""What a page may hold beside attention: the words after each layer (a lens), and recorded tensors as they are."""
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.errors import InputError, near
+from pellucid.trace import Trace, axes_of
+from pellucid.view.store import Store
+from pellucid.view.subject import Subject, written
+
+AUTO_BYTES = 2_000_000
+"""What `tensors="auto"` may take, as float32."""
+
+_FIRST = ("*residual.*", "*embeddings.*", "*norm.output", "pooled", "*feed_forward.*", "*attention.*")
+"""The order in which tensors are taken while they fit; weights and scores are drawn elsewhere."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """trace: where tensors come from.  tensors: names, globs or "auto".  lens: an answer of the logit lens, or None."""
+
+    trace: Trace | None
+    tensors: str | Sequence[str]
+    lens: Any
+
+    def check(self, subject: Subject) -> Callable[[Store], dict[str, Any]]:
+        """The same, with everything looked up; raises InputError for what is not there, before anything is stored."""
+        names = self._names()
+        lens = None if self.lens is None else _checked(self.lens, len(subject.sequences[-1]["tokens"]))
+
+        def store_all(store: Store) -> dict[str, Any]:
+            tensors = [self._tensor(store, name) for name in names]
+            return {"tensors": tensors, "lens": None if lens is None else _lens(store, lens)}
+
+        return store_all
+
+    def _names(self) -> list[str]:
+        if not self.tensors:
+            return []
+        if self.trace is None:
+            raise InputError("tensors come from a trace, and weights of attention were given in its place")
+        if self.tensors == "auto":
+            return self._fitting(self.trace)
+        found: dict[str, None] = {}
+        for pattern in [self.tensors] if isinstance(self.tensors, str) else self.tensors:
+            hits = [name for name in self.trace if fnmatch.fnmatchcase(name, pattern)]
+            if not hits and pattern in self.trace:
+                hits = [pattern]
+            if not hits:
+                raise InputError(f"this trace has no {pattern!r}{near(pattern, self.trace)}; names() lists what it has")
+            found |= dict.fromkeys(hits)
+        return list(found)
+
+    def _fitting(self, trace: Trace) -> list[str]:
+        """As many as fit, whole kinds first; in the order of the trace."""
+        left, taken = AUTO_BYTES, set()
+        for pattern in _FIRST:
+            for name in trace:
+                size = trace[name].numel() * 4
+                drawn = name.endswith((".weights", ".scores"))
+                if not drawn and name not in taken and fnmatch.fnmatchcase(name, pattern) and size <= left:
+                    left -= size
+                    taken.add(name)
+        return [name for name in trace if name in taken]
+
+    def _tensor(self, store: Store, name: str) -> dict[str, Any]:
+        assert self.trace is not None  # its names came from there
+        tensor = self.trace[name].detach().cpu()
+        axes = list(axes_of(name, self.trace.config))
+        if axes and axes[0] == "batch" and tensor.shape[0] == 1:
+            tensor, axes = tensor[0], axes[1:]
+        block = store.add(f"tensor/{name}", tensor.float().numpy(), "float32", deflate=True)
+        return {"name": name, "axes": axes, "block": block}
+
+
+def _checked(lens: Any, tokens: int) -> Any:
+    """An answer of the lens fits the page: the same tokens, and every field of it."""
+    fields = ("kind", "places", "ids", "log_probabilities", "words")
+    lacking = [name for name in fields if not hasattr(lens, name)]
+    if lacking:
+        raise InputError(
+            f"lens is {type(lens).__name__} without {lacking[0]!r}, expected the answer of model.explain.logit_lens"
+        )
+    if not isinstance(lens.ids, Tensor) or lens.ids.dim() != 3 or lens.ids.shape != lens.log_probabilities.shape:
+        raise InputError("lens has no ids and log_probabilities of one shape [places, tokens, k]")
+    if lens.ids.shape[1] != tokens:
+        raise InputError(
+            f"lens is of {lens.ids.shape[1]} tokens, and the page of {tokens}: give the lens the same text"
+        )
+    return lens
+
+
+def _lens(store: Store, lens: Any) -> dict[str, Any]:
+    logs = lens.log_probabilities.float().cpu().numpy()
+    by_bytes = any("Ġ" in word or "Ċ" in word for word in lens.words.values())
+    return {
+        "kind": lens.kind,
+        "places": list(lens.places),
+        "ids": store.add("lens/ids", lens.ids.to(torch.int32).cpu().numpy(), "int32", deflate=True),
+        "log_probabilities": store.add("lens/log_probabilities", logs, "float32", deflate=True),
+        "words": {str(id_): written(word, by_bytes) for id_, word in lens.words.items()},
+    }
+
+
+def check_alike(first: Subject, second: Subject) -> None:
+    """Two traces can be compared where every number of one has its partner in the other."""
+    for one, two in zip(first.sequences, second.sequences):
+        if len(one["tokens"]) != len(two["tokens"]):
+            side = f" of the {one['name']}" if one["name"] else ""
+            raise InputError(
+                f"the traces have {len(one['tokens'])} and {len(two['tokens'])} tokens{side}: differences need equally "
+                "many"
+            )
+    names = [look.name for look in first.looks], [look.name for look in second.looks]
+    if names[0] != names[1]:
+        odd = next(iter(set(names[0]) ^ set(names[1])), names[0][0])
+        raise InputError(f"only one of the traces has {odd!r}: record both with the same keep")
+    for one, two in zip(first.looks, second.looks):
+        if one.heads != two.heads:
+            raise InputError(f"{one.name} has {one.heads} heads in one trace and {two.heads} in the other")

@@ -1,0 +1,169 @@
+"""Weights of attention from anywhere, as a reference returns them, to what a page is about.
+
+Only weights are known then: they are stored as they are, and nothing is computed again.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.errors import InputError
+from pellucid.view.subject import Look, Subject, read
+
+_SPECIAL = re.compile(r"\[[A-Z]+\d*\]|</?[a-z_]+>|<\|[^<>|]+\|>")
+"""How vocabularies write what is no part of a text."""
+
+_ROUNDED = 0.01
+"""A weight may be so much above 1, or below 0, by rounding in half precision."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What stands in place of a trace.
+
+    attention: for each layer Float[Tensor | ndarray, "1 heads seq seq"], of tokens that look at each other.
+    encoder_attention, decoder_attention, cross_attention: the same of an encoder-decoder, each or none; across it is
+        [1, heads, decoder tokens, encoder tokens].
+    sentence_b_start: the first token of the second text, in `tokens` or `encoder_tokens`.  model: a name for the page.
+    """
+
+    attention: Sequence[Any] | None = None
+    tokens: Sequence[str] | None = None
+    encoder_attention: Sequence[Any] | None = None
+    decoder_attention: Sequence[Any] | None = None
+    cross_attention: Sequence[Any] | None = None
+    encoder_tokens: Sequence[str] | None = None
+    decoder_tokens: Sequence[str] | None = None
+    sentence_b_start: int | None = None
+    model: str = "weights that were given"
+
+
+def subject_of_given(given: Given, include_layers: Iterable[int] | None = None) -> Subject:
+    """What a page of these weights shows. Raises InputError, one sentence, for what fits no page."""
+    two = [
+        name
+        for name in ("encoder_attention", "decoder_attention", "cross_attention")
+        if getattr(given, name) is not None
+    ]
+    if given.attention is None and not two:
+        raise InputError("there is nothing to show: view takes a trace, or attention=... with tokens=...")
+    if given.attention is not None and two:
+        raise InputError(f"attention and {two[0]} were both given: a model has one side or two")
+    layers = None if include_layers is None else set(include_layers)
+    depth = max(len(getattr(given, name)) for name in two or ["attention"])
+    for layer in layers or ():
+        if layer not in range(depth):
+            raise InputError(f"layer {layer!r} is not there: these weights have layers 0 to {depth - 1}")
+    sequences = _sequences(given, two)
+    looks = [look for name in two or ["attention"] for look in _looks(name, getattr(given, name), sequences, layers)]
+    if not looks:
+        raise InputError("there is nothing to show: no layer was given, or none is in include_layers")
+    text = " ".join(token["text"].strip() for token in sequences[0]["tokens"])
+    return Subject([text], sequences, _model(given.model, looks), looks, text)
+
+
+def _sequences(given: Given, two: list[str]) -> list[dict[str, Any]]:
+    if not two:
+        return [{"name": "", "tokens": _tokens("tokens", given.tokens, given.sentence_b_start)}]
+    needs = {
+        "encoder_attention": ["encoder"],
+        "decoder_attention": ["decoder"],
+        "cross_attention": ["encoder", "decoder"],
+    }
+    sides = sorted({side for name in two for side in needs[name]}, reverse=True)
+    if len(sides) == 1:  # only one half is shown
+        return [
+            {
+                "name": sides[0],
+                "tokens": _tokens(f"{sides[0]}_tokens", getattr(given, f"{sides[0]}_tokens"), given.sentence_b_start),
+            }
+        ]
+    return [
+        {"name": "encoder", "tokens": _tokens("encoder_tokens", given.encoder_tokens, given.sentence_b_start)},
+        {"name": "decoder", "tokens": _tokens("decoder_tokens", given.decoder_tokens, None)},
+    ]
+
+
+def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list[dict[str, Any]]:
+    if tokens is None:
+        raise InputError(f"{name} are not there: the page writes them beside the weights")
+    words = [tokens] if isinstance(tokens, str) else list(tokens)
+    for word in words:
+        if not isinstance(word, str):
+            raise InputError(f"{name} hold {word!r}, expected text: tokenizer.convert_ids_to_tokens makes it of ids")
+    if not words or isinstance(tokens, str):
+        raise InputError(f"{name} are {tokens!r}, expected a list of one token or more")
+    if second is not None and not 0 < second < len(words):
+        raise InputError(f"sentence_b_start is {second}, expected the place of a token from 1 to {len(words) - 1}")
+    special = [_SPECIAL.fullmatch(word) is not None for word in words]
+    segments = [int(second is not None and place >= second) for place in range(len(words))]
+    return read(words, [None] * len(words), special, segments)
+
+
+def _looks(name: str, given: Any, sequences: list[dict[str, Any]], layers: set[int] | None) -> list[Look]:
+    """The layers of one kind of attention, under their own numbers."""
+    side = "" if name == "attention" else "encoder" if name == "encoder_attention" else "decoder"
+    cross = name == "cross_attention"
+    names = [sequence["name"] for sequence in sequences]
+    queries = names.index(side)
+    keys = names.index("encoder") if cross else queries
+    size = (len(sequences[queries]["tokens"]), len(sequences[keys]["tokens"]))
+    if getattr(given, "ndim", 5) == 4:
+        shape = list(torch.as_tensor(given).shape)
+        raise InputError(f"{name} is one array of shape {shape}, expected one for each layer: {name}=[...]")
+    path = f"{side}." if side else ""
+    part = "cross_attention" if cross else "attention"
+    return [
+        Look(f"{path}layers.{i}.{part}", i, queries, keys, None, None, _weights(f"{name}[{i}]", entry, size),
+             "cross" if cross else "self", side)
+        for i, entry in enumerate(given) if layers is None or i in layers
+    ]  # fmt: skip
+
+
+def _weights(name: str, entry: Any, size: tuple[int, int]) -> Tensor:
+    """One layer, checked: Float32[Tensor, "heads queries keys"]"""
+    if entry is None:
+        raise InputError(
+            f"{name} is None: a fused kernel returns no weights; load the reference with attn_implementation='eager' "
+            "and call it with output_attentions=True"
+        )
+    try:
+        weights = torch.as_tensor(entry).detach().cpu().float()
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name} is {type(entry).__name__}, expected a tensor or an array of numbers") from None
+    shape = list(weights.shape)
+    if weights.dim() != 4:
+        raise InputError(f"{name} has the shape {shape}, expected four axes: [1, heads, {size[0]}, {size[1]}]")
+    if shape[0] != 1:
+        raise InputError(f"{name} is of {shape[0]} texts, and a page shows one: take one of them, attention[i : i + 1]")
+    if tuple(shape[2:]) != size or not shape[1]:
+        raise InputError(f"{name} has the shape {shape}, and the tokens need [1, heads, {size[0]}, {size[1]}]")
+    if weights.isnan().any():
+        head, query, key = weights[0].isnan().nonzero()[0].tolist()
+        raise InputError(
+            f"{name} holds NaN, first in head {head} from token {query} to token {key}: no page shows that"
+        )
+    least, most = float(weights.min()), float(weights.max())
+    if least < -_ROUNDED or most > 1 + _ROUNDED:
+        worst = least if least < -_ROUNDED else most
+        raise InputError(f"{name} holds {worst:.4g}, expected weights from 0 to 1: those after softmax, not scores")
+    return weights[0]
+
+
+def _model(name: str, looks: list[Look]) -> dict[str, Any]:
+    sides = {look.side for look in looks}
+    heads = max(look.heads for look in looks)
+    return {
+        "name": name,
+        "family": "",
+        "kind": "encoder" if sides == {""} else "encoder-decoder",
+        "parameters": 0,
+        "num_hidden_layers": max(look.layer for look in looks) + 1,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "head_dim": 0,
+    }

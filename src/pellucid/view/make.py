@@ -1,0 +1,100 @@
+"""From what a person has to a view: a trace, two traces, or weights of attention from anywhere."""
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pellucid.errors import InputError, near
+from pellucid.trace import Trace
+from pellucid.view.data import Wish, data_of, show_of
+from pellucid.view.extras import Extras, check_alike
+from pellucid.view.given import Given, subject_of_given
+from pellucid.view.page import scaffold_size
+from pellucid.view.recipe import subject_of
+from pellucid.view.subject import Subject
+from pellucid.view.view import View
+
+
+def view(
+    trace: Trace | None = None,
+    other: Trace | None = None,
+    *,
+    layer: int | None = None,
+    heads: Iterable[int] | None = None,
+    include_layers: Iterable[int] | None = None,
+    precision: str = "auto",
+    tensors: str | Sequence[str] = (),
+    lens: Any = None,
+    budget_mb: float | None = None,
+    show: str = "heads",
+    theme: str | None = None,
+    **given: Any,
+) -> View:
+    """A page of what `trace` recorded: attention by heads and as a matrix, with the exact numbers.
+
+    trace: of one text; `trace.row(i)` is one of several.  other: a second trace of the same shape, to see differences.
+    layer, heads: what is shown first, by their numbers in the model; the first layer and all heads where None.
+    include_layers: only these layers, under their numbers in the model.
+    precision: "float32", "float16" (half the bytes), "auto" (float32 up to 5 MB, float16 above) or "compact" (weights
+        in one byte each).
+    tensors: names or globs of recorded numbers for the tensor view, or "auto": what fits 2 MB.
+    lens: what the model would say after each layer, from `model.explain.logit_lens`; beside `other` a pair of them.
+    budget_mb: megabytes of the page at most: numbers are stored less exactly, then whole layers are left out, and
+        `View.told` says so.
+    show: the view that opens first, one of heads, matrix, grid, neuron, lens, tensor and diff; where the page has
+        nothing for it, the first that it has.  theme: "light" or "dark"; what the reader prefers where None.
+    given: in place of a trace, weights of attention from anywhere, tensors or arrays: `attention` (one entry for each
+        layer, [1, heads, tokens, tokens]) with `tokens`; or `encoder_attention`, `decoder_attention` and
+        `cross_attention` with `encoder_tokens` and `decoder_tokens`; `sentence_b_start`, the first token of a second
+        text; `model`, a name for the page.
+
+    Raises InputError for what cannot be shown, in one sentence.
+
+    >>> pellucid.view(model.trace("time flies"), heads=[8]).save("flies.html")      # doctest: +SKIP
+    """
+    if trace is None:
+        subject = subject_of_given(Given(**_known(given)), include_layers)
+        extras, second = Extras(None, tensors, lens), None
+    else:
+        subject = _of_trace(trace, given, include_layers)
+        lens, others = lens if isinstance(lens, tuple) else (lens, None)
+        if others is not None and other is None:
+            raise InputError("lens is a pair, and there is one trace: give the other trace, or one lens")
+        extras = Extras(trace, tensors, lens)
+        second = None if other is None else (subject_of(other, include_layers), Extras(other, tensors, others))
+    if second is not None:
+        check_alike(subject, second[0])
+    most = None if budget_mb is None else _bytes(budget_mb)
+    first = subject.looks[0].layer if layer is None else layer
+    wish = Wish(first, None if heads is None else list(heads), precision, most, show, theme)
+    show_of(subject, wish)  # what is not there is told now
+    beside = None if second is None else (second[0], second[1].check(second[0]))
+    return View(functools.partial(data_of, subject, wish, extras.check(subject), beside), repr(subject.label))
+
+
+def _of_trace(trace: Trace, given: dict[str, Any], include_layers: Iterable[int] | None) -> Subject:
+    if given:
+        raise InputError(f"a trace was given, and {next(iter(given))!r} beside it: a page is of one or the other")
+    if not isinstance(trace, Trace):
+        raise InputError(
+            f"a page is of a trace, not of {type(trace).__name__}: weights of attention go by name, "
+            "view(attention=..., tokens=...)"
+        )
+    return subject_of(trace, include_layers)
+
+
+def _known(given: dict[str, Any]) -> dict[str, Any]:
+    """Only what `Given` has; anything else is a slip of the pen."""
+    for name in given:
+        if name not in Given.__dataclass_fields__:
+            raise InputError(f"view has no argument {name!r}{near(name, Given.__dataclass_fields__)}")
+    return given
+
+
+def _bytes(budget_mb: float) -> int:
+    left = int(budget_mb * 1e6) - scaffold_size()
+    if left <= 0:
+        raise InputError(
+            f"budget_mb is {budget_mb}: the page itself, without a number, takes {scaffold_size() / 1e6:.2f}"
+        )
+    return left

@@ -1,0 +1,49 @@
+"""The manifest of a page (format `pellucid-view`, version 2): what there is to see, and how its numbers are stored."""
+
+from typing import Any
+
+import torch
+
+from pellucid import __version__
+from pellucid.view.subject import Look, Subject
+
+FORMAT, VERSION = "pellucid-view", 2
+
+
+def manifest_of(
+    subject: Subject,
+    parts: dict[str, Any],
+    blocks: dict[str, dict[str, Any]],
+    show: dict[str, Any],
+    other: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Plain JSON values. parts: "attentions", "lens" and "tensors"; blocks: dtype, shape and coding of each."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": subject.model,
+        "texts": subject.texts,
+        "sequences": subject.sequences,
+        **parts,
+        "other": other,
+        "blocks": blocks,
+        "show": show,
+        "made_by": {"pellucid": __version__, "torch": torch.__version__},
+    }
+
+
+def entry_of(look: Look, stored: dict[str, Any]) -> dict[str, Any]:
+    """One attention: whose tokens look at whose, and from which blocks its weights come."""
+    label = {} if look.label is None else {"label": look.label}
+    return {
+        "name": look.name,
+        **label,
+        "layer": look.layer,
+        "kind": look.kind,
+        "side": look.side,
+        "queries": look.queries,
+        "keys": look.keys,
+        "heads": look.heads,
+        "key_heads": look.key_heads,
+        **stored,
+    }

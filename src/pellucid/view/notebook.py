@@ -1,0 +1,79 @@
+"""A view as the output of a notebook's cell: a frame that needs nothing outside itself, a picture, and a table."""
+
+import base64
+import html
+
+import numpy as np
+
+from pellucid.errors import ResourceError
+from pellucid.view.choice import Choice, choose
+from pellucid.view.data import Data
+from pellucid.view.drawn import can_render, draw, render_png
+from pellucid.view.svg import label, printable
+
+HEIGHT = 760
+"""Height of the frame in pixels; a reader can draw it larger."""
+
+MOST_IN_A_CELL = 8_000_000
+"""Letters of a page; a larger one is not put into a notebook, whose messages may hold about ten million."""
+
+_FRAME = (
+    '<iframe title="attention" sandbox="allow-scripts allow-downloads" allow="clipboard-write *" '
+    'style="display:block;width:100%;height:{height}px;border:0;resize:vertical;overflow:auto" srcdoc="{page}">'
+    "{words}</iframe>"
+)
+
+
+def cell_of(data: Data, page: str) -> dict[str, str]:
+    """What a notebook is given, by kind: `text/html`, `text/plain`, and `image/png` where a picture can be made.
+
+    The frame is a document of its own: its script reaches nothing outside, and two in one notebook do not meet.
+    """
+    cell = {"text/plain": table_of(data), "text/html": frame_of(page)}
+    if not can_render():
+        return cell
+    try:
+        cell["image/png"] = base64.b64encode(render_png(draw(data))).decode("ascii")
+    except ResourceError as error:
+        cell["text/plain"] += f"\n(no picture: {error})"
+    return cell
+
+
+def frame_of(page: str) -> str:
+    """A whole page inside a frame; one that is too large for a notebook is told instead."""
+    if len(page) > MOST_IN_A_CELL:
+        size = f"{len(page) / 1e6:.0f} MB"
+        return (
+            f"<p>This view has {size}, too much for a cell of a notebook: <code>view.save('page.html')</code> makes "
+            "it a file; <code>precision='float16'</code> or <code>include_layers=[...]</code> makes it smaller.</p>"
+        )
+    words = "This view is a page in a frame, and this reader does not show frames; view.save writes it as a file."
+    letters = html.escape(page).encode("ascii", "xmlcharrefreplace").decode("ascii")  # whatever the host's letters are
+    return _FRAME.format(height=HEIGHT, page=letters, words=words)
+
+
+def table_of(data: Data, most: int = 8) -> str:
+    """The strongest links of the head that is shown first, as text."""
+    choice = choose(data, heads=data.manifest["show"]["heads"][:1] or [0])
+    rows = [(_name(choice.queries, q), _name(choice.keys, k), f"{w:.4f}") for q, k, w in strongest(choice, most)]
+    texts = " | ".join(printable(" ".join(text.split())).replace("·", " ") for text in data.manifest["texts"])
+    title = f"{texts if len(texts) <= 100 else texts[:99] + '…'}\nstrongest links of {choice.title}:"
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
+    lines = [f"  {a.rjust(widths[0])} -> {b.ljust(widths[1])}  {weight}" for a, b, weight in rows]
+    return "\n".join([title, *(lines or ["  none between words"])])
+
+
+def strongest(choice: Choice, most: int) -> list[tuple[int, int, float]]:
+    """The strongest links between tokens that are words, of the first head chosen, as (query, key, weight)."""
+    weights = np.where(choice.seen, np.nan_to_num(choice.weights[0], nan=-1.0), -1.0)
+    for axis, tokens in enumerate((choice.queries, choice.keys)):
+        special = np.array([token["kind"] == "special" for token in tokens])
+        if not special.all():
+            weights[special if axis == 0 else (slice(None), special)] = -1.0
+    order = np.argsort(-weights, axis=None, kind="stable")[:most]
+    places = zip(*np.unravel_index(order, weights.shape))
+    return [(int(q), int(k), float(weights[q, k])) for q, k in places if weights[q, k] > 0]
+
+
+def _name(tokens: list[dict[str, object]], index: int) -> str:
+    return f"{label(str(tokens[index]['text']), 16)} ({index})"

@@ -1,0 +1,172 @@
+"""From a trace to what its page is about: which numbers of each attention of each family make its weights again.
+
+Query and key are taken before rotation, so that both can be shown; the angles go beside them. A learned bias for
+distances is stored by distance, once it was checked that it is nothing else.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.config import LinearScaling, Llama3Scaling, RelativeBias, Rotary
+from pellucid.errors import InputError
+from pellucid.trace import Trace
+from pellucid.trace.long import LongTrace
+from pellucid.view.subject import Look, Subject, read
+
+
+def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Subject:
+    """What a page of `trace` shows. Raises InputError where the trace does not hold it."""
+    if len(trace.rows) != 1:
+        raise InputError(
+            f"this trace is of {len(trace.rows)} texts, and a page shows one: view(trace.row(0)) shows the first"
+        )
+    layers = None if include_layers is None else _layers(include_layers, trace)
+    names = [name for name in _attentions(trace) if layers is None or _number(name) in layers]
+    looks = [_look(trace, name) for name in names]
+    if not looks:
+        raise InputError(
+            "this trace holds no attention: a page needs the query and key, or the weights, of at least one layer; "
+            "record with keep='view', keep='all' or keep=['layers.*.attention.*']"
+        )
+    return Subject(list(trace.texts), _sequences(trace), _model(trace), looks, _label(trace))
+
+
+def _attentions(trace: Trace) -> list[str]:
+    """The paths of all attentions of which the trace holds query and key, or weights; those of the encoder first, then
+    those of the decoder, then those across."""
+    found = dict.fromkeys(name.rpartition(".")[0] for name in trace if name.rpartition(".")[0].endswith("attention"))
+    whole = [name for name in found if f"{name}.weights" in trace or _both(trace, name)]
+    return sorted(whole, key=lambda name: ("cross" in name, name.startswith("decoder."), _number(name)))
+
+
+def _both(trace: Trace, name: str) -> bool:
+    return f"{name}.query" in trace and f"{name}.key" in trace
+
+
+def _number(name: str) -> int:
+    return int(name.split("layers.")[1].partition(".")[0])
+
+
+def _layers(wanted: Iterable[int], trace: Trace) -> set[int]:
+    known = {_number(name) for name in _attentions(trace)}
+    chosen = set(wanted)
+    for layer in chosen - known:
+        raise InputError(f"layer {layer} is not there: this trace has layers {', '.join(map(str, sorted(known)))}")
+    return chosen
+
+
+def _look(trace: Trace, name: str) -> Look:
+    """One attention with its recipe; one that cannot be made again (behind a cache) has its weights alone."""
+    config = trace.config
+    side = name.partition(".")[0] if name.startswith(("encoder.", "decoder.")) else ""
+    cross = name.endswith("cross_attention")
+    weights = trace[f"{name}.weights"][0].detach().float().cpu() if f"{name}.weights" in trace else None
+    queries, keys = (1, 0) if cross else (int(side == "decoder"),) * 2
+    whole = _both(trace, name) and not trace.before
+    if not whole and weights is None:
+        raise InputError(
+            f"{name} stands behind a cache, and this trace has no {name + '.weights'!r}: record with keep='view'"
+        )
+    look = Look(name, _number(name), queries, keys, None, None, weights, "cross" if cross else "self", side)
+    if not whole:
+        return look if not trace.before else _replaced(look, keys=1)
+    query, key = (trace[f"{name}.{part}"][0].detach().float().cpu() for part in ("query", "key"))
+    seq, size = query.shape[1:]
+    causal = not cross and config.kind != "encoder" and side != "encoder"
+    window = config.attention.sliding_window if causal else None
+    mask = "full" if not causal else "causal" if window is None or window >= seq else "window"
+    bias, rotation = (None, None) if cross else (_bias(trace, side), _rotation(config.attention_position, seq, size))
+    if bias is None and not cross and isinstance(config.attention_position, RelativeBias):
+        if weights is None:
+            raise InputError(f"this trace has no bias for distances, which {name} needs: record with keep='view'")
+        return look
+    scale = size**-0.5 if config.attention.attention_scale is None else config.attention.attention_scale
+    sample = trace.samples.get(name) if isinstance(trace, LongTrace) else None
+    window = window if mask == "window" else None
+    tables = {"bias": bias, "rotation": rotation, "sample": sample}
+    return _replaced(look, query=query, key=key, scale=scale, mask=mask, window=window, **tables)
+
+
+def _replaced(look: Look, **changes: Any) -> Look:
+    return Look(**(vars(look) | changes))
+
+
+def _bias(trace: Trace, side: str) -> Tensor | None:
+    """The learned summand by distance, Float[Tensor, "heads queries+keys-1"]; None where the model has none.
+
+    One that is no function of the distance is left out: then the weights are found to differ, and are stored.
+    """
+    name = f"{side}.position_bias".removeprefix(".")
+    if name not in trace:
+        return None
+    table = trace[name][0].detach().float().cpu()
+    queries, keys = table.shape[1:]
+    by_distance = torch.cat((table[:, 1:, 0].flip(-1), table[:, 0, :]), dim=-1)
+    places = torch.arange(keys)[None, :] - torch.arange(queries)[:, None] + queries - 1
+    return by_distance if torch.equal(by_distance[:, places], table) else None
+
+
+def _rotation(position: object, seq: int, size: int) -> Tensor | None:
+    """Cosines and sines of every place, Float32[Tensor, "2 seq size/2"], in float32 as the model has them."""
+    if not isinstance(position, Rotary):
+        return None
+    speeds = 1.0 / position.rope_theta ** (torch.arange(0, size, 2).float() / size)
+    match position.rope_scaling:
+        case LinearScaling(factor):
+            speeds = speeds / factor
+        case Llama3Scaling():
+            speeds = _slowed(speeds, position.rope_scaling)
+    angle = torch.arange(seq).float()[:, None] * speeds
+    return torch.stack((angle.cos(), angle.sin()))
+
+
+def _slowed(speeds: Tensor, rule: Llama3Scaling) -> Tensor:
+    """Slow waves turn slower, fast ones as before, those between in proportion (Llama 3.1)."""
+    waves = 2 * torch.pi / speeds
+    length, low, high = rule.original_max_position_embeddings, rule.low_freq_factor, rule.high_freq_factor
+    share = ((length / waves - low) / (high - low)).clamp(0, 1)
+    return (1 - share) * speeds / rule.factor + share * speeds
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+
+def _sequences(trace: Trace) -> list[dict[str, Any]]:
+    """The tokens of the text, or of both sides; behind a cache, first those of this pass, then all that it looks at."""
+    row = trace.rows[0]
+    tokens = read(row.tokens, row.ids, row.special, row.segments)
+    if trace.config.kind != "encoder-decoder":
+        if not row.before:
+            return [{"name": "", "tokens": tokens}]
+        before = read(row.before, row.before_ids, [False] * len(row.before))
+        return [{"name": "this pass", "tokens": tokens}, {"name": "all", "tokens": before + tokens}]
+    marks = {trace.config.pad_token_id, trace.config.bos_token_id, *trace.config.end_tokens}
+    if trace.config.decoder is not None:
+        marks.add(trace.config.decoder.decoder_start_token_id)
+    ids = row.target_ids or (None,) * len(row.target_tokens)
+    target = read(row.target_tokens, ids, [id_ is not None and id_ in marks for id_ in ids])
+    return [{"name": "encoder", "tokens": tokens}, {"name": "decoder", "tokens": target}]
+
+
+def _model(trace: Trace) -> dict[str, Any]:
+    config = trace.config
+    side = {} if config.decoder is None else {"num_decoder_layers": config.decoder.num_decoder_layers}
+    return {
+        "name": trace.model,
+        "family": config.family,
+        "kind": config.kind,
+        "parameters": trace.parameters,
+        "num_hidden_layers": config.num_hidden_layers,
+        "num_attention_heads": config.num_attention_heads,
+        "num_key_value_heads": config.num_key_value_heads,
+        "head_dim": config.head_dim,
+        **side,
+    }
+
+
+def _label(trace: Trace) -> str:
+    text = " | ".join(trace.texts)
+    return f"{text} ({'; '.join(trace.edits)})" if trace.edits else text

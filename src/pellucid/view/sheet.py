@@ -1,0 +1,72 @@
+"""The sheet that a drawing stands on: its title, and below it what is drawn, how exact it is and what is left out."""
+
+import numpy as np
+
+from pellucid.view.choice import Choice
+from pellucid.view.colours import theme_of
+from pellucid.view.svg import document, printable, width_of, words
+
+EDGE = 24
+
+
+class Sheet:
+    """Collects marks; `svg` closes the drawing.
+
+    top: where the picture begins, below the title.  width, bottom: set by whoever draws the picture.
+    """
+
+    def __init__(self, choice: Choice, theme: str) -> None:
+        self.choice, self.theme = choice, theme
+        colours = theme_of(theme)
+        self.marks = [
+            words(EDGE, EDGE + 12, choice.title, colours["ink"], font_size=15, font_weight="600"),
+            words(EDGE, EDGE + 30, printable(choice.model), colours["quiet"], font_size=11),
+        ]
+        self.top = EDGE + 44.0
+        self.bottom = self.top
+        self.width = 2 * EDGE + max(width_of(choice.title, 16), width_of(choice.model, 11), 360)
+        self.notes: list[str] = []
+
+    def say(self, notes: list[str]) -> None:
+        """Sentences for the foot of the drawing."""
+        self.notes += notes
+
+    def svg(self, description: str) -> str:
+        """The drawing as text."""
+        y = self.bottom + 22
+        quiet = theme_of(self.theme)["quiet"]
+        notes = [*self.notes, *_missing(self.choice), _exactness(self.choice)]
+        for line in _wrapped(" ".join(notes), self.width - 2 * EDGE):
+            self.marks.append(words(EDGE, y, line, quiet, font_size=11))
+            y += 15
+        paper, height = theme_of(self.theme)["paper"], y - 15 + EDGE
+        return document(self.width, height, self.marks, paper, f"Attention: {self.choice.title}", description)
+
+
+def percent(share: float) -> str:
+    """23.4 %"""
+    return f"{100 * share:.3f} %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
+
+
+def _missing(choice: Choice) -> list[str]:
+    missing = int(np.isnan(choice.weights).sum())
+    return [f"{missing:,} of the weights are no numbers (NaN); they are not drawn."] if missing else []
+
+
+def _exactness(choice: Choice) -> str:
+    error = choice.entry["max_error"]
+    how = "as stored" if choice.entry["weights"] is not None else "recomputed from query and key"
+    if error is None:
+        return f"Weights after softmax, {how}."
+    return f"Weights after softmax, {how}; largest difference from the model's own in this layer: {error:.2g}."
+
+
+def _wrapped(text: str, width: float) -> list[str]:
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and width_of(longer, 10.5) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines

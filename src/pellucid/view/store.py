@@ -1,0 +1,170 @@
+"""Numbers to bytes: the blocks of a page, and what storing them so costs in exactness.
+
+Queries and keys are stored instead of weights, because they grow with the number of tokens and not with its square; the
+browser computes the weights again. What that costs is measured here, from the stored bytes, against the model's own.
+"""
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_max_pool2d
+
+from pellucid.view.subject import Look
+
+MOST_ERROR = {"float16": 4e-3, "float32": 1e-3}
+"""Weights that come out further from the model's own than this need more exact queries and keys, or are stored
+themselves. Half precision may cost what one byte for each weight does; the page says how much it is."""
+
+MOST_MEASURED = 20_000_000
+"""So many cells of a page are compared; of a larger one, rows at even distances."""
+
+_DTYPES = {"float32": "<f4", "float16": "<f2", "int32": "<i4", "uint8": "u1"}
+
+
+@dataclass
+class Store:
+    """Blocks by name, and the facts about them that the manifest tells.
+
+    prefix: stands before every name.  precision: "float32", "float16" or "compact".
+    """
+
+    precision: str
+    prefix: str = ""
+    blocks: dict[str, bytes] = field(default_factory=dict)
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The number type of what is stored as numbers."""
+        return "float32" if self.precision == "float32" else "float16"
+
+    def add(self, name: str, array: np.ndarray, dtype: str, *, coding: str | None = None, deflate: bool = False) -> str:
+        """Stores an array and answers the name of its block. deflate: packed, where that saves a tenth or more."""
+        name = self.prefix + name
+        raw = np.ascontiguousarray(array).astype(_DTYPES[dtype]).tobytes()
+        packed = zlib.compress(raw, 6) if deflate else raw
+        fact: dict[str, Any] = {"dtype": dtype, "shape": list(array.shape)}
+        if coding is not None:
+            fact["coding"] = coding
+        if len(packed) < 0.9 * len(raw):
+            raw, fact["deflated"] = packed, True
+        self.blocks[name], self.facts[name] = raw, fact
+        return name
+
+    def look(self, look: Look, share: int) -> dict[str, Any]:
+        """Stores one attention; answers what its entry in the manifest says of it.
+
+        share: how many cells of it may be compared with the model's own weights.
+        """
+        rows = _rows(look, share) if look.sample is None else look.sample.rows
+        found = None if self.precision == "compact" and _smaller_as_weights(look) else self._parts(look, rows)
+        return found or self._weights(look)
+
+    def _parts(self, look: Look, rows: Tensor) -> dict[str, Any] | None:
+        """Query and key in the page's precision, else in float32; None where neither gives the model's own weights."""
+        if look.query is None or look.key is None:
+            return None
+        for kind in dict.fromkeys((self.kind, "float32")):
+            query, key = (_as(part, kind) for part in (look.query, look.key))
+            error = largest_error(look, rows, query, key)
+            whole = look.sample is None  # else there are no weights to store in their place
+            if bool(query.isfinite().all()) < bool(look.query.isfinite().all()):
+                continue  # too large for half precision
+            if error is None or error <= MOST_ERROR[kind] or (kind == "float32" and not whole):
+                names = {part: self.add(f"{look.name}.{part}", array.numpy(), kind)
+                         for part, array in (("query", query), ("key", key))}  # fmt: skip
+                some = {"measured_rows": len(rows)} if len(rows) < look.shape[0] else {}
+                return {**names, "weights": None, "max_error": error, **some, "recipe": self._recipe(look)}
+        return None
+
+    def _recipe(self, look: Look) -> dict[str, Any]:
+        recipe = _mask(look)
+        for part, table in (("bias", look.bias), ("rotation", look.rotation)):
+            if table is not None:
+                name = f"{look.side or 'text'}.{part}"
+                known = self.prefix + name in self.blocks  # one table for all layers
+                recipe[part] = self.prefix + name if known else self.add(name, table.numpy(), "float32")
+        return recipe
+
+    def _weights(self, look: Look) -> dict[str, Any]:
+        """The weights themselves: in one byte each where the page is compact, else as numbers."""
+        weights = all_weights(look)
+        name, broken = f"{look.name}.weights", bool(weights.isnan().any())
+        if self.precision == "compact" and not broken:
+            coded = _bytes(weights, step=2)
+            block = self.add(name, coded, "uint8", coding="sqrt", deflate=True)
+            stored = (coded.astype(np.float64) / 255) ** 2
+        else:
+            stored = weights.numpy().astype(_DTYPES[self.kind])
+            block = self.add(name, stored, self.kind, deflate=True)
+        error = _difference(torch.from_numpy(stored.astype(np.float64)), weights.double())
+        return {"query": None, "key": None, "weights": block, "max_error": error, "recipe": _mask(look)}
+
+    def thumb(self, look: Look, side: int) -> str:
+        """A small picture of every head, at most `side` x `side`: of each part its largest weight."""
+        if look.sample is not None:
+            return self.add(f"{look.name}.thumb", _bytes(look.sample.picture), "uint8", coding="sqrt", deflate=True)
+        weights = all_weights(look)
+        queries, keys = look.shape
+        small = adaptive_max_pool2d(weights.nan_to_num(nan=1.0)[None], (min(side, queries), min(side, keys)))[0]
+        return self.add(f"{look.name}.thumb", _bytes(small), "uint8", coding="sqrt", deflate=True)
+
+
+def all_weights(look: Look) -> Tensor:
+    """The model's own weights, or where none were kept those that query and key give: [heads, queries, keys]"""
+    if look.weights is not None:
+        return look.weights
+    assert look.query is not None and look.key is not None  # a look has one or the other
+    rows = torch.arange(look.shape[0])
+    return torch.stack([look.computed(head, rows, look.query, look.key).float() for head in range(look.heads)])
+
+
+def largest_error(look: Look, rows: Tensor, query: Tensor, key: Tensor) -> float | None:
+    """The largest difference between the weights that the browser will compute and the model's own; None unknown."""
+    if look.sample is not None:
+        true = look.sample.weights.double()
+        return max(_difference(look.computed(head, rows, query, key), true[head]) for head in range(look.heads))
+    if look.weights is None:
+        return None
+    return max(
+        _difference(look.computed(head, rows, query, key), look.weights[head, rows].double())
+        for head in range(look.heads)
+    )
+
+
+def _difference(found: Tensor, wanted: Tensor) -> float:
+    """The largest; two that are both no number agree, and one alone is further off than anything."""
+    apart = torch.where(found.isnan() & wanted.isnan(), 0.0, (found - wanted).abs())
+    return float(apart.nan_to_num(nan=2.0).max()) if apart.numel() else 0.0
+
+
+def _rows(look: Look, share: int) -> Tensor:
+    queries, keys = look.shape
+    count = min(queries, max(1, share // (keys * look.heads)))
+    return torch.linspace(0, queries - 1, count).round().long()
+
+
+def _smaller_as_weights(look: Look) -> bool:
+    """Whether a byte for each weight, of which packing leaves about 0.6, is less than query and key in two bytes."""
+    if look.query is None or look.key is None:
+        return True
+    return 0.6 * look.heads * look.shape[0] * look.shape[1] <= 2 * (look.query.numel() + look.key.numel())
+
+
+def _as(tensor: Tensor, kind: str) -> Tensor:
+    return tensor.to(torch.float16 if kind == "float16" else torch.float32)
+
+
+def _bytes(weights: Tensor, step: int = 1) -> np.ndarray:
+    """A byte each, in steps of the square root, so that small weights stay apart. step: 2 packs into a fifth less."""
+    coded = (weights.clamp(0, 1).sqrt() * 255 / step).round() * step
+    return coded.clamp(max=255).to(torch.uint8).numpy()
+
+
+def _mask(look: Look) -> dict[str, Any]:
+    window = {} if look.window is None else {"window": look.window}
+    return {"scale": look.scale, "mask": look.mask, **window}

@@ -1,0 +1,166 @@
+"""The heads view as a drawing: two columns of tokens, and lines between them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pellucid.view.choice import Choice
+from pellucid.view.colours import head_colour, head_dash, mean_colour, theme_of
+from pellucid.view.sheet import EDGE, Sheet, percent
+from pellucid.view.svg import label, strand, width_of, words
+
+MOST_TOKENS = 64
+"""More tokens than this are drawn in part, and the drawing says so."""
+MOST_COLOURS = 4
+"""More heads than this are drawn as their mean, as on the page."""
+
+ROW, BREAK, MIDDLE, APART = 22, 14, 320, 4
+
+
+@dataclass(frozen=True)
+class Strand:
+    """The lines of one colour. weights: Float[ndarray, "queries keys"]; shift: pixels up or down."""
+
+    name: str
+    colour: str
+    dash: str
+    weights: np.ndarray
+    shift: float
+
+
+def draw_heads(choice: Choice, theme: str, threshold: float) -> str:
+    """The drawing as SVG. Lines of a weight below `threshold` are left out, and what they hold is told."""
+    queries, keys = _shown(choice)
+    sheet = Sheet(choice, theme)
+    strands = _strands(choice, theme)
+    left = _column(choice.queries, queries)
+    right = _column(choice.keys, keys)
+    broad = [
+        max(width_of(text) for text in [*(label(t["text"]) for t in shown), "looks from"])
+        for shown in ([choice.queries[i] for i in queries], [choice.keys[i] for i in keys])
+    ]
+    start, top = EDGE + broad[0] + 10, sheet.top + 50
+    end = start + MIDDLE
+    ends = {"left": (start, top, left), "right": (end, top, right)}
+    _legend(sheet, strands, start)
+    drawn, every = _draw_lines(sheet, strands, choice, ends, threshold)
+    _names(sheet, choice, ends, strands)
+    sheet.width = max(sheet.width, end + broad[1] + 10 + EDGE + (64 if choice.token is not None else 0))
+    sheet.bottom = top + max([*left.values(), *right.values()]) + ROW
+    sheet.say(_told(choice, strands, queries, keys, threshold, drawn, every))
+    return sheet.svg(f"{len(queries)} tokens that look and {len(keys)} that are looked at")
+
+
+def _shown(choice: Choice) -> tuple[list[int], list[int]]:
+    """Which tokens stand in the two columns: of many, the first, or those that the chosen one looks at most."""
+    queries, keys = range(len(choice.queries)), range(len(choice.keys))
+    if choice.token is None:
+        return list(queries[:MOST_TOKENS]), list(keys[:MOST_TOKENS])
+    first = max(0, min(choice.token - MOST_TOKENS // 2, len(queries) - MOST_TOKENS))
+    row = np.nan_to_num(choice.weights[:, choice.token].mean(axis=0))
+    most = sorted(np.argsort(-row, kind="stable")[:MOST_TOKENS].tolist())
+    return list(queries[first : first + MOST_TOKENS]), most
+
+
+def _strands(choice: Choice, theme: str) -> list[Strand]:
+    if len(choice.heads) > MOST_COLOURS:
+        mean = choice.weights.mean(axis=0)
+        return [Strand(f"mean of {len(choice.heads)} heads", mean_colour(theme), "", mean, 0.0)]
+    middle = (len(choice.heads) - 1) / 2
+    return [
+        Strand(f"head {head}", head_colour(head, theme), head_dash(head, choice.heads), weights, (i - middle) * APART)
+        for i, (head, weights) in enumerate(zip(choice.heads, choice.weights))
+    ]
+
+
+def _column(tokens: list[dict[str, object]], shown: list[int]) -> dict[int, float]:
+    """The middle of each token's row, in pixels from the top; there is a gap where the text changes."""
+    places, height = {}, 0.0
+    for before, index in zip([None, *shown], shown):
+        if before is not None and tokens[before]["segment"] != tokens[index]["segment"]:
+            height += BREAK
+        places[index] = height + ROW / 2
+        height += ROW
+    return places
+
+
+def _draw_lines(
+    sheet: Sheet, strands: list[Strand], choice: Choice, ends: dict[str, tuple], threshold: float
+) -> tuple[float, float]:
+    """Adds the lines; -> how much weight they hold, and how much there is between the tokens shown."""
+    (start, top, left), (end, _, right) = ends["left"], ends["right"]
+    few = choice.token is not None
+    drawn = every = 0.0
+    for one in strands:
+        for query in [choice.token] if few else left:
+            for key in right:
+                weight = float(one.weights[query, key])
+                every += weight
+                if weight == 0 or not weight >= threshold:
+                    continue
+                drawn += weight
+                strong = 0.22 + 0.76 * weight**0.5 if few else 0.08 + 0.87 * weight**0.7
+                look = {"stroke_width": f"{(1 if few else 0.7) + 7.5 * weight:.3g}", "stroke_opacity": f"{strong:.3g}"}
+                places = (start, top + left[query] + one.shift), (end, top + right[key] + one.shift)
+                named = {"data-query": query, "data-key": key, "data-weight": f"{weight:.9g}"}
+                sheet.marks.append(strand(*places, one.colour, **look, stroke_dasharray=one.dash, **named))
+    return drawn, every
+
+
+def _names(sheet: Sheet, choice: Choice, ends: dict[str, tuple], strands: list[Strand]) -> None:
+    """The tokens of both columns, and with one token in hand the numbers of its links."""
+    colours = theme_of(sheet.theme)
+    for side, tokens, anchor, step in (("left", choice.queries, "end", -10), ("right", choice.keys, "start", 10)):
+        x, top, places = ends[side]
+        heading = "looks from" if side == "left" else "looks at"
+        sheet.marks.append(words(x + step, top - 10, heading, colours["quiet"], text_anchor=anchor, font_size=11))
+        for index, y in places.items():
+            special = tokens[index]["kind"] == "special"
+            bold = "600" if side == "left" and index == choice.token else ""
+            ink = colours["quiet"] if special and not bold else colours["ink"]
+            text = label(str(tokens[index]["text"]))
+            sheet.marks.append(words(x + step, top + y + 4.5, text, ink, text_anchor=anchor, font_weight=bold))
+    if choice.token is not None and len(strands) == 1:
+        x, top, places = ends["right"]
+        x += 20 + max(width_of(label(str(choice.keys[i]["text"]))) for i in places)
+        for index, y in places.items():
+            number = f"{strands[0].weights[choice.token, index]:.4f}"
+            sheet.marks.append(words(x, top + y + 4.5, number, colours["quiet"], font_size=11))
+
+
+def _legend(sheet: Sheet, strands: list[Strand], start: float) -> None:
+    """Which colour is which head."""
+    for i, one in enumerate(strands):
+        x, y = start + i * 80, sheet.top + 14
+        sheet.marks.append(
+            f'<path class="legend" d="M{x:.2f} {y}h18" stroke="{one.colour}" stroke-width="3" fill="none"'
+            + (f' stroke-dasharray="{one.dash}"/>' if one.dash else "/>")
+        )
+        sheet.marks.append(words(x + 24, y + 4, one.name, theme_of(sheet.theme)["ink"], font_size=11))
+
+
+def _told(
+    choice: Choice,
+    strands: list[Strand],
+    queries: list[int],
+    keys: list[int],
+    threshold: float,
+    drawn: float,
+    every: float,
+) -> list[str]:
+    """What is drawn, and what is left out."""
+    hidden = max(0.0, 1 - drawn / every) if every else 0.0
+    notes = [
+        f"Lines below {threshold:g} are left out: they hold {percent(hidden)} of the weight between these tokens."
+        if threshold
+        else "Every line is drawn."
+    ]
+    if len(keys) < len(choice.keys) or len(queries) < len(choice.queries):
+        rows = [choice.token] if choice.token is not None else queries
+        part = sum(float(np.nan_to_num(one.weights[rows]).sum()) for one in strands)
+        which = "the keys that get most" if choice.token is not None else "the first"
+        notes.append(
+            f"{len(queries)} of {len(choice.queries)} queries are drawn, and {len(keys)} of {len(choice.keys)} keys "
+            f"({which}); the links between them hold {percent(every / part if part else 0.0)} of the weight."
+        )
+    return notes

@@ -1,0 +1,147 @@
+"""What a page is about: tokens, and between them attentions, each with the numbers that its weights come from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.trace.long import Sample
+
+
+@dataclass(frozen=True)
+class Look:
+    """One attention: who looks at whom.
+
+    name: its path in the model.  layer: its number there.  label: what it is called where it has no number.
+    kind: "self" or "cross".  side: "", "encoder" or "decoder".
+    queries, keys: places of their tokens in `Subject.sequences`.
+    query: Float[Tensor, "heads queries size"] before rotation; key: Float[Tensor, "key_heads keys size"]; or None.
+    weights: Float[Tensor, "heads queries keys"], the model's own, or None.  sample: of a long text, some of them.
+    scale, mask, window: as in the manifest.
+    bias: Float[Tensor, "heads queries+keys-1"], by distance.  rotation: Float[Tensor, "2 positions size/2"], cosines
+        and sines.
+    """
+
+    name: str
+    layer: int
+    queries: int
+    keys: int
+    query: Tensor | None
+    key: Tensor | None
+    weights: Tensor | None
+    kind: str = "self"
+    side: str = ""
+    label: str | None = None
+    scale: float = 1.0
+    mask: str = "full"
+    window: int | None = None
+    bias: Tensor | None = None
+    rotation: Tensor | None = None
+    sample: Sample | None = None
+
+    @property
+    def heads(self) -> int:
+        """Heads of query."""
+        some = self.weights if self.query is None else self.query
+        return 0 if some is None else some.shape[0]
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of key; as many as of query where only weights are known."""
+        return self.heads if self.key is None else self.key.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Queries and keys."""
+        if self.query is not None and self.key is not None:
+            return self.query.shape[1], self.key.shape[1]
+        assert self.weights is not None  # a look has one or the other
+        return self.weights.shape[1], self.weights.shape[2]
+
+    def seen(self, rows: Tensor, keys: int) -> Tensor:
+        """Which keys the queries `rows` may look at: Bool[Tensor, "rows keys"]"""
+        here, there = rows[:, None], torch.arange(keys)[None, :]
+        if self.mask == "full":
+            return torch.ones(len(rows), keys, dtype=torch.bool)
+        seen = there <= here
+        return seen & (there > here - self.window) if self.mask == "window" and self.window is not None else seen
+
+    def computed(self, head: int, rows: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """The weights of some queries of one head as the browser computes them from these query and key, in float64.
+
+        ->  Float64[Tensor, "rows keys"]
+        """
+        asks, answers = query[head].double(), key[head * len(key) // len(query)].double()
+        if self.rotation is not None:
+            asks, answers = _turned(asks, self.rotation), _turned(answers, self.rotation)
+        scores = asks[rows] @ answers.T * self.scale
+        if self.bias is not None:
+            ahead = torch.arange(len(answers))[None, :] - rows[:, None] + len(asks) - 1
+            scores += self.bias[head].double()[ahead]
+        return scores.masked_fill(~self.seen(rows, len(answers)), -torch.inf).softmax(dim=-1)
+
+
+def _turned(vectors: Tensor, rotation: Tensor) -> Tensor:
+    """Pair (c, c + size/2) of row p turned by the angle of place p (Su et al., 2021, arXiv:2104.09864)."""
+    cosine, sine = rotation[:, : len(vectors)].double()
+    left, right = vectors.chunk(2, dim=-1)
+    return torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """texts: as they were given.  sequences: their tokens, {"name", "tokens"} each.  model: facts for the manifest.
+
+    looks: the attentions, in the order of the page.  label: what it is called beside another one.
+    """
+
+    texts: list[str]
+    sequences: list[dict[str, Any]]
+    model: dict[str, Any]
+    looks: list[Look]
+    label: str = ""
+
+
+def read(
+    tokens: Sequence[str], ids: Sequence[int | None], special: Sequence[bool], segments: Sequence[int] | None = None
+) -> list[dict[str, Any]]:
+    """Tokens for the manifest. `##` of WordPiece is kept; the signs for a space and for bytes become what they stand
+    for."""
+    by_bytes = any("Ġ" in token or "Ċ" in token for token in tokens)
+    return [
+        {
+            "text": text if mark else written(text, by_bytes),
+            "id": id_,
+            "kind": "special" if mark else "subword" if text.startswith("##") else "word",
+            "segment": segment,
+        }
+        for text, id_, mark, segment in zip(tokens, ids, special, segments or [0] * len(tokens))
+    ]
+
+
+def written(token: str, by_bytes: bool) -> str:
+    """A token of a vocabulary as text: `▁the` and `Ġthe` are " the", and bytes that are no letter are `<0xE2>`.
+
+    by_bytes: whether the letters of this vocabulary are known to stand for bytes.
+    """
+    if "▁" in token:
+        return token.replace("▁", " ")
+    if token.isascii() or any(letter not in _BYTES for letter in token):
+        return token
+    raw = bytes(_BYTES[letter] for letter in token)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return "".join(chr(b) if 32 <= b < 127 else f"<0x{b:02X}>" for b in raw) if by_bytes else token
+
+
+def _letters() -> dict[str, int]:
+    """The letters that stand for bytes in byte-level vocabularies (Radford et al., 2019, in their code)."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTES = _letters()

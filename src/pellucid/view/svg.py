@@ -1,0 +1,71 @@
+"""The marks of a drawing as SVG text. Whatever a token says stays text, and fonts are only named."""
+
+import unicodedata
+from xml.sax.saxutils import escape, quoteattr
+
+FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', 'Noto Sans', sans-serif"
+LONGEST = 24
+"""Longest token that is written out."""
+
+_SIGNS = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b": "∅"}
+
+
+def rectangle(x: float, y: float, width: float, height: float, fill: str, **more: object) -> str:
+    """A filled rectangle."""
+    return f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" fill="{fill}"{_more(more)}/>'
+
+
+def strand(start: tuple[float, float], end: tuple[float, float], colour: str, **more: object) -> str:
+    """An S from left to right that leaves and arrives level."""
+    (left, top), (right, bottom) = start, end
+    bend, back = left + 0.42 * (right - left), left + 0.58 * (right - left)
+    path = f"M{_n(left)} {_n(top)}C{_n(bend)} {_n(top)} {_n(back)} {_n(bottom)} {_n(right)} {_n(bottom)}"
+    return f'<path d="{path}" fill="none" stroke="{colour}"{_more(more)}/>'
+
+
+def words(x: float, y: float, text: str, fill: str, **more: object) -> str:
+    """A line of text; a right-to-left one is turned as its own letters ask."""
+    return f'<text x="{_n(x)}" y="{_n(y)}" fill="{fill}"{_more(more)}>{escape(text)}</text>'
+
+
+def document(width: float, height: float, marks: list[str], paper: str, title: str, description: str) -> str:
+    """A whole drawing; `title` and `description` are what a screen reader says of it."""
+    size = f'width="{_n(width)}" height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family={quoteattr(FONT)} font-size="13">'
+    said = f"<title>{escape(printable(title))}</title>\n<desc>{escape(printable(description))}</desc>"
+    ground = rectangle(0, 0, width, height, paper, **{"class": "paper"})
+    return "\n".join([head, said, ground, *marks, "</svg>\n"])
+
+
+def printable(text: str) -> str:
+    """Nothing invisible and nothing that XML forbids: spaces, line ends and control characters become signs."""
+    return "".join(_SIGNS.get(c) or (_sign(c) if unicodedata.category(c) in ("Cc", "Cs", "Cn") else c) for c in text)
+
+
+def label(token: str, longest: int = LONGEST) -> str:
+    """A token as it is written: visible, and cut to `longest` letters."""
+    text = printable(token[: 4 * longest]).replace("\u2581", "·") or "∅"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def width_of(text: str, size: float = 13) -> float:
+    """About how broad a text is, in pixels, for any common font; letters of East Asia are twice as broad."""
+    broad = sum(
+        1.05 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 0.58 for c in text
+    )
+    return broad * size
+
+
+def _sign(character: str) -> str:
+    code = ord(character)
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "�"
+
+
+def _n(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _more(attributes: dict[str, object]) -> str:
+    return "".join(
+        f" {name.replace('_', '-')}={quoteattr(str(v))}" for name, v in attributes.items() if v not in ("", None)
+    )

@@ -1,0 +1,51 @@
+// axes.js: which two axes of a tensor are drawn, and where the others are fixed.
+import { button, make } from "./dom.js";
+
+export class AxisPicker {
+  /** @param {(cut: import("./numbers.js").Cut) => void} choose */
+  constructor(choose) {
+    this.choose = choose;
+    this.element = make("div", { class: "axis-picker" });
+  }
+
+  /**
+   * @param {string[]} axes names
+   * @param {import("./numbers.js").Slice} slice
+   */
+  draw(axes, { shape, cut, tensor }) {
+    const drawn = JSON.stringify([tensor.name, shape, cut.rows, cut.columns]);
+    this.cut = cut;
+    if (drawn !== this.drawn) this.fill(axes, shape);
+    this.drawn = drawn;
+    for (const input of this.element.querySelectorAll("input")) input.value = String(cut.fixed[Number(input.dataset.axis)]);
+  }
+
+  fill(axes, shape) {
+    const fixed = axes.map((_, axis) => axis).filter((axis) => axis !== this.cut.rows && axis !== this.cut.columns);
+    const pickers = shape.length > 1 ? [this.picker("rows", axes, shape), this.picker("columns", axes, shape)] : [];
+    this.element.replaceChildren(...pickers, ...fixed.map((axis) => this.stepper(axis, axes[axis], shape[axis])));
+  }
+
+  picker(which, axes, shape) {
+    const option = (name, axis) => make("option", { value: axis }, `${name} (${shape[axis]})`);
+    const select = make("select", { "aria-label": `axis drawn as ${which}`, onchange: () => this.draws(which, Number(select.value)) }, ...axes.map(option));
+    select.value = String(this.cut[which] ?? axes.findIndex((_, axis) => axis !== this.cut.columns));
+    return make("label", { class: "field" }, make("span", { class: "name" }, which), select);
+  }
+
+  /** The axis that was drawn there takes the place of the chosen one, if that was drawn too. */
+  draws(which, axis) {
+    const other = which === "rows" ? "columns" : "rows";
+    const swapped = this.cut[other] === axis ? this.cut[which] : this.cut[other];
+    this.choose({ ...this.cut, [which]: axis, [other]: swapped });
+  }
+
+  stepper(axis, name, size) {
+    const set = (place) => this.choose({ ...this.cut, fixed: this.cut.fixed.with(axis, Math.min(size - 1, Math.max(0, Math.round(place) || 0))) });
+    const input = make("input", { type: "number", min: 0, max: size - 1, step: 1, "data-axis": axis, "aria-label": `place on the axis ${name}`,
+      onchange: () => set(Number(input.value)) });
+    const step = (by, label, sign) => button(sign, () => set(this.cut.fixed[axis] + by), { "aria-label": `${label} place on the axis ${name}` });
+    return make("div", { class: "field" }, make("span", { class: "name" }, name), step(-1, "previous", "‹"), input, step(1, "next", "›"),
+      make("span", { class: "quiet" }, `of ${size}`));
+  }
+}

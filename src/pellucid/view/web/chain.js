@@ -1,0 +1,66 @@
+// chain.js: one weight as a chain of real numbers, each made from the one before, so that it can be checked by hand.
+import { make } from "./dom.js";
+import { exact } from "./tokens.js";
+
+/** @typedef {Exclude<ReturnType<import("./attention.js").Attention["steps"]>, null>} Steps */
+
+/** Nine digits, and the sign for what the mask forbids. */
+function written(number) {
+  return number === -Infinity ? "−∞" : exact(number);
+}
+
+/** A number with its name for the tests. */
+function step(name, number) {
+  return make("b", { "data-step": name }, written(number));
+}
+
+export class Chain {
+  constructor() {
+    this.element = make("ol", { class: "chain" });
+  }
+
+  /**
+   * @param {Steps} steps
+   * @param {{head: number, distance: number, keys: number, biased: boolean, stored: boolean}} about
+   *   biased: does the model add a number for distances? stored: does the page hold the model's own weight?
+   */
+  draw(steps, about) {
+    const links = [this.sum(steps), this.scaled(steps)];
+    if (about.biased) links.push(this.biased(steps, about));
+    if (!steps.seen) links.push(this.link(make("b", { "data-step": "masked" }, "−∞"), "the mask forbids this pair, whatever its score"));
+    const blind = steps.largest === -Infinity && !Number.isNaN(steps.weight);
+    links.push(...(blind ? [this.blind(about)] : [this.exponential(steps), this.weight(steps, about)]));
+    this.element.replaceChildren(...links);
+  }
+
+  link(number, ...words) {
+    return make("li", { class: "chain-link" }, number, make("span", { class: "chain-words" }, ...words));
+  }
+
+  sum({ sum, products }) {
+    return this.link(step("sum", sum), `the sum of the ${products.length} products`);
+  }
+
+  scaled({ scaled, scale }) {
+    return this.link(step("scaled", scaled), "× ", step("scale", scale), ", the scale");
+  }
+
+  biased({ scaled, bias }, { head, distance }) {
+    return this.link(step("score", scaled + bias), "+ ", step("bias", bias), `, the bias of head ${head} for distance ${distance}`);
+  }
+
+  /** Softmax begins: subtracting the largest score changes no weight and keeps numbers small. */
+  exponential({ exponential, largest }) {
+    return this.link(step("exponential", exponential), "e to the power of the score − ", step("largest", largest), ", the largest of the row");
+  }
+
+  weight({ exponential, total, weight }, { stored }) {
+    const words = ["÷ ", step("total", total), ", the same summed over all keys: the weight"];
+    if (stored) words.push("; the model’s own, stored here, is ", step("stored", weight));
+    return this.link(step("weight", exponential / total), ...words);
+  }
+
+  blind({ keys }) {
+    return this.link(step("weight", 1 / keys), `no key may be seen, so each of the ${keys} gets the same weight`);
+  }
+}

@@ -1,0 +1,55 @@
+// copy.js: puts text on the clipboard. Where a browser or a frame forbids it, the text stands in a field, ready to be copied by hand.
+import { button, make } from "./dom.js";
+
+/** How long a button says that it has copied, in milliseconds. */
+const SAID = 1600;
+
+/**
+ * A button that copies what `text` gives when it is pressed.
+ * @param {string} label
+ * @param {() => string} text
+ * @param {Record<string, any>} [attributes]
+ */
+export function copyButton(label, text, attributes = {}) {
+  const element = button(label, async () => {
+    const done = await toClipboard(text(), element.parentElement);
+    element.textContent = done ? "copied" : "copy it from the field";
+    setTimeout(() => (element.textContent = label), SAID);
+  }, attributes);
+  return element;
+}
+
+/**
+ * @param {string} text
+ * @param {Element} beside where a field may stand if the clipboard is closed to this page
+ * @returns {Promise<boolean>} is it on the clipboard?
+ */
+export async function toClipboard(text, beside) {
+  beside.querySelector("textarea.copy")?.remove();
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return copyFromField(text, beside); // no permission, or a page that is not secure
+  }
+}
+
+function copyFromField(text, beside) {
+  const field = make("textarea", { class: "copy", readonly: true, rows: 4, "aria-label": "the text: copy it with Ctrl+C" });
+  field.value = text;
+  beside.append(field);
+  const before = document.activeElement;
+  field.select();
+  const done = document.execCommand?.("copy") ?? false;
+  if (done) {
+    field.remove();
+    before?.focus?.({ preventScroll: true });
+  }
+  return done;
+}
+
+/** Lines of comma-separated values; what holds a comma, a quote or a line end stands in quotes (RFC 4180). */
+export function csv(lines) {
+  const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  return lines.map((line) => line.map((value) => cell(String(value))).join(",")).join("\r\n") + "\r\n";
+}

@@ -1,0 +1,270 @@
+// diff.js: the diff view. Two runs of a model, this one minus the other: one head as a matrix, all heads at a glance, and the lens.
+import { button, make, mark } from "./dom.js";
+import { scaleSwitch } from "./controls.js";
+import { LensDiff } from "./difflens.js";
+import { DifferenceList } from "./difflist.js";
+import { Ends, Heat } from "./heat.js";
+import { layerWords, Overview } from "./overview.js";
+import { exact, inNodes, inWords, shortened, tokenLabel } from "./tokens.js";
+import { otherEntry, Twins, twinBlocks } from "./twins.js";
+
+/** Most pixels of height, most rows and columns of a table. */
+const [TALL, WHOLE] = [560, 32];
+
+/** @type {import("./app.js").ViewModule} */
+export const diffView = {
+  name: "diff", label: "Diff", key: "d",
+  available: (manifest) => Boolean(manifest.other),
+  create: (page) => new Diff(page),
+};
+
+class Diff {
+  /** @param {import("./app.js").Page} page */
+  constructor(page) {
+    this.page = page;
+    const { manifest } = page;
+    this.overview = new Overview(page, { enter: (place, head) => this.look(place, head), press: (place, head) => this.choose(place, head),
+      leave: () => this.look(null, null) });
+    this.heat = new Heat({ label: "difference of the weights of one head; arrow keys move the cell",
+      enter: (query, key) => page.state().pinned || page.set({ query, key, side: "query" }), press: (query, key) => this.press(query, key),
+      leave: () => page.state().pinned || page.set({ query: null, key: null }) });
+    this.list = new DifferenceList((query, key) => this.press(query, key));
+    this.fault = make("p", { class: "problem" });
+    this.weights = make("div", { class: "diff-weights" },
+      this.overview.element,
+      make("section", { class: "diff-head", "aria-label": "the chosen head" }, this.heading = make("h2", {}), this.fault,
+        make("div", { class: "tensor-scroll" }, this.heat.element), make("h3", {}, "Largest differences"), this.list.element));
+    this.words = make("div", {});
+    this.element = make("div", { class: "diff" }, runs(manifest), this.weights, this.words);
+    this.switch = scaleSwitch(page);
+    this.ends = new Ends();
+    this.which = this.whichSwitch();
+    this.controls = [this.which, this.switch.element, this.ends.element];
+  }
+
+  whichSwitch() {
+    const both = Boolean(this.page.manifest.lens && this.page.manifest.other.lens);
+    const one = (of, label) => button(label, () => this.set({ of }), { class: null, "data-value": of });
+    const element = make("div", { class: "segments", role: "group", "aria-label": "what is compared" }, one("weights", "weights"), one("lens", "lens"));
+    element.hidden = !both;
+    return element;
+  }
+
+  /** The lens has no heads. */
+  get common() {
+    return this.hand().of === "lens" ? [] : ["side", "layer", "heads"];
+  }
+
+  /** What is this view's own: weights or lens, the cell of the lens in hand, the head of the overview under the pointer. */
+  hand() {
+    return { of: "weights", place: null, token: null, pinned: false, lookAt: null, ...this.page.state().diff };
+  }
+
+  set(patch) {
+    this.page.set({ diff: { ...this.hand(), ...patch } });
+  }
+
+  look(place, head) {
+    this.set({ lookAt: place === null ? null : { place, head } });
+  }
+
+  choose(layer, head) {
+    if (head < this.page.manifest.attentions[layer].heads) this.page.set({ layer, head, heads: [head] });
+  }
+
+  press(query, key) {
+    const state = this.page.state();
+    this.page.set({ query, key, side: "query", pinned: !(state.pinned && state.query === query && state.key === key) });
+  }
+
+  needs() {
+    const { manifest } = this.page;
+    const lens = ({ ids, log_probabilities: logs }) => [ids, logs];
+    const own = this.page.blocksOf(this.page.state().layer);
+    return this.hand().of === "lens" ? [...own, ...lens(manifest.lens), ...lens(manifest.other.lens)] : [...own, ...twinBlocks(manifest, this.page.state().layer)];
+  }
+
+  draw() {
+    const { of } = this.hand();
+    for (const each of this.which.children) mark(each, "aria-pressed", each.dataset.value === of);
+    this.switch.draw(this.page.state());
+    this.weights.hidden = of === "lens";
+    this.words.hidden = of !== "lens";
+    this.ends.element.hidden = of === "lens";
+    if (of === "lens") this.drawLens();
+    else this.drawWeights();
+  }
+
+  drawLens() {
+    if (!this.lens) {
+      const enter = (place, token) => this.hand().pinned || this.set({ place, token });
+      const press = (place, token) => this.set({ place, token, pinned: !(this.hand().pinned && this.hand().place === place && this.hand().token === token) });
+      this.lens = new LensDiff(this.page, { enter, press, leave: () => this.hand().pinned || this.set({ place: null, token: null }) });
+      this.words.replaceChildren(this.lens.element);
+    }
+    this.lens.draw(this.hand());
+  }
+
+  drawWeights() {
+    const state = this.page.state();
+    if (this.place !== state.layer) {
+      this.place = state.layer;
+      this.twins = new Twins(this.page.source, state.layer);
+    }
+    const fault = this.twins.fault();
+    this.heading.textContent = `${capital(layerWords(this.page.entry()))} · head ${state.head}`;
+    this.fault.textContent = fault;
+    for (const element of this.weights.querySelectorAll(".diff-head > :not(h2, .problem)")) element.hidden = Boolean(fault);
+    this.fault.hidden = !fault;
+    if (!fault) this.drawHead(state);
+    const { lookAt } = this.hand();
+    this.overview.draw(lookAt ?? { place: state.layer, head: state.head }, !lookAt);
+    this.overview.start(state.layer);
+  }
+
+  drawHead(state) {
+    const { one } = this.twins;
+    const key = `${state.layer}/${state.head}`;
+    if (key !== this.key) {
+      this.key = key;
+      this.rows = Array.from({ length: one.queries }, (_, query) => this.twins.row(state.head, query));
+      this.largest = this.rows.reduce((most, row) => row.reduce((best, value) => Math.max(best, Math.abs(value)), most), 0);
+      this.list.fill(this.twins, state.head, this.rows, (side) => this.tokens(side));
+    }
+    this.ends.draw(this.largest, true, this.page.theme());
+    const value = (query, key) => (one.sees(query, key) ? this.rows[query][key] : Infinity);
+    const room = Math.max(160, this.heat.element.parentElement.clientWidth - 150);
+    const names = { row: (query) => this.name("query", query), column: (key) => this.name("key", key) };
+    this.heat.draw({ key, rows: one.queries, columns: one.keys, value, largest: this.largest, signed: true, scale: state.scale, names,
+      axes: { row: "looks from", column: "looks at" }, room, height: TALL },
+    { row: state.key === null ? null : state.query, column: state.key, pinned: state.pinned, theme: this.page.theme(), said: this.inWords(state) });
+  }
+
+  /** The token of this run, and that of the other where it is another. */
+  name(side, index) {
+    const [own, theirs] = [this.tokens(side)[index], this.others(side)[index]];
+    return own.text === theirs.text ? tokenLabel(own) : make("span", {}, tokenLabel(own), " | ", tokenLabel(theirs));
+  }
+
+  tokens(side) {
+    return side === "query" ? this.page.queryTokens() : this.page.keyTokens();
+  }
+
+  others(side) {
+    const entry = otherEntry(this.page.manifest, this.page.state().layer);
+    return this.page.manifest.other.sequences[side === "query" ? entry.queries : entry.keys].tokens;
+  }
+
+  inWords({ query, key, head }) {
+    const pair = query === null || key === null ? null : [inWords(this.tokens("query"), query), inWords(this.tokens("key"), key)];
+    const cell = pair ? `: ${pair.join(" to ")} ${this.rows[query][key].toPrecision(3)}` : "";
+    return `difference of weights, ${layerWords(this.page.entry())}, head ${head}${cell}`;
+  }
+
+  /** What the readout says. */
+  readout() {
+    const hand = this.hand();
+    if (hand.of === "lens") return this.lens.readout(hand);
+    const state = this.page.state();
+    if (hand.lookAt) return this.overview.readout(hand.lookAt);
+    const place = `${layerWords(this.page.entry())} · head ${state.head} · `;
+    const seen = (query, key) => (this.twins.one.sees(query, key) ? "" : " · masked");
+    if (this.twins.fault()) return { words: [place, "not comparable"] };
+    if (state.query === null || state.key === null) return { words: [place, "point at a cell to read its difference"] };
+    const [mine, theirs] = [this.twins.one, this.twins.other].map((each) => each.row(state.head, state.query)[state.key]);
+    return {
+      words: [place, ...inNodes(this.tokens("query"), state.query), " → ", ...inNodes(this.tokens("key"), state.key)],
+      value: exact(mine - theirs), note: `${exact(mine)} here, ${exact(theirs)} there${seen(state.query, state.key)}${state.pinned ? " · pinned" : ""}`,
+    };
+  }
+
+  /** What the legend says about the picture. */
+  legend() {
+    if (this.hand().of === "lens") return this.lens.legend();
+    if (this.twins.fault()) return [this.twins.fault()];
+    const end = exact(this.largest);
+    return [
+      `This run minus the other: orange is more here, blue is more there, from −${end} to ${end}`
+        + ` on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
+      this.heat.pooling(),
+      this.overview.legend(),
+    ].filter(Boolean);
+  }
+
+  /** The sentence below the legend. */
+  truth() {
+    const { other } = this.page.manifest;
+    if (this.hand().of === "lens") return `The other run is “${other.label}”.`;
+    const errors = [this.twins.one, this.twins.other].map((each) => each?.entry.max_error);
+    const largest = Number(Math.max(...errors).toPrecision(2));
+    const exactly = errors.some((error) => error == null) ? "" : ` Each was compared with the model’s own: largest error ${largest}.`;
+    return `The other run is “${other.label}”. Both runs’ weights come from stored numbers in the same way.${exactly}`;
+  }
+
+  /** @returns {import("./table.js").Table} */
+  table() {
+    if (!this.twins && !this.lens) return null;
+    const hand = this.hand();
+    if (hand.of === "lens" && this.lens.grid) return this.lens.table(hand.token ?? this.lens.one.tokens.length - 1);
+    const { head, query, key } = this.page.state();
+    const title = `${capital(layerWords(this.page.entry()))} · head ${head} · this run minus the other`;
+    if (this.twins.fault()) return { title, caption: [this.twins.fault()], columns: [], rows: [] };
+    const around = (place, count) => {
+      const from = Math.max(0, Math.min(count - WHOLE, (place ?? 0) - WHOLE / 2));
+      return Array.from({ length: Math.min(WHOLE, count) }, (_, at) => from + at);
+    };
+    const [queries, keys] = [around(query, this.twins.one.queries), around(key, this.twins.one.keys)];
+    const left = this.twins.one.queries * this.twins.one.keys - queries.length * keys.length;
+    const caption = `A row is a query, a column is a key.${left ? ` ${left.toLocaleString("en")} cells around these are left out: move the cell in hand.` : ""}`;
+    const named = (side) => (index) => make("span", {}, this.name(side, index), make("small", {}, ` ${index}`));
+    const rows = queries.map((at) => ({ name: named("query")(at), cells: keys.map((place) => exact(this.rows[at][place])) }));
+    return { title, caption: [caption], columns: keys.map(named("key")), rows };
+  }
+
+  python() {
+    const { layer, head, query, key } = this.page.state();
+    const cell = `["${this.page.manifest.attentions[layer].name}.weights"][0, ${head}, ${query}, ${key}]`;
+    return query === null || key === null ? "" : `trace${cell} - other${cell}`;
+  }
+
+  pin() {
+    const [hand, state] = [this.hand(), this.page.state()];
+    if (hand.of === "lens" && hand.place !== null) this.set({ pinned: !hand.pinned });
+    if (hand.of !== "lens" && state.query !== null) this.page.set({ pinned: !state.pinned });
+  }
+
+  release() {
+    this.set({ place: null, token: null, pinned: false, lookAt: null });
+  }
+
+  /** Arrow keys move the cell; in the overview they choose a head. */
+  move(right, down) {
+    if (!this.twins && !this.lens) return;
+    const [hand, state, { attentions }] = [this.hand(), this.page.state(), this.page.manifest];
+    const step = (now, by, count) => (now === null ? 0 : Math.min(count - 1, Math.max(0, now + by)));
+    if (hand.of === "lens") {
+      if (!this.lens.grid) return;
+      const next = { place: step(hand.place, down, this.lens.places.length), token: step(hand.token, right, this.lens.one.tokens.length) };
+      this.set(next);
+      this.lens.grid.reveal(next.place, next.token);
+    } else if (this.overview.heat.plot.contains(document.activeElement)) {
+      const layer = step(state.layer, down, attentions.length);
+      this.choose(layer, step(state.head, right, attentions[layer].heads));
+    } else if (!this.twins.fault()) {
+      this.page.set({ side: "query", query: step(state.query, down, this.twins.one.queries), key: step(state.key, right, this.twins.one.keys) });
+      this.heat.plot.focus({ preventScroll: true });
+    }
+  }
+}
+
+/** Both texts, and what tells the runs apart. */
+function runs({ texts, other }) {
+  const line = (name, words) => make("p", {}, make("b", {}, name), " ",
+    ...words.flatMap((text, at) => [at ? " / " : "", make("bdi", {}, shortened(text))]));
+  const label = other.texts.includes(other.label) ? [] : [other.label];
+  return make("div", { class: "diff-runs" }, line("this run", texts), line("the other", [...other.texts, ...label]));
+}
+
+function capital(text) {
+  return text[0].toUpperCase() + text.slice(1);
+}

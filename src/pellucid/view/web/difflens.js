@@ -1,0 +1,103 @@
+// difflens.js: where two runs say different words, at every place between the layers.
+import { make } from "./dom.js";
+import { ramp } from "./colour.js";
+import { LensNumbers, placeName } from "./lens.js";
+import { exact, inNodes, percent, shortened, tokenLabel, visible } from "./tokens.js";
+import { WordGrid } from "./wordgrid.js";
+
+export class LensDiff {
+  /**
+   * @param {import("./app.js").Page} page its lens blocks must be loaded
+   * @param {{enter: (place: number, token: number) => void, press: (place: number, token: number) => void, leave: () => void}} hand
+   */
+  constructor(page, hand) {
+    this.page = page;
+    this.one = new LensNumbers(page.source, page.manifest);
+    this.other = new LensNumbers(page.source, page.manifest.other);
+    const { tokens } = this.one;
+    this.places = this.one.places.filter((name) => this.other.places.includes(name));
+    this.differ = this.fault() ? 0 : this.countDiffering();
+    this.grid = this.fault() ? null : new WordGrid({
+      label: "where the likeliest words differ", columns: tokens.length, rows: this.places.map((name) => ({ name: placeName(name), title: name })),
+      heading: (column) => tokenLabel(tokens[column]), word: (row, column) => this.word(row, column), ...hand,
+    });
+    this.element = make("div", { class: "diff-lens" }, this.grid?.element ?? make("p", { class: "problem" }, this.fault()));
+  }
+
+  /** In how many cells the likeliest words differ. */
+  countDiffering() {
+    const rows = this.places.map((name) => [this.one, this.other].map((numbers) => numbers.places.indexOf(name)));
+    const differ = ([one, other]) => [...this.one.tokens.keys()].filter((token) => this.one.best(one, token) !== this.other.best(other, token)).length;
+    return rows.reduce((sum, row) => sum + differ(row), 0);
+  }
+
+  fault() {
+    const [one, other] = [this.one.tokens.length, this.other.tokens.length];
+    if (one === other) return "";
+    return `This run has ${one} tokens and the other ${other}: words can be compared place by place only where the numbers of tokens are equal.`;
+  }
+
+  /** The likeliest words of both runs at a cell, and by how much the probability of this run's word differs. */
+  pair(row, column) {
+    const [one, other] = [this.one, this.other].map((numbers) => numbers.top(numbers.places.indexOf(this.places[row]), column));
+    const there = other.find(({ id }) => id === one[0].id);
+    const least = other.at(-1).log;
+    const gap = Math.abs(Math.exp(one[0].log) - Math.exp(there?.log ?? least));
+    return { one: one[0], other: other[0], there: there?.log ?? null, gap, same: one[0].id === other[0].id };
+  }
+
+  word(row, column) {
+    const { one, other, gap, same } = this.pair(row, column);
+    const name = ({ text }) => make("bdi", { class: "token" }, shortened(text));
+    const text = make("span", {}, name(one), ...(same ? [] : [" | ", name(other)]));
+    const said = ({ text: letters, log }) => `${visible(letters)}  ${percent(Math.exp(log))}`;
+    const title = same ? `both: ${visible(one.text)}` : `this run: ${said(one)}\nthe other: ${said(other)}`;
+    return { text, share: gap, mark: same ? null : "≠", title };
+  }
+
+  draw({ place, token, pinned }) {
+    if (!this.grid) return;
+    const theme = this.page.theme();
+    if (theme !== this.theme) this.colours = ramp(theme);
+    this.theme = theme;
+    this.grid.draw({ row: place, column: token, pinned, colours: this.colours, scale: this.page.state().scale });
+  }
+
+  readout({ place, token, pinned }) {
+    if (!this.grid) return { words: ["the two lenses cannot be compared"] };
+    if (place === null) return { words: ["lens · point at a cell to read what both runs say"] };
+    const { one, other, there, same } = this.pair(place, token);
+    const words = [`${placeName(this.places[place])} · at `, ...inNodes(this.one.tokens, token), " · “", make("bdi", {}, shortened(one.text)), "”"];
+    if (!same) words.push(" | “", make("bdi", {}, shortened(other.text)), "”");
+    const value = there === null ? "" : exact(one.log - there);
+    const note = there === null ? `not among the ${this.other.most} likeliest of the other run` : "this run’s log-probability of its word, minus the other’s";
+    return { words, value, note: pinned ? `${note} · pinned` : note };
+  }
+
+  legend() {
+    if (!this.grid) return [];
+    const cells = this.places.length * this.one.tokens.length;
+    return [
+      this.differ
+        ? `The likeliest word differs in ${this.differ} of ${cells} cells, marked ≠; there this run’s word stands first.`
+        : `The likeliest word is the same in all ${cells} cells.`,
+      "The shade says by how much the probability of this run’s word differs, from 0 to 100 %; where it is not among the words"
+        + " kept of the other run, the least likely of those stands in for it.",
+    ];
+  }
+
+  /** @returns {import("./table.js").Table} */
+  table(token) {
+    const line = (row) => {
+      const { one, other, there } = this.pair(row, token);
+      return [visible(one.text), exact(one.log), visible(other.text), exact(other.log), there === null ? "not kept" : exact(there)];
+    };
+    return {
+      title: "Lens, both runs",
+      caption: ["At ", ...inNodes(this.one.tokens, token), "; other tokens have tables of their own."
+        + " The last column is what the other run gives to this run’s word."],
+      columns: ["this run", "log-probability", "the other", "log-probability", "this run’s word there"],
+      rows: this.places.map((name, row) => ({ name: placeName(name), cells: line(row) })),
+    };
+  }
+}

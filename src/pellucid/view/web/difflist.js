@@ -1,0 +1,48 @@
+// difflist.js: the largest differences of one head, each a button that goes to its cell.
+import { button, make } from "./dom.js";
+import { inNodes } from "./tokens.js";
+
+/** How many differences are listed. */
+const LISTED = 12;
+
+export class DifferenceList {
+  /** @param {(query: number, key: number) => void} go */
+  constructor(go) {
+    this.go = go;
+    this.element = make("ol", { class: "diff-list", "data-rove": true });
+  }
+
+  /**
+   * @param {import("./twins.js").Twins} twins
+   * @param {number} head
+   * @param {Float64Array[]} rows the differences, one row for each query
+   * @param {(side: "query"|"key") => import("./data.js").Token[]} tokens
+   */
+  fill(twins, head, rows, tokens) {
+    const item = ({ query, key, value }, place) => {
+      const [mine, theirs] = [twins.one, twins.other].map((each) => each.row(head, query)[key].toPrecision(4));
+      const line = button("", () => this.go(query, key), { class: "plain", tabindex: place ? -1 : 0 });
+      line.append(make("b", {}, signed(value)), " ", ...inNodes(tokens("query"), query), " → ", ...inNodes(tokens("key"), key),
+        make("small", {}, ` ${mine} here, ${theirs} there`));
+      return make("li", {}, line);
+    };
+    const cells = largestOf(rows, LISTED);
+    this.element.replaceChildren(...(cells.length ? cells.map(item) : [make("li", { class: "quiet" }, "There are none: every weight is the same.")]));
+  }
+}
+
+/** The cells of the largest numbers by size, the largest first; 0 is none. */
+function largestOf(rows, most) {
+  const found = [];
+  rows.forEach((row, query) => row.forEach((value, key) => {
+    if (value === 0 || (found.length === most && Math.abs(value) <= Math.abs(found.at(-1).value))) return;
+    const place = found.findIndex((each) => Math.abs(each.value) < Math.abs(value));
+    found.splice(place < 0 ? found.length : place, 0, { query, key, value });
+    found.length = Math.min(found.length, most);
+  }));
+  return found;
+}
+
+function signed(value) {
+  return `${value > 0 ? "+" : "−"}${Math.abs(value).toPrecision(4)}`;
+}

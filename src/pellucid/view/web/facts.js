@@ -1,0 +1,49 @@
+// facts.js: what can be said about the numbers that are drawn: least, most, mean, and a histogram.
+import { make, mark, pen } from "./dom.js";
+import { headColour } from "./colour.js";
+import { histogram, shortest } from "./numbers.js";
+
+/** Steps of the histogram, and pixels: width of a step, height of all. */
+const [STEPS, WIDE, TALL] = [48, 5, 56];
+
+export class FactsBox {
+  constructor() {
+    this.facts = make("dl", { class: "facts" });
+    this.bars = make("canvas", { role: "img" });
+    this.element = make("div", { class: "tensor-facts" }, this.facts, this.bars);
+  }
+
+  /** @param {import("./numbers.js").Facts} said */
+  write({ least, most, mean, deviation, nan, infinite, count }) {
+    const number = (value) => (Number.isFinite(value) ? shortest(Number(value.toPrecision(7))) : "none");
+    const facts = { numbers: count.toLocaleString("en"), min: number(least), max: number(most), mean: number(mean),
+      "standard deviation": number(deviation), NaN: String(nan) };
+    if (infinite) facts.infinite = String(infinite);
+    this.facts.replaceChildren(...Object.entries(facts).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+  }
+
+  /**
+   * @param {string} key another key is another picture
+   * @param {Float32Array} values
+   * @param {import("./numbers.js").Facts} said
+   * @param {import("./colour.js").Theme} theme
+   */
+  drawHistogram(key, values, said, theme) {
+    const picture = [key, theme, window.devicePixelRatio].join();
+    if (picture === this.picture) return;
+    this.picture = picture;
+    const counts = Number.isFinite(said.least) ? histogram(values, said, STEPS) : [];
+    const peak = Math.max(1, ...counts);
+    const context = pen(this.bars, STEPS * WIDE, TALL);
+    context.fillStyle = headColour(0, theme);
+    counts.forEach((count, at) => count && context.fillRect(at * WIDE, TALL - Math.max(1, (count / peak) * TALL), WIDE - 1, TALL));
+    const words = counts.length ? inWords(counts.indexOf(peak), peak, said) : "histogram: there are no finite numbers";
+    mark(this.bars, "aria-label", words);
+    mark(this.bars, "title", words);
+  }
+}
+
+function inWords(at, peak, { least, most }) {
+  const edge = (step) => shortest(Number((least + ((most - least) * step) / STEPS).toPrecision(4)));
+  return `histogram: the fullest of ${STEPS} steps holds ${peak} numbers, from ${edge(at)} to ${edge(at + 1)}`;
+}

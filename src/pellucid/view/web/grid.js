@@ -1,0 +1,248 @@
+// grid.js: the model grid. Every head of every layer as a small picture of its matrix, so that a whole model is seen at once.
+// Only the stored pictures are needed, no arithmetic; only the layers on screen exist as elements.
+import { make, mark } from "./dom.js";
+import { ramp } from "./colour.js";
+import { scaleSwitch } from "./controls.js";
+import { groupOf, groupPlaces } from "./state.js";
+import { largestIn, paintThumbs, thumbsOf } from "./thumbs.js";
+
+/** Pixels: least and most width of a picture, the gap to the next, room for the layers' numbers, for the heads' numbers, for a title. */
+const SIZE = { least: 22, most: 120, gap: 6, side: 42, head: 24, title: 38 };
+
+/** Names of the groups, in the order in which they stand. */
+const TITLES = { encoder: "Encoder", decoder: "Decoder", cross: "Cross attention: the decoder looks at the encoder" };
+
+/** Where the ramp of a picture ends. */
+const ENDS = { own: "each head’s largest", one: "1 for all heads" };
+
+/** @type {import("./app.js").ViewModule} */
+export const gridView = {
+  name: "grid", label: "Model", key: "g",
+  available: (manifest) => manifest.attentions.some((entry) => entry.thumb),
+  create: (page) => new Grid(page),
+};
+
+class Grid {
+  /** @param {import("./app.js").Page} page */
+  constructor(page) {
+    this.page = page;
+    this.entries = page.manifest.attentions;
+    this.columns = Math.max(...this.entries.map((entry) => entry.heads));
+    this.groups = [...new Set(this.entries.map(groupOf))].map((group) => ({ group, places: groupPlaces(page.manifest, group) }));
+    this.order = this.groups.flatMap(({ places }) => places);
+    /** @type {Map<number, HTMLElement>} the rows on screen, by their place in manifest.attentions */
+    this.rows = new Map();
+    this.heads = make("div", { class: "grid-heads", "aria-hidden": "true" });
+    this.current = make("div", { class: "grid-mark grid-current" });
+    this.pointed = make("div", { class: "grid-mark grid-pointed" });
+    this.body = make("div", { class: "grid-body", onmousemove: (event) => this.point(this.at(event)), onmouseleave: () => this.point(null),
+      onclick: (event) => this.open(this.at(event)) }, this.heads, this.current, this.pointed);
+    this.element = make("div", { class: "grid scroller", tabindex: 0, role: "group",
+      "aria-label": "all heads of all layers; arrow keys go from head to head, Enter opens one",
+      onscroll: () => this.draw() }, this.body);
+    document.addEventListener("keydown", (event) => this.press(event));
+    this.ends = make("select", { "aria-label": "where the colours end", onchange: () => this.page.set({}) },
+      ...Object.entries(ENDS).map(([value, label]) => make("option", { value }, label)));
+    this.switch = scaleSwitch(page);
+    this.controls = [this.switch.element, make("label", { class: "field" }, make("span", { class: "name" }, "up to"), this.ends)];
+    this.common = ["side", "layer", "heads"];
+    /** @type {{place: number, head: number}|null} the cell under the pointer */
+    this.hover = null;
+  }
+
+  needs() {
+    return this.entries.map((entry) => entry.thumb).filter(Boolean);
+  }
+
+  draw() {
+    const state = this.page.state();
+    const look = [this.element.clientWidth, this.page.theme(), state.scale, this.ends.value, window.devicePixelRatio].join();
+    if (look !== this.look) this.layOut(state);
+    this.look = look;
+    this.switch.draw(state);
+    if (this.layer !== state.layer) this.show(state.layer, state.head);
+    this.layer = state.layer;
+    const { scrollTop: top, clientHeight: height } = this.element;
+    for (const place of this.order) {
+      const at = this.places.get(place);
+      const near = at.top + at.height > top - height / 2 && at.top < top + 1.5 * height;
+      if (near && !this.rows.has(place)) this.makeRow(place, at);
+      if (!near && this.rows.has(place)) this.rows.get(place).remove(), this.rows.delete(place);
+    }
+    this.drawMarks(state);
+  }
+
+  /** Another width, theme or scale: all places are reckoned and all pictures painted anew. */
+  layOut({ scale }) {
+    const room = this.element.clientWidth - SIZE.side - 8;
+    this.width = Math.max(SIZE.least, Math.min(SIZE.most, Math.floor(room / this.columns) - SIZE.gap));
+    this.step = this.width + SIZE.gap;
+    this.paint = { width: this.width, step: this.step, scale, end: this.ends.value === "one" ? 1 : null, colours: ramp(this.page.theme()) };
+    /** @type {Map<number, {top: number, height: number}>} */
+    this.places = new Map();
+    const titles = [];
+    let top = SIZE.head;
+    for (const { group, places } of this.groups) {
+      if (this.groups.length > 1) titles.push(this.makeTitle(TITLES[group] ?? "Self-attention", top)), (top += SIZE.title);
+      for (const place of places) {
+        this.places.set(place, { top, height: this.heightOf(this.entries[place]) });
+        top += this.places.get(place).height + SIZE.gap;
+      }
+    }
+    Object.assign(this.body.style, { width: `${SIZE.side + this.columns * this.step}px`, height: `${top + 4}px` });
+    this.rows.clear();
+    this.heads.replaceChildren(...this.headNumbers());
+    this.body.replaceChildren(this.heads, ...titles, this.current, this.pointed);
+  }
+
+  /** A picture keeps the shape of its matrix, within reason. */
+  heightOf(entry) {
+    const [queries, keys] = [entry.queries, entry.keys].map((side) => this.page.manifest.sequences[side].tokens.length);
+    return Math.round(this.width * Math.min(1.6, Math.max(0.4, queries / keys)));
+  }
+
+  makeTitle(text, top) {
+    const element = make("h2", { class: "grid-title" }, text);
+    element.style.top = `${top}px`;
+    return element;
+  }
+
+  headNumbers() {
+    const every = Math.ceil(20 / this.step);
+    return Array.from({ length: Math.ceil(this.columns / every) }, (_, place) => {
+      const element = make("span", { "data-head": place * every }, String(place * every));
+      Object.assign(element.style, { left: `${SIZE.side + place * every * this.step}px`, width: `${this.width}px` });
+      return element;
+    });
+  }
+
+  makeRow(place, { top, height }) {
+    const entry = this.entries[place];
+    const element = make("div", { class: "grid-row", "data-place": place }, make("span", { class: "grid-layer" }, String(entry.layer)));
+    Object.assign(element.style, { top: `${top}px`, height: `${height}px` });
+    if (entry.thumb) {
+      const canvas = make("canvas", { role: "img", "aria-label": `${this.nameOf(place)}, ${entry.heads} heads` });
+      paintThumbs(canvas, thumbsOf(this.page.source, entry), { ...this.paint, height });
+      element.append(canvas);
+    } else element.append(make("span", { class: "quiet" }, "no picture of this layer was stored"));
+    this.rows.set(place, element);
+    this.body.append(element);
+  }
+
+  drawMarks({ layer, head }) {
+    this.drawMark(this.current, { place: layer, head });
+    this.drawMark(this.pointed, this.hover);
+    const shown = this.hover ?? { place: layer, head };
+    for (const number of this.heads.children) mark(number, "data-current", Number(number.dataset.head) === shown.head);
+    for (const [place, row] of this.rows) mark(row, "data-current", place === shown.place);
+  }
+
+  drawMark(element, cell) {
+    element.hidden = !cell;
+    if (!cell) return;
+    const { top, height } = this.places.get(cell.place);
+    Object.assign(element.style, { top: `${top}px`, left: `${SIZE.side + cell.head * this.step}px`, width: `${this.width}px`, height: `${height}px` });
+  }
+
+  /** layer 3, or with more than one kind of attention: encoder layer 3 */
+  nameOf(place) {
+    const group = groupOf(this.entries[place]);
+    return `${group === "cross" ? "cross attention, " : group ? `${group} ` : ""}layer ${this.entries[place].layer}`;
+  }
+
+  /** What the readout says: the cell under the pointer, or else the one that the keys have reached. */
+  readout() {
+    const { layer, head } = this.page.state();
+    const cell = this.hover ?? { place: layer, head };
+    const { thumb } = this.entries[cell.place];
+    const most = thumb && largestIn(thumbsOf(this.page.source, this.entries[cell.place]), cell.head);
+    const opens = this.page.views.find((view) => view.name === this.opens())?.label;
+    return { words: [`${this.nameOf(cell.place)} · head ${cell.head}`], value: "",
+      note: [thumb && `largest weight about ${most.toPrecision(2)}`, `${this.hover ? "a click" : "Enter"} opens it in ${opens}`].filter(Boolean).join(" · ") };
+  }
+
+  /** What the legend says about the picture. */
+  legend() {
+    const patches = this.entries.find((entry) => entry.thumb && this.page.manifest.sequences[entry.keys].tokens.length > this.page.manifest.blocks[entry.thumb].shape[2]);
+    const masked = this.entries.some(({ recipe }) => recipe && (recipe.mask !== "full" || recipe.padding?.some(Boolean)));
+    return [
+      "A row is a layer, a picture is one head: a line of it is a query, a column a key.",
+      `Colour runs from 0 to ${this.ends.value === "one" ? "1" : "the largest weight of each head"} on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
+      patches ? "Each dot is the largest weight of a patch of tokens." : "", masked ? "Empty parts are masked." : "",
+    ].filter(Boolean);
+  }
+
+  /** The sentence below the legend. */
+  truth() {
+    return "The pictures hold one byte per weight (its square root in 255 steps); the exact numbers are in the view that a picture opens.";
+  }
+
+  /** @returns {import("./table.js").Table} the largest weight of every head */
+  table() {
+    const rows = this.order.filter((place) => this.entries[place].thumb).map((place) => {
+      const thumbs = thumbsOf(this.page.source, this.entries[place]);
+      return { name: this.nameOf(place), cells: Array.from({ length: thumbs.heads }, (_, head) => largestIn(thumbs, head).toPrecision(3)) };
+    });
+    const caption = ["The largest weight of each head, from pictures with one byte per weight. A row is a layer, a column is a head."];
+    return { title: "All heads", caption, columns: Array.from({ length: this.columns }, (_, head) => String(head)), rows };
+  }
+
+  /** The cell under the pointer. @returns {{place: number, head: number}|null} */
+  at(event) {
+    const box = this.body.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left - SIZE.side, event.clientY - box.top];
+    const head = Math.floor(x / this.step);
+    const place = this.order.find((each) => y >= this.places.get(each).top && y < this.places.get(each).top + this.places.get(each).height);
+    return place === undefined || head < 0 || head >= this.entries[place].heads ? null : { place, head };
+  }
+
+  point(cell) {
+    if (cell?.place === this.hover?.place && cell?.head === this.hover?.head) return;
+    this.hover = cell;
+    mark(this.body, "data-pointed", cell !== null);
+    this.page.set({}); // the readout is drawn with the page
+  }
+
+  /** The view that a picture opens in: the one of these two that was used last. */
+  opens() {
+    return this.page.state().last ?? "matrix";
+  }
+
+  open(cell) {
+    if (!cell) return;
+    this.hover = null;
+    this.page.set({ view: this.opens(), layer: cell.place, head: cell.head, heads: [cell.head] });
+  }
+
+  /** Enter, pressed here, or anywhere when this is alone on its page and nothing else has the keyboard. */
+  press(event) {
+    const here = event.target === this.element || (event.target === document.body && document.querySelectorAll(".pellucid").length === 1);
+    if (event.key !== "Enter" || !here || !this.element.isConnected) return;
+    const { layer, head } = this.page.state();
+    this.open({ place: layer, head });
+    event.preventDefault();
+  }
+
+  /** Arrow keys go from head to head and from layer to layer. */
+  move(right, down) {
+    const { layer, head, heads } = this.page.state();
+    const at = Math.min(this.order.length - 1, Math.max(0, this.order.indexOf(layer) + down));
+    const place = this.order[at];
+    const next = Math.min(this.entries[place].heads - 1, Math.max(0, head + right));
+    this.page.set({ layer: place, head: next, heads: heads.length > 1 ? heads : [next] });
+    this.hover = null;
+    this.show(place, next);
+    this.element.focus({ preventScroll: true });
+  }
+
+  /** Scrolls a cell into the window. */
+  show(place, head) {
+    const { top, height } = this.places.get(place);
+    const left = SIZE.side + head * this.step;
+    const { scrollTop, scrollLeft, clientHeight, clientWidth } = this.element;
+    if (top - SIZE.head - SIZE.title < scrollTop) this.element.scrollTop = top - SIZE.head - SIZE.title;
+    if (top + height + SIZE.gap > scrollTop + clientHeight) this.element.scrollTop = top + height + SIZE.gap - clientHeight;
+    if (left - SIZE.side < scrollLeft) this.element.scrollLeft = left - SIZE.side;
+    if (left + this.step > scrollLeft + clientWidth) this.element.scrollLeft = left + this.step - clientWidth;
+  }
+}

@@ -1,0 +1,169 @@
+// heat.js: a sheet of numbers of either sign as a heat map with names on two sides, a cross on the cell in hand, and a pointer.
+// What is larger than the room is pooled: a drawn cell stands for several, and shows the largest of them by size.
+import { make, mark, pen } from "./dom.js";
+import { ramp, rampStep, signedRamp, signedStep } from "./colour.js";
+import { onPointer } from "./pointer.js";
+
+/** Pixels: the largest cell, and the least distance between two names. */
+const [MOST, APART] = [28, 18];
+
+/**
+ * @typedef {object} Sheet
+ * @property {string} key another key is another picture
+ * @property {number} rows
+ * @property {number} columns
+ * @property {(row: number, column: number) => number} value NaN is drawn as ink, an infinite number stays empty
+ * @property {number} largest the size at the end of the ramp
+ * @property {boolean} signed are there numbers below 0?
+ * @property {"sqrt"|"linear"} scale
+ * @property {{row: (row: number) => Node|string, column: (column: number) => Node|string}} names
+ * @property {{row: string, column: string}} axes
+ * @property {number} room width in pixels
+ * @property {number} height most height in pixels
+ */
+
+export class Heat {
+  /**
+   * @param {{label: string, enter: (row: number, column: number) => void, press: (row: number, column: number) => void, leave: () => void}} hand
+   */
+  constructor(hand) {
+    this.hand = hand;
+    this.canvas = make("canvas", { role: "img" });
+    this.box = make("div", { class: "heat-cell" });
+    this.labels = { row: make("div", { class: "labels query" }), column: make("div", { class: "labels key" }) };
+    this.axes = { row: make("b", {}), column: make("b", {}) };
+    const tell = (action) => (event) => {
+      const cell = this.at(event);
+      if (cell) action(...cell);
+    };
+    this.plot = make("div", { class: "plot", tabindex: 0, role: "group", "aria-label": hand.label,
+      onclick: tell(hand.press), ...onPointer({ move: tell(hand.enter), leave: hand.leave }) }, this.canvas, this.box);
+    this.element = make("div", { class: "sheet heat" },
+      make("div", { class: "axes" }, make("div", {}, this.axes.column, " →"), make("div", {}, this.axes.row, " ↓")),
+      this.labels.column, this.labels.row, this.plot);
+  }
+
+  /**
+   * @param {Sheet} sheet
+   * @param {{row: number|null, column: number|null, pinned: boolean, theme: import("./colour.js").Theme, said: string}} look
+   */
+  draw(sheet, look) {
+    const picture = [sheet.key, sheet.scale, sheet.room, sheet.height, look.theme, window.devicePixelRatio].join();
+    if (picture !== this.picture) this.paint(sheet, look.theme);
+    this.picture = picture;
+    mark(this.plot, "data-pinned", look.pinned);
+    mark(this.canvas, "aria-label", look.said);
+    this.box.hidden = look.row === null;
+    if (look.row === null) return;
+    const { row: tall, column: wide } = this.pool;
+    Object.assign(this.box.style, { left: `${Math.floor(look.column / wide) * this.cell.width}px`, top: `${Math.floor(look.row / tall) * this.cell.height}px`,
+      width: `${this.cell.width}px`, height: `${this.cell.height}px` });
+  }
+
+  paint(sheet, theme) {
+    this.sheet = sheet;
+    this.pool = { row: Math.ceil(sheet.rows / sheet.height), column: Math.ceil(sheet.columns / sheet.room) };
+    const [rows, columns] = [Math.ceil(sheet.rows / this.pool.row), Math.ceil(sheet.columns / this.pool.column)];
+    const side = (room, count) => Math.max(1, Math.min(MOST, Math.floor(room / count)));
+    this.cell = { width: side(sheet.room, columns), height: side(sheet.height, rows) };
+    const small = make("canvas", { width: columns, height: rows });
+    small.getContext("2d").putImageData(this.image(rows, columns, theme), 0, 0);
+    const [width, height] = [columns * this.cell.width, rows * this.cell.height];
+    const context = pen(this.canvas, width, height);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(small, 0, 0, width, height);
+    this.axes.row.textContent = sheet.axes.row;
+    this.axes.column.textContent = sheet.axes.column;
+    for (const axis of ["row", "column"]) this.writeLabels(axis, axis === "row" ? this.cell.height : this.cell.width, axis === "row" ? rows : columns);
+  }
+
+  image(rows, columns, theme) {
+    const { largest, signed, scale } = this.sheet;
+    const colours = signed ? signedRamp(theme) : ramp(theme);
+    const ink = theme === "dark" ? [255, 255, 255] : [0, 0, 0];
+    const image = new ImageData(columns, rows);
+    for (let place = 0, row = 0; row < rows; row++) {
+      for (let column = 0; column < columns; column++, place += 4) {
+        const [y, x] = this.strongest(row, column);
+        const value = this.sheet.value(y, x);
+        if (value === Infinity || value === -Infinity) continue;
+        const step = 3 * (signed ? signedStep(value, largest, scale) : rampStep(value, largest, scale));
+        image.data.set(Number.isNaN(value) ? ink : colours.subarray(step, step + 3), place);
+        image.data[place + 3] = 255;
+      }
+    }
+    return image;
+  }
+
+  /** The cell that a drawn cell shows: the largest by size; not a number comes first, so that it is seen. */
+  strongest(row, column) {
+    const { pool, sheet } = this;
+    let [best, size] = [[row * pool.row, column * pool.column], -1];
+    if (pool.row === 1 && pool.column === 1) return best;
+    for (let y = row * pool.row; y < Math.min(sheet.rows, (row + 1) * pool.row); y++) {
+      for (let x = column * pool.column; x < Math.min(sheet.columns, (column + 1) * pool.column); x++) {
+        const value = Math.abs(sheet.value(y, x));
+        if (Number.isNaN(value)) return [y, x];
+        if (value > size && value !== Infinity) [best, size] = [[y, x], value];
+      }
+    }
+    return best;
+  }
+
+  writeLabels(axis, side, count) {
+    const [pool, name] = [this.pool[axis], this.sheet.names[axis]];
+    const step = typeof name(0) === "string" && side < APART ? roundStep((1.6 * APART * pool) / side) : Math.ceil(APART / side) * pool;
+    const label = (index) => {
+      const element = make("div", { class: "label" }, name(index));
+      element.style[axis === "row" ? "top" : "left"] = `${(Math.floor(index / pool) + 0.5) * side}px`;
+      return element;
+    };
+    const indices = Array.from({ length: Math.ceil((count * pool) / step) }, (_, at) => at * step).filter((index) => index < this.sheet[`${axis}s`]);
+    this.labels[axis].replaceChildren(...indices.map(label));
+  }
+
+  /** The cell under the pointer. */
+  at(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const row = Math.floor((event.clientY - box.top) / this.cell.height);
+    const column = Math.floor((event.clientX - box.left) / this.cell.width);
+    const inside = row >= 0 && column >= 0 && row * this.pool.row < this.sheet.rows && column * this.pool.column < this.sheet.columns;
+    return inside ? this.strongest(row, column) : null;
+  }
+
+  /** What the legend says about pooling. */
+  pooling() {
+    const { row, column } = this.pool;
+    return row * column === 1 ? "" : `A drawn cell stands for ${row} × ${column} numbers and shows the largest of them by size.`;
+  }
+}
+
+/** The next of 1, 2, 5, 10, 20, 50, ... */
+function roundStep(least) {
+  const ten = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map((part) => part * ten).find((step) => step >= least);
+}
+
+/** A ramp with its two ends, for the toolbar. */
+export class Ends {
+  constructor() {
+    this.canvas = make("canvas", { class: "ramp", "aria-hidden": "true" });
+    this.low = make("span", {});
+    this.high = make("span", { class: "end" });
+    this.element = make("div", { class: "field" }, this.low, this.canvas, this.high);
+  }
+
+  /** @param {number} largest @param {boolean} signed @param {import("./colour.js").Theme} theme */
+  draw(largest, signed, theme) {
+    const colours = signed ? signedRamp(theme) : ramp(theme);
+    const context = pen(this.canvas, 128, 10);
+    for (let x = 0; x < 128; x++) {
+      const step = 3 * rampStep(x, 127, "linear");
+      context.fillStyle = `rgb(${colours[step]} ${colours[step + 1]} ${colours[step + 2]})`;
+      context.fillRect(x, 0, 1.5, 10);
+    }
+    const end = String(Number(largest.toPrecision(4)));
+    this.low.textContent = signed ? `−${end}` : "0";
+    this.high.textContent = end;
+  }
+}

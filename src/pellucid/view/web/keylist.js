@@ -1,0 +1,116 @@
+// keylist.js: every key of one query as a row: its vector, the products with the query, score and weight.
+// Only the rows on screen exist as elements, so 2,000 keys cost no more than 20.
+import { make, mark } from "./dom.js";
+import { tokenLabel, tokenTitle } from "./tokens.js";
+import { paintVector } from "./vectors.js";
+
+/** Pixels: a row, its strips. */
+const [ROW, STRIP] = [30, 14];
+
+/**
+ * @typedef {object} Picture what the rows show
+ * @property {string} name another name means other numbers
+ * @property {import("./data.js").Token[]} tokens
+ * @property {number[]} keys in the order of the list
+ * @property {number|null} active
+ * @property {number} largest weight of all keys
+ * @property {{key: number, product: number}} ends the numbers at the ends of both ramps
+ * @property {import("./vectors.js").Look} look
+ * @property {(key: number) => import("./chain.js").Steps} steps
+ */
+
+export class KeyList {
+  /** @param {{press: (key: number) => void, point: (key: number|null, place: number|null) => void}} hand */
+  constructor(hand) {
+    this.hand = hand;
+    /** @type {Map<number, {element: HTMLElement, key: HTMLCanvasElement, product: HTMLCanvasElement, score: HTMLElement, weight: HTMLElement}>} */
+    this.rows = new Map();
+    const name = (text) => make("span", {}, text);
+    this.body = make("div", { class: "keylist-body", role: "listbox", "aria-label": "keys: tokens that are looked at",
+      onclick: (event) => this.of(event) && hand.press(Number(this.of(event).dataset.key)),
+      onmousemove: (event) => this.point(event), onmouseleave: () => hand.point(null, null) });
+    this.names = make("div", { class: "keylist-names", "aria-hidden": "true" }, make("span", {}, make("b", {}, "looks at"), " key"),
+      name("key vector"), name("query × key"), name("score"), name("weight"));
+    this.element = make("div", { class: "keylist scroller", onscroll: () => this.draw() }, this.names, this.body);
+  }
+
+  of(event) {
+    return event.target.closest(".keylist-row");
+  }
+
+  /** @param {Picture} [picture] none: the same as before, after scrolling */
+  draw(picture = this.picture) {
+    if (!picture) return;
+    if (this.picture?.name !== picture.name || this.picture.keys !== picture.keys) this.clear(picture);
+    this.picture = picture;
+    const { scrollTop: top, clientHeight: height } = this.element;
+    const [first, last] = [Math.floor(top / ROW) - 3, Math.ceil((top + height) / ROW) + 3];
+    const reachable = picture.keys.includes(picture.active) ? picture.active : picture.keys[0];
+    const shown = new Set(picture.keys.slice(Math.max(0, first), last)).add(reachable);
+    for (const [key, { element }] of this.rows) if (!shown.has(key)) this.rows.delete(key), element.remove();
+    const width = this.stripWidth();
+    picture.keys.forEach((key, at) => {
+      if (!shown.has(key)) return;
+      const row = this.rows.get(key) ?? this.makeRow(key, at, width);
+      mark(row.element, "tabindex", key === reachable ? 0 : -1);
+      mark(row.element, "aria-selected", key === picture.active);
+    });
+  }
+
+  clear({ keys }) {
+    this.rows.clear();
+    this.body.replaceChildren();
+    this.body.style.height = `${keys.length * ROW}px`;
+  }
+
+  /** The width that the style sheet gives to the strips. */
+  stripWidth() {
+    return this.names.children[1].clientWidth;
+  }
+
+  makeRow(key, at, width) {
+    const { tokens, steps, ends, look, largest } = this.picture;
+    const numbers = steps(key);
+    const [vector, product] = [make("canvas", { "data-part": "key" }), make("canvas", { "data-part": "product" })];
+    if (width > 0) {
+      paintVector(vector, numbers.key, { width, height: STRIP, end: ends.key, ...look });
+      paintVector(product, numbers.products, { width, height: STRIP, end: ends.product, ...look });
+    }
+    const score = make("span", { class: "keylist-score" }, numbers.seen ? short(numbers.score) : "masked");
+    const weight = make("span", { class: "keylist-weight" }, make("span", { class: "bar" }), make("span", {}, numbers.weight.toFixed(6)));
+    weight.style.setProperty("--weight", largest ? numbers.weight / largest : 0);
+    const element = make("div", { class: "keylist-row", role: "option", "data-key": key, title: tokenTitle(tokens, key) },
+      make("span", { class: "keylist-token" }, tokenLabel(tokens[key]), make("small", {}, String(key))), vector, product, score, weight);
+    mark(element, "data-masked", !numbers.seen);
+    element.style.top = `${at * ROW}px`;
+    this.rows.set(key, { element, key: vector, product, score, weight });
+    this.body.append(element);
+    return this.rows.get(key);
+  }
+
+  /** Which key and which of its numbers are under the pointer? */
+  point(event) {
+    const row = this.of(event);
+    const canvas = event.target.closest("canvas");
+    if (!row || !canvas) return this.hand.point(null, null);
+    const key = Number(row.dataset.key);
+    const box = canvas.getBoundingClientRect();
+    const size = this.picture.steps(key).key.length;
+    return this.hand.point(key, Math.min(size - 1, Math.max(0, Math.floor(((event.clientX - box.left) / box.width) * size))));
+  }
+
+  /** Scrolls a key into the window and gives it the keyboard. */
+  reveal(key, focus = true) {
+    const at = this.picture.keys.indexOf(key) * ROW;
+    const [top, height] = [this.element.scrollTop, this.element.clientHeight - this.names.offsetHeight];
+    if (at < 0) return;
+    if (at < top) this.element.scrollTop = at;
+    if (at + ROW > top + height) this.element.scrollTop = Math.ceil(at + ROW - height) + 2;
+    if (focus) requestAnimationFrame(() => this.rows.get(key)?.element.focus({ preventScroll: true }));
+  }
+}
+
+/** Enough to compare scores at a glance; the chain has all digits. */
+function short(score) {
+  return Number.isNaN(score) ? "NaN" : score.toFixed(3);
+}

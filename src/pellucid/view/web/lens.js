@@ -1,0 +1,233 @@
+// lens.js: the lens view. At every place between the layers: what would the model say if it stopped there?
+// A column is a token of the text, a row is a place; deeper is further down.
+import { make } from "./dom.js";
+import { ramp } from "./colour.js";
+import { scaleSwitch } from "./controls.js";
+import { paintRamp } from "./heatmap.js";
+import { exact, inNodes, inWords, percent, shortened, tokenLabel, visible } from "./tokens.js";
+import { WordGrid } from "./wordgrid.js";
+
+/** @type {import("./app.js").ViewModule} */
+export const lensView = {
+  name: "lens", label: "Lens", key: "l",
+  available: (manifest) => Boolean(manifest.lens),
+  create: (page) => new Lens(page),
+};
+
+/** The numbers of a lens: at each place and token the k likeliest words. */
+export class LensNumbers {
+  /**
+   * @param {import("./data.js").Source} source
+   * @param {{lens: any, sequences: any[]}} trace the manifest itself, or its `other`
+   */
+  constructor(source, { lens, sequences }) {
+    const { shape } = source.manifest.blocks[lens.ids];
+    [this.places, this.tokens, this.most] = [lens.places, sequences.at(-1).tokens, shape[2]];
+    this.ids = source.block(lens.ids);
+    this.logs = source.block(lens.log_probabilities);
+    this.written = lens.words;
+    this.next = lens.kind === "next token";
+  }
+
+  /** The k likeliest words of one cell, the likeliest first. */
+  top(place, token) {
+    const from = (place * this.tokens.length + token) * this.most;
+    return Array.from({ length: this.most }, (_, rank) => {
+      const id = this.ids[from + rank];
+      return { id, text: this.written[id] ?? `id ${id}`, log: this.logs[from + rank] };
+    });
+  }
+
+  /** The id of the likeliest word of one cell. */
+  best(place, token) {
+    return this.ids[(place * this.tokens.length + token) * this.most];
+  }
+
+  /** The word that really stands there: the next one of the text, or the token itself where a masked word is guessed. */
+  truth(token) {
+    return this.tokens[token + (this.next ? 1 : 0)] ?? null;
+  }
+}
+
+/** layers.3.residual.post -> layer 3 */
+export function placeName(name) {
+  const layer = /(?:^|\.)layers\.(\d+)\.residual\.post$/.exec(name);
+  if (layer) return `layer ${layer[1]}`;
+  return /(?:^|\.)embeddings\./.test(name) ? "embeddings" : name.replace(/^decoder\./, "");
+}
+
+class Lens {
+  /** @param {import("./app.js").Page} page */
+  constructor(page) {
+    this.page = page;
+    this.common = [];
+    this.detail = make("aside", { class: "lens-detail", "aria-label": "the likeliest words of the cell in hand" });
+    this.element = make("div", { class: "lens" });
+    this.ramp = make("canvas", { class: "ramp", "aria-hidden": "true" });
+    this.switch = scaleSwitch(page);
+    this.controls = [this.switch.element, make("div", { class: "field" }, "0", this.ramp, make("span", { class: "end" }, "100 %"))];
+  }
+
+  needs() {
+    const { ids, log_probabilities: logs } = this.page.manifest.lens;
+    return [ids, logs];
+  }
+
+  /** The cell in hand. */
+  hand() {
+    return { place: null, token: null, pinned: false, ...this.page.state().lens };
+  }
+
+  draw() {
+    if (!this.numbers) this.fill();
+    const { scale } = this.page.state();
+    const { place, token, pinned } = this.hand();
+    if (this.theme !== this.page.theme()) {
+      this.theme = this.page.theme();
+      this.colours = ramp(this.theme);
+      paintRamp(this.ramp, this.colours);
+    }
+    this.switch.draw(this.page.state());
+    this.grid.draw({ row: place, column: token, pinned, colours: this.colours, scale });
+    this.drawDetail(place ?? this.numbers.places.length - 1, token ?? this.numbers.tokens.length - 1);
+  }
+
+  fill() {
+    this.numbers = new LensNumbers(this.page.source, this.page.manifest);
+    const { places, tokens } = this.numbers;
+    const set = (patch) => this.page.set({ lens: { ...this.hand(), ...patch } });
+    this.grid = new WordGrid({
+      label: `${this.page.manifest.lens.kind}: the likeliest word after each layer`, columns: tokens.length,
+      rows: places.map((name) => ({ name: placeName(name), title: name })),
+      heading: (column) => tokenLabel(tokens[column]),
+      word: (row, column) => this.word(row, column),
+      enter: (place, token) => this.hand().pinned || set({ place, token }),
+      press: (place, token) => {
+        const hand = this.hand();
+        set({ place, token, pinned: !(hand.pinned && hand.place === place && hand.token === token) });
+      },
+      leave: () => this.hand().pinned || set({ place: null, token: null }),
+    });
+    this.element.replaceChildren(this.grid.element, this.detail);
+    this.hits = this.countHits();
+  }
+
+  /** How often the likeliest word after the last layer is the one that the text holds. */
+  countHits() {
+    const { numbers } = this;
+    const known = [...numbers.tokens.keys()].filter((token) => numbers.truth(token));
+    const right = known.filter((token) => numbers.truth(token).id === numbers.best(numbers.places.length - 1, token));
+    return { right: right.length, all: known.length };
+  }
+
+  word(row, column) {
+    const best = this.numbers.top(row, column)[0];
+    const right = this.numbers.truth(column)?.id === best.id;
+    const title = `${visible(best.text)}  ${percent(Math.exp(best.log))}${right ? " · this is what the text says" : ""}`;
+    return { text: make("bdi", { class: "token" }, shortened(best.text)), share: Math.exp(best.log), mark: right ? "✓" : null, title };
+  }
+
+  /** The likeliest words of the cell in hand, with the numbers as they were stored. */
+  drawDetail(place, token) {
+    const drawn = `${place}/${token}`;
+    if (drawn === this.drawn) return;
+    this.drawn = drawn;
+    const { numbers } = this;
+    const row = ({ id, text, log }, rank) => {
+      const bar = make("span", { class: "lens-bar" });
+      bar.style.width = `${Math.exp(log) * 100}%`;
+      return make("tr", { "data-id": id }, make("td", {}, String(rank + 1)), make("th", { scope: "row" }, make("bdi", { class: "token" }, shortened(text)), bar),
+        make("td", {}, percent(Math.exp(log))), make("td", {}, exact(log)));
+    };
+    const heads = ["", "word", "probability", "log-probability"].map((name) => make(name ? "th" : "td", name ? { scope: "col" } : {}, name));
+    this.detail.replaceChildren(
+      make("h2", {}, `${placeName(numbers.places[place])}, at `, ...inNodes(numbers.tokens, token)),
+      make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...numbers.top(place, token).map(row))),
+      make("p", { class: "quiet" }, ...this.aboutTruth(place, token)));
+  }
+
+  aboutTruth(place, token) {
+    const truth = this.numbers.truth(token);
+    if (!truth) return ["The text ends here."];
+    const rank = this.numbers.top(place, token).findIndex(({ id }) => id === truth.id) + 1;
+    const where = rank ? `number ${rank} of this list.` : `not among these ${this.numbers.most}.`;
+    return [this.numbers.next ? "The text goes on with “" : "The text says “", make("bdi", {}, shortened(truth.text)), `”: ${where}`];
+  }
+
+  /** What the readout says. */
+  readout() {
+    const { place, token, pinned } = this.hand();
+    if (place === null) return { words: ["lens · point at a cell to read its likeliest words"] };
+    const [best] = this.numbers.top(place, token);
+    return {
+      words: [`${placeName(this.numbers.places[place])} · at `, ...inNodes(this.numbers.tokens, token), " · says “", make("bdi", {}, shortened(best.text)), "”"],
+      value: exact(best.log), note: `log-probability · ${percent(Math.exp(best.log))}${pinned ? " · pinned" : ""}`,
+    };
+  }
+
+  /** What the legend says about the picture. */
+  legend() {
+    const { lens } = this.page.manifest;
+    const guess = lens.kind === "next token" ? "the token that comes next" : "the token that stands there";
+    return [
+      `Each cell is the likeliest word for ${guess}, read from the numbers after that layer through the model’s own last norm`
+        + " and output table; its shade is the probability,"
+        + ` from 0 to 100 % on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
+      `✓ is a word that the text really holds: ${this.hits.right} of ${this.hits.all} after the last layer.`,
+      "Middle layers were not trained to be read this way.",
+    ];
+  }
+
+  /** The sentence below the legend. */
+  truth() {
+    const { dtype } = this.page.manifest.blocks[this.page.manifest.lens.log_probabilities];
+    return `Log-probabilities (natural logarithm) as the model computed them, stored as ${dtype}; the ${this.numbers.most} likeliest of each cell are kept.`;
+  }
+
+  /** @returns {import("./table.js").Table} the column in hand, place by place */
+  table() {
+    const { numbers } = this;
+    if (!numbers) return null;
+    const token = this.hand().token ?? numbers.tokens.length - 1;
+    const most = Math.min(5, numbers.most);
+    const words = (place) => numbers.top(place, token).slice(0, most).flatMap(({ text, log }) => [visible(text), exact(log)]);
+    return {
+      title: "Lens",
+      caption: [`At ${inWords(numbers.tokens, token)}: the ${most} likeliest words after each layer and their log-probabilities;`
+        + " other tokens have tables of their own."],
+      columns: Array.from({ length: most }, (_, rank) => [`${rank + 1}`, "log-probability"]).flat(),
+      rows: numbers.places.map((name, place) => ({ name: placeName(name), cells: words(place) })),
+    };
+  }
+
+  /** The tokens that a search looks through. */
+  searchTokens() {
+    return this.numbers?.tokens ?? [];
+  }
+
+  pin() {
+    const hand = this.hand();
+    if (hand.place !== null) this.page.set({ lens: { ...hand, pinned: !hand.pinned } });
+  }
+
+  release() {
+    this.page.set({ lens: null });
+  }
+
+  /** Arrow keys move the cell. */
+  move(right, down) {
+    if (!this.numbers) return;
+    const { place, token } = this.hand();
+    const step = (now, by, count, first) => (now === null ? first : Math.min(count - 1, Math.max(0, now + by)));
+    const next = { place: step(place, down, this.numbers.places.length, this.numbers.places.length - 1), token: step(token, right, this.numbers.tokens.length, 0) };
+    this.page.set({ lens: { ...this.hand(), ...next } });
+    this.grid.reveal(next.place, next.token);
+  }
+
+  /** Goes to a token that was searched for. */
+  reveal(_side, token) {
+    const place = this.hand().place ?? this.numbers.places.length - 1;
+    this.page.set({ lens: { place, token, pinned: false } });
+    this.grid.reveal(place, token);
+  }
+}

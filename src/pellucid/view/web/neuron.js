@@ -1,0 +1,247 @@
+// neuron.js: the neuron view. One query and its keys taken apart: which numbers of the two vectors make a score, and how the
+// score becomes a weight.
+import { make, mark } from "./dom.js";
+import { strongest } from "./attention.js";
+import { Chain } from "./chain.js";
+import { headColour } from "./colour.js";
+import { Column, layOut } from "./column.js";
+import { scaleSwitch } from "./controls.js";
+import { endsOf, sharing, turnsOf } from "./headfacts.js";
+import { KeyList } from "./keylist.js";
+import { exact, inNodes, visible } from "./tokens.js";
+import { Vectors } from "./vectors.js";
+
+/** What is said where there is nothing to take apart. */
+const WHY = "This page holds the weights of this layer, but not the queries and keys that they come from: only weights were given, or the page is a compact"
+  + " one, or queries and keys do not make these weights (an edited pass, or one behind a cache). So a weight cannot be taken apart here; Heads and Matrix"
+  + " show it as it is.";
+
+/** @type {import("./app.js").ViewModule} */
+export const neuronView = { name: "neuron", label: "Neuron", key: "n", create: (page) => new Neuron(page) };
+
+class Neuron {
+  /** @param {import("./app.js").Page} page */
+  constructor(page) {
+    this.page = page;
+    this.why = make("p", { class: "problem" }, WHY);
+    this.queries = make("div", { class: "scroller neuron-queries", onscroll: () => this.drawQueries() });
+    this.title = make("h2", { class: "neuron-title" });
+    this.shared = make("p", { class: "neuron-shared" });
+    this.vectors = new Vectors((place) => this.point(this.pair.key, place));
+    this.told = make("div", { class: "neuron-told", "aria-live": "polite" });
+    this.chain = new Chain();
+    this.list = new KeyList({ press: (key) => this.press("key", key), point: (key, place) => this.point(key ?? this.pair.key, place) });
+    const name = make("div", { class: "neuron-name", "aria-hidden": "true" }, make("b", {}, "looks from"), " query");
+    this.body = make("div", { class: "neuron-body" }, make("div", {}, name, this.queries), make("div", { class: "neuron-pair" },
+      this.title, this.shared, this.vectors.element, this.told, this.chain.element, this.list.element));
+    this.element = make("div", { class: "neuron" }, this.why, this.body);
+    this.find = make("input", { type: "search", placeholder: "find a key", "aria-label": "list only keys that hold these letters", oninput: () => this.page.set({}) });
+    this.order = make("select", { "aria-label": "order of the keys", onchange: () => this.page.set({}) },
+      make("option", { value: "text" }, "as in the text"), make("option", { value: "weight" }, "strongest first"));
+    this.switch = scaleSwitch(page);
+    this.controls = [this.switch.element, make("label", { class: "field" }, make("span", { class: "name" }, "Keys"), this.order), this.find];
+    this.kept = {};
+  }
+
+  draw() {
+    const attention = this.page.attention();
+    this.whole = Boolean(attention.query && attention.key);
+    [this.why.hidden, this.body.hidden] = [this.whole, !this.whole];
+    if (!this.whole) return;
+    const state = this.page.state();
+    this.switch.draw(state);
+    this.tokens = { query: this.page.queryTokens(), key: this.page.keyTokens() };
+    this.shown = this.keep("shown", `${this.page.entry().name} ${state.pair}`, () => this.page.shown());
+    this.pair = this.pairOf(state, attention);
+    this.element.style.setProperty("--hue", headColour(state.head, this.page.theme()));
+    this.drawQueries();
+    this.drawPair(state, attention);
+    this.drawList(state, attention);
+    this.follow();
+  }
+
+  /** A token that was chosen elsewhere is brought into sight. */
+  follow() {
+    const { query, key } = this.pair;
+    const name = `${this.kept.shown.name} ${query} ${key}`;
+    if (this.followed !== name) this.reveal("query", query, false), this.reveal("key", key, false);
+    this.followed = name;
+  }
+
+  /** Computes something once, and again when its name changes. */
+  keep(what, name, compute) {
+    if (this.kept[what]?.name !== name) this.kept[what] = { name, value: compute() };
+    return this.kept[what].value;
+  }
+
+  /** The pair in hand; where one side is open, what the other looks at most. */
+  pairOf({ head, query, key }, attention) {
+    const { query: queries, key: keys } = this.shown;
+    const first = () => (key !== null ? strongest((index) => attention.row(head, index)[key], queries) : this.telling());
+    const from = query !== null && queries.includes(query) ? query : first();
+    const to = key !== null && keys.includes(key) ? key : strongest((index) => attention.row(head, from)[index], keys);
+    return { query: from, key: to };
+  }
+
+  /** A query that has something to tell: the last one where tokens look back, else the first that is a word. */
+  telling() {
+    const { query: queries } = this.shown;
+    if (this.page.attention().recipe.mask !== "full") return queries.at(-1);
+    return queries.find((index) => this.tokens.query[index].kind !== "special") ?? queries[0];
+  }
+
+  drawQueries() {
+    const column = this.keep("column", this.kept.shown.name, () => {
+      const made = new Column("query", this.tokens.query, { enter: () => {}, press: (_side, index) => this.press("query", index) });
+      const layout = layOut(this.tokens.query, this.shown.query);
+      made.setTokens(this.shown.query, layout);
+      this.queries.replaceChildren(made.element);
+      return made;
+    });
+    const { scrollTop: top, clientHeight: height } = this.queries;
+    column.draw(top, top + height, { active: this.pair.query, other: null, pinned: this.page.state().pinned, weight: null });
+  }
+
+  /** The two vectors of the pair, and the chain from their products to the weight. */
+  drawPair(state, attention) {
+    const { query, key } = this.pair;
+    const steps = this.steps(key);
+    const words = [...inNodes(this.tokens.query, query), " → ", ...inNodes(this.tokens.key, key)];
+    const title = words.map((word) => word.textContent ?? word).join("");
+    if (this.title.textContent !== title) this.title.replaceChildren(...words);
+    this.shared.textContent = sharing(attention, state.head);
+    this.shared.hidden = !this.shared.textContent;
+    this.ends = this.keep("ends", this.nameOf(state), () => endsOf(attention, state.head, query));
+    const before = (part, name) => (steps[`${part}Before`] ? [{ part: `${part}Before`, name, numbers: steps[`${part}Before`], end: this.ends[part] }] : []);
+    const turned = steps.queryBefore ? ", turned" : "";
+    this.vectors.draw([...before("query", "query"), { part: "query", name: `query${turned}`, numbers: steps.query, end: this.ends.query },
+      ...before("key", "key"), { part: "key", name: `key${turned}`, numbers: steps.key, end: this.ends.key },
+      { part: "product", name: "products", numbers: steps.products, end: this.ends.product }], this.look());
+    this.keep("pair", `${this.nameOf(state)} ${key}`, () => (this.reading = { key, place: this.vectors.place }));
+    this.tell(this.reading.key, this.reading.place);
+    this.chain.draw(steps, { head: state.head, distance: key - query, keys: attention.keys, biased: Boolean(attention.bias), stored: attention.stored });
+  }
+
+  /** What the numbers of a row belong to. */
+  nameOf({ layer, head }) {
+    return `${layer} ${head} ${this.pair.query}`;
+  }
+
+  look() {
+    return { theme: this.page.theme(), scale: this.page.state().scale };
+  }
+
+  steps(key) {
+    const { layer, head } = this.page.state();
+    const { query } = this.pair;
+    const kept = this.keep("steps", this.nameOf({ layer, head }), () => new Map());
+    if (!kept.has(key)) kept.set(key, this.page.attention().steps(head, query, key));
+    return kept.get(key);
+  }
+
+  drawList(state, attention) {
+    const { query, key } = this.pair;
+    const row = attention.row(state.head, query);
+    const wanted = this.find.value.trim().toLowerCase();
+    const name = [this.nameOf(state), state.pair, this.order.value, wanted].join();
+    const keys = this.keep("keys", name, () => {
+      const found = this.shown.key.filter((index) => visible(this.tokens.key[index].text).toLowerCase().includes(wanted));
+      return this.order.value === "weight" ? found.sort((a, b) => row[b] - row[a]) : found;
+    });
+    const picture = [this.nameOf(state), ...Object.values(this.look()), this.element.clientWidth, window.devicePixelRatio].join();
+    const largest = this.keep("largest", name, () => keys.reduce((most, index) => Math.max(most, row[index]), 0));
+    this.list.draw({ name: picture, tokens: this.tokens.key, keys, active: key, largest, ends: this.ends, look: this.look(), steps: (index) => this.steps(index) });
+  }
+
+  /** The pointer or the keyboard has come to one number of the vectors. */
+  point(key, place) {
+    this.vectors.place = key === this.pair.key ? place : null; // the strips are those of the pair
+    this.reading = { key, place };
+    this.vectors.drawPlace();
+    this.tell(key, place);
+  }
+
+  /** One dimension in numbers: the product, and with rotation how its two factors came about. */
+  tell(key, place) {
+    const name = [this.nameOf(this.page.state()), key, place].join();
+    if (this.toldName === name) return;
+    this.toldName = name;
+    const steps = this.steps(key);
+    if (place === null) {
+      this.told.replaceChildren(make("p", { class: "quiet" }, "Point at a number to read it; its column is one dimension of the two vectors."));
+      return;
+    }
+    const { query, key: other, products } = steps;
+    const whose = key === this.pair.key ? [] : [" with ", ...inNodes(this.tokens.key, key)];
+    const product = make("p", { "data-dimension": place, "data-key": key }, `dimension ${place}`, ...whose, ": ",
+      make("b", {}, exact(query[place])), " × ", make("b", {}, exact(other[place])), " = ", make("b", {}, exact(products[place])));
+    this.told.replaceChildren(product, ...turnsOf(this.page, steps, { query: this.pair.query, key }, place));
+  }
+
+  press(side, index) {
+    const { key } = this.page.state();
+    this.page.set({ side: "query", ...this.pair, key, [side]: index, pinned: true });
+  }
+
+  /** Arrow keys: up and down along a column, left and right between them; on the vectors, left and right along these. */
+  move(right, down) {
+    if (!this.whole) return;
+    if (this.vectors.focused() && right) return this.vectors.move(right);
+    const side = right > 0 ? "key" : right < 0 ? "query" : this.queries.contains(document.activeElement) ? "query" : this.side ?? "key";
+    const list = side === "query" ? this.shown.query : this.kept.keys.value;
+    if (!list.length) return;
+    const place = list.indexOf(this.pair[side]);
+    this.side = side;
+    this.press(side, list[place < 0 ? 0 : Math.min(list.length - 1, Math.max(0, place + down))]);
+    this.page.settle();
+    this.reveal(side, this.pair[side], !this.vectors.focused());
+  }
+
+  /** Scrolls a token into the window and gives it the keyboard. */
+  reveal(side, index, focus = true) {
+    if (!this.whole) return;
+    if (side === "key") return this.list.reveal(index, focus);
+    const [column, { scrollTop: top, clientHeight: height }] = [this.kept.column.value, this.queries];
+    const place = column.layout.tops[column.indices.indexOf(index)];
+    if (place < top) this.queries.scrollTop = place;
+    if (place > top + height - 60) this.queries.scrollTop = place - height + 60;
+    if (focus) requestAnimationFrame(() => column.focus(index));
+  }
+
+  /** What the readout says while no token is in hand; with one, it reads the pair as in every view. */
+  readout() {
+    const { query, key, head } = this.page.state();
+    if (!this.whole || query !== null || key !== null) return null;
+    return {
+      words: [`layer ${this.page.layerName()} · head ${head} · `, ...inNodes(this.tokens.query, this.pair.query), " → ", ...inNodes(this.tokens.key, this.pair.key)],
+      value: exact(this.page.attention().row(head, this.pair.query)[this.pair.key]), note: "its largest · choose a query on the left, a key below",
+    };
+  }
+
+  /** What the legend says about the picture. */
+  legend() {
+    if (!this.whole) return [];
+    const { key: keys } = this.shown;
+    const listed = this.kept.keys.value.length;
+    return [
+      "Blue is a number below zero, orange one above, the paper is zero; every strip says how far its colours go,"
+        + ` on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
+      listed < keys.length ? `${listed} of ${keys.length} keys are listed: those that hold “${this.find.value.trim()}”.` : "",
+      this.page.state().pair === "all" ? "" : "Weights are those over both texts; only a part of the keys is listed.",
+      this.page.attention().rotation ? "Query and key are turned by the place of their token before they are multiplied (rotary positions)." : "",
+    ].filter(Boolean);
+  }
+
+  /** @returns {import("./table.js").Table} the pair in hand, dimension by dimension */
+  table() {
+    const { head } = this.page.state();
+    const title = `Layer ${this.page.layerName()} · head ${head}`;
+    if (!this.whole) return { title, caption: [WHY], columns: [], rows: [] };
+    const steps = this.steps(this.pair.key);
+    const columns = [["query before", steps.queryBefore], ["query", steps.query], ["key before", steps.keyBefore], ["key", steps.key], ["product", steps.products]].filter(([, numbers]) => numbers);
+    const caption = ["From ", ...inNodes(this.tokens.query, this.pair.query), " to ", ...inNodes(this.tokens.key, this.pair.key),
+      `, dimension by dimension. Sum of products ${exact(steps.sum)}, weight ${exact(steps.weight)}.`];
+    const rows = Array.from(steps.products, (_, place) => ({ name: String(place), cells: columns.map(([, numbers]) => exact(numbers[place])) }));
+    return { title, caption, corner: "dimension", columns: columns.map(([name]) => name), rows };
+  }
+}

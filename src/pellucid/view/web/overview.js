@@ -1,0 +1,117 @@
+// overview.js: the largest difference of every head between two runs, worked out layer by layer in idle time, and drawn.
+import { Problem } from "./data.js";
+import { make } from "./dom.js";
+import { Heat } from "./heat.js";
+import { groupOf } from "./state.js";
+import { exact } from "./tokens.js";
+import { twinBlocks, Twins } from "./twins.js";
+
+/** Milliseconds of work at a time, and of rest after it; more numbers than this are not worked out ahead. */
+const [WORK, REST, MOST] = [6, 12, 3e7];
+
+/** The largest difference of every head, worked out layer by layer while the page has nothing to do. */
+export class Overview {
+  /**
+   * @param {import("./app.js").Page} page
+   * @param {{enter: (place: number, head: number) => void, press: (place: number, head: number) => void, leave: () => void}} hand
+   */
+  constructor(page, hand) {
+    [this.page, this.source] = [page, page.source];
+    const { attentions, sequences } = page.manifest;
+    this.heat = new Heat({ label: "largest difference of every head; arrow keys choose one", ...hand });
+    this.element = make("section", { "aria-label": "every head" }, make("h2", {}, "Every head"), this.heat.element);
+    /** @type {Map<number, Float64Array>} one number per head, by place; NaN where no comparison is possible */
+    this.done = new Map();
+    this.cells = attentions.reduce((sum, { heads, queries, keys }) => sum + heads * sequences[queries].tokens.length * sequences[keys].tokens.length, 0);
+    this.ahead = this.cells <= MOST;
+  }
+
+  /** Goes on until all is done; the layer in hand comes first. Of long texts only the layers in hand are worked out. */
+  async start(first) {
+    this.first = first;
+    if (this.running) return;
+    this.running = true;
+    for (let place = this.next(); place !== null; place = this.next()) await this.work(place);
+    this.running = false;
+  }
+
+  next() {
+    if (!this.done.has(this.first)) return this.first;
+    const left = this.ahead ? this.source.manifest.attentions.findIndex((_, place) => !this.done.has(place)) : -1;
+    return left < 0 ? null : left;
+  }
+
+  async work(place) {
+    const most = new Float64Array(this.source.manifest.attentions[place].heads);
+    const twins = await this.load(place);
+    if (!twins || twins.fault()) most.fill(NaN);
+    else {
+      for (const [head, query] of cellsOf(twins.one)) {
+        if (performance.now() > this.until || !this.until) await this.rest();
+        for (const value of twins.row(head, query)) if (Math.abs(value) > most[head]) most[head] = Math.abs(value);
+      }
+    }
+    this.done.set(place, most);
+    this.page.set({});
+  }
+
+  /** Both attentions of a place; null if they cannot be read, which is told in full when that layer is opened. */
+  async load(place) {
+    const names = twinBlocks(this.source.manifest, place);
+    try {
+      await this.source.load(names);
+      return names.length ? new Twins(this.source, place) : null;
+    } catch (problem) {
+      if (problem instanceof Problem) return null;
+      throw problem;
+    }
+  }
+
+  /** @param {{place: number, head: number}} at the head that is marked @param {boolean} chosen is it the chosen one? */
+  draw(at, chosen) {
+    const { attentions } = this.page.manifest;
+    const heads = Math.max(...attentions.map((entry) => entry.heads));
+    const largest = [...this.done.values()].reduce((most, row) => row.reduce((best, value) => (value > best ? value : best), most), 0);
+    const value = (place, head) => (this.done.has(place) && head < attentions[place].heads ? this.done.get(place)[head] : Infinity);
+    const names = { row: (place) => make("span", {}, layerWords(attentions[place]).replace("layer ", "")), column: String };
+    this.heat.draw({ key: String(this.done.size), rows: attentions.length, columns: heads, value, largest, signed: false, scale: this.page.state().scale,
+      names, axes: { row: "layer", column: "head" }, room: 20 * heads, height: 22 * attentions.length },
+    { row: at.place, column: at.head, pinned: chosen, theme: this.page.theme(),
+      said: `largest difference of each of ${heads} heads in ${attentions.length} layers; ${this.inWords(at)}` });
+  }
+
+  inWords({ place, head }) {
+    const value = this.done.get(place)?.[head];
+    const said = value === undefined ? "not worked out yet" : Number.isNaN(value) ? "not comparable" : value.toPrecision(4);
+    return `${layerWords(this.page.manifest.attentions[place])}, head ${head}: ${said}`;
+  }
+
+  /** What the readout says of a head. */
+  readout({ place, head }) {
+    const value = this.done.get(place)?.[head];
+    const words = [`${layerWords(this.page.manifest.attentions[place])} · head ${head} · largest difference`];
+    if (value === undefined) return { words, note: "not worked out yet" };
+    return Number.isNaN(value) ? { words, note: "not comparable" } : { words, value: exact(value) };
+  }
+
+  legend() {
+    const count = this.page.manifest.attentions.length;
+    if (this.done.size === count) return "A cell of the overview is the largest difference of any weight of that head.";
+    const rest = this.ahead ? " so far" : "; of texts this long a layer is worked out when it is opened";
+    return `${this.done.size} of ${count} layers of the overview are worked out${rest}.`;
+  }
+
+  async rest() {
+    await new Promise((go) => setTimeout(go, REST));
+    this.until = performance.now() + WORK;
+  }
+}
+
+function* cellsOf({ heads, queries }) {
+  for (let head = 0; head < heads; head++) for (let query = 0; query < queries; query++) yield [head, query];
+}
+
+/** layer 3, or of an encoder-decoder: cross layer 3 */
+export function layerWords(entry) {
+  return `${groupOf(entry)} layer ${entry.layer}`.trim();
+}

@@ -1,0 +1,20 @@
+// pointer.js: tells a pointer that moves from a page that moves under it; browsers report both alike.
+// Scrolling by keyboard, or a dialog that opens, must not take the cell in hand to wherever the mouse happens to rest.
+
+/**
+ * Listeners that act only when the pointer itself has moved.
+ * @param {{over?: (event: MouseEvent) => void, move?: (event: MouseEvent) => void, leave: () => void}} hand
+ * @returns {Record<string, (event: MouseEvent) => void>} for `make`
+ */
+export function onPointer({ over, move, leave }) {
+  let rest = "";
+  const moved = ({ screenX, screenY }) => rest !== `${screenX},${screenY}`;
+  return {
+    onmouseover: (event) => over && moved(event) && over(event),
+    onmousemove: (event) => {
+      if (move && moved(event)) move(event);
+      rest = `${event.screenX},${event.screenY}`;
+    },
+    onmouseleave: (event) => moved(event) && leave(),
+  };
+}

@@ -1,0 +1,70 @@
+// search.js: finds a token by its letters and goes to it.
+import { make, mark } from "./dom.js";
+import { openSheet } from "./dialogs.js";
+import { inWords, visible } from "./tokens.js";
+
+/** Most tokens that are listed. */
+const MOST = 50;
+
+let count = 0;
+
+/**
+ * Opens the search; a view may have a search of its own.
+ * @param {Element} root
+ * @param {import("./app.js").Page} page
+ */
+export function openSearch(root, page) {
+  const view = page.view();
+  if (view.search) view.search();
+  else new Search(root, page, view.searchTokens?.() ?? page.queryTokens());
+}
+
+class Search {
+  constructor(root, page, tokens) {
+    [this.page, this.tokens, this.name] = [page, tokens, `pellucid-search-${(count += 1)}`];
+    this.list = make("ul", { id: this.name, role: "listbox", "aria-label": "tokens found", onclick: (event) => this.take(event.target.closest("li")) });
+    this.said = make("p", { class: "quiet", role: "status" });
+    this.input = make("input", { type: "search", role: "combobox", "aria-expanded": "true", "aria-controls": this.name, "aria-autocomplete": "list",
+      "aria-label": "letters of a token, or its number", oninput: () => this.look(), onkeydown: (event) => this.press(event) });
+    this.dialog = openSheet(root, "search", make("h2", {}, "Go to a token"), this.input, this.said, this.list);
+    this.look();
+    this.input.focus();
+  }
+
+  look() {
+    const wanted = this.input.value.trim().toLowerCase();
+    const fits = (index) => visible(this.tokens[index].text).toLowerCase().includes(wanted) || String(index) === wanted;
+    const found = [...this.tokens.keys()].filter(fits);
+    const rest = found.length > MOST ? `, of which the first ${MOST} are listed` : "";
+    this.said.textContent = `${found.length} ${found.length === 1 ? "token" : "tokens"}${rest}`;
+    const option = (index) => make("li", { id: `${this.name}-${index}`, role: "option", "data-index": index }, make("bdi", {}, inWords(this.tokens, index)));
+    this.list.replaceChildren(...found.slice(0, MOST).map(option));
+    this.choose(0);
+  }
+
+  choose(place) {
+    const options = [...this.list.children];
+    this.place = Math.min(options.length - 1, Math.max(0, place));
+    options.forEach((option, at) => mark(option, "aria-selected", at === this.place));
+    mark(this.input, "aria-activedescendant", options[this.place]?.id ?? null);
+    options[this.place]?.scrollIntoView({ block: "nearest" });
+  }
+
+  press(event) {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (by) this.choose(this.place + by);
+    else if (event.key === "Enter") this.take(this.list.children[this.place]);
+    else return;
+    event.preventDefault();
+  }
+
+  take(option) {
+    if (!option) return;
+    const index = Number(option.dataset.index);
+    this.dialog.close();
+    const view = this.page.view();
+    if (!view.searchTokens) this.page.set({ side: "query", query: index, key: null, pinned: false }); // else the view keeps its own token
+    this.page.settle();
+    view.reveal?.("query", index);
+  }
+}

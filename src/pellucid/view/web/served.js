@@ -1,0 +1,30 @@
+// served.js: the page when a server holds its blocks (pellucid look --serve). The manifest stands in the page; a block is
+// fetched when it is first needed, from the address of the page itself, which holds the token.
+import { mount } from "./app.js";
+import { createSource, Problem, readManifest } from "./data.js";
+
+/** @param {Element} root holds the manifest */
+export function servedSource(root) {
+  return createSource(readManifest(root.querySelector("script.pellucid-manifest")?.textContent), fetchBlock);
+}
+
+/** Fills `root` with the page, or with a sentence that says what is wrong with its data. */
+export function mountServed(root) {
+  try {
+    mount(root, servedSource(root));
+  } catch (error) {
+    root.append(error.message);
+  }
+}
+
+/** @param {string} name */
+async function fetchBlock(name) {
+  let answer;
+  try {
+    answer = await fetch(`block/${encodeURIComponent(name)}`, { cache: "no-store" });
+  } catch {
+    throw new Problem("The server of this page does not answer any more: run pellucid look --serve again.");
+  }
+  if (!answer.ok) throw new Problem(await answer.text());
+  return new Uint8Array(await answer.arrayBuffer());
+}

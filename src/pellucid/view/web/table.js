@@ -1,0 +1,87 @@
+// table.js: what is shown, as a true table of numbers that can be read aloud and copied. Each view says what stands in its own;
+// here is the one of attention: a whole head of a short text, and of a long one the row of the token in hand.
+import { make } from "./dom.js";
+import { Problem } from "./data.js";
+import { copyButton, csv } from "./copy.js";
+import { openSheet } from "./dialogs.js";
+import { chosenTokens, exact, inNodes, inWords, tokenLabel } from "./tokens.js";
+
+/** Up to this many tokens the table holds a whole head, beyond it one row of it. */
+const WHOLE_HEAD = 32;
+
+/** Most rows of a table. */
+const MOST_ROWS = 512;
+
+/**
+ * @typedef {object} Table
+ * @property {string} title
+ * @property {(Node|string)[]} caption what rows and columns are, and what is left out
+ * @property {(Node|string)[]} columns
+ * @property {{name: Node|string, cells: string[]}[]} rows
+ * @property {string} [corner] what the names of the rows are
+ */
+
+/**
+ * Opens the table of the chosen view.
+ * @param {Element} root
+ * @param {import("./app.js").Page} page
+ */
+export async function openTable(root, page) {
+  try {
+    const table = page.view().table?.() ?? (await attentionTable(page));
+    openSheet(root, "table", make("h2", {}, table.title), asElement(table),
+      make("p", { class: "copies" }, copyButton("copy as CSV", () => asCsv(table), { class: "plain framed" })));
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    openSheet(root, "table", make("p", { class: "problem" }, problem.message));
+  }
+}
+
+/** @param {Table} table */
+function asElement({ caption, columns, rows, corner = "" }) {
+  const head = (name) => make("th", { scope: "col" }, name);
+  const line = ({ name, cells }) => make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((text) => make("td", {}, text)));
+  return make("table", {}, make("caption", {}, ...caption),
+    make("thead", {}, make("tr", {}, corner ? head(corner) : make("td", {}), ...columns.map(head))), make("tbody", {}, ...rows.map(line)));
+}
+
+/** @param {Table} table */
+export function asCsv({ columns, rows, corner = "" }) {
+  const words = (name) => (typeof name === "string" ? name : name.textContent);
+  return csv([[corner, ...columns.map(words)], ...rows.map(({ name, cells }) => [words(name), ...cells])]);
+}
+
+/** @returns {Promise<Table>} */
+async function attentionTable(page) {
+  if (!page.ready()) await page.source.load(page.blocksOf(page.state().layer));
+  const { head, pair, query } = page.state();
+  const shown = chosenTokens(sides(page), pair);
+  const whole = shown.query.length <= WHOLE_HEAD && shown.key.length <= WHOLE_HEAD;
+  const title = `Layer ${page.layerName()} · head ${head}`;
+  return { title, ...(whole ? headTable(page, shown, head) : rowTable(page, shown, head, query ?? shown.query[0])) };
+}
+
+/** The tokens that look, and those that are looked at. */
+function sides(page) {
+  return { query: page.queryTokens(), key: page.keyTokens() };
+}
+
+function headTable(page, shown, head) {
+  const name = (tokens) => (index) => make("span", {}, tokenLabel(tokens[index]), make("small", {}, ` ${index}`));
+  return {
+    caption: ["A row is a query, a column is a key."], columns: shown.key.map(name(page.keyTokens())),
+    rows: shown.query.map((query) => ({ name: name(page.queryTokens())(query), cells: shown.key.map((key) => exact(page.attention().row(head, query)[key])) })),
+  };
+}
+
+/** Strongest first. */
+function rowTable(page, shown, head, query) {
+  const row = page.attention().row(head, query);
+  const keys = [...shown.key].sort((a, b) => row[b] - row[a]).slice(0, MOST_ROWS);
+  const left = shown.key.length - keys.length;
+  return {
+    caption: ["From ", ...inNodes(page.queryTokens(), query), `, strongest first${left ? `; ${left} smaller ones are left out` : ""}.`
+      + " Other tokens have tables of their own."],
+    corner: "looks at", columns: ["weight"], rows: keys.map((key) => ({ name: inWords(page.keyTokens(), key), cells: [exact(row[key])] })),
+  };
+}

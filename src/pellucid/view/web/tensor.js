@@ -1,0 +1,264 @@
+// tensor.js: the tensor view. Any recorded tensor: two of its axes are drawn, the others are fixed by steppers.
+import { make } from "./dom.js";
+import { scaleSwitch } from "./controls.js";
+import { copyButton, csv } from "./copy.js";
+import { AxisPicker } from "./axes.js";
+import { FactsBox } from "./facts.js";
+import { Ends, Heat } from "./heat.js";
+import { factsOf, firstCut, shortest, Slice } from "./numbers.js";
+import { TensorList } from "./tensorlist.js";
+import { exact, inWords, tokenLabel } from "./tokens.js";
+
+/** Most rows and columns of a table, most numbers that are copied, height of the picture in pixels. */
+const [ROWS, COLUMNS, COPIED, TALL] = [24, 10, 250_000, 560];
+
+/** Axes along which the tokens of a text stand. */
+const TOKEN_AXES = ["seq", "tokens", "queries", "query", "source", "keys", "key"];
+
+/** @type {import("./app.js").ViewModule} */
+export const tensorView = {
+  name: "tensor", label: "Tensor", key: "x",
+  available: (manifest) => Boolean(manifest.tensors?.length),
+  create: (page) => new TensorView(page),
+};
+
+class TensorView {
+  /** @param {import("./app.js").Page} page */
+  constructor(page) {
+    this.page = page;
+    this.common = [];
+    this.byName = new Map(page.manifest.tensors.map((tensor) => [tensor.name, tensor]));
+    /** @type {Map<string, import("./numbers.js").Cut>} the cut that was last chosen of each tensor */
+    this.cuts = new Map();
+    this.list = new TensorList(page.manifest.tensors, (name) => this.shape(name).join(" × "), (name) => this.choose(name));
+    this.axes = new AxisPicker((cut) => this.recut(cut));
+    this.heat = new Heat({
+      label: "the numbers; arrow keys move the cell", enter: (row, column) => this.hand().pinned || this.set({ row, column }),
+      press: (row, column) => this.press(row, column), leave: () => this.hand().pinned || this.set({ row: null, column: null }),
+    });
+    this.facts = new FactsBox();
+    this.copies = make("p", { class: "copies" }, copyButton("copy as NumPy", () => this.slice.numpy(), { class: "plain framed" }),
+      copyButton("as CSV", () => this.csv(), { class: "plain framed" }), copyButton("as Python", () => this.python(), { class: "plain framed" }));
+    this.heading = make("h2", {});
+    this.main = make("div", { class: "tensor-main" }, this.heading, this.axes.element,
+      make("div", { class: "tensor-scroll" }, this.heat.element), this.facts.element, this.copies);
+    this.element = make("div", { class: "tensor" }, this.list.element, this.main);
+    this.switch = scaleSwitch(page);
+    this.ends = new Ends();
+    this.controls = [this.switch.element, this.ends.element];
+  }
+
+  /** The tensor and the cell in hand. */
+  hand() {
+    const hand = { name: this.page.manifest.tensors[0].name, row: null, column: null, pinned: false, ...this.page.state().tensor };
+    return this.byName.has(hand.name) ? hand : { ...hand, name: this.page.manifest.tensors[0].name };
+  }
+
+  set(patch) {
+    this.page.set({ tensor: { ...this.hand(), ...patch } });
+  }
+
+  choose(name) {
+    this.set({ name, row: null, column: null, pinned: false });
+  }
+
+  recut(cut) {
+    this.cuts.set(this.hand().name, cut);
+    this.set({ row: null, column: null, pinned: false });
+  }
+
+  press(row, column) {
+    const hand = this.hand();
+    this.set({ row, column, pinned: !(hand.pinned && hand.row === row && hand.column === column) });
+  }
+
+  needs() {
+    return [this.byName.get(this.hand().name).block];
+  }
+
+  shape(name) {
+    return this.page.manifest.blocks[this.byName.get(name).block].shape;
+  }
+
+  draw() {
+    const hand = this.hand();
+    const { scale } = this.page.state();
+    this.cutOut(hand.name);
+    this.list.draw(hand.name);
+    this.switch.draw(this.page.state());
+    this.axes.draw(this.tensor.axes, this.slice);
+    const signed = this.said.least < 0;
+    const largest = Math.max(Math.abs(this.said.least), Math.abs(this.said.most));
+    this.largest = Number.isFinite(largest) ? largest : 0;
+    this.ends.draw(this.largest, signed, this.page.theme());
+    const room = Math.max(160, this.main.clientWidth - 150);
+    const sheet = { key: this.drawn, rows: this.slice.rows, columns: this.slice.columns, value: (row, column) => this.slice.at(row, column),
+      largest: this.largest, signed, scale, names: { row: (at) => this.label("rows", at), column: (at) => this.label("columns", at) },
+      axes: { row: this.axisName("rows"), column: this.axisName("columns") }, room, height: TALL };
+    this.heat.draw(sheet, { ...hand, theme: this.page.theme(), said: this.inWords() });
+    this.facts.drawHistogram(this.drawn, this.flat, this.said, this.page.theme());
+  }
+
+  /** The slice that is drawn, and the facts about it; both only when another one is chosen. */
+  cutOut(name) {
+    this.tensor = this.byName.get(name);
+    if (!this.cuts.has(name)) this.cuts.set(name, firstCut(this.shape(name)));
+    const cut = this.cuts.get(name);
+    const drawn = JSON.stringify([name, cut]);
+    if (drawn === this.drawn) return;
+    this.drawn = drawn;
+    const values = this.page.source.block(this.tensor.block);
+    this.slice = new Slice(this.tensor, this.shape(name), values, cut);
+    this.flat = Float32Array.from({ length: this.slice.rows * this.slice.columns }, (_, at) =>
+      this.slice.at(Math.floor(at / this.slice.columns), at % this.slice.columns));
+    this.said = factsOf(this.flat);
+    if (this.whole?.name !== name) this.whole = { name, ...factsOf(values) };
+    this.heading.textContent = name;
+    this.facts.write(this.said);
+    for (const button of this.copies.querySelectorAll("button:not(:last-of-type)")) button.disabled = this.said.count > COPIED;
+  }
+
+  /** The tokens that stand along an axis, if it is one of tokens. */
+  tokensOf(axis) {
+    const { sequences } = this.page.manifest;
+    const name = axis === null ? "" : this.tensor.axes[axis];
+    if (!TOKEN_AXES.includes(name)) return null;
+    const first = this.tensor.name.startsWith("encoder.") || (/cross_attention/.test(this.tensor.name) && ["source", "keys", "key"].includes(name));
+    const { tokens } = first ? sequences[0] : sequences.at(-1);
+    return tokens.length === this.slice.shape[axis] ? tokens : null;
+  }
+
+  axisName(which) {
+    const axis = this.slice.cut[which];
+    return axis === null ? "" : this.tensor.axes[axis];
+  }
+
+  label(which, at) {
+    const tokens = this.tokensOf(this.slice.cut[which]);
+    return tokens ? tokenLabel(tokens[at]) : this.slice.cut[which] === null ? "" : String(at);
+  }
+
+  /** The number in hand, as a sentence. */
+  inWords() {
+    const { row, column } = this.hand();
+    const { least, most } = this.said;
+    if (row === null) return `${this.tensor.name}: ${this.slice.rows} × ${this.slice.columns} numbers from ${shortest(least)} to ${shortest(most)}`;
+    return `${this.tensor.name} ${this.places(row, column)}: ${shortest(this.slice.at(row, column))}`;
+  }
+
+  places(row, column) {
+    return `[${this.slice.places(row, column).join(", ")}]`;
+  }
+
+  /** What the readout says. */
+  readout() {
+    const { row, column, pinned } = this.hand();
+    if (row === null) return { words: [`${this.tensor.name} · point at a cell to read its number`] };
+    const cell = { rows: row, columns: column };
+    const at = ["rows", "columns"].flatMap((which) => {
+      const tokens = this.tokensOf(this.slice.cut[which]);
+      return tokens ? [`${this.axisName(which)} ${inWords(tokens, cell[which])}`] : [];
+    });
+    return {
+      words: [`${this.tensor.name} `, make("b", {}, this.places(row, column))], value: exact(this.slice.at(row, column)),
+      note: [...at, pinned && "pinned"].filter(Boolean).join(" · "),
+    };
+  }
+
+  /** What the legend says about the picture. */
+  legend() {
+    const signed = this.said.least < 0;
+    const end = shortest(Number(this.largest.toPrecision(7)));
+    const { count, least, most, nan, infinite } = this.whole;
+    const scale = this.page.state().scale === "sqrt" ? "square root" : "linear";
+    const odd = `${nan ? `, ${nan} NaN` : ""}${infinite ? `, ${infinite} infinite` : ""}`;
+    return [
+      `Colour runs from ${signed ? `−${end} (blue) over 0 to ${end} (orange)` : `0 to ${end}`}, on a ${scale} scale.`,
+      this.heat.pooling(),
+      this.said.nan ? "What is no number (NaN) is drawn black, on a dark page white." : "", this.said.infinite ? "Infinite numbers are left empty." : "",
+      this.said.count < count ? `The whole tensor holds ${count.toLocaleString("en")} numbers from ${shortest(least)} to ${shortest(most)}${odd}.` : "",
+      this.said.count > COPIED ? `More than ${COPIED.toLocaleString("en")} numbers are not copied: copy the Python expression instead.` : "",
+    ].filter(Boolean);
+  }
+
+  /** The sentence below the legend. */
+  truth() {
+    return `Numbers as the model computed them, stored here as ${this.page.manifest.blocks[this.tensor.block].dtype}.`;
+  }
+
+  python() {
+    if (!this.slice) return "";
+    const { row, column } = this.hand();
+    return this.slice.python(row, column);
+  }
+
+  csv() {
+    const name = (which, at) => this.tokensOf(this.slice.cut[which])?.[at].text ?? String(at);
+    const head = ["", ...Array.from({ length: this.slice.columns }, (_, at) => name("columns", at))];
+    return csv([head, ...Array.from({ length: this.slice.rows }, (_, row) => [name("rows", row), ...this.slice.row(row).map(shortest)])]);
+  }
+
+  /** @returns {import("./table.js").Table} the numbers around the cell in hand */
+  table() {
+    if (!this.slice) return null;
+    const { row, column } = this.hand();
+    const around = (place, most, count) => {
+      const from = Math.max(0, Math.min(count - most, (place ?? 0) - Math.floor(most / 2)));
+      return Array.from({ length: Math.min(most, count) }, (_, at) => from + at);
+    };
+    const [rows, columns] = [around(row, ROWS, this.slice.rows), around(column, COLUMNS, this.slice.columns)];
+    const left = this.said.count - rows.length * columns.length;
+    const rest = left ? ` ${left.toLocaleString("en")} numbers around these are left out: move the cell, or copy all as CSV.` : "";
+    const name = (which) => (at) => make("span", {}, this.label(which, at), this.tokensOf(this.slice.cut[which]) ? make("small", {}, ` ${at}`) : "");
+    return {
+      title: this.tensor.name,
+      caption: [`${this.slice.python()}: a row is a place on the axis ${this.axisName("rows") || "–"}, a column one on ${this.axisName("columns") || "–"}.${rest}`],
+      columns: columns.map(name("columns")), rows: rows.map((at) => ({ name: name("rows")(at), cells: columns.map((place) => exact(this.slice.at(at, place))) })),
+    };
+  }
+
+  pin() {
+    const hand = this.hand();
+    if (hand.row !== null) this.set({ pinned: !hand.pinned });
+  }
+
+  release() {
+    this.set({ row: null, column: null, pinned: false });
+  }
+
+  /** The same tensor of the next layer that has it. */
+  stepLayer(by) {
+    if (!this.slice) return;
+    const found = /layers\.(\d+)\./.exec(this.tensor.name);
+    const name = found && this.tensor.name.replace(found[0], `layers.${Number(found[1]) + by}.`);
+    if (!this.byName.has(name)) return;
+    const { cut } = this.slice;
+    if (this.shape(name).join() === this.slice.shape.join()) this.cuts.set(name, cut);
+    this.set({ name });
+  }
+
+  stepHead(by) {
+    if (!this.slice) return;
+    const axis = this.tensor.axes.findIndex((name) => name.includes("heads"));
+    const { cut, shape } = this.slice;
+    if (axis >= 0 && axis !== cut.rows && axis !== cut.columns) {
+      this.cuts.set(this.tensor.name, { ...cut, fixed: cut.fixed.with(axis, (cut.fixed[axis] + by + shape[axis]) % shape[axis]) });
+      this.set({});
+    }
+  }
+
+  /** The search of this view is the filter of its list. */
+  search() {
+    this.list.filter.focus();
+    this.list.filter.select();
+  }
+
+  /** Arrow keys move the cell. */
+  move(right, down) {
+    if (!this.slice) return;
+    const { row, column } = this.hand();
+    const step = (now, by, count) => (now === null ? 0 : Math.min(count - 1, Math.max(0, now + by)));
+    this.set({ row: step(row, down, this.slice.rows), column: step(column, right, this.slice.columns) });
+    this.heat.plot.focus({ preventScroll: true });
+  }
+}

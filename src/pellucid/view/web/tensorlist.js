@@ -1,0 +1,63 @@
+// tensorlist.js: the names of all recorded tensors, with a filter.
+import { make, mark } from "./dom.js";
+
+/** Most names that stand in the list; a filter finds the others. */
+const MOST = 250;
+
+export class TensorList {
+  /**
+   * @param {{name: string, block: string}[]} tensors
+   * @param {(name: string) => string} size what stands beside a name
+   * @param {(name: string) => void} choose
+   */
+  constructor(tensors, size, choose) {
+    [this.tensors, this.size, this.choose] = [tensors, size, choose];
+    this.filter = make("input", { type: "search", placeholder: "filter: layers.3 query", "aria-label": "filter the names", oninput: () => this.fill(),
+      onkeydown: (event) => event.key === "ArrowDown" && (event.preventDefault(), this.list.querySelector("[tabindex='0']")?.focus()) });
+    this.list = make("ul", { role: "listbox", "aria-label": "recorded tensors", onclick: (event) => this.take(event.target.closest("li")),
+      onkeydown: (event) => this.press(event) });
+    this.left = make("p", { class: "quiet", role: "status" });
+    this.element = make("div", { class: "tensor-list" }, this.filter, this.list, this.left);
+    this.fill();
+  }
+
+  /** Every word of the filter must be part of the name. */
+  fill() {
+    const words = this.filter.value.trim().toLowerCase().split(/\s+/);
+    const found = this.tensors.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
+    const item = ({ name }) => make("li", { role: "option", "data-name": name, title: name, tabindex: -1 },
+      make("span", {}, name), make("small", {}, this.size(name)));
+    this.list.replaceChildren(...found.slice(0, MOST).map(item));
+    const rest = found.length - MOST;
+    this.left.textContent = found.length === 0 ? "no tensor has such a name" : rest > 0 ? `and ${rest} more: filter them` : "";
+    this.draw(this.now);
+  }
+
+  /** @param {string} now the chosen name */
+  draw(now) {
+    const moved = now !== this.now;
+    this.now = now;
+    const items = [...this.list.children];
+    const stop = items.find((item) => item.dataset.name === now) ?? items[0];
+    for (const item of items) {
+      mark(item, "aria-selected", item.dataset.name === now);
+      mark(item, "tabindex", item === stop ? 0 : -1);
+    }
+    if (moved) stop?.scrollIntoView({ block: "nearest" });
+  }
+
+  take(item) {
+    if (item) this.choose(item.dataset.name);
+  }
+
+  press(event) {
+    const items = [...this.list.children];
+    const here = items.indexOf(event.target);
+    const to = { ArrowDown: here + 1, ArrowUp: here - 1, Home: 0, End: items.length - 1 }[event.key];
+    if (to === undefined || here < 0) return;
+    event.preventDefault();
+    const item = items[Math.min(items.length - 1, Math.max(0, to))];
+    item.focus();
+    this.take(item);
+  }
+}

@@ -1,0 +1,88 @@
+// thumbs.js: the small pictures of the model grid, all heads of one layer side by side on one canvas.
+// A picture is the matrix of that head made small: each of its cells is the largest weight of a patch, so no strong link is lost.
+import { make, pen } from "./dom.js";
+import { rampStep } from "./colour.js";
+
+/**
+ * @typedef {object} Thumbs the pictures of one layer
+ * @property {Float32Array} weights heads × rows × columns
+ * @property {number} heads
+ * @property {number} rows
+ * @property {number} columns
+ * @property {(row: number, column: number) => boolean} masked may no query of this patch see any of its keys?
+ *
+ * @typedef {object} Look
+ * @property {number} width of one picture, in page pixels
+ * @property {number} height
+ * @property {number} step from one picture to the next
+ * @property {number|null} end the weight at the end of the ramp; null is the largest of each head
+ * @property {"sqrt"|"linear"} scale
+ * @property {Uint8ClampedArray} colours the ramp, from colour.js
+ */
+
+/**
+ * @param {import("./data.js").Source} source
+ * @param {import("./data.js").Entry} entry
+ * @returns {Thumbs}
+ */
+export function thumbsOf({ manifest, block }, entry) {
+  const [heads, rows, columns] = manifest.blocks[entry.thumb].shape;
+  const [queries, keys] = [entry.queries, entry.keys].map((side) => manifest.sequences[side].tokens.length);
+  const { mask, window = 0, padding } = entry.recipe ?? {};
+  const masked = (row, column) => {
+    const [firstQuery, lastQuery] = patch(row, queries / rows);
+    const [firstKey, lastKey] = patch(column, keys / columns);
+    if (mask !== "full" && firstKey > lastQuery) return true;
+    if (mask === "window" && lastKey <= firstQuery - window) return true;
+    return padding ? padding.slice(firstKey, lastKey + 1).every(Boolean) : false;
+  };
+  return { weights: block(entry.thumb), heads, rows, columns, masked };
+}
+
+/** The first and the last token of a patch. */
+function patch(place, size) {
+  return [Math.floor(place * size), Math.ceil((place + 1) * size) - 1];
+}
+
+/** The largest weight in the picture of one head. */
+export function largestIn({ weights, rows, columns }, head) {
+  const from = head * rows * columns;
+  return weights.subarray(from, from + rows * columns).reduce((most, weight) => Math.max(most, weight), 0);
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {Thumbs} thumbs
+ * @param {Look} look
+ */
+export function paintThumbs(canvas, thumbs, look) {
+  const { width, height, step, end } = look;
+  const context = pen(canvas, thumbs.heads * step, height);
+  context.imageSmoothingEnabled = false;
+  const density = window.devicePixelRatio || 1;
+  const [rows, columns] = [Math.min(thumbs.rows, Math.round(height * density)), Math.min(thumbs.columns, Math.round(width * density))];
+  const small = make("canvas", { width: columns, height: rows });
+  for (let head = 0; head < thumbs.heads; head++) {
+    small.getContext("2d").putImageData(toImage(thumbs, head, rows, columns, { ...look, end: end ?? largestIn(thumbs, head) }), 0, 0);
+    context.drawImage(small, head * step, 0, width, height);
+  }
+}
+
+/** One picture at one pixel per cell; where the screen has fewer pixels than the picture, again the largest weights. */
+function toImage(thumbs, head, rows, columns, { end, scale, colours }) {
+  const image = new ImageData(columns, rows);
+  const most = new Float32Array(rows * columns).fill(-1);
+  for (let row = 0, at = head * thumbs.rows * thumbs.columns; row < thumbs.rows; row++) {
+    const line = Math.floor((row * rows) / thumbs.rows) * columns;
+    for (let column = 0; column < thumbs.columns; column++, at++) {
+      const place = line + Math.floor((column * columns) / thumbs.columns);
+      if (thumbs.weights[at] > most[place] && !thumbs.masked(row, column)) most[place] = thumbs.weights[at];
+    }
+  }
+  most.forEach((weight, place) => {
+    if (weight < 0) return;
+    const from = 3 * rampStep(weight, end, scale);
+    image.data.set([colours[from], colours[from + 1], colours[from + 2], 255], 4 * place);
+  });
+  return image;
+}

@@ -1,0 +1,47 @@
+// twins.js: two attentions of the same name, one of this run and one of the other, number minus number.
+import { Attention, blocksOf } from "./attention.js";
+
+/** Which attention of the other run has the same name; null if none has. */
+export function otherEntry(manifest, place) {
+  const entry = manifest.attentions[place];
+  return manifest.other.attentions.find((each) => each.name === entry.name) ?? null;
+}
+
+/** The blocks that a comparison needs. */
+export function twinBlocks(manifest, place) {
+  const other = otherEntry(manifest, place);
+  return other ? [...blocksOf(manifest.attentions[place]), ...blocksOf(other)] : [];
+}
+
+/** This run minus the other, for one attention. */
+export class Twins {
+  /**
+   * @param {import("./data.js").Source} source its blocks must be loaded
+   * @param {number} place in manifest.attentions
+   */
+  constructor(source, place) {
+    const entry = source.manifest.attentions[place];
+    const other = otherEntry(source.manifest, place);
+    this.one = new Attention(source, entry);
+    this.other = other && new Attention(source, other);
+  }
+
+  /** Why these two cannot be compared, in a sentence; empty if they can. */
+  fault() {
+    const { one, other } = this;
+    if (!other) return `The other run has no ${one.entry.name}.`;
+    if (one.heads !== other.heads) return `This run has ${one.heads} heads and the other ${other.heads}: they cannot be compared one by one.`;
+    if (one.queries === other.queries && one.keys === other.keys) return "";
+    const size = ({ queries, keys }) => (queries === keys ? `${keys} tokens` : `${queries} queries and ${keys} keys`);
+    return `This run has ${size(one)} and the other ${size(other)}: weights can be compared one by one only where the numbers of tokens are equal.`;
+  }
+
+  at(head, query, key) {
+    return this.one.row(head, query)[key] - this.other.row(head, query)[key];
+  }
+
+  row(head, query) {
+    const [one, other] = [this.one.row(head, query), this.other.row(head, query)];
+    return one.map((weight, key) => weight - other[key]);
+  }
+}

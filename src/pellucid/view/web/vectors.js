@@ -1,0 +1,108 @@
+// vectors.js: two vectors and their products as strips of colour, one cell per number and one strip under the other, so that
+// what is multiplied stands in one column. Below them, the numbers of one such column.
+import { make, mark, pen } from "./dom.js";
+import { meanColour, signedRamp, signedStep } from "./colour.js";
+import { exact } from "./tokens.js";
+
+/** Pixels: height of a strip, and the least width of a cell that is set apart from the next. */
+const [HEIGHT, APART] = [20, 7];
+
+/** @typedef {{theme: import("./colour.js").Theme, scale: "sqrt"|"linear"}} Look */
+
+/**
+ * Paints numbers of both signs side by side; what is not a number is grey.
+ * @param {HTMLCanvasElement} canvas
+ * @param {ArrayLike<number>} numbers
+ * @param {{width: number, height: number, end: number} & Look} look `end` is the number at the ends of the ramp
+ */
+export function paintVector(canvas, numbers, { width, height, end, theme, scale }) {
+  const context = pen(canvas, width, height);
+  const colours = signedRamp(theme);
+  const cell = width / numbers.length;
+  const gap = cell >= APART ? 1 : 0;
+  for (let place = 0; place < numbers.length; place++) {
+    const from = 3 * signedStep(numbers[place], end, scale);
+    const [left, right] = [Math.round(place * cell), Math.round((place + 1) * cell)];
+    context.fillStyle = Number.isNaN(numbers[place]) ? meanColour(theme) : `rgb(${colours[from]} ${colours[from + 1]} ${colours[from + 2]})`;
+    context.fillRect(left, 0, Math.max(1, right - left - gap), height);
+  }
+}
+
+/**
+ * @typedef {object} Part one strip
+ * @property {string} part what the tests and the styles call it
+ * @property {string} name
+ * @property {ArrayLike<number>} numbers
+ * @property {number} end the number at the ends of the ramp
+ */
+
+export class Vectors {
+  /** @param {(place: number|null) => void} point the pointer or the keyboard has come to a dimension */
+  constructor(point) {
+    this.point = point;
+    /** @type {number|null} the dimension in hand */
+    this.place = null;
+    this.rows = make("div", { class: "vectors-rows", onmousemove: (event) => point(this.at(event)), onmouseleave: () => point(null) });
+    this.band = make("div", { class: "vectors-band", hidden: true });
+    this.element = make("div", { class: "vectors", tabindex: 0, role: "group", "aria-label": "the two vectors, number by number; left and right go along them" },
+      this.rows, this.band);
+    this.lines = [];
+  }
+
+  /** @param {Part[]} parts @param {Look} look */
+  draw(parts, look) {
+    if (parts.map(({ part }) => part).join() !== this.lines.map(({ part }) => part).join()) this.make(parts);
+    this.parts = parts;
+    const width = this.lines[0].canvas.parentElement.clientWidth;
+    parts.forEach(({ numbers, end, name }, at) => {
+      const { canvas, label } = this.lines[at];
+      paintVector(canvas, numbers, { width, height: HEIGHT, end, ...look });
+      if (label.textContent !== name) label.textContent = name;
+      mark(canvas, "aria-label", `${name}: ${numbers.length} numbers from −${exact(end)} to ${exact(end)}`);
+    });
+    this.drawPlace();
+  }
+
+  make(parts) {
+    this.lines = parts.map(({ part }) => {
+      const [label, canvas, number] = [make("span", { class: "vectors-name" }), make("canvas", { role: "img" }), make("span", { class: "vectors-number" })];
+      const element = make("div", { class: "vectors-row", "data-part": part }, label, make("div", { class: "vectors-strip" }, canvas), number);
+      return { part, label, canvas, number, element };
+    });
+    this.rows.replaceChildren(...this.lines.map(({ element }) => element));
+  }
+
+  /** The column in hand, and its number beside each strip; without one, how far each ramp goes. */
+  drawPlace() {
+    const { place } = this;
+    const { clientWidth: width } = this.lines[0].canvas.parentElement;
+    this.band.hidden = place === null;
+    this.parts.forEach(({ numbers, end }, at) => {
+      const text = place === null ? `up to ±${end.toPrecision(3)}` : exact(numbers[place]);
+      mark(this.lines[at].number, "data-exact", place !== null);
+      if (this.lines[at].number.textContent !== text) this.lines[at].number.textContent = text;
+    });
+    if (place === null) return;
+    const cell = width / this.parts[0].numbers.length;
+    const left = this.lines[0].canvas.parentElement.offsetLeft + Math.round(place * cell);
+    Object.assign(this.band.style, { left: `${left}px`, width: `${Math.max(2, Math.round(cell))}px` });
+  }
+
+  /** The dimension under the pointer. */
+  at(event) {
+    const box = this.lines[0].canvas.getBoundingClientRect();
+    const place = Math.floor(((event.clientX - box.left) / box.width) * this.parts[0].numbers.length);
+    return place >= 0 && place < this.parts[0].numbers.length ? place : null;
+  }
+
+  /** Does the keyboard stand here? */
+  focused() {
+    return document.activeElement === this.element;
+  }
+
+  /** @param {number} by */
+  move(by) {
+    const last = this.parts[0].numbers.length - 1;
+    this.point(this.place === null ? (by > 0 ? 0 : last) : Math.min(last, Math.max(0, this.place + by)));
+  }
+}

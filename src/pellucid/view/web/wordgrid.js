@@ -1,0 +1,136 @@
+// wordgrid.js: a grid of words, as the lens needs it. Rows and columns have names, a cell is a word on a shade.
+// Only the columns on screen exist as elements, so 2,000 tokens cost no more than 15.
+import { make, mark } from "./dom.js";
+import { rampStep } from "./colour.js";
+import { onPointer } from "./pointer.js";
+
+/** Pixels: a cell, the names on the left, and a row. */
+const [WIDTH, NAMES, HEIGHT] = [104, 132, 28];
+
+/**
+ * @typedef {{text: Node|string, share: number, mark: string|null, title: string}} Word
+ *   share: 0 to 1, where the shade stands on the ramp; mark: a sign in the corner
+ *
+ * @typedef {object} Grid what a grid holds
+ * @property {string} label what it is, for those who do not see it
+ * @property {{name: string, title: string}[]} rows
+ * @property {number} columns
+ * @property {(column: number) => Node} heading
+ * @property {(row: number, column: number) => Word} word
+ * @property {(row: number, column: number) => void} enter the pointer or the keyboard has come to a cell
+ * @property {(row: number, column: number) => void} press
+ * @property {() => void} leave
+ */
+
+export class WordGrid {
+  /** @param {Grid} grid */
+  constructor(grid) {
+    this.grid = grid;
+    this.top = this.makeRow("", 0);
+    this.rows = grid.rows.map(({ name, title }, row) => this.makeRow(name, row + 1, title));
+    const tell = (action) => (event) => {
+      const cell = event.target.closest("[data-row]");
+      if (cell) action(Number(cell.dataset.row), Number(cell.dataset.column));
+    };
+    this.body = make("div", { class: "words-body" }, this.top, ...this.rows);
+    this.body.style.width = `${NAMES + grid.columns * WIDTH}px`;
+    this.body.style.setProperty("--names", `${NAMES}px`);
+    this.element = make("div", {
+      class: "words", role: "grid", "aria-label": grid.label, "aria-rowcount": grid.rows.length + 1, "aria-colcount": grid.columns + 1,
+      onscroll: () => this.draw(), onclick: tell(grid.press), ...onPointer({ over: tell(grid.enter), leave: grid.leave }),
+      onfocusin: (event) => event.target.matches(":focus-visible") && tell(grid.enter)(event),
+    }, this.body);
+  }
+
+  makeRow(name, index, title = "") {
+    const element = make("div", { class: "words-row", role: "row", "aria-rowindex": index + 1 },
+      make("div", { class: "words-name", role: index ? "rowheader" : "columnheader", "aria-colindex": 1, title }, make("span", {}, name || "after ↓ at →")));
+    element.style.height = `${HEIGHT}px`;
+    return element;
+  }
+
+  /** @param {{row: number|null, column: number|null, pinned: boolean, colours: Uint8ClampedArray, scale: "sqrt"|"linear"}} [look] */
+  draw(look = this.look) {
+    if (!look) return;
+    const fresh = !this.look || look.colours !== this.look.colours || look.scale !== this.look.scale;
+    this.look = look;
+    const reachable = { row: look.row ?? 0, column: look.column ?? 0 };
+    const [first, last] = this.window();
+    const columns = new Set([reachable.column]);
+    for (let column = first; column < last; column++) columns.add(column);
+    this.drawColumns(this.top, columns, (column) => this.makeHeading(column), () => {});
+    this.rows.forEach((element, row) => this.drawColumns(element, columns, (column) => this.makeCell(row, column), (cell, column) => {
+      if (fresh || !cell.dataset.drawn) this.paint(cell, row, column);
+      mark(cell, "tabindex", row === reachable.row && column === reachable.column ? 0 : -1);
+      mark(cell, "aria-selected", row === look.row && column === look.column);
+      mark(cell, "data-pinned", look.pinned && row === look.row && column === look.column);
+    }));
+  }
+
+  /** The columns on screen, from the first up to but not including the last. */
+  window() {
+    const { scrollLeft, clientWidth } = this.element;
+    return [Math.max(0, Math.floor(scrollLeft / WIDTH) - 1), Math.min(this.grid.columns, Math.ceil((scrollLeft + clientWidth) / WIDTH) + 1)];
+  }
+
+  drawColumns(element, columns, create, update) {
+    const here = new Map();
+    for (const cell of [...element.children].slice(1)) {
+      const column = Number(cell.dataset.column);
+      if (columns.has(column)) here.set(column, cell);
+      else cell.remove();
+    }
+    for (const column of columns) {
+      const cell = here.get(column) ?? create(column);
+      if (!here.has(column)) element.append(cell);
+      update(cell, column);
+    }
+  }
+
+  place(cell, column) {
+    cell.style.left = `${NAMES + column * WIDTH}px`;
+    cell.style.width = `${WIDTH}px`;
+    return cell;
+  }
+
+  makeHeading(column) {
+    const attributes = { class: "words-heading", role: "columnheader", "aria-colindex": column + 2, "data-column": column };
+    return this.place(make("div", attributes, this.grid.heading(column)), column);
+  }
+
+  makeCell(row, column) {
+    const attributes = { class: "word", role: "gridcell", "aria-colindex": column + 2, "data-row": row, "data-column": column };
+    return this.place(make("div", attributes), column);
+  }
+
+  /** Black or white words, whichever is easier to read on the shade. */
+  paint(cell, row, column) {
+    const { text, share, mark: sign, title } = this.grid.word(row, column);
+    const { colours, scale } = this.look;
+    const at = 3 * rampStep(share, 1, scale);
+    const [red, green, blue] = colours.slice(at, at + 3);
+    cell.style.background = `rgb(${red} ${green} ${blue})`;
+    cell.style.color = luminance(red, green, blue) > 0.179 ? "#000000" : "#ffffff";
+    mark(cell, "title", title);
+    mark(cell, "data-mark", sign);
+    mark(cell, "data-drawn", true);
+    cell.replaceChildren(text);
+  }
+
+  /** Scrolls a cell into the window and gives it the keyboard. */
+  reveal(row, column) {
+    const { scrollLeft, clientWidth, scrollTop, clientHeight } = this.element;
+    const [left, top] = [column * WIDTH, row * HEIGHT];
+    if (left < scrollLeft) this.element.scrollLeft = left;
+    if (left + WIDTH + NAMES > scrollLeft + clientWidth) this.element.scrollLeft = left + WIDTH + NAMES - clientWidth;
+    if (top < scrollTop) this.element.scrollTop = top;
+    if (top + 2 * HEIGHT > scrollTop + clientHeight) this.element.scrollTop = top + 2 * HEIGHT - clientHeight;
+    requestAnimationFrame(() => this.rows[row].querySelector(`[data-column="${column}"]`)?.focus({ preventScroll: true }));
+  }
+}
+
+/** How bright a colour is to the eye, 0 to 1 (WCAG 2.2, relative luminance). */
+function luminance(...parts) {
+  const [red, green, blue] = parts.map((part) => (part <= 10 ? part / 3295 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}

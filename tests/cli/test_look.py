@@ -1,0 +1,146 @@
+"""`pellucid look`: pages, drawings and a server, of models of every kind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pellucid
+from pellucid.cli.app import app
+from tests.trace.small import small
+
+SMOLLM = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+
+def look(*arguments: str) -> None:
+    app.main(["look", *arguments], standalone_mode=False)
+
+
+def manifest_of(page: Path) -> dict[str, Any]:
+    found = re.search(r'class="pellucid-manifest">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_what_was_asked_for_is_shown_first(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    look("time flies", "--view", "matrix", "--layer", "4", "--head", "3", "--head", "7", "--precision", "compact")
+    assert capsys.readouterr().out == "time-flies.html\n"
+    manifest = manifest_of(here / "time-flies.html")
+    shown = {"view": "matrix", "layer": 4, "heads": [3, 7]}
+    assert manifest["show"] | shown == manifest["show"]
+    assert all(entry["weights"] and not entry["query"] for entry in manifest["attentions"])
+
+
+def test_drawings_in_place_of_a_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    look("time flies", "--svg", "flies.svg", "--png", "flies.png", "--view", "matrix")
+    assert capsys.readouterr().out.split() == ["flies.svg", "flies.png"]
+    assert {path.name for path in here.iterdir()} == {"flies.svg", "flies.png"}
+    cells = [cell for group in ET.parse("flies.svg").getroot().iter("{http://www.w3.org/2000/svg}g") for cell in group]
+    assert len(cells) == 16 and (here / "flies.png").read_bytes().startswith(b"\x89PNG")
+    look("time flies", "--svg", "flies.svg", "-o", "flies.html")
+    assert capsys.readouterr().out.split() == ["flies.svg", "flies.html"]
+
+
+def test_a_decoder_with_its_lens(here: Path) -> None:
+    look("The capital of France is", "-m", SMOLLM, "--lens", "--view", "lens", "-o", "page.html")
+    manifest = manifest_of(here / "page.html")
+    assert manifest["show"]["view"] == "lens" and manifest["lens"]["kind"] == "next token"
+    assert len(manifest["attentions"]) == 30 and manifest["attentions"][0]["recipe"]["mask"] == "causal"
+
+
+def test_an_encoder_decoder_and_what_it_writes(here: Path, minilm: "pellucid.Model") -> None:
+    small("t5", minilm).save(here / "t5")
+    look("time flies like an arrow", "-m", "./t5", "--target", "fruit flies", "-o", "page.html")
+    manifest = manifest_of(here / "page.html")
+    assert [sequence["name"] for sequence in manifest["sequences"]] == ["encoder", "decoder"]
+    assert [token["text"] for token in manifest["sequences"][1]["tokens"]][-2:] == ["fruit", "flies"]
+    assert {entry["kind"] for entry in manifest["attentions"]} == {"self", "cross"}
+
+
+def test_a_long_text_is_recorded_without_its_weights(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pellucid.trace.long.MOST_WHOLE", 1000)
+    look("time flies", "-o", "page.html")
+    entry = manifest_of(here / "page.html")["attentions"][0]
+    assert entry["query"] and entry["thumb"] and entry["max_error"] < 1e-5
+
+
+def test_a_text_is_cut_where_asked(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    look("word " * 30, "--max-length", "12", "-o", "page.html")
+    assert len(manifest_of(here / "page.html")["sequences"][0]["tokens"]) == 12
+    assert "the text was cut, 20 more tokens" in capsys.readouterr().err
+
+
+HOSTILE = {"script": "</script><script>alert(1)</script>", "long": "x" * 2000, "one": "a", "signs": "\x1b[31mred \x07"}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_any_text_may_be_looked_at(here: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    look(HOSTILE[kind], "-o", "page.html", "--svg", "page.svg")
+    page = (here / "page.html").read_text(encoding="utf-8")
+    assert "</script><script>alert" not in page and manifest_of(here / "page.html")["texts"] == [HOSTILE[kind]]
+    ET.parse("page.svg")
+    said = capsys.readouterr().err
+    assert "\x1b" not in said and "\x07" not in said
+
+
+WRONG = {
+    "two ways": (["x", "--serve", "-o", "page.html"], 2, "--serve writes no file"),
+    "two ways drawn": (["x", "--serve", "--svg", "x.svg"], 2, "--serve writes no file"),
+    "a port for nothing": (["x", "--port", "8000"], 2, "--port is the port of --serve"),
+    "nothing to open": (["x", "--svg", "x.svg", "--open"], 2, "--open is for a page"),
+    "no such view": (["x", "--view", "matrx"], 2, "matrx"),
+    "no such port": (["x", "--serve", "--port", "70000"], 3, "ports go from 1 to 65535"),
+    "no decoder": (["x", "--target", "y"], 3, "has no decoder beside it"),
+    "no lens": (["x", "--lens"], 3, "lens"),
+    "no text": ([""], 0, ""),
+    "no place": (["x", "--png", "no/such/x.png"], 3, "cannot write"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_contradicts_itself_is_one_sentence(here: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from pellucid.cli.errors import run
+
+    arguments, code, fragment = WRONG[name]
+    sys_argv, sys.argv = sys.argv, ["pellucid", "look", *arguments]
+    try:
+        found = run(app)
+    finally:
+        sys.argv = sys_argv
+    said = capsys.readouterr().err
+    assert (found, fragment in said) == (code, True), said
+    assert code == 0 or said.count("pellucid: ") == 1
+
+
+def test_serving_a_page_until_ctrl_c(here: Path) -> None:
+    command = [sys.executable, "-m", "pellucid", "look", "time flies", "--serve"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=os.environ | {"NO_COLOR": "1"}, **pipes) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", address)
+        with urllib.request.urlopen(address) as page:
+            assert b"served.mountServed" in page.read()
+        with urllib.request.urlopen(f"{address}block/layers.0.attention.query") as block:
+            assert len(block.read()) == 12 * 4 * 32 * 4
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(re.sub(r"/[\w-]{32}/", "/wrong/", address))
+        process.send_signal(signal.SIGINT)
+        said, told = process.communicate(timeout=30)
+    assert (process.returncode, said) == (0, "") and "Ctrl-C ends it" in told and "Traceback" not in told
+    assert not list(here.iterdir())

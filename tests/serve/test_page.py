@@ -1,0 +1,192 @@
+"""The server of one page: what it answers, and everything that it refuses."""
+
+import http.client
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from subprocess import PIPE
+
+import pytest
+
+import pellucid
+from pellucid.serve import PageServer, serve_page
+from pellucid.serve.page import running
+
+BLOCKS = {"layers.0.attention.query": bytes(range(256)), "other/layers.0.attention.query": b"other"}
+PAGE = "<!doctype html><p>é</p>"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PageServer]:
+    with running(PAGE, BLOCKS) as server:
+        yield server
+
+
+def ask(server: PageServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """One request; `headers` take the place of what a browser would say (underscores stand for hyphens)."""
+    said = {"Host": f"127.0.0.1:{server.server_port}"} | {name.replace("_", "-"): v for name, v in headers.items()}
+    line = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=5)
+    try:
+        line.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in said.items():
+            if value is not None:
+                line.putheader(name, value)
+        line.endheaders()
+        answer = line.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        line.close()
+
+
+def test_the_page_and_its_blocks(server: PageServer) -> None:
+    status, headers, body = ask(server, f"/{server.token}/")
+    assert (status, headers["Content-Type"], body.decode()) == (200, "text/html; charset=utf-8", PAGE)
+    assert headers["Cache-Control"] == "no-store" and headers["Referrer-Policy"] == "no-referrer"
+    for name, block in BLOCKS.items():
+        coded = name.replace("/", "%2F")
+        status, headers, body = ask(server, f"/{server.token}/block/{coded}")
+        assert (status, headers["Content-Type"], body) == (200, "application/octet-stream", block)
+
+
+def test_head_sends_no_body(server: PageServer) -> None:
+    status, headers, body = ask(server, f"/{server.token}/", "HEAD")
+    assert (status, headers["Content-Length"], body) == (200, str(len(PAGE.encode())), b"")
+
+
+def test_localhost_is_the_same_place(server: PageServer) -> None:
+    host = f"localhost:{server.server_port}"
+    assert ask(server, f"/{server.token}/", Host=host, Origin=f"http://{host}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "evil.example:{port}"},
+        {"Host": "127.0.0.1"},
+        {"Host": "127.0.0.1:1"},
+        {"Host": None},
+        {"Host": "127.0.0.1.evil.example:{port}"},
+        {"Host": "0.0.0.0:{port}"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "https://127.0.0.1:{port}"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("path", ["", "block/layers.0.attention.query"])
+def test_other_hosts_and_origins_are_refused(server: PageServer, headers: dict[str, str], path: str) -> None:
+    headers = {name: value and value.format(port=server.server_port) for name, value in headers.items()}
+    status, _, body = ask(server, f"/{server.token}/{path}", **headers)
+    assert status == 403 and body.startswith(b"This server answers only to its own") and body.endswith(b".")
+
+
+@pytest.mark.parametrize("path", ["/", "/{wrong}/", "/{token}x/", "/{short}/", "/%00/", "/é/", "/{wrong}/block/a"])
+def test_other_tokens_are_refused(server: PageServer, path: str) -> None:
+    path = path.format(token=server.token, short=server.token[:-1], wrong="A" * len(server.token))
+    status, _, body = ask_raw(server, path)
+    assert status == 403 and b"token" in body and server.token.encode() not in body
+
+
+def ask_raw(server: PageServer, path: str, method: str = "GET", version: str = "HTTP/1.1") -> tuple[int, str, bytes]:
+    """A request as bytes on the line: what no polite client would send."""
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as line:
+        host = f"Host: 127.0.0.1:{server.server_port}\r\n"
+        line.sendall(f"{method} {path} {version}\r\n{host}\r\n".encode())
+        answer = b"".join(iter(lambda: line.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), head.decode("latin-1"), body
+
+
+@pytest.mark.parametrize(
+    "path", ["", "../", "block/", "block/no", "block/../", "block/%2e%2e%2fetc%2fpasswd", "etc/passwd", "manifest", "/"]
+)
+def test_there_is_nothing_else(server: PageServer, path: str) -> None:
+    status, _, body = ask_raw(server, f"/{server.token}/{path}" if path else f"/{server.token}")
+    assert (status, body) == (404, b"There is nothing at this address of the page's server.")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "get", "X"])
+def test_only_get_and_head(server: PageServer, method: str) -> None:
+    status, head, body = ask_raw(server, f"/{server.token}/", method)
+    assert status == 405 and "Allow: GET, HEAD" in head and b"only answers GET and HEAD" in body
+
+
+@pytest.mark.parametrize("path", ["x y z", "/" + "a" * 70_000])
+def test_what_is_no_request_is_refused_in_plain_words(server: PageServer, path: str) -> None:
+    status, _, body = ask_raw(server, path)
+    assert status in (400, 414) and body.startswith(b"This request cannot be read") and b"<" not in body
+
+
+def test_it_listens_on_this_machine_alone(server: PageServer) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+
+
+def test_two_servers_have_different_tokens() -> None:
+    with running(PAGE, {}) as first, running(PAGE, {}) as second:
+        assert first.token != second.token and len(first.token) >= 32
+        assert ask(first, f"/{second.token}/")[0] == 403
+
+
+def test_a_block_that_cannot_be_made_is_told() -> None:
+    class Broken(Mapping[str, bytes]):
+        def __getitem__(self, name: str) -> bytes:
+            raise pellucid.InputError("the numbers are gone")
+
+        def __contains__(self, name: object) -> bool:
+            return True
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(())
+
+        def __len__(self) -> int:
+            return 0
+
+    with running(PAGE, Broken()) as server:
+        status, _, body = ask(server, f"/{server.token}/block/x")
+    assert (status, body) == (500, b"The block x is not there: the numbers are gone.")
+
+
+def test_a_client_that_says_nothing_holds_nobody_up() -> None:
+    with running(PAGE, BLOCKS) as server, socket.create_connection(("127.0.0.1", server.server_port)) as silent:
+        assert ask(server, f"/{server.token}/")[0] == 200
+        silent.close()
+
+
+def test_an_error_closes_it_and_leaves_no_thread() -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(ZeroDivisionError), running(PAGE, BLOCKS) as server:
+        raise ZeroDivisionError
+    assert set(threading.enumerate()) == before
+    with pytest.raises(ConnectionRefusedError):
+        ask(server, "/")
+
+
+def test_ctrl_c_ends_it() -> None:
+    code = (
+        "import threading\n"
+        "from pellucid.serve import serve_page\n"
+        "serve_page('<p>', {}, ready=lambda address: print(address, flush=True))\n"
+        "print(threading.enumerate() == [threading.main_thread()])\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=PIPE, stderr=PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/\n", address)
+        process.send_signal(signal.SIGINT)
+        said, faults = process.communicate(timeout=20)
+    assert (process.returncode, said, faults) == (0, "True\n", "")
+
+
+def test_a_taken_port_is_told(server: PageServer) -> None:
+    with pytest.raises(pellucid.InputError, match=f"port {server.server_port} cannot be used"):
+        serve_page(PAGE, {}, server.server_port, ready=print)
+    with pytest.raises(pellucid.InputError, match="ports go from 1 to 65535"):
+        serve_page(PAGE, {}, 70_000, ready=print)

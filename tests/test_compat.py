@@ -1,0 +1,176 @@
+"""BertViz's calls, word for word, on the reference's models: the page holds the same numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer, T5Config, T5Model
+
+import pellucid
+from pellucid.compat import Page, head_view, model_view, neuron_view
+from pellucid.view.choice import choose
+from pellucid.view.numbers import weights_of
+
+PAIR = ("time flies like an arrow", "fruit flies like a banana")
+
+
+@pytest.fixture(scope="module")
+def reference(minilm_folder: Path) -> tuple[Any, Any]:
+    model = AutoModel.from_pretrained(minilm_folder, attn_implementation="eager")
+    return model, AutoTokenizer.from_pretrained(minilm_folder)
+
+
+@pytest.fixture(scope="module")
+def called(reference: tuple[Any, Any]) -> dict[str, Any]:
+    """What a notebook of BertViz has at hand before its call."""
+    model, tokenizer = reference
+    inputs = tokenizer(*PAIR, return_tensors="pt")
+    with torch.no_grad():
+        attention = model(**inputs, output_attentions=True).attentions
+    tokens = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+    return {"attention": attention, "tokens": tokens, "sentence_b_start": inputs["token_type_ids"][0].tolist().index(1)}
+
+
+def test_head_view_shows_the_weights_that_were_given(called: dict[str, Any]) -> None:
+    view = head_view(**called, layer=2, heads=[3, 5])
+    assert view.data.manifest["show"] | {"view": "heads", "layer": 2, "heads": [3, 5]} == view.data.manifest["show"]
+    for entry in view.data.manifest["attentions"]:
+        for head in (0, 11):
+            found, _ = weights_of(view.data, entry, head)
+            wanted = called["attention"][entry["layer"]][0, head].numpy()
+            assert np.abs(found - wanted).max() <= max(entry["max_error"], 1e-7) < 1e-3
+    segments = [token["segment"] for token in view.data.manifest["sequences"][0]["tokens"]]
+    assert segments == [0] * called["sentence_b_start"] + [1] * (len(segments) - called["sentence_b_start"])
+
+
+def test_all_heads_and_the_first_layer_are_the_default(called: dict[str, Any]) -> None:
+    show = head_view(called["attention"], called["tokens"]).data.manifest["show"]
+    assert (show["layer"], show["heads"]) == (0, list(range(12)))
+
+
+def test_include_layers_keeps_their_numbers(called: dict[str, Any]) -> None:
+    view = head_view(**called, include_layers=[1, 4], layer=4)
+    assert [entry["layer"] for entry in view.data.manifest["attentions"]] == [1, 4]
+    wanted = called["attention"][4][0, 7].numpy()
+    np.testing.assert_allclose(choose(view.data, heads=7).weights[0], wanted, rtol=0, atol=1e-3)
+    with pytest.raises(pellucid.InputError, match="layer 2 is not there: this page has layers"):
+        head_view(**called, include_layers=[1, 4], layer=2).html()
+
+
+def test_model_view_opens_on_the_grid(called: dict[str, Any]) -> None:
+    show = model_view(**called).data.manifest["show"]
+    assert (show["view"], show["theme"]) == ("grid", "dark")
+    show = model_view(**called, display_mode="light", include_layers=[0], include_heads=[8]).data.manifest["show"]
+    assert (show["theme"], show["heads"]) == ("light", [8])
+
+
+@pytest.mark.parametrize("depths", [(2, 3), (3, 1)])
+def test_an_encoder_decoder_of_different_depths(depths: tuple[int, int]) -> None:
+    config = T5Config(vocab_size=40, d_model=16, d_kv=4, d_ff=20, num_layers=depths[0], num_decoder_layers=depths[1],
+                      num_heads=4, decoder_start_token_id=0)  # fmt: skip
+    model = AutoModel.from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        found = model(torch.arange(1, 8)[None], decoder_input_ids=torch.arange(1, 5)[None], output_attentions=True)
+    parts = {f"{name}_attention": getattr(found, f"{name}_attentions") for name in ("encoder", "decoder", "cross")}
+    tokens = {"encoder_tokens": [f"▁in{i}" for i in range(7)], "decoder_tokens": [f"▁out{i}" for i in range(4)]}
+    view = head_view(**parts, **tokens)
+    layers = [(entry["side"], entry["kind"], entry["layer"]) for entry in view.data.manifest["attentions"]]
+    assert layers == [
+        *(("encoder", "self", i) for i in range(depths[0])),
+        *(("decoder", "self", i) for i in range(depths[1])),
+        *(("decoder", "cross", i) for i in range(depths[1])),
+    ]
+    across, _ = weights_of(view.data, view.data.manifest["attentions"][-1], 2)
+    np.testing.assert_allclose(across, found.cross_attentions[-1][0, 2].numpy(), rtol=0, atol=1e-3)
+
+
+def test_tokens_are_written_or_left_as_they_are() -> None:
+    weights = [torch.full((1, 2, 3, 3), 1 / 3)]
+    tokens = ["▁time", "Ġflies", "arrow</w>"]
+
+    def texts(view: "pellucid.view.View") -> list[str]:
+        return [token["text"] for token in view.data.manifest["sequences"][0]["tokens"]]
+
+    assert texts(head_view(weights, tokens)) == [" time", " flies", "arrow"]
+    assert texts(head_view(weights, tokens, prettify_tokens=False)) == tokens
+
+
+def test_return_gives_html_to_write_into_a_file(called: dict[str, Any]) -> None:
+    page = head_view(called["attention"], called["tokens"], html_action="return")
+    assert isinstance(page, Page) and page.data.startswith("<!doctype html>")
+    assert "<iframe" in page._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        ({"attention": None}, "nothing to show"),
+        ({"tokens": None}, "tokens"),
+        ({"attention": [None]}, "output_attentions=True"),
+        ({"tokens": ["one"], "sentence_b_start": None}, "the tokens need"),
+        ({"html_action": "show"}, "'view' or 'return'"),
+        ({"heads": [12]}, "heads 0 to 11"),
+        ({"encoder_tokens": ["x"], "encoder_attention": [torch.ones(1, 1, 1, 1)]}, "both"),
+    ],
+)
+def test_what_does_not_fit_is_told(called: dict[str, Any], arguments: dict[str, Any], fragment: str) -> None:
+    with pytest.raises(pellucid.InputError, match=fragment):
+        head_view(**(called | arguments))
+    with pytest.raises(pellucid.InputError, match="'dark' or 'light'"):
+        model_view(**called, display_mode="blue")
+
+
+# -- the neuron view ------------------------------------------------------------------------------------------------
+
+
+def test_the_neuron_view_of_a_reference_model(reference: tuple[Any, Any], called: dict[str, Any]) -> None:
+    model, tokenizer = reference
+    view = neuron_view.show(model, "bert", tokenizer, *PAIR, display_mode="light", layer=0, head=8)
+    assert (
+        view.data.manifest["show"] | {"view": "neuron", "layer": 0, "heads": [8], "theme": "light"}
+        == view.data.manifest["show"]
+    )
+    entry = view.data.manifest["attentions"][0]
+    assert entry["query"] and entry["key"]
+    found, _ = weights_of(view.data, entry, 8)
+    np.testing.assert_allclose(found, called["attention"][0][0, 8].numpy(), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", ["model", "folder", "name"])
+def test_the_neuron_view_of_ours(minilm: "pellucid.Model", minilm_folder: Path, kind: str) -> None:
+    model = {"model": minilm, "folder": minilm_folder, "name": "all-MiniLM-L6-v2"}[kind]
+    view = neuron_view.show(model, None, None, PAIR[0])
+    assert view.data.manifest["show"]["view"] == "neuron" and view.data.manifest["show"]["theme"] == "dark"
+
+
+def test_a_model_that_was_changed_is_not_shown_with_its_old_numbers(minilm_folder: Path) -> None:
+    model = AutoModel.from_pretrained(minilm_folder)
+    with torch.no_grad():
+        model.encoder.layer[5].output.dense.weight *= 1.1
+    model.train()
+    with pytest.raises(pellucid.InputError, match="computes other numbers than what lies in"):
+        neuron_view.show(model, "bert", None, *PAIR)
+    assert model.training
+
+
+def test_a_model_that_came_from_nowhere_is_told() -> None:
+    with pytest.raises(pellucid.InputError, match=r"T5Model does not say where it came from.*save_pretrained"):
+        config = T5Config(vocab_size=8, d_model=4, d_kv=2, d_ff=4, num_layers=1, num_heads=2)
+        neuron_view.show(T5Model(config), "t5", None, "text")
+    with pytest.raises(pellucid.InputError, match="int does not say"):
+        neuron_view.show(3, "bert", None, "text")
+
+
+def test_what_contradicts_the_model_is_told(minilm: "pellucid.Model") -> None:
+    class Letters:
+        def tokenize(self, text: str) -> list[str]:
+            return list(text)
+
+    with pytest.raises(pellucid.InputError, match="model_type is 'gpt2', and this model is of the family 'bert'"):
+        neuron_view.show(minilm, "gpt2", None, "text")
+    with pytest.raises(pellucid.InputError, match="splits the text into t, e, x, t"):
+        neuron_view.show(minilm, "bert", Letters(), "text")
+    with pytest.raises(pellucid.InputError, match="sentence_a is empty"):
+        neuron_view.show(minilm, "bert", None, "")

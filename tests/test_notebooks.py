@@ -1,0 +1,238 @@
+"""The study notebooks run from their files, make no false claim, and end in a view that holds its trace's numbers."""
+
+import ast
+import base64
+import html
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
+
+SLIPS: dict[str, dict[str, tuple[str, str]]] = {
+    "1_an_encoder_by_hand": {
+        "rows-sum-to-1": ("to_one = real.sum(dim=-1)", "to_one = real.sum(dim=-2)"),
+        "head-width": ("right = blocks.Attention(768, num_heads=12)", "right = blocks.Attention(768, 12, head_dim=12)"),
+        "dropout-half": ("Dropout(model.config.hidden_dropout_prob)", "Dropout()"),
+        "training-mode": ("    model.eval()\n", ""),
+        "norm-place": ("normed = layer.attention_norm(middle)", "normed = middle"),
+        "padding-mask": ("model(batch.input_ids, batch.attention_mask)", "model(batch.input_ids)"),
+    },
+    "2_time_flies": {
+        "head-divides-stream": (
+            "config.hidden_size % config.head_dim == 0",
+            "config.head_dim % config.hidden_size == 0",
+        ),
+        "in-place": ("right = layer(stream, blocks.Pass())", "right = overwriting(layer, stream)"),
+        "dropout-half": ("model.module.embeddings.dropout.train()", "torch.nn.Dropout()"),
+        "training-mode": ("    classifier.eval()\n", ""),
+    },
+    "3_what_heads_see": {
+        "heads-see-all": ("heard(table, 384)", "heard(lambda token: cut @ token, 384)"),
+        "dropout-last": ('zeros["hidden"]', 'zeros["output"]'),
+        "gelu-is-no-chance": ("equal(layer.feed_forward.activation(x), ", "equal(torch.nn.functional.dropout(x), "),
+    },
+    "4_from_a_sentence_to_an_answer": {
+        "context-of-values": ("weights @ same_value, value[0]", "weights @ value, value[0]"),
+    },
+    "5_the_whole_machine": {
+        "norm-gain-bias": ("plain(x) * gain + bias", "plain(x)"),
+        "cross-attention": ('points = [f"decoder.layers.0.cross_', 'points = [f"encoder.layers.0.'),
+        "natural-log": ("torch.allclose(loss, nats", "torch.allclose(loss, bits"),
+        "all-places-at-once": ("writer(ids[:, : n + 1])", "writer(ids[:, n : n + 1])"),
+        "nucleus": ("order[:reached]", "order[reached:]"),
+    },
+}
+"""What is put right where: the claim's words in the cell, and the slip in their place, which must fail."""
+
+THIRTEEN = set(
+    """padding-mask training-mode dropout-half in-place head-width head-divides-stream rows-sum-to-1 heads-see-all
+    dropout-last cross-attention nucleus norm-gain-bias natural-log""".split()
+)
+"""What must be among them."""
+
+
+def tags(cell: Any) -> list[str]:
+    return cell.metadata.get("tags", [])
+
+
+def code(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def corrections(notebook: Any) -> dict[str, str]:
+    """The source of every cell that puts something right, by its name."""
+    return {tags(cell)[1]: cell.source for cell in code(notebook) if tags(cell)[:1] == ["correction"]}
+
+
+class Kernel:
+    """A kernel of its own in an empty folder. Cells keep what they answered."""
+
+    def __init__(self, folder: Path) -> None:
+        slot, where = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell()]), {"metadata": {"path": str(folder)}}
+        self.client = NotebookClient(slot, kernel_name="python3", timeout=300, resources=where)
+
+    def run(self, cell: Any) -> None:
+        cell = nbformat.v4.new_code_cell(cell) if isinstance(cell, str) else cell
+        self.client.execute_cell(cell, 0)
+
+
+def slipped(source: str, slip: tuple[str, str]) -> str:
+    assert source.count(slip[0]) == 1, f"{slip[0]!r} stands {source.count(slip[0])} times in the cell"
+    return source.replace(*slip)
+
+
+def execute(kernel: Kernel, notebook: Any, slips: dict[str, tuple[str, str]]) -> None:
+    """Every cell in its order. Before a claim, its slip: it must fail, and leaves nothing behind, not even chance."""
+    for cell in code(notebook):
+        if tags(cell)[:1] == ["correction"]:
+            kernel.run("_chance = torch.get_rng_state()")
+            with pytest.raises(CellExecutionError, match="AssertionError"):
+                kernel.run(slipped(cell.source, slips[tags(cell)[1]]))
+            kernel.run("torch.set_rng_state(_chance)")
+        kernel.run(cell)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_its_claims_can_fail(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PELLUCID_SHARED", raising=False)  # a person who opens it has no such folder
+    notebook, kernel = nbformat.read(path, as_version=4), Kernel(tmp_path)
+    last = code(notebook)[-1]
+    with kernel.client.setup_kernel():
+        execute(kernel, notebook, SLIPS.get(path.stem, {}))
+        names = viewed(last.source)
+        kernel.run("import numpy\n" + "\n".join(map(dump, names)))
+    page = page_of(last)
+    manifest = json.loads(re.search(r'class="pellucid-manifest">(.*?)</script>', page, re.DOTALL)[1])
+    for name, side in zip(names, (manifest, manifest["other"])):
+        traced = dict(np.load(tmp_path / f"{name}.npz"))
+        check_side(page, manifest["blocks"], side, traced)
+        point = next(point for point in traced if point.endswith("attention.weights"))
+        with pytest.raises(AssertionError):
+            check_side(page, manifest["blocks"], side, {**traced, point: traced[point] + 1e-4})
+
+
+def viewed(source: str) -> list[str]:
+    """The names of the traces in `pellucid.view(trace, ...)`, which must be the cell's last expression."""
+    call = ast.parse(source).body[-1]
+    assert isinstance(call, ast.Expr) and isinstance(call.value, ast.Call), source
+    assert ast.unparse(call.value.func) == "pellucid.view"
+    return [ast.unparse(argument) for argument in call.value.args]
+
+
+def dump(name: str) -> str:
+    return (
+        f"numpy.savez('{name}.npz', tokens={name}.tokens, "
+        f"**{{n: {name}[n].numpy() for n in {name}.names() if 'attention' in n}})"
+    )
+
+
+def page_of(cell: Any) -> str:
+    """The page that the cell shows, out of its frame."""
+    shown = [output for output in cell.outputs if "text/html" in output.get("data", {})]
+    assert len(shown) == 1, "the last cell shows no view"
+    frame = re.search(r'<iframe[^>]*? srcdoc="([^"]*)"', shown[0]["data"]["text/html"], re.DOTALL)
+    assert frame, "the view is no frame that holds its own page"
+    return html.unescape(frame[1])
+
+
+def check_side(page: str, facts: dict[str, Any], side: dict[str, Any], traced: dict[str, np.ndarray]) -> None:
+    """Tokens, queries and keys are the trace's; so are the weights, made by the recipe that stands on the page.
+
+    side: what the page says of one trace.  facts: of all its blocks.
+    """
+    shown = [token["text"] for token in side["sequences"][0]["tokens"]]
+    assert shown == [str(token).replace("Ġ", " ") for token in traced["tokens"]]
+    names = {name.removesuffix(".weights") for name in traced if name.endswith("attention.weights")}
+    assert names and {attention["name"] for attention in side["attentions"]} == names
+    for attention in side["attentions"]:
+        query, key = (block(page, facts, attention[part]) for part in ("query", "key"))
+        for part, stored in (("query", query), ("key", key)):
+            np.testing.assert_allclose(stored, traced[f"{attention['name']}.{part}"][0], rtol=0, atol=1e-6)
+        recipe = attention["recipe"]
+        if "rotation" in recipe:
+            angles = block(page, facts, recipe["rotation"])
+            query, key = turned(query, angles), turned(key, angles)
+        weights = weighed(query, key, recipe["scale"], recipe["mask"])
+        np.testing.assert_allclose(weights, traced[f"{attention['name']}.weights"][0], rtol=0, atol=1e-5)
+
+
+def turned(vectors: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """Each pair of numbers (c, c + size/2) as one complex number, turned."""
+    half = vectors.shape[-1] // 2
+    pairs = (vectors[..., :half] + 1j * vectors[..., half:]) * (angles[0] + 1j * angles[1])
+    return np.concatenate((pairs.real, pairs.imag), axis=-1)
+
+
+def weighed(query: np.ndarray, key: np.ndarray, scale: float, mask: str) -> np.ndarray:
+    """Softmax of the scaled products, of which a causal mask leaves those on and below the diagonal."""
+    scores = query @ key.repeat(len(query) // len(key), axis=0).swapaxes(-1, -2) * scale
+    if mask == "causal":
+        scores = np.where(np.tri(*scores.shape[1:], dtype=bool), scores, -np.inf)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def block(page: str, facts: dict[str, Any], name: str) -> np.ndarray:
+    """One block of numbers of the page, as float64."""
+    fact = facts[name]
+    raw = base64.b64decode(re.search(rf'data-block="{re.escape(name)}">([^<]*)</script>', page)[1])
+    assert fact["dtype"] == "float32", f"{name}: so short a text is stored exactly"
+    numbers = zlib.decompress(raw) if fact.get("deflated") else raw
+    return np.frombuffer(numbers, "<f4").reshape(fact["shape"]).astype(np.float64)
+
+
+# -- what is stored ---------------------------------------------------------------------------------------------------
+
+
+def faults(notebook: Any) -> Iterator[str]:
+    """What a stored notebook must not hold."""
+    for cell in notebook.cells:
+        if re.search(r"(?<![\w.:/])/(?:\w+/)+\w|[A-Z]:\\|file://|\bshared/", cell.source):
+            yield f"{cell.id}: a path of some machine"
+        if cell.cell_type == "code" and (cell.outputs or cell.execution_count is not None):
+            yield f"{cell.id}: outputs are stored"
+        if tags(cell) and not re.search(r"^ *assert ", cell.source, re.MULTILINE):
+            yield f"{cell.id}: an answer or a correction without an assert"
+        if "answer" in tags(cell) and not cell.metadata.get("jupyter", {}).get("source_hidden"):
+            yield f"{cell.id}: an answer that is not folded"
+    if sum("answer" in tags(cell) for cell in code(notebook)) < 3:
+        yield "fewer than three exercises with answers"
+    if set(notebook.metadata) != {"kernelspec", "language_info"}:
+        yield "more metadata than a notebook needs"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_stored_notebook_is_clean(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert list(faults(notebook)) == []
+    assert max(len(cell.source.splitlines()) for cell in notebook.cells) <= 40, "one idea to a cell"
+
+
+def test_that_test_can_fail() -> None:
+    notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
+    for source in ("open('/home/me/file')", "C:\\data", "'../shared/data'", "file:///etc/x"):
+        notebook.cells[1].source = source
+        assert any("path" in fault for fault in faults(notebook)), source
+    notebook.cells[1].outputs = [nbformat.v4.new_output("stream", text="x")]
+    notebook.cells[-2].metadata["tags"] = ["answer"]
+    assert len(list(faults(notebook))) >= 4
+
+
+def test_every_correction_is_there_and_its_slip_is_tried() -> None:
+    there = {path.stem: corrections(nbformat.read(path, as_version=4)) for path in NOTEBOOKS}
+    assert {stem: set(found) for stem, found in there.items() if found} == {s: set(f) for s, f in SLIPS.items()}
+    assert {name for found in there.values() for name in found} >= THIRTEEN and len(THIRTEEN) == 13
+    for stem, slips in SLIPS.items():
+        for name, slip in slips.items():
+            assert slipped(there[stem][name], slip) != there[stem][name]

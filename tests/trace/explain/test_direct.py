@@ -1,0 +1,108 @@
+"""Direct logit attribution: the parts sum to the logit, and each is what it is called."""
+
+import pytest
+import torch
+
+import pellucid
+from pellucid import InputError
+from tests.trace.explain.models import built, with_head
+
+TEXT = "time flies like an arrow"
+PRE_NORM = [(f, h) for f, h in with_head("causal-lm", "sequence-to-sequence-lm") if f not in ("bart", "transformer")]
+
+
+@pytest.mark.parametrize(("family", "head"), PRE_NORM)
+@pytest.mark.parametrize(("dtype", "exact"), [("float64", 1e-9), ("float32", 1e-4)])
+def test_the_parts_sum_to_the_logit(minilm: pellucid.Model, family: str, head: str, dtype: str, exact: float) -> None:
+    model = built(minilm.tokenizer, family, head, dtype)
+    logits = model.trace(TEXT, keep="logits")["logits"][0].double()
+    banana, arrow = model.tokenizer.convert_tokens_to_ids(["banana", "arrow"])
+    for position in (-1, 2):
+        plain = model.explain.direct_logit_attribution(TEXT, "banana", position=position)
+        assert plain.logit == pytest.approx(float(logits[position, banana]), abs=1e-12)
+        assert plain.error < exact and plain.total == pytest.approx(plain.logit, abs=exact)
+        both = model.explain.direct_logit_attribution(TEXT, "banana", "arrow", position=position)
+        assert both.logit == pytest.approx(float(logits[position, banana] - logits[position, arrow]), abs=1e-12)
+        assert both.error < exact
+    assert plain.position == 2
+    layers, heads = (2, 3) if head == "sequence-to-sequence-lm" else (3, 4)
+    assert plain.heads.shape == (layers, heads) and plain.feed_forward.shape == (layers,)
+    assert (plain.cross_heads is None) == (head != "sequence-to-sequence-lm")
+
+
+def test_each_part_is_what_it_is_called(minilm: pellucid.Model) -> None:
+    """By another way: the last norm, its mean and scale held, is applied to each part of the stream alone."""
+    model = built(minilm.tokenizer, "gpt2", "causal-lm")
+    trace, module = model.trace(TEXT), model.module
+    found = model.explain.direct_logit_attribution(trace, 1000)
+    stream, norm = trace["layers.2.residual.post"][0, -1], module.norm
+    scale = (stream - stream.mean()).square().mean().add(norm.eps).rsqrt()
+
+    def logit_of(part: torch.Tensor) -> float:
+        return (((part - part.mean()) * scale * norm.weight) @ module.head.decoder.weight[1000]).item()
+
+    for layer in range(3):
+        for head in range(4):
+            part = trace[f"layers.{layer}.attention.head_outputs"][0, head, -1]
+            assert float(found.heads[layer, head]) == pytest.approx(logit_of(part), abs=1e-9)
+        part = trace[f"layers.{layer}.feed_forward.output"][0, -1]
+        assert float(found.feed_forward[layer]) == pytest.approx(logit_of(part), abs=1e-9)
+        bias = module.layers[layer].attention.output.bias
+        assert found.biases[f"layers.{layer}.attention.output.bias"] == pytest.approx(logit_of(bias), abs=1e-9)
+    for name in ("embeddings.token", "embeddings.position"):
+        assert found.embeddings[name] == pytest.approx(logit_of(trace[name][0, -1]), abs=1e-9)
+    assert set(found.embeddings) == {"embeddings.token", "embeddings.position"}
+    assert found.biases["norm.bias"] == pytest.approx((norm.bias @ module.head.decoder.weight[1000]).item(), abs=1e-9)
+
+
+def test_a_bias_behind_the_table_counts(minilm: pellucid.Model) -> None:
+    model = built(minilm.tokenizer, "t5", "sequence-to-sequence-lm")
+    model.module.head.bias = torch.nn.Parameter(torch.arange(len(model.tokenizer)) / 1000.0)
+    found = model.explain.direct_logit_attribution(TEXT, 3000, 1000)
+    assert found.biases["head.bias"] == pytest.approx(2.0, abs=1e-6) and found.error < 1e-6
+
+
+def test_the_strongest_come_first_and_the_rest_is_counted(minilm: pellucid.Model) -> None:
+    found = built(minilm.tokenizer, "gpt2", "causal-lm").explain.direct_logit_attribution(TEXT, "banana", "arrow")
+    weights = [abs(value) for _, value in found.strongest(6)]
+    assert weights == sorted(weights, reverse=True) and weights[0] == max(map(abs, found.parts.values()))
+    assert len(found.parts) == 2 + 3 * (4 + 1 + 1) + 1
+    lines = repr(found).splitlines()
+    assert "logit of 'banana' minus that of 'arrow' at position 6" in lines[0] and lines[-1].startswith("11 others")
+
+
+def test_a_real_model_says_where_its_answer_comes_from(smollm: pellucid.Model) -> None:
+    text = "The capital of France is"
+    found = smollm.explain.direct_logit_attribution(text, " Paris", " Berlin")
+    assert found.logit > 3 and found.error < 1e-4
+    assert found.heads.shape == (30, 9)
+    alone = smollm.explain.direct_logit_attribution(text, "ĠParis")
+    assert alone.logit == pytest.approx(float(smollm.trace(text, keep="logits")["logits"][0, -1].max()))
+    # it is moved there by a head of a late layer that looks at France
+    (layer, head) = divmod(int(found.heads.argmax()), 9)
+    assert layer >= 15
+    assert smollm.trace(text)[f"layers.{layer}.attention.weights"][0, head, -1, 3] > 0.2
+
+
+def test_what_it_refuses(minilm: pellucid.Model) -> None:
+    model = built(minilm.tokenizer, "gpt2", "causal-lm")
+    attribute = model.explain.direct_logit_attribution
+    for family, head in (("bart", "sequence-to-sequence-lm"), ("transformer", "sequence-to-sequence-lm")):
+        with pytest.raises(InputError, match=f"needs a stream that is a sum, and {family} norms it in every layer"):
+            built(minilm.tokenizer, family, head).explain.direct_logit_attribution(TEXT, "banana")
+    with pytest.raises(
+        InputError, match="needs a causal-lm or sequence-to-sequence-lm head, and this model has a masked"
+    ):
+        built(minilm.tokenizer, "bert", "masked-lm").explain.direct_logit_attribution(TEXT, "banana")
+    with pytest.raises(InputError, match=r"token 'pellucidity' is 5 tokens \('pe', '##ll', .*\): give one of them"):
+        attribute(TEXT, "pellucidity")
+    with pytest.raises(InputError, match="token '' is not in this vocabulary of 30,522 tokens"):
+        attribute(TEXT, "")
+    with pytest.raises(InputError, match="token '☃☃' is not in this vocabulary"):
+        attribute(TEXT, "☃☃")
+    with pytest.raises(InputError, match="against is id 30522, expected 0 to 30521"):
+        attribute(TEXT, "banana", 30522)
+    with pytest.raises(InputError, match="token is float, expected a token or its id"):
+        attribute(TEXT, 1.5)
+    with pytest.raises(InputError, match="position is 7, expected -7 to 6: there are 7 tokens"):
+        attribute(TEXT, "banana", position=7)

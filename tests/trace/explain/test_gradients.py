@@ -1,0 +1,216 @@
+"""Gradient x input and integrated gradients: against differences of the model's own answers, on every head."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import pellucid
+from pellucid import InputError
+from tests.trace.explain.models import built, with_head
+
+TEXT = "time flies like an arrow"
+HEADS = ("causal-lm", "masked-lm", "sequence-to-sequence-lm", "sequence-classification", "token-classification")
+FAMILIES = with_head(*HEADS, "question-answering", "next-sentence")
+
+
+class Scaled:
+    """An onlooker who multiplies the embeddings of each token with a number of its own, on either side."""
+
+    def __init__(self, factors: dict[str, Tensor], path: str = "") -> None:
+        self.factors, self.path = factors, path
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        full = self.path + name
+        return value * self.factors[full][:, None] if full in self.factors else value
+
+    def wants(self, name: str) -> bool:
+        return False
+
+    def inside(self, name: str) -> "Scaled":
+        return Scaled(self.factors, f"{self.path}{name}.")
+
+
+def asked(model: pellucid.Model, text: str = TEXT) -> dict[str, object]:
+    """A question that the model's head can be asked."""
+    kind = model.config.head.name
+    if kind in ("sequence-classification", "next-sentence"):
+        return {"text": text, "target": 1}
+    target = {"token-classification": "LABEL_1", "question-answering": "end"}.get(kind, "banana")
+    return {"text": text, "target": target, "position": 2}
+
+
+def answer(model: pellucid.Model, question: dict[str, object], factors: dict[str, Tensor]) -> float:
+    """The number that is asked about, where the embeddings are multiplied."""
+    batch = model.tokenizer(str(question["text"]), return_tensors="pt")
+    takes = {name: ids for name, ids in batch.items() if name != "attention_mask"}
+    takes = {name: ids for name, ids in takes.items() if name in model.module.forward.__annotations__}
+    with torch.no_grad():
+        logits = model.module(**takes, watch=Scaled(factors)).logits[0]
+    numbers = {"banana": model.tokenizer.convert_tokens_to_ids(["banana"])[0], "LABEL_1": 1, "end": 1, 1: 1}
+    row = logits if logits.dim() == 1 else logits[int(str(question["position"]))]
+    return float(row[numbers[question["target"]]])
+
+
+@pytest.mark.parametrize(("family", "head"), FAMILIES)
+def test_gradients_are_the_slopes_of_the_answer(minilm: pellucid.Model, family: str, head: str) -> None:
+    model = built(minilm.tokenizer, family, head)
+    question = asked(model)
+    found = model.explain.gradient_x_input(**question)
+    assert found.value == pytest.approx(answer(model, question, {}), abs=1e-9)
+    sides = {"embeddings.output": found.scores}
+    if model.config.kind == "encoder-decoder":
+        sides = {"encoder.embeddings.output": found.scores, "decoder.embeddings.output": found.read_scores}
+    assert found.scores.shape == (7,) == (len(found.tokens),) and len(found.read) == len(found.read_scores)
+    for name, scores in sides.items():
+        for token in (0, 2, 5):
+            step = torch.zeros(7, dtype=torch.float64)
+            step[token] = 1e-6
+            up, down = (answer(model, question, {name: 1 + sign * step}) for sign in (1, -1))
+            assert float(scores[token]) == pytest.approx((up - down) / 2e-6, rel=1e-4, abs=1e-6)
+    assert found.error is None and found.baseline is None
+
+
+@pytest.mark.parametrize(("family", "head"), FAMILIES)
+def test_integrated_gradients_are_complete(minilm: pellucid.Model, family: str, head: str) -> None:
+    model = built(minilm.tokenizer, family, head)
+    question = asked(model)
+    deep = family == "t5"  # norm upon norm upon norm in two stacks: wild near zero
+    found = model.explain.integrated_gradients(**question, baseline="pad" if deep else "zero")
+    nothing = {f"{side}embeddings.output": torch.zeros(7) for side in ("", "encoder.", "decoder.")}
+    assert found.value == pytest.approx(answer(model, question, {}), abs=1e-9)
+    assert deep or found.baseline == pytest.approx(answer(model, question, nothing), abs=1e-9)
+    scores = torch.cat((found.scores, found.read_scores))
+    total = float(scores.sum())
+    assert abs(total - (found.value - found.baseline)) == pytest.approx(found.error, abs=1e-9)
+    assert found.error < 0.005 * float(scores.abs().sum())
+
+
+def test_they_are_the_integral(minilm: pellucid.Model) -> None:
+    """Against the plain sum over a thousand places, on the slopes of the answer."""
+    model = built(minilm.tokenizer, "bert", "sequence-classification")
+    found = model.explain.integrated_gradients(TEXT, 1)
+    for token in (1, 4):
+        total, step = 0.0, torch.zeros(7, dtype=torch.float64)
+        step[token] = 1e-5
+        for place in (torch.arange(200) + 0.5) / 200:
+            up, down = (
+                answer(model, {"text": TEXT, "target": 1}, {"embeddings.output": place + sign * step})
+                for sign in (1, -1)
+            )
+            total += (up - down) / 2e-5 / 200
+        assert float(found.scores[token]) == pytest.approx(total, abs=2e-3)
+
+
+def test_a_baseline_of_pads_or_masks(minilm: pellucid.Model) -> None:
+    model = built(minilm.tokenizer, "bert", "sequence-classification")
+    for kind in ("pad", "mask"):
+        found = model.explain.integrated_gradients(TEXT, 0, baseline=kind)
+        empty = model.tokenizer(TEXT, return_tensors="pt")
+        empty["input_ids"] = empty.input_ids.clone()
+        empty["input_ids"][0, 1:-1] = model.tokenizer.special_ids and getattr(model.tokenizer, f"{kind}_token_id")
+        with torch.no_grad():
+            expected = model.module(empty.input_ids, token_type_ids=empty.token_type_ids).logits[0, 0]
+        assert found.baseline == pytest.approx(float(expected), abs=1e-9)
+        assert found.scores[0] == found.scores[-1] == 0  # special tokens are the same in both
+        assert found.error < 0.005 * float(found.scores.abs().sum())
+
+
+def test_a_text_that_is_its_own_baseline_matters_nowhere(minilm: pellucid.Model) -> None:
+    model = built(minilm.tokenizer, "bert", "masked-lm")
+    found = model.explain.integrated_gradients("[MASK]", "banana", baseline="mask")
+    assert torch.equal(found.scores, torch.zeros(3, dtype=torch.float64)) and found.error < 1e-12
+
+
+def test_what_a_person_may_mean(minilm: pellucid.Model) -> None:
+    masked = built(minilm.tokenizer, "bert", "masked-lm").explain
+    found = masked.gradient_x_input("time [MASK] like an arrow", "flies")
+    assert found.said == "logit of 'flies' at position 2"
+    assert found.value == masked.gradient_x_input("time [MASK] like an arrow", "flies", position=-5).value
+    labels = built(minilm.tokenizer, "bert", "sequence-classification", labels=("bad", "good"))
+    logits = labels.trace(TEXT, keep="logits")["logits"][0]
+    likeliest = labels.explain.gradient_x_input(TEXT)
+    assert likeliest.said == f"logit of {labels.config.labels[int(logits.argmax())]!r}"
+    both = labels.explain.gradient_x_input(TEXT, "good", against="bad")
+    assert both.said == "logit of 'good' minus that of 'bad'"
+    assert both.value == pytest.approx(float(logits[1] - logits[0]), abs=1e-9)
+    pair = labels.explain.gradient_x_input("time flies", "good", pair="fruit flies")
+    assert len(pair.tokens) == 7 and pair.tokens[3] == "[SEP]"
+    writer = built(minilm.tokenizer, "t5", "sequence-to-sequence-lm").explain
+    across = writer.gradient_x_input(TEXT, "banana", decoder_text="fruit flies like")
+    assert len(across.tokens) == 7 and across.read[2:4] == ("fruit", "flies") and len(across.read_scores) == 5
+    assert (across.scores != 0).all() and across.said.endswith("at position 4")
+    assert [row.split()[0] for row in repr(across).splitlines()[1:8]] == list(across.tokens)
+    assert across.strongest(1)[0][2] == float(across.scores[across.scores.abs().argmax()])
+
+
+def test_the_models_own_numbers_get_no_gradient(minilm: pellucid.Model) -> None:
+    model = built(minilm.tokenizer, "gpt2", "causal-lm")
+    with torch.no_grad():  # a caller's own setting does not matter
+        model.explain.integrated_gradients(TEXT, "banana", steps=8)
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    model.train()
+    again = model.explain.gradient_x_input(TEXT, "banana")
+    assert model.module.training
+    assert torch.equal(again.scores, model.eval().explain.gradient_x_input(TEXT, "banana").scores)
+
+
+def test_a_real_model(smollm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
+    question, told = {"text": "The capital of France is", "target": " Paris"}, False
+    found = smollm.explain.gradient_x_input(**question)
+    assert found.value == pytest.approx(float(smollm.trace(question["text"], keep="logits")["logits"][0, -1].max()))
+    assert found.tokens == ("The", "Ġcapital", "Ġof", "ĠFrance", "Ġis") and (found.scores != 0).all()
+    for steps in (4, 8, 12):  # far too few for a deep stack, and it says so
+        caplog.clear()
+        rough = smollm.explain.integrated_gradients(**question, steps=steps)
+        assert rough.baseline == 0  # no biases: from nothing comes nothing
+        assert ("take more steps or another baseline" in caplog.text) == (rough.error > 0.05 * rough.value)
+        told = told or bool(caplog.text)
+    assert told
+
+
+def test_what_it_refuses(minilm: pellucid.Model) -> None:
+    labels = built(minilm.tokenizer, "bert", "sequence-classification", labels=("bad", "good")).explain
+    masked = built(minilm.tokenizer, "bert", "masked-lm").explain
+    marks = built(minilm.tokenizer, "bert", "token-classification").explain
+    with pytest.raises(
+        InputError, match=r"gradient x input needs a classification or language model head, and .* no head"
+    ):
+        minilm.explain.gradient_x_input(TEXT, 0)
+    with pytest.raises(
+        InputError, match=r"target 'god' is no label of this model \(did you mean good\?\): it has bad, good"
+    ):
+        labels.gradient_x_input(TEXT, "god")
+    with pytest.raises(InputError, match="against is label 2, expected 0 to 1"):
+        labels.gradient_x_input(TEXT, 1, against=2)
+    with pytest.raises(InputError, match="target and against are both 'good'"):
+        labels.gradient_x_input(TEXT, "good", against=1)
+    with pytest.raises(InputError, match="position is 2, and a sequence-classification head has one answer"):
+        labels.gradient_x_input(TEXT, "good", position=2)
+    with pytest.raises(InputError, match=r"has 0 mask tokens, expected one: write \[MASK\] in place of one word"):
+        masked.gradient_x_input(TEXT, "banana")
+    with pytest.raises(InputError, match="has 2 mask tokens, expected one"):
+        masked.gradient_x_input("[MASK] [MASK]", "banana")
+    with pytest.raises(
+        InputError, match="token-classification head answers at every token: say which with position=0 to 6"
+    ):
+        marks.gradient_x_input(TEXT, 0)
+    with pytest.raises(InputError, match="steps is 3, expected a whole number from 4"):
+        labels.integrated_gradients(TEXT, 0, steps=3)
+    with pytest.raises(InputError, match="baseline is 'noise', expected 'zero', 'pad' or 'mask'"):
+        labels.integrated_gradients(TEXT, 0, baseline="noise")
+    with pytest.raises(InputError, match="text is Trace, expected one text"):
+        labels.integrated_gradients(minilm.trace(TEXT, keep="pooled"), 0)
+    with pytest.raises(InputError, match="the text is empty"):
+        labels.integrated_gradients("   ", 0)
+
+
+def test_what_a_real_model_refuses(smollm: pellucid.Model) -> None:
+    with pytest.raises(InputError, match="this tokenizer has no mask token: choose another baseline"):
+        smollm.explain.integrated_gradients("The sky is", " blue", baseline="mask")
+    with pytest.raises(InputError, match=r"target ' the sky' is 2 tokens \('Ġthe', 'Ġsky'\)"):
+        smollm.explain.gradient_x_input("The sky is", " the sky")
+    with pytest.raises(InputError, match="the text is empty"):
+        smollm.explain.gradient_x_input("", " blue")
+    few = pellucid.load("SmolLM2-135M-Instruct", dtype="int4")
+    with pytest.raises(InputError, match="gradient x input needs real numbers, and this model has 4 bits each"):
+        few.explain.gradient_x_input("The sky is", " blue")

@@ -1,0 +1,145 @@
+"""Head scores: each is what its words say, on weights made by hand, by a plain loop, and on every family."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import pellucid
+from pellucid import InputError
+from pellucid.checkpoints.families import families
+from pellucid.trace import Trace
+from pellucid.trace.explain import HeadScores
+from tests.trace.explain.models import built
+
+TEXT = "time flies like an arrow and fruit flies like a banana"
+NAMES = ("previous", "first", "duplicate", "induction", "entropy")
+
+
+def with_weights(model: pellucid.Model, text: str, *heads: Tensor) -> tuple[pellucid.Model, Trace]:
+    """A trace in which these are the heads of every layer."""
+    trace = model.trace(text, keep="layers.*.attention.weights")
+    return model, replace(trace, points={name: torch.stack(heads)[None] for name in trace})
+
+
+def one_hot(*targets: int) -> Tensor:
+    return torch.nn.functional.one_hot(torch.tensor(targets), len(targets)).float()
+
+
+def test_heads_made_by_hand(minilm: pellucid.Model) -> None:
+    model = built(minilm.tokenizer, "bert", num_attention_heads=4)
+    # [CLS] a b c a b c [SEP]: places 1 to 6 are words; 4, 5 and 6 stood at 1, 2 and 3 before
+    heads = (
+        one_hot(0, 0, 1, 2, 3, 4, 5, 6),  # to the one before
+        one_hot(0, 0, 0, 0, 0, 0, 0, 0),  # to the first
+        one_hot(0, 1, 2, 3, 1, 2, 3, 7),  # to the same, before
+        one_hot(0, 1, 2, 3, 2, 3, 3, 7),  # to what came next then, but for the last
+    )
+    model, trace = with_weights(model, "a b c a b c", *heads)
+    scores = model.explain.head_scores(trace)
+    assert scores.previous[0].tolist() == pytest.approx([1, 0, 0, 0])  # that 1 looks at [CLS] does not count
+    assert scores.first[0].tolist() == pytest.approx([1 / 6, 1, 0, 0])
+    assert scores.duplicate[0].tolist() == pytest.approx([0, 0, 1, 1 / 3])
+    assert scores.induction[0].tolist() == pytest.approx([0, 0, 0, 2 / 3])
+    assert scores.entropy[0].tolist() == [0, 0, 0, 0]
+    assert scores.strongest("previous", 1) == [(0, 0, 1.0)]
+    even = torch.full((8, 8), 1 / 8)
+    scores = model.explain.head_scores(with_weights(model, "a b c a b c", even, even, even, even)[1])
+    assert scores.entropy[0].tolist() == pytest.approx([math.log(8)] * 4)
+    assert scores.duplicate[0].tolist() == pytest.approx([1 / 8] * 4)
+
+
+def test_against_a_plain_loop(minilm: pellucid.Model) -> None:
+    trace = minilm.trace(TEXT, keep="layers.*.attention.weights")
+    scores = minilm.explain.head_scores(trace)
+    words = [i for i, special in enumerate(trace.special) if not special]
+    for layer, head in ((0, 2), (2, 9), (5, 11)):
+        weights = trace[f"layers.{layer}.attention.weights"][0, head]
+        found: dict[str, list[float]] = {name: [] for name in NAMES}
+        for q in words:
+            same = [k for k in words if k < q and trace.tokens[k] == trace.tokens[q]]
+            behind = [k + 1 for k in same if k + 1 in words and k + 1 < q]
+            found["entropy"].append(float(-(weights[q] * weights[q].log()).sum()))
+            found["first"].append(float(weights[q, 0]))
+            found["previous"] += [float(weights[q, q - 1])] if q - 1 in words else []
+            found["duplicate"] += [float(weights[q, same].sum())] if same else []
+            found["induction"] += [float(weights[q, behind].sum())] if behind else []
+        for name, numbers in found.items():
+            assert float(getattr(scores, name)[layer, head]) == pytest.approx(sum(numbers) / len(numbers), abs=1e-6)
+
+
+@pytest.mark.parametrize("family", sorted(families()))
+def test_every_family_is_scored(minilm: pellucid.Model, family: str) -> None:
+    model = built(minilm.tokenizer, family)
+    pair = model.config.kind == "encoder-decoder"
+    for side in ("encoder", "decoder") if pair else (None,):
+        shape = (2, 3) if side == "decoder" else (3, 4)
+        for scores in (
+            model.explain.head_scores(TEXT, side=side),
+            model.explain.head_scores(side=side, length=6, rows=2),
+        ):
+            for name in NAMES:
+                values = getattr(scores, name)
+                assert values.shape == shape and not values.isnan().any()
+                assert (values >= 0).all() and (name == "entropy" or (values <= 1).all())
+        if side == "decoder" or model.config.kind == "decoder":
+            longest = len(model.tokenizer.encode([TEXT])[0].ids)
+            assert (scores.entropy < math.log(longest)).all()
+
+
+def test_without_a_tokenizer_random_tokens_do(minilm: pellucid.Model) -> None:
+    config = built(minilm.tokenizer, "gpt2", vocab_size=50).config
+    scores = pellucid.build(config, seed=1).explain.head_scores(length=10)
+    again = pellucid.build(config, seed=1).explain.head_scores(length=10)
+    assert torch.equal(scores.induction, again.induction)  # the seed is an argument
+    assert not torch.equal(
+        scores.induction, pellucid.build(config, seed=1).explain.head_scores(length=10, seed=1).induction
+    )
+    with pytest.raises(InputError, match="came without a tokenizer"):
+        pellucid.build(config).explain.head_scores("a text")
+
+
+def test_a_real_model_has_the_heads_that_are_known(smollm: pellucid.Model) -> None:
+    scores = smollm.explain.head_scores(rows=2)
+    fresh = pellucid.build(smollm.config, seed=0).explain.head_scores(length=16, rows=1)
+    assert scores.strongest("induction", 1)[0][2] > 0.7 and float(fresh.induction.max()) < 0.15
+    assert scores.strongest("previous", 1)[0][2] > 0.7 and float(fresh.previous.max()) < 0.35
+    assert scores.strongest("previous", 1)[0][0] < scores.strongest("induction", 1)[0][0]  # the one feeds the other
+    assert "induction" in repr(scores) and "30 layers, 9 heads" in repr(scores)
+
+
+def test_a_text_without_repetition_says_nothing_of_it(minilm: pellucid.Model) -> None:
+    scores = minilm.explain.head_scores("time flies like an arrow")
+    assert scores.duplicate.isnan().all() and scores.induction.isnan().all()
+    assert scores.strongest("induction") == [] and not scores.previous.isnan().any()
+    assert repr(scores).count("no token of this text says anything") == 2
+
+
+def test_what_it_refuses(minilm: pellucid.Model) -> None:
+    score = minilm.explain.head_scores
+    with pytest.raises(InputError, match="the text is empty"):
+        score("")
+    with pytest.raises(InputError, match="length is 0, expected a whole number from 1"):
+        score(length=0)
+    with pytest.raises(InputError, match="rows is -1, expected"):
+        score(rows=-1)
+    with pytest.raises(InputError, match="length 300 makes 602 tokens, and this model reads 512"):
+        score(length=300)
+    with pytest.raises(InputError, match=r"there is no score 'induktion' \(did you mean induction\?\)"):
+        score("time flies").strongest("induktion")
+    with pytest.raises(InputError, match="the text has one token, expected two"):
+        built(minilm.tokenizer, "bert").explain.head_scores(one_token(minilm))
+    assert isinstance(score("time flies"), HeadScores)
+
+
+def one_token(model: pellucid.Model) -> Trace:
+    """A text of one token, as a decoder without special tokens reads it."""
+    small = built(model.tokenizer, "bert")
+    whole = small.trace("time", keep="layers.*.attention.weights")
+    return replace(
+        whole,
+        points={name: weights[:, :, 1:2, 1:2] for name, weights in whole.points.items()},
+        rows=(replace(whole.rows[0], tokens=["time"], ids=whole.ids[1:2], special=[False]),),
+    )

@@ -1,0 +1,106 @@
+"""The logit lens: its last place is the model's own answer, for every family that has a head over the vocabulary."""
+
+import pytest
+import torch
+
+import pellucid
+from pellucid import InputError
+from tests.conftest import tiny_config
+from tests.trace.explain.models import built, with_head
+
+TEXT = "time flies like an arrow"
+FAMILIES = with_head("causal-lm", "masked-lm", "sequence-to-sequence-lm")
+
+
+@pytest.mark.parametrize(("family", "head"), FAMILIES)
+def test_the_last_place_is_the_models_own_answer(minilm: pellucid.Model, family: str, head: str) -> None:
+    model = built(minilm.tokenizer, family, head)
+    lens = model.explain.logit_lens(TEXT, k=4)
+    own = model.trace(TEXT, keep="logits")["logits"][0].log_softmax(-1).topk(4)
+    assert torch.equal(lens.ids[-1], own.indices)
+    torch.testing.assert_close(lens.log_probabilities[-1], own.values, rtol=0, atol=1e-12)
+    assert lens.kind == ("masked token" if head == "masked-lm" else "next token")
+    layers = 2 if head == "sequence-to-sequence-lm" else 3
+    assert lens.ids.shape == lens.log_probabilities.shape == (layers + 1, len(lens.tokens), 4)
+    side = "decoder." if head == "sequence-to-sequence-lm" else ""
+    assert (
+        lens.places[0] == f"{side}embeddings.output" and lens.places[-1] == f"{side}layers.{layers - 1}.residual.post"
+    )
+    assert set(lens.words) == set(lens.ids.flatten().tolist())
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
+def test_a_place_is_the_answer_of_a_model_that_stops_there(minilm: pellucid.Model, family: str) -> None:
+    head = "causal-lm" if family == "gpt2" else "sequence-to-sequence-lm"
+    model = built(minilm.tokenizer, family, head)
+    lens = model.explain.logit_lens(TEXT, k=3)
+    stack = model.module.decoder if family == "t5" else model.module
+    stack.depth = 1  # the rest of the layers is left out, the norm and the head are kept
+    stack.layers = stack.layers[:1]
+    shallow = model.trace(TEXT, keep="logits")["logits"][0].log_softmax(-1).topk(3)
+    assert torch.equal(lens.ids[1], shallow.indices)
+    torch.testing.assert_close(lens.log_probabilities[1], shallow.values)
+
+
+def test_a_trace_does_as_well_as_its_text(minilm: pellucid.Model) -> None:
+    model = built(minilm.tokenizer, "llama", "causal-lm")
+    trace = model.trace(TEXT, keep=["embeddings.output", "*residual.post"])
+    one, other = model.explain.logit_lens(trace), model.explain.logit_lens(TEXT)
+    assert torch.equal(one.ids, other.ids) and torch.equal(one.log_probabilities, other.log_probabilities)
+    with pytest.raises(InputError, match=r"no 'embeddings.output'"):
+        model.explain.logit_lens(model.trace(TEXT, keep="*residual.post"))
+
+
+def test_what_a_decoder_reads_can_be_given(minilm: pellucid.Model) -> None:
+    model = built(minilm.tokenizer, "bart", "sequence-to-sequence-lm")
+    lens = model.explain.logit_lens(TEXT, decoder_text="fruit flies")
+    assert lens.tokens[2:4] == ("fruit", "flies")
+    assert lens.ids.shape[1] == len(lens.tokens) != len(model.tokenizer.encode([TEXT])[0].ids)
+
+
+def test_a_real_model_comes_to_its_answer(smollm: pellucid.Model) -> None:
+    lens = smollm.explain.logit_lens("The capital of France is", k=3)
+    rows = [[lens.words[i] for i in place] for place in lens.ids[:, -1].tolist()]
+    assert rows[-1][0] == "ĠParis"
+    assert lens.places[rows.index(rows[-1])] == "layers.29.residual.post"
+    assert not any("ĠParis" in row for row in rows[:15])  # it is found in the later half
+    assert "ĠParis" in repr(lens) and len(repr(lens).splitlines()) == 33
+
+
+def test_a_token_of_many_lines_stays_in_its_cell(minilm: pellucid.Model) -> None:
+    lens = built(minilm.tokenizer, "gpt2", "causal-lm").explain.logit_lens("word " * 30)
+    assert "the last 8 of 32 positions" in repr(lens)
+    odd = pellucid.trace.explain.LogitLens(
+        lens.kind, lens.places, ("a\nb",) * 32, lens.ids, lens.log_probabilities, lens.words
+    )
+    assert len(repr(odd).splitlines()) == len(repr(lens).splitlines())
+
+
+def test_what_it_refuses(minilm: pellucid.Model, tmp_path: object) -> None:
+    model = built(minilm.tokenizer, "gpt2", "causal-lm")
+    with pytest.raises(InputError, match=r"the logit lens needs a causal-lm or .* head, and this model has no head"):
+        minilm.explain.logit_lens(TEXT)
+    with pytest.raises(InputError, match="this model has a sequence-classification head"):
+        built(minilm.tokenizer, "bert", "sequence-classification").explain.logit_lens(TEXT)
+    with pytest.raises(InputError, match="text is list, expected one text"):
+        model.explain.logit_lens(["one", "two"])
+    with pytest.raises(InputError, match="the text is empty"):
+        model.explain.logit_lens("")
+    with pytest.raises(InputError, match=r"k is 0, expected 1 to 30522"):
+        model.explain.logit_lens(TEXT, k=0)
+    with pytest.raises(InputError, match="decoder_text was given, and a model of kind 'decoder'"):
+        model.explain.gradient_x_input(TEXT, decoder_text="x")
+    with pytest.raises(InputError, match="602 tokens, and this model reads 512: explain it in parts"):
+        model.explain.logit_lens("word " * 600)
+    with pytest.raises(InputError, match="came without a tokenizer"):
+        pellucid.build(model.config).explain.logit_lens(TEXT)
+    other = built(minilm.tokenizer, "gpt2", "causal-lm", num_hidden_layers=2)
+    with pytest.raises(InputError, match="not those of this model: trace it again"):
+        model.explain.logit_lens(other.trace(TEXT))
+
+
+def test_a_random_head_over_a_trained_body_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    model = pellucid.load("all-MiniLM-L6-v2", head="masked-lm")
+    with pytest.raises(InputError, match="would explain random numbers: the checkpoint has no masked-lm head"):
+        model.explain.logit_lens(TEXT)
+    assert tiny_config().head is None

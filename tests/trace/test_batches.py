@@ -1,0 +1,120 @@
+"""Several texts in one pass, and texts behind a cache: each text's numbers are those of its own pass."""
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.errors import InputError
+from pellucid.trace import Trace
+from tests.trace.everyone import FAMILIES, config_of, model_of
+
+TEXTS = ["time flies like an arrow", "hi", "fruit flies like a ripe banana"]
+TARGETS = ["la vie en rose", "oui", "non"]
+DECODERS = [family for family in FAMILIES if config_of(family).kind == "decoder"]
+PAIRS = [family for family in FAMILIES if config_of(family).kind == "encoder-decoder"]
+
+
+def same(found: Trace, wanted: Trace) -> None:
+    assert found.names() == wanted.names()
+    assert found.rows == wanted.rows
+    for name in wanted:
+        one, other = found[name], wanted[name]
+        assert one.shape == other.shape, name
+        real = torch.isfinite(other)
+        assert torch.equal(real, torch.isfinite(one)), name
+        scale = max(1.0, float(other[real].abs().max()))
+        torch.testing.assert_close(one[real], other[real], rtol=0, atol=1e-5 * scale, msg=name)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_text_of_a_batch_has_the_numbers_of_its_own_pass(family: str, minilm: pellucid.Model) -> None:
+    model = model_of(family, minilm.tokenizer)
+    targets = TARGETS if family in PAIRS else None
+    together = model.trace(TEXTS, target=targets)
+    assert together.names() == list(model.points())
+    for i, text in enumerate(TEXTS):
+        same(together.row(i), model.trace(text, target=targets and targets[i]))
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_padding_on_the_left(family: str, minilm: pellucid.Model) -> None:
+    model = model_of(family, minilm.tokenizer)
+    together = model.trace(TEXTS, padding="left")
+    for i, text in enumerate(TEXTS):
+        same(together.row(i), model.trace(text, padding="left"))
+    last = together["norm.output" if "norm.output" in together else "layers.2.residual.post"][:, -1]
+    assert torch.equal(last[1], together.row(1)["last_hidden_state"][0, -1])
+
+
+def test_real_texts_and_pairs(minilm: pellucid.Model) -> None:
+    together = minilm.trace(TEXTS, [*TEXTS[1:], "x"])
+    assert together["layers.0.attention.weights"].shape == (3, 12, 10, 10)
+    for i, text in enumerate(TEXTS):
+        same(together.row(i), minilm.trace(text, [*TEXTS[1:], "x"][i]))
+    assert together.row(-1).tokens == together.row(2).tokens
+    assert repr(together).startswith("Trace(3 texts of at most 10 tokens, 89 tensors, ")
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_behind_a_cache_the_numbers_are_those_of_one_pass(family: str, minilm: pellucid.Model) -> None:
+    model = model_of(family, minilm.tokenizer)
+    words = minilm.tokenizer
+    before, text = "time flies like", "an arrow flies"
+    ids = words.encode([before])[0].ids + words.encode([text], add_special_tokens=False)[0].ids
+    whole = model(torch.tensor([ids]))
+    trace = model.trace(text, after=before)
+    seq, read = len(trace.tokens), len(ids)
+    assert (seq, len(trace.before)) == (read - len(words.encode([before])[0].ids), read - seq)
+    assert trace["layers.1.attention.weights"].shape[-2:] == (seq, read)
+    assert trace["layers.1.attention.key"].shape[-2] == seq
+    torch.testing.assert_close(trace["norm.output"], whole.last_hidden_state[:, -seq:], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_several_texts_behind_caches_of_their_own(family: str, minilm: pellucid.Model) -> None:
+    model = model_of(family, minilm.tokenizer)
+    before = ["time flies like an arrow", "hi", "fruit"]
+    texts = ["today", "there you are", "flies"]
+    together = model.trace(texts, after=before)
+    for i, text in enumerate(texts):
+        same(together.row(i), model.trace(text, after=before[i]))
+
+
+def test_facts_of_several_texts_are_asked_of_a_row(minilm: pellucid.Model) -> None:
+    trace = minilm.trace(TEXTS, keep="pooled")
+    for fact in ("texts", "tokens", "ids", "segments", "offsets", "special", "cut", "target_tokens", "before"):
+        with pytest.raises(InputError, match=rf"of 3 texts, each with {fact} of its own: ask row\(0\).{fact}"):
+            getattr(trace, fact)
+        assert getattr(trace.row(1), fact) == getattr(minilm.trace("hi", keep="pooled"), fact)
+    with pytest.raises(InputError, match="row 3 is not there: this trace is of 3 texts"):
+        trace.row(3)
+    one = minilm.trace(["hi"], keep="pooled")
+    assert one.tokens == ["[CLS]", "hi", "[SEP]"] and torch.equal(one.row(0)["pooled"], one["pooled"])
+
+
+def test_what_a_page_needs(minilm: pellucid.Model) -> None:
+    assert len(minilm.trace("hi", keep="view")) == 6 * 3
+    kept = model_of("t5", minilm.tokenizer).trace("hi", keep="view").names()
+    assert len(kept) == 2 + 3 * 3 + 2 * 3 + 2 * 3 and kept[0] == "encoder.position_bias"
+
+
+def test_bad_input_is_one_clear_error(minilm: pellucid.Model) -> None:
+    llama = model_of("llama", minilm.tokenizer)
+    pair = model_of("bart", minilm.tokenizer)
+    for asked, said in (
+        (lambda: minilm.trace([]), r"text is '\[\]': expected a string, or a list of strings"),
+        (lambda: minilm.trace(3), "text is '3': expected a string"),
+        (lambda: minilm.trace("hi", keep=[]), "keep names nothing"),
+        (lambda: minilm.trace(TEXTS, "hi"), "3 texts were given and 1 of 'second text'"),
+        (lambda: pair.trace(TEXTS, target=TARGETS[:2]), "3 texts were given and 2 of 'target'"),
+        (lambda: minilm.trace("hi", after="there"), "'after' is for decoders and single texts"),
+        (lambda: pair.trace("hi", after="there"), "of kind 'encoder-decoder'"),
+        (lambda: llama.trace(TEXTS, after="there"), "3 texts were given and 1 of 'after'"),
+        (lambda: minilm.trace("hi", padding="left"), "for decoders that read from the beginning"),
+        (lambda: llama.trace("hi", padding="left", after="there"), "for decoders that read from the beginning"),
+        (lambda: llama.trace("hi", padding="middle"), "padding is 'middle', expected 'right' or 'left'"),
+        (lambda: llama.trace("", after="there"), "text 1 has no tokens"),
+        (lambda: minilm.trace(["hi", 3]), r"expected a string, or a list of strings"),
+    ):
+        with pytest.raises(InputError, match=said):
+            asked()

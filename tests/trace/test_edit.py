@@ -1,0 +1,372 @@
+"""Blocks of edits: what they reach and what they do not, and that no edit is silent."""
+
+import contextvars
+import copy
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import pellucid
+from pellucid import InputError
+from pellucid.edits import add, change, fixed, mean, patch, scale, zero
+from tests.trace.small import small
+
+TEXT, OTHER = "time flies like an arrow", "fruit flies like a banana"
+WEIGHTS = "layers.3.attention.weights"
+
+
+@pytest.fixture(scope="module")
+def plain(minilm: pellucid.Model) -> "pellucid.trace.Trace":
+    return minilm.trace(TEXT)
+
+
+# -- what a block holds -----------------------------------------------------------------------------------------------
+
+
+def test_a_head_is_looked_away_from(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+    with minilm.edit({WEIGHTS: zero(head=5)}) as edited:
+        trace, again = minilm.trace(TEXT), edited.trace(TEXT)
+    assert not trace[WEIGHTS][0, 5].any() and not trace["layers.3.attention.heads"][0, 5].any()
+    others = [head for head in range(12) if head != 5]
+    assert torch.equal(trace[WEIGHTS][0, others], plain[WEIGHTS][0, others])
+    before = list(plain)[: list(plain).index(WEIGHTS)]
+    assert all(torch.equal(trace[name], plain[name]) for name in before)
+    assert not torch.equal(trace["pooled"], plain["pooled"])
+    assert torch.equal(trace["pooled"], again["pooled"])
+    assert trace.edits == ("layers.3.attention.weights: zero(head=5)",) and plain.edits == ()
+    assert torch.equal(minilm.trace(TEXT)["pooled"], plain["pooled"])
+
+
+def test_an_edited_model_stays_edited(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+    with minilm.edit({"pooled": zero()}) as edited:
+        minilm.trace(TEXT)
+    assert not edited.trace(TEXT)["pooled"].any()
+    assert type(edited.module) is type(minilm.module) and edited.module.embeddings is minilm.module.embeddings
+    assert torch.equal(minilm.trace(TEXT)["pooled"], plain["pooled"])
+
+
+def test_other_libraries_names(minilm: pellucid.Model) -> None:
+    with minilm.edit({"blocks.3.attn.hook_pattern": zero(head=5), "hidden_states[6]": scale(2.0)}):
+        trace = minilm.trace(TEXT)
+    with minilm.edit({WEIGHTS: zero(head=5), "layers.5.residual.post": scale(2.0)}):
+        assert torch.equal(minilm.trace(TEXT)["pooled"], trace["pooled"])
+    assert trace.edits[0] == "blocks.3.attn.hook_pattern: zero(head=5)"
+
+
+def test_blocks_nest_and_the_inner_comes_behind(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+    name, half = "layers.2.residual.post", plain["layers.2.residual.post"] * 0.5
+    with minilm.edit({name: scale(0.5)}):
+        with minilm.edit({name: add(1.0)}) as inner:
+            assert torch.equal(minilm.trace(TEXT)[name], half + 1.0)
+            assert len(inner.trace(TEXT).edits) == 2
+        assert torch.equal(minilm.trace(TEXT)[name], half)
+        with minilm.edit({name: [add(1.0), scale(2.0)]}):
+            assert torch.equal(minilm.trace(TEXT)[name], (half + 1.0) * 2.0)
+    with minilm.edit({name: add(1.0)}) as outer, outer.edit({name: scale(0.5)}) as both:
+        torch.testing.assert_close(both.trace(TEXT)[name], half + 0.5)
+        assert torch.equal(outer.trace(TEXT)[name], both.trace(TEXT)[name])
+        assert torch.equal(minilm.trace(TEXT)[name], plain[name] + 1.0)
+
+
+def test_two_models_at_once(minilm: pellucid.Model, tiny: pellucid.Model) -> None:
+    ids = torch.tensor([[1, 2, 3]])
+    with minilm.edit({"pooled": zero()}), tiny.edit({"pooled": fixed(2.0)}):
+        assert not minilm(TEXT)["pooler_output"].any()
+        assert (tiny(ids)["pooler_output"] == 2.0).all()
+
+
+def test_threads_do_not_mix(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+    meet = threading.Barrier(4)
+
+    def work(head: int) -> torch.Tensor:
+        with minilm.edit({"layers.*.attention.heads": zero(head=head)}):
+            meet.wait(60)
+            return [minilm.trace(TEXT) for _ in range(3)][-1]["pooled"]
+
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(work, range(4)))
+    meet = threading.Barrier(1)
+    for head, one in enumerate(together):
+        torch.testing.assert_close(one, work(head), rtol=0, atol=1e-5)
+    assert not torch.allclose(together[0], together[1], atol=1e-4)
+
+
+def test_a_block_is_of_its_own_thread_and_what_it_gives_is_of_all(minilm: pellucid.Model) -> None:
+    with minilm.edit({"pooled": zero()}) as edited, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(minilm.trace, TEXT).result()["pooled"].any()
+        assert not pool.submit(edited.trace, TEXT).result()["pooled"].any()
+        here = contextvars.copy_context()
+        assert not pool.submit(here.run, minilm.trace, TEXT).result()["pooled"].any()
+
+
+def test_training_and_moving_reach_the_model_itself(tiny: pellucid.Model) -> None:
+    with tiny.edit({"pooled": zero()}):
+        tiny(torch.tensor([[1, 2, 3]]))
+        tiny.train()
+        assert tiny.module.embeddings.dropout.training
+    assert tiny.module.training
+    tiny.eval()
+    assert not tiny.module.embeddings.dropout.training
+    with tiny.edit({"pooled": add(0.5)}):
+        tiny.to(dtype="float64")
+        assert tiny(torch.tensor([[1, 2, 3]]))["pooler_output"].dtype == torch.float64
+
+
+def test_copies_are_of_the_model_without_edits(tiny: pellucid.Model, tmp_path: "pytest.TempPathFactory") -> None:
+    ids = torch.tensor([[1, 2, 3]])
+    with tiny.edit({"pooled": zero()}) as edited:
+        twin = copy.deepcopy(tiny)
+        assert twin(ids)["pooler_output"].any() and not tiny(ids)["pooler_output"].any()
+        assert pickle.loads(pickle.dumps(tiny))(ids)["pooler_output"].any()
+        for make in (copy.deepcopy, pickle.dumps):
+            with pytest.raises(InputError, match="take the model that it was made from"):
+                make(edited)
+        edited.save(tmp_path / "saved")
+    assert torch.equal(pellucid.load(tmp_path / "saved")(ids)["pooler_output"], tiny(ids)["pooler_output"])
+
+
+def test_gradients_go_through_edits(tiny: pellucid.Model) -> None:
+    vector = torch.zeros(24, requires_grad=True)
+    with tiny.edit({"layers.0.residual.post": add(vector, 2.0, position=1)}):
+        tiny(torch.tensor([[1, 2, 3]]))["pooler_output"].sum().backward()
+    assert vector.grad is not None and vector.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4", "bfloat16"])
+def test_few_bits(dtype: str) -> None:
+    model = pellucid.load("all-MiniLM-L6-v2", dtype=dtype)
+    plain = model.trace(TEXT)
+    for name in ("layers.3.attention.heads", "layers.3.feed_forward.hidden", "layers.3.attention.query", WEIGHTS):
+        with model.edit({name: lambda value: value}):
+            assert torch.equal(model.trace(TEXT)["pooled"], plain["pooled"])
+        with model.edit({name: scale(0.0)}):
+            trace = model.trace(TEXT)
+            vector = model.embed(TEXT)
+        assert not trace[name].any() and not torch.equal(trace["pooled"], plain["pooled"])
+        assert not torch.allclose(vector, model.embed(TEXT), atol=1e-3)
+
+
+# -- no silence -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        ({"layers.3.attention.wieghts": zero()}, "did you mean layers.3.attention.weights"),
+        ({"layers.6.residual.pre": zero()}, "did you mean layers"),
+        ({"layers.9.*": zero()}, "no point is called"),
+        ({WEIGHTS: zero(head=12)}, "head=12 does not exist: layers.3.attention.weights has 12 heads"),
+        ({WEIGHTS: zero(head=[3, -13])}, "head=-13 does not exist"),
+        ({"layers.0.residual.pre": zero(head=1)}, "has no heads, its axes are batch, seq, hidden"),
+        ({"pooled": zero(position=1)}, "pooled has no positions"),
+        ({"layers.0.residual.pre": zero(source=1)}, "has no sources"),
+        ({"layers.0.feed_forward.hidden": zero(neuron=1536)}, "has 1536 neurons"),
+        ({"pooled": zero}, r"zero is called to make an edit: zero\(...\)"),
+        ({"pooled": "zero"}, "an edit is str"),
+        ({"pooled": True}, "an edit is bool"),
+        ({}, "edits are given as"),
+        ([zero()], "edits are given as"),
+        ({WEIGHTS: mean({WEIGHTS: torch.zeros(1)})}, "has no mean"),
+        (
+            {WEIGHTS: patch({"pooled": torch.zeros(1, 384)})},
+            "what was given has no layers.3.attention.weights; it has pooled",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_runs(minilm: pellucid.Model, edits: object, said: str) -> None:
+    with pytest.raises(InputError, match=said), minilm.edit(edits):  # type: ignore[arg-type]
+        pytest.fail("the block was entered")
+
+
+@pytest.mark.parametrize("where", [{"head": True}, {"head": []}, {"position": 1.5}, {"row": "1"}])
+def test_choices_are_whole_numbers(where: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="expected a whole number, several, or a slice"):
+        zero(**where)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "said"),
+    [
+        (
+            "pooled",
+            lambda value: value[:, :5],
+            r"answered float32\[1, 5\], expected float32\[1, 384\] \(batch, hidden\)",
+        ),
+        ("pooled", lambda value: value.double(), r"answered float64\[1, 384\]"),
+        ("pooled", lambda value: None, "answered NoneType"),
+        ("pooled", fixed(torch.zeros(5)), r"the value is float32\[5\], and pooled is float32\[1, 384\]"),
+        ("pooled", fixed(torch.zeros(384).double()), "the value is float64"),
+        ("layers.0.residual.pre", add(torch.zeros(2, 9, 384)), r"the vector is float32\[2, 9, 384\]"),
+        (WEIGHTS, patch(torch.zeros(1, 11, 7, 7)), "was to be patched into layers.3.attention.weights"),
+        (WEIGHTS, patch(torch.zeros(1, 12, 7, 7).double()), "was to be patched into"),
+        (WEIGHTS, patch(torch.zeros(1, 12, 7, 8)), "8 tokens of layers.3.attention.weights are to be patched into 7"),
+        ("layers.0.residual.pre", patch(torch.zeros(1, 3, 384), position=4), "which has 3"),
+    ],
+)
+def test_values_that_do_not_fit(minilm: pellucid.Model, name: str, edit: object, said: str) -> None:
+    with pytest.raises(InputError, match=said), minilm.edit({name: edit}):
+        minilm.trace(TEXT)
+    assert minilm.trace(TEXT).edits == ()
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        ({"layers.0.residual.pre": zero(position=7)}, "position 7 does not exist, no pass had more than 7 positions"),
+        ({"layers.0.residual.pre": zero(position=[0, -8])}, "position -8 does not exist"),
+        ({"layers.0.residual.pre": zero(position=slice(9, 12))}, "position 9:12 does not exist"),
+        ({WEIGHTS: zero(source=7)}, "source 7 does not exist"),
+        ({WEIGHTS: zero(row=1)}, "row 1 does not exist, no pass had more than 1 rows"),
+    ],
+)
+def test_an_edit_that_never_reached_anything(minilm: pellucid.Model, edits: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=f"an edit never fired, of .*{said}"), minilm.edit(edits):
+        minilm.trace(TEXT)
+
+
+def test_an_edit_that_no_pass_met(minilm: pellucid.Model) -> None:
+    said = r"never fired, of pooled: zero.*no pass was made that meets pooled"
+    with pytest.raises(InputError, match=said), minilm.edit({"pooled": zero()}):
+        minilm.embed(TEXT)  # which pools for itself
+    with pytest.raises(InputError, match="never fired"), minilm.edit({WEIGHTS: zero()}):
+        pass
+
+
+def test_an_error_of_the_block_is_not_hidden_and_ends_it(minilm: pellucid.Model) -> None:
+    with pytest.raises(KeyError, match="mine"), minilm.edit({WEIGHTS: zero()}):
+        raise KeyError("mine")
+    assert minilm.module.onlooker is None and minilm.trace(TEXT).edits == ()
+
+
+def test_an_edited_model_says_which_numbers_it_has(minilm: pellucid.Model) -> None:
+    with minilm.edit({WEIGHTS: zero(head=1)}) as edited:
+        assert edited.module.swift() is edited.module
+        with pytest.raises(InputError, match="an edited model computes in its own numbers"):
+            minilm.embed(TEXT, dtype="bfloat16")
+        minilm.embed(TEXT, dtype="float32")
+
+
+# -- what is done to a number -----------------------------------------------------------------------------------------
+
+
+def test_each_edit_does_what_it_says(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+    name, now = "layers.2.residual.post", plain["layers.2.residual.post"]
+    vector = torch.arange(384.0)
+    cases = [
+        (fixed(3.0), torch.full_like(now, 3.0)),
+        (fixed(vector, position=[1, -1]), now.clone().index_copy(1, torch.tensor([1, 6]), vector.expand(1, 2, 384))),
+        (add(vector, -2.0), now - 2 * vector),
+        (scale(0.25, neuron=slice(0, 10)), torch.cat((now[..., :10] * 0.25, now[..., 10:]), dim=-1)),
+        (change(torch.neg, position=slice(-2, None)), torch.cat((now[:, :5], -now[:, 5:]), dim=1)),
+        (vector, vector.expand(1, 7, 384)),
+        (2, torch.full_like(now, 2.0)),
+        (torch.Tensor.neg_, -now),  # a function may write into what it is given
+    ]
+    for edit, wanted in cases:
+        with minilm.edit({name: edit}):
+            assert torch.equal(minilm.trace(TEXT)[name], wanted), edit
+    assert torch.equal(minilm.trace(TEXT)[name], now)
+
+
+def test_sources_are_looked_away_from(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+    with minilm.edit({"layers.0.attention.scores": fixed(-torch.inf, source=2)}):
+        weights = minilm.trace(TEXT)["layers.0.attention.weights"]
+    assert not weights[..., 2].any()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 12, 7))
+    with minilm.edit({WEIGHTS: zero(head=[1, 2], position=0, source=[0, -1])}):
+        edited = minilm.trace(TEXT)[WEIGHTS]
+    changed = (edited != plain[WEIGHTS]).nonzero().tolist()
+    assert changed == [[0, head, 0, source] for head in (1, 2) for source in (0, 6)]
+
+
+def test_the_mean_over_other_texts(minilm: pellucid.Model) -> None:
+    traces = [minilm.trace(text) for text in (TEXT, "a b", OTHER)]
+    name = "layers.1.attention.heads"
+    with minilm.edit({name: mean(*traces, head=3), "pooled": mean(*traces)}):
+        edited = minilm.trace(TEXT)
+    wanted = torch.cat([trace[name][0, 3] for trace in traces]).mean(dim=0)
+    torch.testing.assert_close(edited[name][0, 3], wanted.expand(7, 32))
+    assert torch.equal(edited[name][0, 4], traces[0][name][0, 4])
+    several = minilm.trace([TEXT, "a b", OTHER])
+    with minilm.edit({name: mean(several, head=3)}):
+        torch.testing.assert_close(minilm.trace(TEXT)[name], edited[name], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(edited["pooled"], torch.cat([trace["pooled"] for trace in traces]).mean(0, keepdim=True))
+
+
+def test_patches_move_tokens_to_where_they_are_asked_for(minilm: pellucid.Model) -> None:
+    short, name = minilm.trace("a banana"), "layers.1.residual.pre"  # 4 tokens into 7
+    with minilm.edit({name: patch(short, position=[1, -1])}):
+        edited = minilm.trace(TEXT)[name]
+    before = minilm.trace(TEXT)[name]
+    assert torch.equal(edited[0, 1], short[name][0, 1]) and torch.equal(edited[0, 6], short[name][0, 3])
+    rest = [0, 2, 3, 4, 5]
+    assert torch.equal(edited[0, rest], before[0, rest])
+    with minilm.edit({WEIGHTS: patch(short, head=1, position=slice(0, 3), source=slice(0, 3))}):
+        edited = minilm.trace(TEXT)[WEIGHTS]
+    assert torch.equal(edited[0, 1, :3, :3], short[WEIGHTS][0, 1, :3, :3])
+    for bad in (patch(short), patch(short, position=slice(1, None))):
+        with pytest.raises(InputError, match="choose which with position="), minilm.edit({name: bad}):
+            minilm.trace(TEXT)
+
+
+def test_patches_of_several_texts(minilm: pellucid.Model) -> None:
+    name, texts = "layers.1.residual.pre", [TEXT, "fruit eats like the banana"]
+    both = minilm.trace(texts)
+    with minilm.edit({name: patch(both)}) as edited:
+        assert torch.equal(minilm.trace(texts[::-1])["pooled"], both["pooled"])
+    assert edited.module.onlooker.said[0].endswith(f"patch(trace of {texts[0]!r}, {texts[1]!r})")
+    with pytest.raises(InputError, match=r"choose one with trace.row\(0\)"):
+        patch(minilm.trace([TEXT, "a banana"]))
+
+
+def test_heads_of_keys_are_their_own(minilm: pellucid.Model) -> None:
+    model = small("llama", minilm)  # 4 heads of query, 2 of key and value
+    with model.edit({"layers.1.attention.key": zero(head=1), "layers.1.attention.query": zero(head=3)}):
+        trace = model.trace(TEXT)
+    assert not trace["layers.1.attention.scores"][0, 2:].tril().any()
+    with (
+        pytest.raises(InputError, match="has 2 key and value heads"),
+        model.edit({"layers.1.attention.key": zero(head=3)}),
+    ):
+        pass
+
+
+def test_words(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+    assert str(zero(head=5, position=slice(1, None))) == "zero(head=5, position=1:)"
+    assert str(add(torch.zeros(3), 2.0, position=-1)) == "add(float32[3], factor=2.0, position=-1)"
+    assert str(patch(plain, head=[1, 2])) == f"patch(trace of {TEXT!r}, head=[1, 2])"
+    assert str(change(torch.neg)) == "change(neg)"
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: zero(heads=5), "an edit is placed by row, head, .*, and not by 'heads' .did you mean head"),
+        (lambda: fixed([1, 2]), "fixed takes a tensor or a number, and was given a list"),
+        (lambda: add("x"), "add takes a tensor or a number"),
+        (lambda: scale(torch.ones(1)), "scale takes a number"),
+        (lambda: patch(None), "patch takes a trace or a tensor, and was given a NoneType"),
+        (lambda: mean(), "mean needs a trace"),
+        (lambda: mean(torch.ones(1)), "mean needs a trace"),
+    ],
+)
+def test_edits_of_the_wrong_kind(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        make()
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "layers.3.attention.scores", "layers.3.attention.head_outputs"])
+def test_a_function_may_write_into_what_it_is_given(minilm: pellucid.Model, name: str) -> None:
+    def in_place(value: torch.Tensor) -> torch.Tensor:
+        value[:, 5] = 0
+        return value
+
+    with minilm.edit({name: in_place}):
+        written = minilm.trace(TEXT, keep="pooled")["pooled"]
+    with minilm.edit({name: zero(head=5)}):
+        assert torch.equal(minilm.trace(TEXT, keep="pooled")["pooled"], written)
+    assert not torch.equal(minilm.trace(TEXT, keep="pooled")["pooled"], written)

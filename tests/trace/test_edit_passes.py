@@ -1,0 +1,192 @@
+"""Edits over many passes: batches with padding, texts that are written token by token, and their probabilities."""
+
+import pytest
+import torch
+
+import pellucid
+from pellucid import InputError
+from pellucid.edits import Edit, add, fixed, patch, scale, zero
+from tests.trace.small import small
+
+TEXTS = ["time flies like an arrow", "fruit", "a banana is a fruit that flies like time"]
+WRITERS = ["gpt2", "llama", "mistral", "qwen2"]
+PAIRS = ["bart", "t5", "transformer"]
+VECTOR = torch.linspace(-1, 1, 24, dtype=torch.float64)
+
+EDITS: dict[str, tuple[str, Edit]] = {
+    "a position of the prompt": ("residual.pre", add(VECTOR, 3.0, position=2)),
+    "a position that is written": ("residual.pre", add(VECTOR, 3.0, position=9)),
+    "from a position on": ("attention.heads", scale(3.0, head=1, position=slice(6, None))),
+    "each last token": ("feed_forward.hidden", fixed(0.25, neuron=[0, 5, 7], position=-1)),
+    "a source": ("attention.weights", zero(source=1, head=[0, 2])),
+    "a source of scores": ("attention.scores", fixed(-torch.inf, source=[3, 8])),
+    "everything": ("attention.value", scale(0.5)),
+}
+
+
+@pytest.fixture(scope="module", params=WRITERS)
+def model(request: pytest.FixtureRequest, minilm: pellucid.Model) -> pellucid.Model:
+    """A decoder in float64, so that every way to the same numbers can be told from an error."""
+    return small(request.param, minilm, dtype="float64", pad_token_id=0)
+
+
+@pytest.fixture(scope="module", params=PAIRS)
+def pair(request: pytest.FixtureRequest, minilm: pellucid.Model) -> pellucid.Model:
+    return small(request.param, minilm, dtype="float64", decoder_start_token_id=101)
+
+
+def step_by_step(model: pellucid.Model, ids: list[int], steps: int) -> list[int]:
+    """Written without a cache: every pass reads the whole text again."""
+    for _ in range(steps):
+        ids = [*ids, int(model(torch.tensor([ids]))["logits"][0, -1].argmax())]
+    return ids[-steps:]
+
+
+@pytest.mark.parametrize("which", EDITS)
+def test_writing_with_a_cache_is_writing_without_one(model: pellucid.Model, which: str) -> None:
+    point, edit = EDITS[which]
+    if edit.where.position == -1:  # which is another one when all is read again
+        edit = fixed(0.25, neuron=[0, 5, 7], position=slice(6, None))
+    ids = model.tokenizer.encode([TEXTS[0]])[0].ids  # 7 tokens
+    plain = step_by_step(model, ids, 5)
+    with model.edit({f"layers.1.{point}": edit}):
+        found = model.complete(TEXTS[0], max_new_tokens=5)
+        wanted = step_by_step(model, ids, 5)
+    assert list(found.ids) == wanted
+    assert plain != wanted or which != "everything"
+
+
+def test_the_last_token_is_the_last_at_every_pass(model: pellucid.Model) -> None:
+    name = "layers.2.residual.post"
+    with model.edit({name: fixed(VECTOR, position=-1)}):
+        written = model.trace_writing(TEXTS[0], max_new_tokens=3)
+    for step in written.steps:
+        assert torch.equal(step[name][0, -1], VECTOR)
+    assert not torch.equal(written.steps[0][name][0, -2], VECTOR)
+    assert len({step.id for step in written.steps}) == 1  # the same stream says the same word
+
+
+@pytest.mark.parametrize("which", EDITS)
+def test_prompts_side_by_side_are_each_alone(model: pellucid.Model, which: str) -> None:
+    point, edit = EDITS[which]
+    with model.edit({f"layers.1.{point}": edit}):
+        together = model.generate(TEXTS, max_new_tokens=10)
+        alone = [model.generate(text, max_new_tokens=10) for text in (TEXTS[0], TEXTS[2])]
+        beams = model.generate(TEXTS[0], max_new_tokens=4, num_beams=3)
+    assert [together[0], together[2]] == alone
+    assert isinstance(beams, str)
+
+
+@pytest.mark.parametrize("which", EDITS)
+def test_scores_of_texts_side_by_side(model: pellucid.Model, which: str) -> None:
+    point, edit = EDITS[which]
+    with model.edit({f"layers.1.{point}": edit}):
+        together = model.score([TEXTS[2], TEXTS[0] + " and fruit"])
+        alone = model.score(TEXTS[2])
+        trace = model.trace(TEXTS[2])
+    said = trace["logits"][0].log_softmax(dim=-1)
+    wanted = said[:-1].gather(1, torch.tensor(alone.ids)[1:, None]).sum()
+    assert alone.total == pytest.approx(float(wanted), abs=1e-9)
+    assert together[0].total == pytest.approx(alone.total, abs=1e-9)
+
+
+def test_the_logits_that_are_scored_can_be_edited(model: pellucid.Model) -> None:
+    with model.edit({"logits": zero()}):
+        scored = model.score(TEXTS[0])
+    vocabulary = model.config.vocab_size
+    assert scored.perplexity == pytest.approx(vocabulary)
+
+
+def test_logits_that_are_not_computed_are_not_edited_in_silence(model: pellucid.Model) -> None:
+    said = r"position 2 was not among the positions that were computed there"
+    with pytest.raises(InputError, match=said), model.edit({"logits": zero(position=[2, 6])}):
+        model.generate(TEXTS[0], max_new_tokens=2)  # which asks for the logits of each last token alone
+    with model.edit({"logits": fixed(-torch.inf, position=6)}):
+        model.generate(TEXTS[0], max_new_tokens=2)
+
+
+@pytest.mark.parametrize("position", [0, 2, -1, slice(1, None), slice(-2, None)])
+def test_padding_takes_no_position(minilm: pellucid.Model, position: int | slice) -> None:
+    bert, llama = small("bert", minilm), small("llama", minilm)
+    stream, table = "layers.1.residual.pre", "embeddings.position"
+    for model, name, left in (
+        (minilm, stream, False),
+        (bert, table, False),
+        (llama, stream, False),
+        (llama, stream, True),
+    ):
+        side = {"padding": "left"} if left else {}
+        with model.edit({name: scale(2.0, position=position)}):
+            together = model.trace(TEXTS, **side)
+            for i, text in enumerate(TEXTS):
+                alone, row = model.trace(text), together.row(i)
+                for one in (name, "layers.2.residual.post"):
+                    torch.testing.assert_close(row[one], alone[one], rtol=1e-3, atol=1e-4)
+
+
+def test_embedding_many_is_embedding_each(minilm: pellucid.Model) -> None:
+    with minilm.edit({"layers.2.attention.heads": scale(3.0, head=1, position=-2)}):
+        together = minilm.embed(TEXTS)
+        alone = torch.stack([minilm.embed(text) for text in TEXTS])
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(together, minilm.embed(TEXTS), atol=1e-3)
+
+
+def test_a_row_of_a_batch(minilm: pellucid.Model) -> None:
+    name = "layers.2.residual.post"
+    with minilm.edit({name: zero(row=1)}):
+        trace = minilm.trace(TEXTS)
+    assert not trace[name][1].any() and torch.equal(trace[name][[0, 2]], minilm.trace(TEXTS)[name][[0, 2]])
+
+
+def test_what_was_read_before_counts(minilm: pellucid.Model) -> None:
+    model = small("llama", minilm, dtype="float64")
+    with model.edit({"layers.1.residual.pre": add(VECTOR, position=[1, 5])}):
+        whole = model.trace("time flies like an arrow")["logits"]
+        ids = model.tokenizer.encode(["time flies like an arrow"])[0].ids
+        cache = model.module.new_cache(16)
+        parts = [model.module(torch.tensor([some]), cache=cache)["logits"] for some in (ids[:3], ids[3:6], ids[6:])]
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole)
+
+
+# -- pairs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "edit"),
+    [
+        ("encoder.layers.1.residual.pre", add(VECTOR, 2.0, position=2)),
+        ("decoder.layers.1.residual.pre", add(VECTOR, 2.0, position=3)),
+        ("decoder.layers.0.cross_attention.weights", zero(source=2)),
+        ("decoder.layers.0.cross_attention.key", scale(-1.0, source=-1)),
+        ("decoder.layers.1.attention.weights", zero(source=0, head=1)),
+        ("logits", add(5.0, position=-1)),
+    ],
+)
+def test_an_encoder_decoder_writes_under_edits(pair: pellucid.Model, name: str, edit: Edit) -> None:
+    ids = torch.tensor([pair.tokenizer.encode([TEXTS[0]])[0].ids])
+    with pair.edit({name: edit}):
+        found = pair.complete(TEXTS[0], max_new_tokens=5)
+        written = [101]
+        for _ in range(5):
+            logits = pair(ids, decoder_input_ids=torch.tensor([written]))["logits"]
+            written.append(int(logits[0, -1].argmax()))
+        several = pair.generate(TEXTS, max_new_tokens=5)
+        assert several[0] == pair.generate(TEXTS[0], max_new_tokens=5)
+        both = pair.score(TEXTS[:2], target=["fruit flies like", "time flies"])
+        one = pair.score(TEXTS[0], target="fruit flies like")
+    assert list(found.ids) == written[1:]
+    assert both[0].total == pytest.approx(one.total, abs=1e-9)
+
+
+def test_a_patch_holds_for_the_prompt_and_leaves_what_is_written(minilm: pellucid.Model) -> None:
+    model = small("llama", minilm, dtype="float64")
+    other, name = model.trace("fruit eats like the banana"), "layers.1.residual.pre"
+    with model.edit({name: patch(other)}):
+        written = model.trace_writing("time flies like an arrow", max_new_tokens=3)
+    assert torch.equal(written.steps[0][name], other[name])
+    first = written.steps[0].id
+    assert first == int(other["logits"][0, -1].argmax())
+    assert written.steps[1][name].shape == (1, 1, 24)
+    with pytest.raises(InputError, match="position 9 of layers"), model.edit({name: patch(other, position=9)}):
+        model.generate("time flies like an arrow", max_new_tokens=3)

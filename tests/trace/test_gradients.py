@@ -1,0 +1,135 @@
+"""Gradients at any point: what a nudge of a number changes, for every family, also where attention is fused."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import pellucid
+from pellucid.errors import InputError
+from pellucid.models import Output
+from pellucid.trace.gradients import felt
+from tests.trace.everyone import FAMILIES, model_of
+
+TEXT, STEP = "time flies like an arrow", 1e-5
+
+
+def target(output: Output) -> Tensor:
+    """A number that depends on every position of the answer, and on the pooled one where there is one."""
+    state = output.last_hidden_state
+    plan = torch.linspace(-1.0, 1.0, state.numel(), dtype=state.dtype).view(state.shape)
+    answer = (state * plan).sum()
+    return answer + (output["pooler_output"].sin().sum() if "pooler_output" in output else 0.0)
+
+
+class Nudge:
+    """An onlooker that moves one number of one point."""
+
+    def __init__(self, point: str, place: int, step: float, path: str = "") -> None:
+        self.said, self.path = (point, place, step), path
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        point, place, step = self.said
+        if self.path + name != point:
+            return value
+        moved = value.clone().contiguous()
+        moved.view(-1)[place] += step
+        return moved
+
+    def wants(self, name: str) -> bool:
+        return self.path + name == self.said[0]
+
+    def inside(self, name: str) -> "Nudge":
+        return Nudge(*self.said, path=f"{self.path}{name}.")
+
+
+def nudged(model: pellucid.Model, batch: dict[str, Tensor], point: str, place: int) -> float:
+    """The change of the target by a central difference."""
+    with torch.no_grad():
+        up, down = (target(model.module(**batch, watch=Nudge(point, place, s))) for s in (STEP, -STEP))
+    return float(up - down) / (2 * STEP)
+
+
+@pytest.mark.parametrize("attention", ["fused", "explicit"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_they_are_what_finite_differences_say(family: str, attention: str, minilm: pellucid.Model) -> None:
+    model = model_of(family, minilm.tokenizer, attention=attention, dtype="float64")
+    trace = model.trace(TEXT, gradients_of=target)
+    assert list(trace.gradients) == trace.names() == list(model.points())
+    batch = {"input_ids": torch.tensor([trace.ids])}
+    chance = torch.Generator().manual_seed(2)
+    for point, gradient in trace.gradients.items():
+        assert gradient.shape == trace[point].shape and not trace[point].requires_grad
+        reached = gradient.flatten()
+        seen = torch.isfinite(trace[point].flatten()).nonzero()[:, 0]  # not where a mask says minus infinity
+        place = int(seen[torch.randint(len(seen), (1,), generator=chance)])
+        wanted = nudged(model, batch, point, place)
+        assert float(reached[place]) == pytest.approx(wanted, rel=2e-4, abs=2e-5), (point, place)
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "t5"])
+def test_numbers_are_those_of_a_pass_without_gradients(family: str, minilm: pellucid.Model) -> None:
+    model = model_of(family, minilm.tokenizer)
+    keep = ["*layers.1.residual.post", "*layers.0.attention.query"]
+    plain, felt = model.trace(TEXT, keep=keep), model.trace(TEXT, keep=keep, gradients_of=target)
+    assert plain.gradients == {} and not any(t.requires_grad for t in plain.points.values())
+    for name in plain:
+        torch.testing.assert_close(felt[name], plain[name], rtol=0, atol=1e-5)
+        assert bool(felt.gradients[name].any())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_frozen_models_have_them_too(minilm: pellucid.Model) -> None:
+    model = model_of("bert", minilm.tokenizer)
+    learned = model.trace(TEXT, gradients_of=target).gradients
+    frozen = model.freeze("*").trace(TEXT, gradients_of=target).gradients
+    assert learned.keys() == frozen.keys()
+    for name, gradient in learned.items():
+        torch.testing.assert_close(frozen[name], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_each_text_of_a_batch_has_its_own(minilm: pellucid.Model) -> None:
+    def first(output: Output) -> Tensor:
+        return output.last_hidden_state[:, 0, 5].sum()
+
+    together = minilm.trace([TEXT, "hi"], keep="layers.*.attention.weights", gradients_of=first)
+    for i, text in enumerate([TEXT, "hi"]):
+        alone = minilm.trace(text, keep="layers.*.attention.weights", gradients_of=first)
+        for name, gradient in alone.gradients.items():
+            torch.testing.assert_close(together.row(i).gradients[name], gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_behind_a_cache_they_are_those_of_one_pass(minilm: pellucid.Model) -> None:
+    def last(output: Output) -> Tensor:
+        return output.last_hidden_state[0, -1, :5].sum()
+
+    model, words = model_of("llama", minilm.tokenizer), minilm.tokenizer
+    ids = words.encode(["time flies"])[0].ids + words.encode(["like arrows"], add_special_tokens=False)[0].ids
+    points = ["layers.0.residual.pre", "layers.1.attention.key"]
+    _, whole = felt(model.module, {"input_ids": torch.tensor([ids])}, points, last)
+    trace = model.trace("like arrows", after="time flies", keep=points, gradients_of=last)
+    for name, gradient in trace.gradients.items():
+        axis = model.points()[name].index("seq")
+        part = whole[name].narrow(axis, len(trace.before), len(trace.tokens))
+        torch.testing.assert_close(gradient, part, rtol=1e-4, atol=1e-6)
+        assert bool(gradient.any())
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (lambda o: o.last_hidden_state, r"gave shape \[1, 7, 384\], expected a tensor of one number"),
+        (lambda o: 3.0, "gave float, expected a tensor of one number"),
+        (lambda o: o.last_hidden_state.detach().sum(), "a number that no gradient leads to"),
+    ],
+)
+def test_what_is_no_number_is_refused(asked: Callable[[Output], Tensor], said: str, minilm: pellucid.Model) -> None:
+    with pytest.raises(InputError, match=said):
+        minilm.trace(TEXT, gradients_of=asked)
+
+
+def test_models_of_few_bits_are_refused(tmp_path: object, minilm_folder: object) -> None:
+    model = pellucid.load(minilm_folder, dtype="int8")
+    with pytest.raises(InputError, match="a gradient needs real numbers, and this model has 8 bits each"):
+        model.trace(TEXT, gradients_of=lambda o: o.last_hidden_state.sum())

@@ -1,0 +1,157 @@
+"""The list of points is what a pass meets: each name once, in its order, with the axes that it says."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor
+
+import pellucid
+from pellucid.config import Config, Head
+from pellucid.errors import InputError
+from pellucid.models import EncoderDecoder
+from pellucid.trace import Points, axes_of, points
+from tests.trace.everyone import FAMILIES, HEADS, config_of
+
+BATCH, SEQ, TARGET, BEFORE = 2, 7, 5, 4
+
+
+class Counting:
+    """An onlooker that counts what it is told, in order."""
+
+    def __init__(self, path: str = "", shared: "Counting | None" = None) -> None:
+        self.path = path
+        self.told: Counter[str] = shared.told if shared else Counter()
+        self.shapes: dict[str, tuple[int, ...]] = shared.shapes if shared else {}
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        self.told[self.path + name] += 1
+        self.shapes[self.path + name] = tuple(value.shape)
+        return value
+
+    def wants(self, name: str) -> bool:
+        return True
+
+    def inside(self, name: str) -> "Counting":
+        return Counting(f"{self.path}{name}.", self)
+
+
+def ids(length: int, seed: int = 1) -> Tensor:
+    return torch.randint(3, 90, (BATCH, length), generator=torch.Generator().manual_seed(seed))
+
+
+def inputs(model: pellucid.Model, length: int = SEQ) -> dict[str, Tensor]:
+    mask = torch.ones(BATCH, length, dtype=torch.long)
+    mask[1, -2:] = 0
+    return {"input_ids": ids(length), "attention_mask": mask} | (
+        {"decoder_input_ids": ids(TARGET)} if isinstance(model.module, EncoderDecoder) else {}
+    )
+
+
+def expected(known: Points, name: str, config: Config, source: int | None = None, target: int = TARGET) -> list[int]:
+    """The shape that the table gives a point."""
+    pair = config.kind == "encoder-decoder"
+    in_decoder = pair and (name.startswith("decoder") or name == "logits")
+    seq = target if in_decoder else SEQ
+    across = SEQ if ".cross_attention." in name else source or seq
+    lengths = {"batch": BATCH, "seq": seq, "source": across} | known.sizes(name)
+    return [lengths[axis] for axis in known[name]]
+
+
+@pytest.mark.parametrize("attention", ["fused", "explicit"])
+@pytest.mark.parametrize(("family", "head"), HEADS, ids=[f"{f}-{h.name if h else 'body'}" for f, h in HEADS])
+def test_every_name_is_told_once_in_order_and_with_its_axes(family: str, head: Head | None, attention: str) -> None:
+    config = config_of(family, head)
+    model = pellucid.build(config, attention=attention)
+    counting, given = Counting(), inputs(model)
+    with torch.no_grad():
+        plain, watched = model.module(**given), model.module(**given, watch=counting)
+    assert list(counting.told) == list(points(config))
+    assert set(counting.told.values()) == {1}
+    for name, shape in counting.shapes.items():
+        wanted = expected(model.points(), name, config)
+        assert list(shape) == wanted or list(shape) == [1, *wanted[1:]], name
+    for name in plain:
+        assert torch.equal(plain[name], watched[name]), name
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if config_of(f).kind != "encoder"])
+def test_every_name_is_told_once_in_each_pass_with_a_cache(family: str) -> None:
+    config = config_of(family)
+    model = pellucid.build(config)
+    pair = isinstance(model.module, EncoderDecoder)
+    cache = model.module.new_cache(BEFORE + 2)
+    passes = [ids(BEFORE), ids(1, 2), ids(1, 3)]
+    memory, filled = None, 0
+    for number, read in enumerate(passes):
+        counting = Counting()
+        with torch.no_grad():
+            if pair:
+                first = {"memory": memory} if number else {"input_ids": ids(SEQ)}
+                out = model.module(**first, decoder_input_ids=read, cache=cache, watch=counting)
+                memory = out.encoder_last_hidden_state
+            else:
+                out = model.module(read, cache=cache, watch=counting)
+        filled += read.shape[1]
+        known = Points(config, later=number > 0)
+        assert list(counting.told) == list(known)
+        assert set(counting.told.values()) == {1}
+        weights = "decoder.layers.1.attention.weights" if pair else "layers.1.attention.weights"
+        assert counting.shapes[weights][-2:] == (read.shape[1], filled)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_norm_and_a_sum_promise(family: str) -> None:
+    """`mid` is the sum of what came in and attention; where the norm stands decides what `post` is made of."""
+    config = config_of(family)
+    model = pellucid.build(config, dtype="float64")
+    told: dict[str, Tensor] = {}
+
+    class Keep(Counting):
+        def __call__(self, name: str, value: Tensor) -> Tensor:
+            told[self.path + name] = value
+            return value
+
+        def inside(self, name: str) -> "Keep":
+            return Keep(f"{self.path}{name}.", self)
+
+    with torch.no_grad():
+        model.module(**inputs(model), watch=Keep())
+    for name in [name.removesuffix("residual.mid") for name in told if name.endswith("residual.mid")]:
+        layer = model.module.get_submodule(_module_of(name, config))
+        assert torch.equal(told[f"{name}residual.mid"], told[f"{name}residual.pre"] + told[f"{name}attention.output"])
+        stream = told[f"{name}residual.mid"]
+        post_norm = config.residual == "post"
+        if f"{name}residual.cross" in told:
+            stream = layer.attention_norm(stream) if post_norm else stream
+            stream = stream + told[f"{name}cross_attention.output"]
+            assert torch.equal(stream, told[f"{name}residual.cross"])
+        if post_norm:
+            last = layer.cross_attention_norm if f"{name}residual.cross" in told else layer.attention_norm
+            out = layer.feed_forward_norm(last(stream) + told[f"{name}feed_forward.output"])
+        else:
+            out = stream + told[f"{name}feed_forward.output"]
+        assert torch.equal(out, told[f"{name}residual.post"])
+
+
+def _module_of(name: str, config: Config) -> str:
+    parts = name.rstrip(".").split(".")
+    if config.num_hidden_groups == 1:
+        parts[-1] = "0"
+    return ".".join(parts)
+
+
+def test_the_table_shows_sizes(minilm: pellucid.Model) -> None:
+    shown = repr(minilm.points())
+    assert shown.startswith("89 points; * stands for layers.0 to layers.5\n")
+    assert "layers.*.attention.weights       batch x heads 12 x seq x source\n" in shown
+    assert shown.endswith("pooled                           batch x hidden 384")
+    assert minilm.points().sizes("layers.3.feed_forward.hidden") == {"inner": 1536}
+
+
+def test_unknown_names_are_one_clear_error(minilm: pellucid.Model) -> None:
+    with pytest.raises(InputError, match=r"no point 'layers.0.attention.wieghts' \(did you mean layers.0.attention.w"):
+        minilm.points()["layers.0.attention.wieghts"]
+    with pytest.raises(InputError, match=r"no point is called 'layers.0.attention.pattern'"):
+        axes_of("layers.0.attention.pattern", minilm.config)
+    assert "layers.9.attention.weights" not in minilm.points() and "pooled" in minilm.points()

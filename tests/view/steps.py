@@ -1,0 +1,122 @@
+"""What the tests of the neuron view share: pages of every recipe, and the sums that a reader would do by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page
+
+from pellucid.view.data import Data
+from tests.view.made import Made, tokens_of
+
+SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+TOLD = """() => [...document.querySelectorAll(".neuron-told p")].map((line) => ({ ...line.dataset,
+  numbers: [...line.querySelectorAll("b")].map((number) => Number(number.textContent)) }))"""
+
+
+def rotation(made: Made, count: int, size: int) -> str:
+    """The cosines and sines of llama's rotary positions."""
+    angles = np.arange(count)[:, None] * 10000.0 ** (-np.arange(size // 2) / (size // 2))
+    return made.block("rotation", np.stack([np.cos(angles), np.sin(angles)]).astype("f4"))
+
+
+def plain() -> Data:
+    made = Made(("", tokens_of(9)))
+    made.attention(layer=4, size=16)
+    return made.data()
+
+
+def rotary() -> Data:
+    made = Made(("", tokens_of(9)))
+    made.attention(layer=4, heads=6, key_heads=2, size=16, mask="causal", rotation=rotation(made, 9, 16))
+    return made.data()
+
+
+def biased() -> Data:
+    made = Made(("", tokens_of(9)))
+    made.attention(layer=4, size=16, bias=made.block("bias", made.numbers(4, 17)), scale=1.0)
+    return made.data()
+
+
+def windowed() -> Data:
+    made = Made(("", tokens_of(9)))
+    made.attention(layer=4, size=16, mask="window", window=4, padding=[True] + [False] * 8)
+    return made.data()
+
+
+def across() -> Data:
+    made = Made(("encoder", tokens_of(12)), ("decoder", tokens_of(9)))
+    made.attention(layer=4, size=16, kind="cross", side="decoder", queries=1, keys=0)
+    return made.data()
+
+
+def numbers(data: Data, name: str) -> np.ndarray:
+    fact = data.manifest["blocks"][name]
+    return np.frombuffer(data.blocks[name], dtype=fact["dtype"]).reshape(fact["shape"]).astype("f8")
+
+
+def weights(data: Data, head: int, query: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and weights of one query, from the stored numbers by the recipe of the format."""
+    entry = data.manifest["attentions"][0]
+    recipe = entry["recipe"]
+    left, right = numbers(data, entry["query"])[head], numbers(data, entry["key"])
+    right = right[head * len(right) // entry["heads"]]
+    if "rotation" in recipe:
+        cosine, sine = numbers(data, recipe["rotation"])
+        left, right = (
+            np.concatenate([a * cosine - b * sine, b * cosine + a * sine], -1)
+            for a, b in (np.split(vectors, 2, -1) for vectors in (left, right))
+        )
+    scores = right @ left[query] * recipe["scale"]
+    keys = np.arange(len(right))
+    if "bias" in recipe:
+        scores += numbers(data, recipe["bias"])[head, keys - query + len(left) - 1]
+    hidden = (keys > query) & (recipe["mask"] != "full")
+    hidden |= (keys <= query - recipe.get("window", len(keys))) | np.array(recipe.get("padding", keys < 0))
+    powers = np.where(hidden, 0, np.exp(scores - scores[~hidden].max()))
+    return scores, powers / powers.sum()
+
+
+def said(tab: Page) -> dict[str, float]:
+    """The numbers of the chain, by name."""
+    tab.evaluate(SETTLED)
+    steps = tab.locator(".chain [data-step]").all()
+    return {step.get_attribute("data-step") or "": float(step.inner_text().replace("−∞", "-inf")) for step in steps}
+
+
+def same(name: str, found: float, expected: float, **tolerance: float) -> None:
+    """The two numbers agree to the digits that are written, or the message says which do not."""
+    assert found == pytest.approx(expected, **({"rel": 1e-6} | tolerance)), f"{name}: {found} is not {expected}"
+
+
+def multiplied(tab: Page, size: int) -> float:
+    """Walks along the vectors by keyboard, checks each line, and adds the products."""
+    tab.locator(".vectors").focus()
+    total = 0.0
+    for place in range(size):
+        tab.keyboard.press("ArrowRight")
+        first, *turns = tab.evaluate(TOLD)
+        query, key, product = first["numbers"]
+        assert first["dimension"] == str(place), f"dimension {first['dimension']} came instead of {place}"
+        same("product", query * key, product, abs=1e-12)
+        for turn, value in zip(turns, (query, key)):
+            own, cosine, partner, sine, turned = turn["numbers"]
+            sign = -1 if place < size // 2 else 1
+            same("turned", own * cosine + sign * partner * sine, turned, abs=1e-7)
+            same("turned, above and below", turned, value, rel=0)
+        total += product
+    return total
+
+
+def add_up(tab: Page, expected: float, size: int, tolerance: float = 2e-6) -> dict[str, float]:
+    """Makes every number of the chain again from those before it; the last must be the weight of PyTorch."""
+    steps = said(tab)
+    same("sum", multiplied(tab, size), steps["sum"], abs=1e-7)
+    same("scaled", steps["sum"] * steps["scale"], steps["scaled"])
+    score = steps.get("score", steps["scaled"])
+    same("score", steps["scaled"] + steps.get("bias", 0), score, abs=1e-8)
+    score = steps.get("masked", score)
+    same("exponential", math.exp(score - steps["largest"]), steps["exponential"])
+    same("weight", steps["exponential"] / steps["total"], steps["weight"])
+    same("weight of PyTorch", steps["weight"], expected, rel=0, abs=tolerance)
+    return steps

@@ -1,0 +1,258 @@
+"""The page for everyone: by keyboard alone, for screen readers, in light, dark and forced colours, for every eye."""
+
+import re
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page
+
+import pellucid
+from pellucid.view import page as page_module
+from tests.view.conftest import Show
+from tests.view.written import DRAWN, HEADS, compared, written
+
+AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+SERIOUS = """async () => {
+  const found = await axe.run(document, { resultTypes: ["violations"] });
+  return found.violations.filter(({ impact }) => ["serious", "critical"].includes(impact))
+    .map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html.slice(0, 200) + node.failureSummary)}`);
+}"""
+CONTRAST = """() => {
+  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = (part) => (part <= 10.3 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4);
+  const bright = ([red, green, blue]) => 0.2126 * light(red) + 0.7152 * light(green) + 0.0722 * light(blue);
+  const over = (top, below, share) => top.slice(0, 3).map((part, at) => part * share + below[at] * (1 - share));
+  const paper = (element) => {
+    const path = [];
+    for (let at = element; at; at = at.parentElement) path.unshift(parts(getComputedStyle(at).backgroundColor));
+    return path.reduce((below, top) => over(top, below, top[3] ?? 1), [255, 255, 255]);
+  };
+  const opacity = (element) =>
+    element ? Number(getComputedStyle(element).opacity) * opacity(element.parentElement) : 1;
+  const walker = document.createTreeWalker(document.querySelector(".pellucid"), NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.checkVisibility({ visibilityProperty: true })) continue;
+    if (element.closest("script, style, noscript, button:disabled")) continue;
+    const below = paper(element);
+    const ink = over(parts(getComputedStyle(element).color), below, opacity(element));
+    const [dark, pale] = [bright(ink), bright(below)].sort((a, b) => a - b);
+    found.push([(pale + 0.05) / (dark + 0.05), walker.currentNode.data.slice(0, 40), element.outerHTML.slice(0, 90)]);
+  }
+  return found.sort((a, b) => a[0] - b[0]).slice(0, 4);
+}"""
+"""The texts of least contrast with what is painted below them (WCAG 2.2, 1.4.3)."""
+OUTLINED = """() => {
+  const { outlineStyle, outlineWidth, boxShadow } = getComputedStyle(document.activeElement);
+  return (outlineStyle !== "none" && parseFloat(outlineWidth) >= 2) || boxShadow !== "none";
+}"""
+FOCUSED = """() => {
+  const { activeElement: now } = document;
+  now.dataset.stops = Number(now.dataset.stops ?? 0) + 1;
+  const name = now.getAttribute("aria-label") ?? now.textContent;
+  return now.closest(".pellucid") && `${now.tagName} ${now.className} ${name} ${now.dataset.stops}`;
+}"""
+VIEWS = ["heads", "matrix", "neuron", "lens", "tensor", "diff"]
+
+EYES = {
+    "all colours": "1 0 0  0 1 0  0 0 1",
+    "no red": "0.152286 1.052583 -0.204868  0.114503 0.786281 0.099216  -0.003882 -0.048116 1.051998",
+    "no green": "0.367322 0.860646 -0.227968  0.280085 0.672501 0.047413  -0.011820 0.042940 0.968881",
+    "no blue": "1.255528 -0.076749 -0.178779  -0.078411 0.930809 0.147602  0.004733 0.691367 0.303900",
+}
+"""What is seen of linear red, green and blue (Machado, Oliveira and Fernandes 2009, severity 1)."""
+XYZ = "0.4124564 0.3575761 0.1804375  0.2126729 0.7151522 0.0721750  0.0193339 0.1191920 0.9503041"
+"""From linear red, green and blue to CIE XYZ (sRGB)."""
+PAPER = {"light": "#fdfcf9", "dark": "#15181d"}
+
+
+def matrix(words: str) -> np.ndarray:
+    return np.array(words.split(), dtype=float).reshape(3, 3)
+
+
+def linear(colour: str) -> np.ndarray:
+    parts = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def lab(light: np.ndarray) -> np.ndarray:
+    """CIELAB under D65."""
+    share = matrix(XYZ) @ np.clip(light, 0, 1) / np.array([0.95047, 1.0, 1.08883])
+    x, y, z = np.where(share > 0.008856, np.cbrt(share), 7.787 * share + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def hues(theme: str) -> list[str]:
+    source = (page_module.WEB / "colour.js").read_text(encoding="utf-8").partition("HUES = {")[2]
+    return re.findall(r"#\w{6}", re.search(rf"{theme}: \[(.*?)\]", source)[1])
+
+
+def examine(tab: Page, states: dict[str, str]) -> None:
+    """Nothing serious for axe, and no text below 4.5 to 1, in each of some states, reached by keys from the last."""
+    tab.evaluate(AXE)
+    for state, keys in states.items():
+        press(tab, keys)
+        assert tab.evaluate(SERIOUS) == [], state
+        worst = tab.evaluate(CONTRAST)
+        assert worst[0][0] >= 4.5, (state, worst)
+
+
+def press(tab: Page, keys: str) -> None:
+    for key in keys.split():
+        tab.keyboard.press(key)
+        tab.evaluate(DRAWN)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_axe_finds_nothing_serious_and_every_text_can_be_read(show: Show, view: str, theme: str) -> None:
+    tab = show(compared(0, 3), f"#view={view}", color_scheme=theme, viewport={"width": 1200, "height": 1000})
+    press(tab, "ArrowDown ArrowRight")
+    assert tab.get_by_role("group", name="view").locator("[aria-pressed=true]").get_attribute("data-value") == view
+    examine(tab, {"at rest": "", "table": "t", "help": "Escape ?", "search": "Escape /"})
+
+
+def test_the_grid_of_a_real_model_passes_too(minilm: "pellucid.Model", show: Show) -> None:
+    html = pellucid.view(minilm.trace("time flies like an arrow", "fruit flies like a banana")).html()
+    for theme in ("light", "dark"):
+        tab = show(html, "#view=grid", color_scheme=theme)
+        press(tab, "ArrowDown ArrowRight")
+        assert tab.get_by_role("group", name="view").locator("[aria-pressed=true]").inner_text() == "Model"
+        examine(tab, {"at rest": "", "table": "t"})
+
+
+def test_axe_and_the_measure_of_contrast_can_fail(show: Show) -> None:
+    tab = show(compared(0, 3), "#view=tensor")
+    tab.evaluate(AXE)
+    tab.evaluate("() => document.querySelector('.tensor-list input').removeAttribute('aria-label')")
+    tab.evaluate("() => document.querySelector('.tensor-list input').removeAttribute('placeholder')")
+    tab.evaluate("() => (document.querySelector('.legend p').style.color = '#aaaaaa')")
+    found = " ".join(tab.evaluate(SERIOUS))
+    assert "label" in found and "color-contrast" in found
+    assert tab.evaluate(CONTRAST)[0][0] < 3
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_tab_goes_from_region_to_region_and_shows_where_it_is(show: Show, view: str) -> None:
+    tab = show(compared(0, 3), f"#view={view}")
+    tab.evaluate(DRAWN)
+    stops = []
+    for _ in range(40):
+        tab.keyboard.press("Tab")
+        where = tab.evaluate(FOCUSED)
+        if where is None:
+            break
+        assert tab.evaluate(OUTLINED), where
+        stops.append(where)
+    assert len(stops) < 24 and all(stop.endswith(" 1") for stop in stops)
+    assert sum("chip" in stop for stop in stops) <= 1, "the heads are one stop"
+    stage = tab.locator(".stage").locator(":is([tabindex='0'], input, select)").count()
+    assert stage > 0
+
+
+def test_arrows_walk_inside_a_group_of_buttons(show: Show) -> None:
+    tab = show(written(), "#view=heads&heads=1")
+    tab.locator(".chip").nth(1).focus()
+    press(tab, "ArrowRight")
+    assert tab.locator(".chip:focus").inner_text() == "2"
+    press(tab, "Enter")
+    assert tab.locator(".chip[aria-pressed=true]").all_inner_texts() == ["1", "2"]
+    press(tab, "ArrowLeft ArrowLeft")
+    assert tab.locator(".chip:focus").inner_text() == "0"
+    press(tab, "Shift+Tab Tab")
+    assert tab.locator(".chip:focus").inner_text() == "0"
+
+
+def test_every_key_of_the_help_does_something(show: Show) -> None:
+    page = compared(0, 3)
+    tab = show(page, "#view=matrix&layer=0&heads=0.1.2")
+    press(tab, "?")
+    shown = tab.locator("dialog dt").all()
+    keys = [kbd for line in shown for kbd in line.locator("kbd").all_inner_texts()]
+    press(tab, "Escape")
+    names = {"↑": "ArrowUp", "↓": "ArrowDown", "←": "ArrowLeft", "→": "ArrowRight", "Esc": "Escape"}
+    snapshot = (
+        """() => document.querySelector(".pellucid").innerHTML + document.activeElement.outerHTML + location.hash"""
+    )
+    for key in keys:
+        press(tab, "Escape Escape m [ ArrowDown ArrowDown ArrowRight")
+        if key == "[":
+            press(tab, "]")
+        if key == "m":
+            press(tab, "h")
+        if key == "c":
+            tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        before = tab.evaluate(snapshot)
+        press(tab, names.get(key, key))
+        if key == "c":
+            assert tab.evaluate("() => navigator.clipboard.readText()").startswith(
+                'trace["layers.0.attention.weights"]'
+            )
+        else:
+            assert tab.evaluate(snapshot) != before, key
+    assert set("tcs/?[],.hmnlxd") <= set(keys)
+
+
+def test_search_goes_to_a_token(show: Show) -> None:
+    tab = show(written(), "#view=heads")
+    press(tab, "/")
+    tab.keyboard.type("AR")
+    assert tab.locator("dialog li").all_inner_texts() == ["“·arrow” (4)"]
+    press(tab, "Enter")
+    assert tab.locator(".column.query .row[data-index='4'][aria-selected=true]").count() == 1
+    assert "“·arrow” (4)" in tab.locator(".readout").inner_text()
+    press(tab, "/")
+    tab.keyboard.type("time")
+    press(tab, "ArrowDown Enter")
+    assert "“·time” (6)" in tab.locator(".readout").inner_text()
+
+
+def test_the_table_is_copied_as_csv(show: Show) -> None:
+    tab = show(page := written(), "#view=matrix&heads=2&layer=1")
+    press(tab, "t")
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.get_by_role("button", name="copy as CSV").click()
+    tab.get_by_text("copied").wait_for()
+    lines = tab.evaluate("() => navigator.clipboard.readText()").split("\r\n")
+    assert lines[0].split(",")[1:3] == ["time 0", "·flies 1"]
+    expected = page.numbers["layers.1.attention.weights"][2, 3]
+    assert [float(text) for text in lines[4].split(",")[1:]] == pytest.approx(expected.tolist(), abs=2e-6)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_forced_colours_keep_the_choice_visible(show: Show, view: str) -> None:
+    tab = show(compared(0, 3), f"#view={view}", forced_colors="active")
+    press(tab, "ArrowDown ArrowRight Space")
+    chosen = tab.locator(".segments [aria-pressed=true]").first
+    assert chosen.evaluate("(one) => getComputedStyle(one).outlineStyle") != "none"
+    marked = {"lens": ".word[aria-selected=true]", "tensor": ".heat-cell", "diff": ".diff-head .heat-cell"}.get(view)
+    if marked:
+        assert tab.locator(marked).first.evaluate("(one) => getComputedStyle(one).outlineStyle") != "none"
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_nothing_moves_for_those_who_do_not_want_it(show: Show, motion: Any) -> None:
+    tab = show(compared(0, 3), "#view=tensor", reduced_motion=motion)
+    moving = """() => [...document.querySelectorAll(".pellucid *")].filter((each) =>
+      getComputedStyle(each).transitionDuration !== "0s" || getComputedStyle(each).animationName !== "none").length"""
+    assert (tab.evaluate(moving) > 0) == (motion == "no-preference")
+
+
+@pytest.mark.parametrize("eye", EYES)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_heads_stay_apart_for_every_eye(theme: str, eye: str) -> None:
+    seen = [lab(matrix(EYES[eye]) @ linear(hue)) for hue in hues(theme)]
+    apart = [np.linalg.norm(a - b) for at, a in enumerate(seen) for b in seen[:at]]
+    assert len(seen) == 8 and min(apart) > 20
+    for hue in hues(theme):
+        pale, dark = sorted([(matrix(XYZ) @ linear(colour))[1] + 0.05 for colour in (hue, PAPER[theme])], reverse=True)
+        assert pale / dark >= 3
+
+
+def test_thirty_two_heads_have_lines_of_their_own(show: Show) -> None:
+    tab = show(written(), "#view=heads&heads=0.1.2")
+    lines = tab.locator(".chip i").evaluate_all("(all) => all.map((one) => getComputedStyle(one).background)")
+    assert len(set(lines)) == HEADS

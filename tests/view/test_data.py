@@ -1,0 +1,277 @@
+"""What a page holds and how large it is: precisions, budgets, tensors, a lens, a second trace."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pellucid
+from pellucid import Config
+from pellucid.trace.explain import logit_lens
+from pellucid.view.numbers import numbers_of
+from pellucid.view.page import render
+from tests.view.conftest import READ, Show
+from tests.view.test_recipes import COMPUTE
+
+LONG = " ".join(Path(__file__).read_text(encoding="utf-8").split())
+
+
+def page_size(view: pellucid.View) -> float:
+    return len(view.html().encode()) / 1e6
+
+
+# -- size -------------------------------------------------------------------------------------------------------------
+
+
+def test_minilm_at_512_tokens_fits_and_grows_with_the_tokens(minilm: pellucid.Model) -> None:
+    long, half = (minilm.trace(LONG, keep="view", max_length=n) for n in (512, 256))
+    assert len(long.tokens) == 512
+    assert page_size(pellucid.view(long)) <= 7.0
+    sizes = [pellucid.view(trace, precision="float16").data.size for trace in (half, long)]
+    assert 1.8 < sizes[1] / sizes[0] < 2.1  # in proportion to tokens, not to their square
+
+
+def test_twelve_layers_of_twelve_heads_at_128_tokens_fit(minilm: pellucid.Model) -> None:
+    config = Config.of("bert", vocab_size=len(minilm.tokenizer), hidden_size=768, num_hidden_layers=12,
+                       num_attention_heads=12, intermediate_size=64, initializer_range=0.06)  # fmt: skip
+    trace = pellucid.build(config, tokenizer=minilm.tokenizer).trace(LONG, keep="view", max_length=128)
+    assert page_size(pellucid.view(trace, precision="float16")) <= 7.0
+    compact = pellucid.view(trace, precision="compact")
+    assert page_size(compact) <= 2.0
+    assert all(entry["max_error"] <= 8e-3 for entry in compact.data.manifest["attentions"])
+
+
+def test_real_heads_are_compact_too(minilm: pellucid.Model) -> None:
+    trace = minilm.trace(LONG, keep="view", max_length=128)
+    small = pellucid.view(trace, precision="compact")
+    assert 2 * small.data.size + page_size(small) * 1e6 - small.data.size <= 2e6  # of twelve layers as of these six
+    blocks = small.data.manifest["blocks"]
+    assert all(blocks[entry["weights"]].get("deflated") for entry in small.data.manifest["attentions"])
+
+
+def test_a_compact_page_shows_its_weights_within_their_error(minilm: pellucid.Model, show: Show) -> None:
+    trace = minilm.trace("time flies like an arrow", "fruit flies like a banana")
+    view = pellucid.view(trace, precision="compact")
+    tab = show(view.html(), "#layer=2&heads=4")
+    for rows, entry in zip(tab.evaluate(COMPUTE), view.data.manifest["attentions"], strict=True):
+        apart = (torch.tensor(rows) - trace[f"{entry['name']}.weights"][0]).abs().max().item()
+        assert apart == pytest.approx(entry["max_error"], abs=1e-6) and apart < 8e-3
+    tab.evaluate(READ)
+    said = f"{view.data.manifest['attentions'][2]['max_error']:.2g}"
+    assert f"weights in this layer: {said}." in tab.locator(".legend").inner_text()
+
+
+def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
+    minilm: pellucid.Model, show: Show, caplog: pytest.LogCaptureFixture
+) -> None:
+    trace = minilm.trace(LONG, keep="view", max_length=100)
+    exact, less, least = (pellucid.view(trace, layer=2, budget_mb=mb) for mb in (50, 2.2, 1.2))
+    assert exact.told == [] and not caplog.records
+    assert len(less.told) == 1 and "float16" in less.told[0]
+    assert {less.data.manifest["blocks"][entry["query"]]["dtype"] for entry in less.data.manifest["attentions"]} == {
+        "float16"
+    }
+    assert page_size(least) <= 1.2 < page_size(less) <= 2.2
+    left = [entry["layer"] for entry in least.data.manifest["attentions"] if entry["query"] is None]
+    assert left and 2 not in left and len(left) < 6
+    assert all(entry["thumb"] for entry in least.data.manifest["attentions"])
+    assert (
+        least.told == [record.message for record in caplog.records[-2:]]
+        and f"layers.{left[0]}.attention" in least.told[1]
+    )
+    tab = show(least.html())
+    tab.evaluate(READ)
+    tab.get_by_label("layer", exact=True).select_option(str(left[0]))
+    assert "left out" in tab.get_by_role("alert").inner_text()
+    tab.get_by_label("layer", exact=True).select_option("2")
+    tab.evaluate(READ)
+    assert tab.locator(".column.query .row").count() > 5
+    with pytest.raises(pellucid.InputError, match=r"budget_mb is 0\.01"):
+        pellucid.view(trace, budget_mb=0.01)
+    with pytest.raises(pellucid.InputError, match="too small: one layer takes"):
+        pellucid.view(trace, budget_mb=0.35).html()
+
+
+def test_only_the_opened_layer_is_decoded(minilm: pellucid.Model, show: Show) -> None:
+    view = pellucid.view(minilm.trace(LONG, keep="view", max_length=512))
+    start, _, rest = view.html().rpartition("app.mount(root);")
+    tab = show(
+        f"{start}app.mount(root, window.source = data.inlineSource(root));{rest}".replace("Content-Security", "x")
+    )
+    tab.evaluate(READ)
+    assert tab.evaluate("window.source.counted") == 2  # query and key of one layer
+    tab.get_by_role("button", name="next layer").click()
+    tab.evaluate(READ)
+    assert tab.evaluate("window.source.counted") == 4
+    assert tab.evaluate("document.querySelectorAll('*').length") < 3000
+
+
+# -- what it stores ---------------------------------------------------------------------------------------------------
+
+
+def test_include_layers_keep_their_numbers(minilm: pellucid.Model, show: Show) -> None:
+    trace = minilm.trace("time flies")
+    view = pellucid.view(trace, include_layers=[1, 4])
+    assert [entry["name"] for entry in view.data.manifest["attentions"]] == ["layers.1.attention", "layers.4.attention"]
+    tab = show(view.html(), "#layer=4")
+    tab.evaluate(READ)
+    assert "layer 4" in tab.locator(".readout").inner_text() and "layer=4" in tab.url
+    with pytest.raises(pellucid.InputError, match="layer 9 is not there: this trace has layers 0, 1, 2, 3, 4, 5"):
+        pellucid.view(trace, include_layers=[9])
+    with pytest.raises(pellucid.InputError, match="layer 2 is not there"):
+        pellucid.view(trace, include_layers=[1, 4], layer=2)
+
+
+def test_weights_that_query_and_key_do_not_give_are_stored(minilm: pellucid.Model, show: Show) -> None:
+    trace = minilm.trace("time flies like an arrow")
+    points = dict(trace.points)
+    edited = points["layers.1.attention.weights"].clone()
+    edited[:, 5] = 0.0
+    view = pellucid.view(dataclasses.replace(trace, points=points | {"layers.1.attention.weights": edited}))
+    stored = [entry["weights"] is not None for entry in view.data.manifest["attentions"]]
+    assert stored == [False, True, False, False, False, False]
+    tab = show(view.html())
+    torch.testing.assert_close(torch.tensor(tab.evaluate(COMPUTE)[1]), edited[0], atol=1e-7, rtol=0)
+
+
+def test_numbers_that_are_none_are_shown_as_such(minilm: pellucid.Model, show: Show) -> None:
+    trace = minilm.trace("time flies like an arrow")
+    points = {name: tensor.clone() for name, tensor in trace.points.items() if "layers.0.attention" in name}
+    points["layers.0.attention.query"][:, 2, 3] = torch.nan
+    points["layers.0.attention.weights"][:, 2, 3] = torch.nan
+    view = pellucid.view(dataclasses.replace(trace, points=points), heads=[2])
+    assert view.data.manifest["attentions"][0]["max_error"] < 1e-5
+    tab = show(view.html(), "#view=matrix&head=2&heads=2&query=3&key=1")
+    text, said = tab.evaluate(READ)
+    assert (text, said["query"]) == ("NaN", "3")
+    assert "Red cells are not numbers" in tab.locator(".legend").inner_text()
+    for precision in ("compact", "float16"):
+        assert pellucid.view(dataclasses.replace(trace, points=points), precision=precision).html()
+
+
+def test_a_trace_without_weights_is_drawn_and_says_that_nothing_was_compared(
+    minilm: pellucid.Model, show: Show
+) -> None:
+    trace = minilm.trace("time flies", keep=["layers.*.attention.query", "layers.*.attention.key"])
+    tab = show(pellucid.view(trace).html())
+    tab.evaluate(READ)
+    assert "not compared" in tab.locator(".legend").inner_text()
+
+
+def test_one_of_several_texts(minilm: pellucid.Model, show: Show) -> None:
+    texts = ["time flies like an arrow", "fruit"]
+    both, alone = minilm.trace(texts, keep="view"), minilm.trace("fruit", keep="view")
+    with pytest.raises(pellucid.InputError, match=r"of 2 texts, and a page shows one: view\(trace.row\(0\)\)"):
+        pellucid.view(both)
+    computed = show(pellucid.view(both.row(1)).html()).evaluate(COMPUTE)
+    for rows, i in zip(computed, range(6), strict=True):
+        torch.testing.assert_close(torch.tensor(rows), alone[f"layers.{i}.attention.weights"][0], atol=1e-5, rtol=0)
+
+
+def test_tensors_are_stored_as_they_are(minilm: pellucid.Model) -> None:
+    trace = minilm.trace("time flies like an arrow")
+    data = pellucid.view(trace, tensors=("layers.0.residual.*", "pooled", "logits")[:1]).data
+    names = [entry["name"] for entry in data.manifest["tensors"]]
+    assert names == [name for name in trace if name.startswith("layers.0.residual.")]
+    for entry in data.manifest["tensors"]:
+        np.testing.assert_array_equal(numbers_of(data, entry["block"]), trace[entry["name"]][0].numpy())
+        assert entry["axes"] == ["seq", "hidden"]
+    auto = pellucid.view(trace, tensors="auto").data
+    size = sum(4 * int(np.prod(auto.manifest["blocks"][entry["block"]]["shape"])) for entry in auto.manifest["tensors"])
+    assert 500_000 < size <= 2_000_000
+    assert not any(entry["name"].endswith((".weights", ".scores")) for entry in auto.manifest["tensors"])
+    with pytest.raises(pellucid.InputError, match=r"no 'layers.0.residul.pre' \(did you mean layers.0.residual.pre"):
+        pellucid.view(trace, tensors=["layers.0.residul.pre"])
+
+
+@pytest.fixture(scope="module")
+def writer(minilm: pellucid.Model) -> pellucid.Model:
+    config = Config.of("gpt2", vocab_size=len(minilm.tokenizer), hidden_size=24, num_hidden_layers=2,
+                       num_attention_heads=2, intermediate_size=40, head=pellucid.config.CausalLM())  # fmt: skip
+    return pellucid.build(config, seed=2, tokenizer=minilm.tokenizer)
+
+
+def test_a_lens_is_stored_number_by_number(writer: pellucid.Model) -> None:
+    trace = writer.trace("time flies like an arrow")
+    lens = logit_lens(writer.loaded, trace, k=3)
+    data = pellucid.view(trace, lens=lens).data
+    stored = data.manifest["lens"]
+    assert stored["kind"] == "next token" and stored["places"] == list(lens.places)
+    np.testing.assert_array_equal(numbers_of(data, stored["ids"]), lens.ids.numpy())
+    np.testing.assert_array_equal(numbers_of(data, stored["log_probabilities"]), lens.log_probabilities.numpy())
+    assert {int(id_): word for id_, word in stored["words"].items()} == lens.words
+    json.dumps(data.manifest, allow_nan=False)
+    with pytest.raises(pellucid.InputError, match="lens is of 7 tokens, and the page of 3"):
+        pellucid.view(writer.trace("time"), lens=lens)
+    with pytest.raises(pellucid.InputError, match="lens is dict without 'kind'"):
+        pellucid.view(trace, lens={})
+
+
+def test_a_second_trace_lies_beside_the_first(minilm: pellucid.Model, show: Show) -> None:
+    first, second = minilm.trace("time flies like an arrow"), minilm.trace("fruit flies like a banana")
+    view = pellucid.view(first, second, tensors=["layers.0.residual.mid"])
+    other = view.data.manifest["other"]
+    assert other["label"] == "fruit flies like a banana"
+    assert [token["text"] for token in other["sequences"][0]["tokens"]] == second.tokens
+    assert other["tensors"][0]["block"] == "other/tensor/layers.0.residual.mid"
+    entry = other["attentions"][3]
+    assert entry["query"] == "other/layers.3.attention.query"
+    np.testing.assert_array_equal(numbers_of(view.data, entry["query"]), second["layers.3.attention.query"][0].numpy())
+    show(view.html(), "#view=diff").evaluate(READ)
+    with pytest.raises(pellucid.InputError, match="have 7 and 3 tokens"):
+        pellucid.view(first, minilm.trace("time"))
+    with pytest.raises(pellucid.InputError, match=r"only one of the traces has 'layers.*record both"):
+        pellucid.view(first, minilm.trace("fruit flies like a banana", keep="layers.0.*"))
+
+
+def test_a_pass_behind_a_cache_is_drawn_with_all_that_it_looks_at(writer: pellucid.Model, show: Show) -> None:
+    trace = writer.trace("like an arrow", after="time flies", keep="view")
+    view = pellucid.view(trace, heads=[1])
+    tab = show(view.html(), "#view=matrix")
+    computed = tab.evaluate(COMPUTE)
+    for rows, i in zip(computed, range(2), strict=True):
+        torch.testing.assert_close(torch.tensor(rows), trace[f"layers.{i}.attention.weights"][0], atol=1e-6, rtol=0)
+    sizes = [len(sequence["tokens"]) for sequence in view.data.manifest["sequences"]]
+    assert sizes == [len(trace.tokens), len(trace.before) + len(trace.tokens)]
+
+
+def test_spaces_and_bytes_of_a_vocabulary_are_written_as_text(minilm: pellucid.Model) -> None:
+    from pellucid.view.subject import read
+
+    def texts(*tokens: str) -> list[str]:
+        return [token["text"] for token in read(tokens, [0] * len(tokens), [False] * len(tokens))]
+
+    assert texts("Ġthe", "naÃ¯ve", "ĊĊ", "ðŁĳ", "©") == [" the", "naïve", "\n\n", "<0xF0><0x9F><0x91>", "<0xA9>"]
+    assert texts("▁the", "end") == [" the", "end"]
+    assert texts("café", "##ø", "§") == ["café", "##ø", "§"]
+    special: dict[str, Any] = read(["Ġ"], [3], [True])[0]
+    assert special == {"text": "Ġ", "id": 3, "kind": "special", "segment": 0}
+
+
+def test_a_damaged_packed_block_is_told(minilm: pellucid.Model, show: Show) -> None:
+    view = pellucid.view(minilm.trace(LONG, keep="view", max_length=40), precision="compact")
+    name = view.data.manifest["attentions"][0]["weights"]
+    page = view.html()
+    place = page.index(f'data-block="{name}">') + len(f'data-block="{name}">')
+    broken = page[: place + 200] + "AAAAAAAA" + page[place + 208 :]
+    assert "is damaged" in show(broken).get_by_role("alert").inner_text()
+    with pytest.raises(ValueError, match="cannot be unpacked"):
+        render(view.data.manifest, view.data.blocks | {name: b"no zlib"})
+
+
+def test_keys_pressed_while_a_layer_is_unpacked_are_not_lost(minilm: pellucid.Model, show: Show) -> None:
+    trace = minilm.trace(LONG, keep="view", max_length=40)
+    view = pellucid.view(trace, precision="compact", heads=[0])
+    tab = show(view.html(), "#view=matrix")
+    tab.evaluate(READ)
+    press = "for (const key of ['ArrowDown', ']', 'ArrowDown', 'ArrowRight', ']', 'ArrowDown']) "
+    press += "document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }))"
+    tab.evaluate(press)  # all of them before a single block of layers 1 and 2 can be there
+    text, said = tab.evaluate(READ)
+    assert said == {"layer": "2", "head": "0", "query": "2", "key": "1"}
+    entry = view.data.manifest["attentions"][2]
+    assert float(text) == pytest.approx(trace["layers.2.attention.weights"][0, 0, 2, 1].item(), abs=entry["max_error"])

@@ -1,0 +1,155 @@
+"""Two runs in a real browser, number minus number; a run with itself is all zero."""
+
+import pytest
+import torch
+from playwright.sync_api import Page
+from torch import Tensor
+
+import pellucid
+from pellucid.trace.edits import zero
+from tests.view.conftest import Show
+from tests.view.written import DRAWN, HEADS, LAYERS, PLACES, TEXTS, Written, compared
+
+ALL_DONE = "() => document.querySelector('.legend').textContent.includes('overview is the largest difference')"
+
+
+def difference(page: Written, layer: int) -> Tensor:
+    """Tensor[heads, seq, seq]: this run's weights minus the other's."""
+    return page.numbers[f"layers.{layer}.attention.weights"] - page.numbers[f"other/layers.{layer}.attention.weights"]
+
+
+def value(tab: Page) -> float:
+    tab.evaluate(DRAWN)
+    return float(tab.locator(".readout-value").inner_text())
+
+
+def point(tab: Page, plot: str, row: int, column: int, rows: int, columns: int) -> None:
+    tab.locator(f"{plot} .plot canvas").scroll_into_view_if_needed()
+    box = tab.locator(f"{plot} .plot canvas").bounding_box()
+    tab.mouse.move(box["x"] + (column + 0.5) * box["width"] / columns, box["y"] + (row + 0.5) * box["height"] / rows)
+
+
+def overview(tab: Page, layers: int, heads: int) -> Tensor:
+    """What the overview says of every head."""
+    tab.wait_for_function(ALL_DONE)
+    found = torch.zeros(layers, heads)
+    for layer in range(layers):
+        for head in range(heads):
+            point(tab, ".diff-weights > section:first-child", layer, head, layers, heads)
+            found[layer, head] = value(tab)
+            assert f"layer {layer} · head {head}" in tab.locator(".readout").inner_text()
+    return found
+
+
+def test_every_cell_is_this_run_minus_the_other(show: Show) -> None:
+    tab = show(page := compared(0, 3), "#view=diff&layer=1&heads=2")
+    expected = difference(page, 1)[2]
+    for query in range(len(TEXTS)):
+        for key in range(query + 1):
+            point(tab, ".diff-head", query, key, len(TEXTS), len(TEXTS))
+            assert value(tab) == pytest.approx(expected[query, key].item(), abs=2e-6)
+    tab.keyboard.press("t")
+    cells = torch.tensor([float(text) for text in tab.locator("dialog tbody td").all_inner_texts()])
+    assert cells.view_as(expected).allclose(expected, rtol=0, atol=2e-6)
+
+
+def test_the_largest_differences_are_listed_and_lead_to_their_cells(show: Show) -> None:
+    tab = show(page := compared(0, 3), "#view=diff&layer=0&heads=1")
+    expected = difference(page, 0)[1]
+    order = expected.abs().flatten().argsort(descending=True)[:12]
+    said = [float(text.replace("−", "-")) for text in tab.locator(".diff-list b").all_inner_texts()]
+    assert said == pytest.approx(expected.flatten()[order].tolist(), abs=5e-5)
+    tab.locator(".diff-list button").nth(2).click()
+    assert value(tab) == pytest.approx(expected.flatten()[order[2]].item(), abs=2e-6)
+    assert "pinned" in tab.locator(".readout").inner_text()
+
+
+def test_the_overview_holds_the_largest_difference_of_every_head(show: Show) -> None:
+    tab = show(page := compared(0, 3), "#view=diff")
+    expected = torch.stack([difference(page, layer).abs().amax((1, 2)) for layer in range(LAYERS)])
+    assert overview(tab, LAYERS, HEADS).allclose(expected, rtol=0, atol=2e-6)
+    point(tab, ".diff-weights > section:first-child", 1, 2, LAYERS, HEADS)
+    tab.mouse.down()
+    tab.mouse.up()
+    tab.evaluate(DRAWN)
+    assert "Layer 1 · head 2" in tab.locator(".diff-head").inner_text()
+    for key in ("ArrowLeft", "ArrowUp"):
+        tab.keyboard.press(key)
+    tab.evaluate(DRAWN)
+    assert "Layer 0 · head 1" in tab.locator(".diff-head").inner_text()
+
+
+def test_a_run_with_itself_is_all_zero(show: Show) -> None:
+    tab = show(compared(5, 5), "#view=diff&layer=1&heads=0")
+    assert not overview(tab, LAYERS, HEADS).any()
+    assert "every weight is the same" in tab.locator(".diff-list").inner_text()
+    point(tab, ".diff-head", 4, 2, len(TEXTS), len(TEXTS))
+    assert value(tab) == 0
+    tab.get_by_role("button", name="lens", exact=True).click()
+    tab.evaluate(DRAWN)
+    assert tab.locator(".word[data-mark]").count() == 0
+    assert "the same in all 21 cells" in tab.locator(".legend").inner_text()
+
+
+def test_the_lens_shows_where_the_likeliest_words_differ(show: Show) -> None:
+    tab = show(page := compared(0, 3), "#view=diff")
+    tab.get_by_role("button", name="lens", exact=True).click()
+    tab.evaluate(DRAWN)
+    one, other = (page.numbers[f"{prefix}lens.ids"][..., 0] for prefix in ("", "other/"))
+    differ = one != other
+    assert f"differs in {differ.sum()} of {differ.numel()} cells" in tab.locator(".legend").inner_text()
+    words = page.manifest["lens"]["words"]
+    for place in range(len(PLACES)):
+        cell = tab.locator(f".word[data-row='{place}'][data-column='3']")
+        written = [words[str(int(run[place, 3]))].replace(" ", "·") for run in (one, other)]
+        assert cell.inner_text() == (" | ".join(written) if differ[place, 3] else written[0])
+        assert (cell.get_attribute("data-mark") == "≠") == bool(differ[place, 3])
+    tab.keyboard.press("ArrowDown")
+    tab.evaluate(DRAWN)
+    assert "at “time” (0)" in tab.locator(".readout").inner_text()
+
+
+def test_texts_of_another_length_are_told_apart_in_a_sentence(show: Show) -> None:
+    tab = show(compared(0, 3, TEXTS[:5]), "#view=diff")
+    assert "This run has 7 tokens and the other 5 tokens" in tab.locator(".diff-head").inner_text()
+    for key in ("ArrowDown", "t", "Escape", "c", "Space"):
+        tab.keyboard.press(key)
+    tab.get_by_role("button", name="lens", exact=True).click()
+    tab.evaluate(DRAWN)
+    assert "the numbers of tokens are equal" in tab.locator(".diff-lens").inner_text()
+
+
+def test_without_a_second_run_there_is_no_such_view(show: Show) -> None:
+    page = compared()
+    page.manifest["other"] = None
+    assert show(page, "#view=diff").get_by_role("button", name="Diff").count() == 0
+
+
+def test_a_zeroed_head_shows_and_changes_only_what_comes_after(minilm: "pellucid.Model", show: Show) -> None:
+    one = minilm.trace("time flies like an arrow")
+    with minilm.edit({"layers.2.attention.weights": zero(head=5)}) as edited:
+        other = edited.trace("time flies like an arrow")
+    found = overview(show(pellucid.view(one, other).html(), "#view=diff&layer=2&heads=5"), 6, 12)
+    names = [f"layers.{layer}.attention.weights" for layer in range(6)]
+    expected = torch.stack([(one[name] - other[name])[0].abs().amax((1, 2)) for name in names])
+    assert found.allclose(expected, rtol=0, atol=5e-6)
+    assert not found[:2].any() and (found[2] > 1e-5).nonzero().flatten().tolist() == [5] and (found[3:] > 1e-4).all()
+
+
+def test_lenses_of_two_texts_are_compared(show: Show) -> None:
+    model = pellucid.load("SmolLM2-135M-Instruct")
+    texts = ("The capital of France is", "The capital of Germany is")
+    traces = [model.trace(text) for text in texts]
+    lenses = tuple(model.explain.logit_lens(text, k=10) for text in texts)
+    tab = show(pellucid.view(*traces, lens=lenses, include_layers=[0, 29]).html(), "#view=lens")
+    assert tab.locator(".words-name").count() == 1 + 1 + 30
+    tab.keyboard.press("d")
+    tab.get_by_role("button", name="lens", exact=True).click()
+    differ = (lenses[0].ids[..., 0] != lenses[1].ids[..., 0]).sum().item()
+    tab.get_by_text(f"differs in {differ} of {lenses[0].ids[..., 0].numel()} cells").wait_for()
+    assert tab.locator(".word[data-column='0'][data-mark]").count() == 0
+
+
+def test_a_pair_of_lenses_needs_a_pair_of_traces(minilm: "pellucid.Model") -> None:
+    with pytest.raises(pellucid.InputError, match="lens is a pair"):
+        pellucid.view(minilm.trace("time flies"), lens=(1, 2))

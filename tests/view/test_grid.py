@@ -1,0 +1,231 @@
+"""The model grid in a real browser: its pictures are the stored ones, and each opens the head that it shows."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page
+
+from pellucid.view.data import Data
+from pellucid.view.page import render
+from tests.view.conftest import Show
+from tests.view.made import Made, tokens_of
+from tests.view.test_access import AXE, CONTRAST, SERIOUS
+
+NODES = "() => document.querySelectorAll('*').length"
+SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+CELLS = """(canvas, [heads, rows, columns]) => {
+  const { width, height } = canvas, step = width / heads;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  const middle = (place, count, size) => Math.floor(((place + 0.5) * size) / count);
+  const list = (count, of) => Array.from({ length: count }, (_, place) => of(place));
+  const cell = (head, row, column) => {
+    const at = 4 * (middle(row, rows, height) * width + head * step + middle(column, columns, step - 6));
+    return [...data.slice(at, at + 4)];
+  };
+  return list(heads, (head) => list(rows, (row) => list(columns, (column) => cell(head, row, column)))) }"""
+
+
+def grid(layers: int = 3, heads: int = 5, tokens: int = 7, rows: int | None = None, **recipe: Any) -> Data:
+    """A page of random pictures; without them nothing else in it needs to be true."""
+    made = Made(("", tokens_of(tokens)))
+    for layer in range(layers):
+        entry = made.attention(layer=layer, heads=heads, **recipe)
+        picture(made, entry, heads, rows or tokens, rows or tokens)
+    return made.data()
+
+
+def picture(made: Made, entry: dict[str, Any], heads: int, rows: int, columns: int) -> None:
+    values = made.chance.integers(0, 256, size=(heads, rows, columns), dtype="u1")
+    entry["thumb"] = made.block(f"{entry['name']}.thumb", values, coding="sqrt")
+
+
+def pictures(data: Data, place: int) -> np.ndarray:
+    name = data.manifest["attentions"][place]["thumb"]
+    return np.frombuffer(data.blocks[name], "u1").reshape(data.manifest["blocks"][name]["shape"]).astype("f8")
+
+
+def drawn(tab: Page, place: int, heads: int, rows: int, columns: int) -> np.ndarray:
+    """The middle of every cell of every picture of one layer: heads × rows × columns × red, green, blue, opacity."""
+    tab.evaluate(SETTLED)
+    row = tab.locator(f".grid-row[data-place='{place}'] canvas")
+    return np.array(row.evaluate(CELLS, [heads, rows, columns]), "f8")
+
+
+def ramp(tab: Page, theme: str) -> np.ndarray:
+    return np.array(tab.evaluate("(theme) => [...colour.ramp(theme)]", theme), "f8").reshape(256, 3)
+
+
+def center(tab: Page, place: int, head: int, heads: int) -> tuple[float, float]:
+    box = tab.locator(f".grid-row[data-place='{place}'] canvas").bounding_box()
+    return box["x"] + (head + 0.45) * box["width"] / heads, box["y"] + box["height"] / 2
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_pictures_are_the_stored_ones(show: Show, theme: str) -> None:
+    data = grid()
+    tab = show(data, "#view=grid", color_scheme=theme)
+    colours = ramp(tab, theme)
+    for place in range(3):
+        bytes_ = pictures(data, place)
+        seen = drawn(tab, place, 5, 7, 7)
+        steps = np.rint(255 * bytes_ / bytes_.max((1, 2), keepdims=True)).astype(int)
+        assert np.abs(seen[..., :3] - colours[steps]).max() <= 2 and (seen[..., 3] == 255).all()
+    tab.get_by_label("colour scale").select_option("linear")
+    tab.get_by_label("where the colours end").select_option("one")
+    steps = np.rint(255 * (pictures(data, 1) / 255) ** 2).astype(int)
+    assert np.abs(drawn(tab, 1, 5, 7, 7)[..., :3] - colours[steps]).max() <= 2
+    assert "from 0 to 1 on a linear scale" in tab.locator(".legend").inner_text()
+
+
+def test_what_is_masked_stays_empty(show: Show) -> None:
+    query, key = np.mgrid[:7, :7]
+    for recipe, hidden in [
+        ({"mask": "causal"}, key > query),
+        ({"mask": "window", "window": 3}, (key > query) | (key <= query - 3)),
+        ({"padding": [True] + [False] * 5 + [True]}, (key == 0) | (key == 6)),
+    ]:
+        tab = show(grid(layers=1, **recipe), "#view=grid")
+        seen = drawn(tab, 0, 5, 7, 7)[..., 3]
+        assert ((seen == 0) == hidden).all() and "Empty parts are masked" in tab.locator(".legend").inner_text()
+
+
+def test_a_long_text_keeps_its_strongest_links(show: Show) -> None:
+    data = grid(layers=1, heads=40, tokens=200, rows=64)
+    values = np.zeros((40, 64, 64), "u1")
+    values[:, 13, 42] = 255
+    data.blocks["layers.0.attention.thumb"] = values.tobytes()
+    tab = show(data, "#view=grid")
+    side = tab.locator(".grid-row canvas").evaluate("(canvas) => canvas.height")
+    assert side < 64  # the pictures are smaller than what is stored
+    darkest = np.abs(drawn(tab, 0, 40, side, side)[..., :3] - ramp(tab, "light")[255]).max(-1) <= 2
+    assert (darkest.sum((1, 2)) == 1).all()
+    assert "patch of tokens" in tab.locator(".legend").inner_text()
+
+
+@pytest.mark.parametrize("last, opened", [("", "matrix"), ("h", "heads"), ("hm", "matrix")])
+def test_a_click_opens_the_head(show: Show, last: str, opened: str) -> None:
+    tab = show(grid(), "#view=grid")
+    for key in [*last, "g"]:
+        tab.keyboard.press(key)
+    tab.evaluate(SETTLED)
+    tab.mouse.move(*center(tab, 2, 3, 5))
+    tab.evaluate(SETTLED)
+    assert tab.locator(".readout").inner_text().startswith("layer 2 · head 3")
+    tab.mouse.click(*center(tab, 2, 3, 5))
+    tab.evaluate(SETTLED)
+    assert tab.locator(".segments [aria-pressed=true]").first.get_attribute("data-value") == opened
+    assert "layer 2 · head 3" in tab.locator(".readout").inner_text()
+    assert tab.locator(".chip[aria-pressed=true]").all_inner_texts() == ["3"]
+
+
+def test_the_keyboard_goes_from_head_to_head(show: Show) -> None:
+    tab = show(grid(), "#view=grid&heads=0&head=0")
+    for key in "ArrowRight ArrowRight ArrowDown ArrowDown ArrowDown ArrowLeft ] [".split():
+        tab.keyboard.press(key)
+    tab.evaluate(SETTLED)
+    assert "layer 1 · head 1" in tab.locator(".readout").inner_text()
+    mark, row = (tab.locator(one).bounding_box() for one in (".grid-current", ".grid-row[data-place='1'] canvas"))
+    assert mark["y"] == row["y"] and mark["x"] == pytest.approx(row["x"] + row["width"] / 5)
+    assert tab.locator(".grid:focus").count() == 1
+    tab.keyboard.press("Enter")
+    tab.evaluate(SETTLED)
+    assert tab.locator(".matrix").is_visible() and "layer 1 · head 1" in tab.locator(".readout").inner_text()
+
+
+def three_kinds() -> Data:
+    """An encoder-decoder with attentions of different depths and lengths."""
+    made = Made(("encoder", tokens_of(9)), ("decoder", tokens_of(4)))
+    for layer, side, kind, queries, keys in [(0, "encoder", "self", 0, 0), (1, "encoder", "self", 0, 0),
+                                             (0, "decoder", "self", 1, 1), (0, "decoder", "cross", 1, 0)]:  # fmt: skip
+        entry = made.attention(layer=layer, side=side, kind=kind, queries=queries, keys=keys)
+        picture(made, entry, 4, *(len(made.sequences[i]["tokens"]) for i in (queries, keys)))
+    return made.data()
+
+
+def test_three_kinds_of_attention_stand_under_each_other(show: Show) -> None:
+    data = three_kinds()
+    tab = show(data, "#view=grid")
+    assert [title.split(":")[0] for title in tab.locator(".grid-title").all_inner_texts()] == [
+        "Encoder", "Decoder", "Cross attention"]  # fmt: skip
+    steps = np.rint(255 * pictures(data, 3) / pictures(data, 3).max((1, 2), keepdims=True)).astype(int)
+    seen = drawn(tab, 3, 4, 4, 9)[..., :3]
+    assert np.abs(seen - ramp(tab, "light")[steps]).max() <= 2
+    tab.mouse.click(*center(tab, 3, 2, 4))
+    tab.evaluate(SETTLED)
+    assert "cross · layer 0 · head 2" in tab.locator(".readout").inner_text()
+    tab.keyboard.press("g")
+    for _ in range(9):
+        tab.keyboard.press("ArrowUp")
+    tab.evaluate(SETTLED)
+    assert "encoder layer 0 · head 2" in tab.locator(".readout").inner_text()
+
+
+def test_a_deep_model_stays_light_and_the_head_in_hand_in_sight(show: Show) -> None:
+    tab = show(grid(layers=126, heads=64, tokens=3), "#view=grid&layer=100&head=60")
+    tab.evaluate(SETTLED)
+    assert tab.evaluate(NODES) < 3000 and tab.locator(".grid-row").count() < 100
+    mark, frame = (tab.locator(one).bounding_box() for one in (".grid-current", ".grid"))
+    assert frame["y"] < mark["y"] < frame["y"] + frame["height"]
+    assert frame["x"] < mark["x"] < frame["x"] + frame["width"]
+    assert tab.locator(".grid-row[data-place='100']").count() == 1 and not tab.locator("[data-place='3']").count()
+
+
+def test_only_the_pictures_are_read(show: Show) -> None:
+    data = grid(layers=2)
+    queries = [entry["query"] for entry in data.manifest["attentions"]]
+    html = page_without(data, queries)
+    tab = show(html, "#view=grid")
+    assert drawn(tab, 1, 5, 7, 7)[..., 3].all()
+    tab.keyboard.press("Enter")
+    assert "is missing" in tab.get_by_role("alert").inner_text()
+
+
+def page_without(data: Data, names: list[str]) -> str:
+    """The page, with some of its blocks lost."""
+    html = render(data.manifest, data.blocks)
+    for name in names:
+        assert html.count(f'data-block="{name}"') == 1
+        html = html.replace(f'data-block="{name}"', 'data-block="lost"')
+    return html
+
+
+def test_the_table_holds_the_largest_weight_of_every_head(show: Show) -> None:
+    data = three_kinds()
+    tab = show(data, "#view=grid")
+    tab.keyboard.press("t")
+    cells = [float(text) for text in tab.locator("tbody td").all_inner_texts()]
+    expected = [(pictures(data, place).max((1, 2)) / 255) ** 2 for place in range(4)]
+    assert np.allclose(np.reshape(cells, (4, 4)), expected, atol=1e-3)
+    assert tab.locator("tbody th").all_inner_texts() == [
+        "encoder layer 0", "encoder layer 1", "decoder layer 0", "cross attention, layer 0"]  # fmt: skip
+
+
+def test_one_token_and_no_picture(show: Show) -> None:
+    data = grid(layers=2, tokens=1)
+    data.manifest["attentions"][1]["thumb"] = None
+    tab = show(data, "#view=grid&layer=1")
+    assert (drawn(tab, 0, 5, 1, 1)[..., :3] == ramp(tab, "light")[255]).all()
+    assert "no picture of this layer" in tab.locator("[data-place='1']").inner_text()
+    for entry in data.manifest["attentions"]:
+        entry["thumb"] = None
+    tab = show(data)
+    assert "Model" not in tab.locator(".segments").first.inner_text()
+
+
+def test_it_fits_a_narrow_window(show: Show) -> None:
+    tab = show(grid(heads=16), "#view=grid&head=15", viewport={"width": 390, "height": 800})
+    tab.evaluate(SETTLED)
+    assert tab.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+    mark = tab.locator(".grid-current").bounding_box()
+    assert mark["x"] > 0 and mark["x"] + mark["width"] < 390
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious_and_every_text_can_be_read(show: Show, theme: str) -> None:
+    tab = show(three_kinds(), "#view=grid", color_scheme=theme)
+    tab.mouse.move(*center(tab, 1, 2, 4))
+    tab.evaluate(SETTLED)
+    tab.evaluate(AXE)
+    assert tab.evaluate(SERIOUS) == []
+    assert tab.evaluate(CONTRAST)[0][0] >= 4.5

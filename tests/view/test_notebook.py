@@ -1,0 +1,144 @@
+"""A view in a notebook: what a cell is given, and that it draws where notebooks are read."""
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from IPython.core.formatters import DisplayFormatter
+from nbconvert import HTMLExporter
+from playwright.sync_api import Browser, Page
+
+import pellucid
+from pellucid.view.notebook import MOST_IN_A_CELL, frame_of, table_of
+from tests.view.made import Made, plain, tokens_of
+
+Read = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def view(minilm: "pellucid.Model") -> "pellucid.view.View":
+    return pellucid.view(minilm.trace("time flies like an arrow", "fruit flies like a banana"), layer=0, heads=[8])
+
+
+@pytest.fixture
+def read(browser: Browser, tmp_path: Path) -> Any:
+    """Opens HTML offline. What the host asks for elsewhere is refused; the frame's faults are counted."""
+    faults: list[str] = []
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, offline=True)
+
+    def open_page(html: str) -> Page:
+        (tmp_path / "host.html").write_text(html, encoding="utf-8")
+        tab = context.new_page()
+        tab.set_default_timeout(15_000)
+        tab.on("pageerror", lambda error: faults.append(str(error)))
+        tab.on("request", lambda r: r.frame.parent_frame and faults.append(f"the frame asked for {r.url[:80]}"))
+        tab.goto((tmp_path / "host.html").as_uri(), wait_until="domcontentloaded")
+        return tab
+
+    yield open_page
+    context.close()
+    assert not [fault for fault in faults if "require" not in fault and "MathJax" not in fault]
+
+
+def cell(view: "pellucid.view.View") -> dict[str, Any]:
+    """What a kernel sends for the last value of a cell."""
+    data, _ = DisplayFormatter().format(view)
+    return data
+
+
+def notebook(*views: "pellucid.view.View") -> nbformat.NotebookNode:
+    cells = [
+        nbformat.v4.new_code_cell("view", outputs=[nbformat.v4.new_output("execute_result", data=cell(view))])
+        for view in views
+    ]
+    found = nbformat.v4.new_notebook(cells=cells)
+    nbformat.validate(found)
+    return found
+
+
+def drawn(tab: Page, place: int = 0) -> dict[str, Any]:
+    """What the frame shows: how many pixels of its canvas are coloured, its size, its toolbar."""
+    frame = tab.locator("iframe").nth(place)
+    frame.scroll_into_view_if_needed()
+    inside = frame.content_frame
+    inside.locator(".stage canvas").first.wait_for()
+    tab.wait_for_timeout(300)
+    inked = inside.locator(".stage canvas").first.evaluate(
+        """(canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+             .filter((value, place) => place % 4 === 3 && value > 0).length"""
+    )
+    return {"inked": inked, "box": frame.bounding_box(), "words": inside.locator(".stage").inner_text()}
+
+
+def test_a_cell_is_given_a_frame_a_picture_and_a_table(view: "pellucid.view.View") -> None:
+    data = cell(view)
+    assert set(data) == {"text/html", "image/png", "text/plain"}
+    assert 'sandbox="allow-scripts allow-downloads"' in data["text/html"] and "<script" not in data["text/html"]
+    assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG\r\n")
+    assert "strongest links of layer 0, head 8:" in data["text/plain"]
+
+
+def test_the_table_names_the_strongest_links(view: "pellucid.view.View", minilm: "pellucid.Model") -> None:
+    trace = minilm.trace("time flies like an arrow", "fruit flies like a banana")
+    rows = table_of(view.data).splitlines()[2:]
+    wanted = trace.strongest(0, 8, 8)
+    assert len(rows) == 8
+    for row, (query, key, weight) in zip(rows, wanted):
+        assert f"{trace.tokens[query]} ({query})" in row and f"{trace.tokens[key]} ({key})" in row
+        assert float(row.split()[-1]) == pytest.approx(weight, abs=1e-4)
+
+
+def test_the_page_of_nbconvert_draws_offline(view: "pellucid.view.View", read: Read) -> None:
+    html, _ = HTMLExporter().from_notebook_node(notebook(view))
+    shown = drawn(read(html))
+    assert shown["inked"] > 1000 and "arrow" in shown["words"]
+    assert shown["box"]["height"] == 760 and shown["box"]["width"] > 500
+
+
+def test_two_views_in_one_notebook_do_not_meet(
+    view: "pellucid.view.View", minilm: "pellucid.Model", read: Read
+) -> None:
+    other = pellucid.view(minilm.trace("glass lets light through"), layer=2, heads=[1], show="matrix")
+    html, _ = HTMLExporter().from_notebook_node(notebook(view, other))
+    tab = read(html)
+    first, second = drawn(tab, 0), drawn(tab, 1)
+    assert "banana" in first["words"] and "glass" not in first["words"]
+    assert "glass" in second["words"] and second["inked"] > 1000
+
+
+STRICT = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; frame-src 'self' data:"
+)
+
+
+def test_a_host_without_eval_workers_or_network_draws_it(view: "pellucid.view.View", read: Read) -> None:
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{STRICT}">'
+    shown = drawn(read(f"<!doctype html><html><head>{policy}</head><body>{cell(view)['text/html']}</body></html>"))
+    assert shown["inked"] > 1000
+
+
+def test_a_page_too_large_for_a_cell_is_told() -> None:
+    said = frame_of("x" * (MOST_IN_A_CELL + 1))
+    assert "iframe" not in said and "8 MB" in said and "view.save" in said
+
+
+def test_what_tokens_say_stays_inside(read: Read) -> None:
+    made = Made(("", tokens_of(4)))
+    made.sequences[0]["tokens"][1]["text"] = '"></iframe><img src=x onerror="document.title=1">'
+    made.attention()
+    data = made.data()
+    from pellucid.view.page import render
+
+    tab = read(f"<!doctype html><title>host</title>{frame_of(render(data.manifest, data.blocks))}")
+    assert "onerror" in drawn(tab)["words"]
+    assert tab.title() == "host" and tab.locator("img").count() == 0
+
+
+def test_without_the_drawing_library_there_is_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pellucid.view.notebook.can_render", lambda: False)
+    from pellucid.view.notebook import cell_of
+
+    assert set(cell_of(plain(3), "<p>")) == {"text/html", "text/plain"}

@@ -1,0 +1,146 @@
+"""What is drawn is what is there: colours of single cells, masks, sides with other tokens and heads, the address."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Page
+
+import pellucid
+from pellucid import Config
+from pellucid.view import page as page_module
+from tests.view.conftest import READ, Show
+from tests.view.test_page import Case, make_case
+from tests.view.test_recipes import COMPUTE, PAIR, SMALL, TARGET, TEXT
+
+PIXELS = """([cells, queries, keys]) => {
+  const canvas = document.querySelector(".plot canvas");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return cells.map(([query, key]) => {
+    const [x, y] = [Math.floor((key + 0.5) * canvas.width / keys), Math.floor((query + 0.5) * canvas.height / queries)];
+    return [...data.slice(4 * (y * canvas.width + x), 4 * (y * canvas.width + x) + 4)];
+  });
+}"""
+
+
+def ramp(theme: str, share: float) -> list[float]:
+    """The colour of a share of the largest weight, from the stops that the stylesheet of numbers names."""
+    source = (page_module.WEB / "colour.js").read_text(encoding="utf-8")
+    line = re.search(rf"RAMPS = {{.*?{theme}: \[(.*?)\]", source, re.DOTALL)
+    assert line is not None
+    stops = [[int(stop[i : i + 2], 16) for i in (0, 2, 4)] for stop in re.findall(r"#(\w{6})", line[1])]
+    place = round(share * 255) / 255 * (len(stops) - 1)
+    below = min(int(place), len(stops) - 2)
+    return [low + (high - low) * (place - below) for low, high in zip(stops[below], stops[below + 1])]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("scale", ["sqrt", "linear"])
+def test_a_cell_has_the_colour_of_its_weight(show: Show, theme: str, scale: str) -> None:
+    tab = show(case := make_case(), "#view=matrix&layer=1&heads=7", color_scheme=theme)
+    tab.get_by_label("colour scale").select_option(scale)
+    tab.evaluate(READ)
+    weights = case.weights[1][7]
+    cells = torch.randint(13, (12, 2), generator=torch.Generator().manual_seed(2)).tolist()
+    for (query, key), (*colour, alpha) in zip(cells, tab.evaluate(PIXELS, [cells, 13, 13]), strict=True):
+        share = (weights[query, key] / weights.max()).item()
+        assert colour == pytest.approx(ramp(theme, share**0.5 if scale == "sqrt" else share), abs=2) and alpha == 255
+
+
+def padded(padding: list[bool]) -> Case:
+    """The synthetic case, nobody looking at padding."""
+    case = make_case(seq=len(padding), mask="causal")
+    mask = torch.ones(len(padding), len(padding)).tril().bool() & ~torch.tensor(padding)
+    for i, entry in enumerate(case.manifest["attentions"]):
+        entry["recipe"]["padding"] = padding
+        weights = case.weights[i].masked_fill(~mask, 0.0)
+        total = weights.sum(-1, keepdim=True)
+        # a query that may see nothing looks at all alike, as in the model, where all its scores are the least number
+        case.weights[i] = torch.where(total > 0, weights / total, 1 / len(padding))
+    return case
+
+
+@pytest.mark.parametrize("padding", [[False] * 5 + [True] * 3, [True] * 2 + [False] * 6, [True] * 4])
+def test_nobody_looks_at_padding(show: Show, padding: list[bool]) -> None:
+    tab = show(case := padded(padding), "#view=matrix&layer=1&heads=7&query=3&key=" + str(padding.index(True)))
+    for rows, own in zip(tab.evaluate(COMPUTE), case.weights, strict=True):
+        torch.testing.assert_close(torch.tensor(rows), own, atol=2e-6, rtol=0)
+    tab.evaluate(READ)
+    assert "masked: nobody looks at padding" in tab.locator(".readout-note").inner_text()
+    assert "nobody looks at padding" in tab.locator(".legend").inner_text()
+    cell = [3, padding.index(True)]
+    assert tab.evaluate(PIXELS, [[cell], len(padding), len(padding)])[0][3] < 128  # hatched, not coloured
+    tab.keyboard.press("h")
+    tab.evaluate(READ)
+    hidden = tab.locator(".column.key .row[data-unseen]").evaluate_all(
+        "(rows) => rows.map((row) => Number(row.dataset.index))"
+    )
+    assert hidden == [key for key in range(len(padding)) if padding[key] or key > 3]
+
+
+def test_a_token_does_not_look_ahead_in_the_heads_view(show: Show) -> None:
+    tab = show(make_case(mask="causal"), "#query=4")
+    tab.evaluate(READ)
+    numbers = tab.locator(".column.key .number").all_inner_texts()
+    assert numbers[5:] == ["masked"] * 8 and "masked" not in numbers[:5]
+
+
+@pytest.fixture(scope="module")
+def sides(minilm: pellucid.Model) -> Any:
+    """A trace of an encoder-decoder whose sides differ in depth, heads and length."""
+    changes = SMALL | PAIR | {"decoder_attention_heads": 2}
+    config = Config.of("bart", vocab_size=len(minilm.tokenizer), **changes)
+    return pellucid.build(config, seed=3, tokenizer=minilm.tokenizer).trace(TEXT, target=TARGET, keep="view")
+
+
+def chips(tab: Page) -> list[str]:
+    tab.evaluate(READ)
+    return tab.locator(".chip").all_inner_texts()
+
+
+def test_sides_have_their_own_layers_heads_and_tokens(show: Show, sides: Any) -> None:
+    tab = show(pellucid.view(sides, heads=[3], layer=2).html())
+    assert chips(tab) == list("0123")
+    layers = tab.get_by_label("layer", exact=True).locator("option")
+    assert layers.all_inner_texts() == ["0", "1", "2"]
+    tab.get_by_role("button", name="cross", exact=True).click()
+    assert chips(tab) == list("01") and layers.all_inner_texts() == ["0", "1"]
+    assert "cross · layer 1 · head 1" in tab.locator(".readout").inner_text()
+    for side, tokens in (("query", sides.target_tokens), ("key", sides.tokens)):
+        assert tab.locator(f".column.{side} .token").all_inner_texts() == list(tokens)
+    assert tab.locator(".names").inner_text().split() == ["looks", "from", "decoder", "looks", "at", "encoder"]
+    tab.locator(".column.query .row[data-index='8']").click()
+    tab.get_by_role("button", name="encoder", exact=True).click()  # its text has fewer tokens: that one is let go
+    assert tab.evaluate(READ)[0] == "" and chips(tab) == list("0123")
+
+
+def test_the_address_keeps_side_layer_and_token(show: Show, sides: Any) -> None:
+    tab = show(pellucid.view(sides).html(), "#view=matrix&of=cross&layer=1&heads=1&query=8&key=2")
+    own = sides["decoder.layers.1.cross_attention.weights"][0, 1, 8, 2].item()
+    for _ in range(2):
+        text, said = tab.evaluate(READ)
+        assert said == {"layer": "1", "head": "1", "query": "8", "key": "2"} and float(text) == pytest.approx(
+            own, abs=2e-6
+        )
+        assert {"of=cross", "layer=1", "query=8", "key=2"} <= set(tab.url.split("#")[1].split("&"))
+        tab.reload()
+    tab.evaluate("location.hash = '#view=heads&of=decoder&layer=0&heads=0&query=3'")
+    tab.wait_for_function("document.querySelector('.readout').innerText.includes('decoder · layer 0 · head 0')")
+    tab.evaluate(
+        "location.hash = '#view=nowhere&of=elsewhere&layer=77&heads=9.x&query=999'"
+    )  # what does not fit is left out
+    tab.evaluate(READ)
+    assert "decoder · layer 0" in tab.locator(".readout").inner_text()
+
+
+def test_pairs_are_told_apart_only_where_both_sides_have_them(show: Show, sides: Any) -> None:
+    tab = show(pellucid.view(sides).html())
+    assert not tab.get_by_role("button", name="A → B").is_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_one_token_is_a_page_too(show: Show, theme: str) -> None:
+    view = pellucid.view(attention=[torch.ones(1, 2, 1, 1)], tokens=["alone"])
+    tab = show(view.html(), "#view=matrix&query=0&key=0", color_scheme=theme)
+    assert tab.evaluate(READ)[0] == "1.00000000"

@@ -1,0 +1,183 @@
+"""Every way in which a family computes its weights: the browser computes them again, and gets PyTorch's numbers."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Page
+
+import pellucid
+from pellucid import Config
+from pellucid.config import Llama3Scaling, Rotary
+from pellucid.trace import Trace
+from pellucid.view import page as page_module
+from pellucid.view.store import MOST_ERROR
+from tests.view.conftest import READ, Show
+
+TEXT, TARGET = "time flies like an arrow", "fruit flies like a ripe banana here"
+SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40,
+         "initializer_range": 0.35}  # fmt: skip
+PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermediate_size": 40}
+SLOWED = Rotary(10_000.0, 2048, Llama3Scaling(8.0, 1.0, 4.0, 8))
+RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "full": ("bert", {}),
+    "full, two embeddings": ("distilbert", {}),
+    "full, shared layers": ("albert", {"embedding_size": 16}),
+    "full, bias by distance": ("mpnet", {}),
+    "full, padding takes no place": ("roberta", {}),
+    "causal": ("gpt2", {}),
+    "causal, rotated, grouped": ("llama", {"num_key_value_heads": 2}),
+    "causal, rotated slowly": ("llama", {"attention_position": SLOWED}),
+    "window, rotated, grouped": ("mistral", {"num_key_value_heads": 2, "sliding_window": 3}),
+    "causal, rotated, one key": ("qwen2", {"num_key_value_heads": 1}),
+    "pair, full and causal and cross": ("bart", PAIR),
+    "pair, bias by distance, unscaled": ("t5", PAIR | {"initializer_range": 0.2}),
+    "pair, decoder deeper": ("t5", PAIR | {"num_decoder_layers": 5, "initializer_range": 0.2}),
+}
+COMPUTE = """async () => {
+  const source = data.inlineSource(document.querySelector(".pellucid"));
+  await source.load(source.manifest.attentions.flatMap(attention.blocksOf));
+  return source.manifest.attentions.map((entry) => {
+    const numbers = new attention.Attention(source, entry);
+    const rows = (head) => Array.from({ length: numbers.queries }, (_, query) => [...numbers.row(head, query)]);
+    return Array.from({ length: numbers.heads }, (_, head) => rows(head));
+  });
+}"""
+STEPS = """async ([place, head, query, key]) => {
+  const source = data.inlineSource(document.querySelector(".pellucid"));
+  const entry = source.manifest.attentions[place];
+  await source.load(attention.blocksOf(entry));
+  const steps = new attention.Attention(source, entry).steps(head, query, key);
+  const [left, right, before] = [steps.query, steps.key, steps.queryBefore].map((part) => part && [...part]);
+  return { ...steps, products: [...steps.products], left, right, before };
+}"""
+
+Make = Callable[..., Trace]
+
+
+@pytest.fixture
+def make(minilm: pellucid.Model) -> Make:
+    """A trace of a small untrained model, whose weights are far from even."""
+
+    def trace(family: str, changes: dict[str, Any], keep: str = "view") -> Trace:
+        config = Config.of(family, vocab_size=len(minilm.tokenizer), **(SMALL | changes))
+        model = pellucid.build(config, seed=3, tokenizer=minilm.tokenizer)
+        target = {"target": TARGET} if config.kind == "encoder-decoder" else {}
+        return model.trace(TEXT, keep=keep, **target)
+
+    return trace
+
+
+def compare(tab: Page, view: pellucid.View, trace: Trace) -> int:
+    """Every weight of every head, as the page computes it, is within the stated error of the model's own."""
+    computed, entries = tab.evaluate(COMPUTE), view.data.manifest["attentions"]
+    for rows, entry in zip(computed, entries, strict=True):
+        found, own = torch.tensor(rows, dtype=torch.float64), trace[f"{entry['name']}.weights"][0].double()
+        assert (found - own).abs().max() <= max(entry["max_error"], 1e-9) * 1.01 + 1e-12, entry["name"]
+        torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:-1], dtype=torch.float64), atol=1e-3, rtol=0)
+    return len(computed)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_browser_computes_the_model_s_weights(show: Show, make: Make, recipe: str, precision: str) -> None:
+    trace = make(*RECIPES[recipe])
+    view = pellucid.view(trace, precision=precision)
+    entries = view.data.manifest["attentions"]
+    assert all(entry["weights"] is None for entry in entries)  # all of them are computed again
+    assert max(entry["max_error"] for entry in entries) < (5e-6 if precision == "float32" else MOST_ERROR["float16"])
+    weights = torch.cat([trace[f"{entry['name']}.weights"].flatten() for entry in entries])
+    assert weights.max() > 0.8 and weights.std() > 0.1  # far from even
+    tab = show(view.html(), "#view=matrix")
+    assert compare(tab, view, trace) == len([name for name in trace if name.endswith(".weights")])
+
+
+def test_half_precision_gives_way_where_it_costs_too_much(make: Make) -> None:
+    trace = make("bert", {"initializer_range": 3.0})
+    data = pellucid.view(trace, precision="float16").data
+    entries = data.manifest["attentions"]
+    assert "float32" in {data.manifest["blocks"][entry["query"]]["dtype"] for entry in entries}
+    assert max(entry["max_error"] for entry in entries) <= MOST_ERROR["float16"]
+
+
+@pytest.mark.parametrize("recipe", ["window, rotated, grouped", "pair, bias by distance, unscaled"])
+def test_the_readout_says_the_weight_under_the_mouse(show: Show, make: Make, recipe: str) -> None:
+    trace = make(*RECIPES[recipe])
+    view = pellucid.view(trace, heads=[2], layer=1)
+    tab = show(view.html(), "#view=matrix")
+    groups = ["encoder", "decoder", "cross"] if trace.config.kind == "encoder-decoder" else [""]
+    for group in groups:
+        if group:
+            tab.get_by_role("button", name=group, exact=True).click()
+        tab.evaluate(READ)
+        name = {"": "layers", "cross": "decoder.layers"}.get(group, f"{group}.layers")
+        name += ".1.cross_attention.weights" if group == "cross" else ".1.attention.weights"
+        own = trace[name][0, 2]
+        box = tab.locator(".plot canvas").bounding_box()
+        for query in range(own.shape[0]):
+            for key in range(own.shape[1]):
+                x = box["x"] + (key + 0.5) * box["width"] / own.shape[1]
+                tab.mouse.move(x, box["y"] + (query + 0.5) * box["height"] / own.shape[0])
+                text, said = tab.evaluate(READ)
+                assert said == {"layer": "1", "head": "2", "query": str(query), "key": str(key)}
+                assert float(text) == pytest.approx(own[query, key].item(), abs=5e-6)
+                masked = "masked" in tab.locator(".readout-note").inner_text()
+                hidden = group != "encoder" and group != "cross" and (key > query or (not group and key <= query - 3))
+                assert masked == hidden
+
+
+@pytest.mark.parametrize("recipe", ["full", "causal, rotated, grouped", "pair, bias by distance, unscaled"])
+def test_the_steps_of_a_weight_lead_to_it(show: Show, make: Make, recipe: str) -> None:
+    trace = make(*RECIPES[recipe], keep="all")
+    view = pellucid.view(trace)
+    tab = show(view.html())
+    for place, entry in enumerate(view.data.manifest["attentions"]):
+        name, query, key = entry["name"], 3, 2
+        steps = tab.evaluate(STEPS, [place, 3, query, key])
+        scores = trace[f"{name}.scores"][0, 3, query].double()
+        turned = "_rotated" if f"{name}.query_rotated" in trace else ""
+        left = trace[f"{name}.query{turned}"][0, 3, query]
+        right = trace[f"{name}.key{turned}"][0, 3 * entry["key_heads"] // entry["heads"], key]
+        torch.testing.assert_close(torch.tensor(steps["left"]), left, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(torch.tensor(steps["right"]), right, atol=1e-5, rtol=1e-5)
+        assert (steps["before"] is not None) == bool(turned)
+        assert steps["sum"] == pytest.approx(sum(steps["products"]))
+        assert steps["scaled"] == pytest.approx(steps["sum"] * steps["scale"])
+        assert steps["score"] == pytest.approx(steps["scaled"] + steps["bias"])
+        assert steps["score"] == pytest.approx(scores[key].item(), abs=1e-4)
+        assert steps["weight"] == pytest.approx(steps["exponential"] / steps["total"])
+        assert steps["weight"] == pytest.approx(trace[f"{name}.weights"][0, 3, query, key].item(), abs=1e-5)
+        assert steps["seen"]
+
+
+MUTATIONS = {
+    "the scale is dropped": ("dot * scale", "dot", "full"),
+    "the sign of a product is flipped": ("dot += this.query", "dot -= this.query", "full"),
+    "the sign of the turn is flipped": ("a * cosine - b * sine", "a * cosine + b * sine", "causal, rotated, grouped"),
+    "the bias is dropped": (" + this.biasOf(head, query, key);", ";", "full, bias by distance"),
+    "the bias is one place off": ("query + this.queries - 1]", "query + this.queries]", "full, bias by distance"),
+    "the future is seen": ("causal: (query, key) => key <= query,", "causal: () => true,", "causal"),
+    "the window is one too long": ("key > query - window", "key >= query - window", "window, rotated, grouped"),
+    "heads of key are taken in turn": ("Math.floor((head * this.keyHeads) / this.heads)", "head % this.keyHeads",
+                                       "causal, rotated, grouped"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_wrong_arithmetic_is_found(
+    show: Show, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutation: str
+) -> None:
+    old, new, recipe = MUTATIONS[mutation]
+    web = shutil.copytree(page_module.WEB, tmp_path / "web")
+    source = (web / "attention.js").read_text()
+    assert source.count(old) == 1
+    (web / "attention.js").write_text(source.replace(old, new))
+    monkeypatch.setattr(page_module, "WEB", web)
+    trace = make(*RECIPES[recipe])
+    view = pellucid.view(trace)
+    tab = show(view.html())
+    with pytest.raises(AssertionError, match="attention"):
+        compare(tab, view, trace)

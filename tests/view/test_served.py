@@ -1,0 +1,150 @@
+"""A page that a server holds: the browser fetches what it draws, and nothing else."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page
+
+import pellucid
+from pellucid.serve.page import PageServer, running
+from pellucid.trace.long import SAMPLED_ROWS, record_long
+from pellucid.view.page import render
+from tests.trace.everyone import FAMILIES, model_of
+from tests.view.conftest import READ
+
+TEXT = "glass lets light through and shows what is behind it " * 40
+
+
+@pytest.fixture(scope="module")
+def trace(minilm: "pellucid.Model") -> "pellucid.trace.Trace":
+    return record_long(minilm.loaded, TEXT)
+
+
+@pytest.fixture(scope="module")
+def server(trace: "pellucid.trace.Trace") -> Iterator[PageServer]:
+    data = pellucid.view(trace, layer=2, heads=[5], precision="float16").data
+    with running(render(data.manifest, data.blocks, served=True), data.blocks) as server:
+        yield server
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Any]:
+    """A page of a browser; no console message, no page error and no request but to the server."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    tab, asked, faults = context.new_page(), [], []
+    tab.set_default_timeout(20_000)
+    tab.on("console", lambda message: faults.append(message.text))
+    tab.on("pageerror", lambda error: faults.append(str(error)))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.asked, tab.faults = asked, faults
+    yield tab
+    context.close()
+    assert not faults
+    assert all(url.startswith(("http://127.0.0.1:", "data:", "blob:")) for url in asked)
+
+
+def blocks_asked(tab: Any) -> set[str]:
+    return {url.split("/block/")[1] for url in tab.asked if "/block/" in url}
+
+
+def settled(tab: Page) -> None:
+    tab.locator(".stage[aria-busy=false]").wait_for()
+
+
+def test_only_the_layer_that_is_looked_at_is_fetched(server: PageServer, tab: Any) -> None:
+    tab.goto(server.address)
+    settled(tab)
+    assert blocks_asked(tab) == {"layers.2.attention.query", "layers.2.attention.key"}
+    tab.keyboard.press("]")
+    tab.locator(".readout-words", has_text="layer 3").wait_for()
+    settled(tab)
+    assert blocks_asked(tab) == {f"layers.{layer}.attention.{part}" for layer in (2, 3) for part in ("query", "key")}
+    tab.keyboard.press("[")
+    settled(tab)
+    assert len([url for url in tab.asked if "/block/" in url]) == 4  # a block is fetched once
+
+
+def test_drawn_numbers_are_the_model_s(server: PageServer, tab: Any, minilm: "pellucid.Model") -> None:
+    weights = minilm.trace(TEXT, keep="layers.2.attention.weights")["layers.2.attention.weights"][0, 5]
+    last = len(weights) - 1
+    for query, key in [(0, 0), (3, 77), (100, 7), (last, 1), (17, last)]:
+        tab.goto("about:blank")
+        tab.goto(f"{server.address}#view=heads&layer=2&heads=5&query={query}&key={key}")
+        settled(tab)
+        text, said = tab.evaluate(READ)
+        assert (said["query"], said["key"]) == (str(query), str(key))
+        assert abs(float(text) - weights[query, key].item()) < 3e-3
+
+
+def test_the_page_says_how_many_rows_were_compared(server: PageServer, tab: Any) -> None:
+    tab.goto(server.address)
+    settled(tab)
+    assert re.search(rf"Largest difference .*{SAMPLED_ROWS}", tab.locator(".legend").inner_text())
+
+
+def test_a_server_that_has_gone_is_told(trace: "pellucid.trace.Trace", browser: Browser) -> None:
+    data = pellucid.view(trace).data
+    context = browser.new_context()
+    tab = context.new_page()
+    with running(render(data.manifest, data.blocks, served=True), data.blocks) as server:
+        tab.goto(server.address)
+        settled(tab)
+    tab.keyboard.press("]")
+    tab.locator(".problem", has_text="does not answer any more: run pellucid look --serve again").wait_for()
+    context.close()
+
+
+def test_another_page_of_the_browser_gets_nothing(server: PageServer, browser: Browser) -> None:
+    """A page from elsewhere that knows the address, token and all, can neither read nor frame it."""
+    data: dict[str, bytes] = {}
+    with running("<!doctype html><title>elsewhere</title>", data) as elsewhere:
+        context = browser.new_context()
+        tab = context.new_page()
+        tab.goto(elsewhere.address)
+        found = tab.evaluate(
+            """(address) => fetch(address).then((answer) => answer.text(), (error) => "refused: " + error)""",
+            server.address,
+        )
+        assert found.startswith("refused")
+        context.close()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_error_that_is_stated_holds_in_the_sampled_rows(family: str, minilm: "pellucid.Model") -> None:
+    model = model_of(family, minilm.tokenizer)
+    trace = record_long(model.loaded, "time flies like an arrow")
+    view = pellucid.view(trace, precision="float32")
+    for entry in view.data.manifest["attentions"]:
+        assert entry["query"] and entry["thumb"] and entry["max_error"] < 5e-6
+    from pellucid.view.numbers import weights_of
+
+    for entry in view.data.manifest["attentions"]:
+        sample = trace.samples[entry["name"]]
+        for head in range(entry["heads"]):
+            found = torch.from_numpy(weights_of(view.data, entry, head)[0])[sample.rows]
+            assert (found - sample.weights[head].double()).abs().max() <= entry["max_error"] + 1e-12
+
+
+@pytest.mark.parametrize("view", ["heads", "matrix", "grid", "neuron"])
+def test_two_thousand_tokens_take_few_elements(view: str, long_server: PageServer, tab: Any) -> None:
+    tab.goto(f"{long_server.address}#view={view}")
+    settled(tab)
+    tab.locator(".stage canvas").first.wait_for()
+    assert tab.evaluate("document.querySelectorAll('*').length") < 3000
+    assert tab.evaluate("performance.getEntriesByName('first-contentful-paint').length") == 1
+
+
+@pytest.fixture(scope="module")
+def long_server(minilm: "pellucid.Model") -> Iterator[PageServer]:
+    """2,048 tokens in a decoder of the width of SmolLM2-135M, of two layers."""
+    facts = {"hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 96}
+    config = pellucid.Config.of("llama", vocab_size=len(minilm.tokenizer), num_hidden_layers=2, **facts)
+    model = pellucid.build(config, seed=1, tokenizer=minilm.tokenizer)
+    trace = record_long(model.loaded, "glass lets light through " * 520, max_length=2048)
+    assert len(trace.tokens) == 2048
+    data = pellucid.view(trace, heads=[0]).data
+    with running(render(data.manifest, data.blocks, served=True), data.blocks) as server:
+        yield server
