@@ -8,8 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "pellucid"
 
 ORDER = (
-    "errors files config machine text blocks models checkpoints trace edits generation tasks training view search scale "
-    "model compat serve cli"
+    "errors files config machine text blocks models checkpoints trace edits generation tasks training view search "
+    "scale model compat serve cli"
 ).split()
 """Rooms in the order in which data flows. An import may only look back."""
 

@@ -124,10 +124,8 @@ def _said(
         read = None if module.onlooker else -1  # the last token too, where somebody may count from it
         padded = _padded([[*first, *then[:read]] for first, then in zip(given, written)]).to(device)
         ids = padded.clamp(min=0)
-        if module.onlooker is None:
-            stream = module.states(ids)  # without a mask: nothing looks at padding that stands behind it
-        else:
-            stream = module(ids, (padded >= 0).long()).logits  # of all places: they are told, and may be edited
+        # without a mask, since nothing looks at padding that stands behind it; of all places where they may be edited
+        stream = module.states(ids) if module.onlooker is None else module(ids, (padded >= 0).long()).logits
         starts = [len(first) - 1 for first in given]
     rows = torch.tensor([row for row, then in enumerate(written) for _ in then], device=device)
     places = torch.tensor([start + i for start, then in zip(starts, written) for i in range(len(then))], device=device)

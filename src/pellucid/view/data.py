@@ -67,7 +67,12 @@ def data_of(subject: Subject, wish: Wish, extras: Any = None, other: "tuple[Subj
     second = None
     if other is not None:
         beside = Store(store.precision, "other/", store.blocks, store.facts)
-        second = {"label": other[0].label, "texts": other[0].texts, "sequences": other[0].sequences}
+        second = {
+            "label": other[0].label,
+            "beside": subject.label,
+            "texts": other[0].texts,
+            "sequences": other[0].sequences,
+        }
         second |= _stored(other[0], beside, other[1])
     manifest = manifest_of(subject, parts, store.facts, show_of(subject, wish), second)
     data = Data(manifest, store.blocks, told)

@@ -168,5 +168,4 @@ def _model(trace: Trace) -> dict[str, Any]:
 
 
 def _label(trace: Trace) -> str:
-    text = " | ".join(trace.texts)
-    return f"{text} ({'; '.join(trace.edits)})" if trace.edits else text
+    return "; ".join(trace.edits) or " | ".join(trace.texts)

@@ -5,7 +5,7 @@ import { LensDiff } from "./difflens.js";
 import { DifferenceList } from "./difflist.js";
 import { Ends, Heat } from "./heat.js";
 import { layerWords, Overview } from "./overview.js";
-import { exact, inNodes, inWords, shortened, tokenLabel } from "./tokens.js";
+import { exact, inNodes, inWords, tokenLabel } from "./tokens.js";
 import { otherEntry, Twins, twinBlocks } from "./twins.js";
 
 /** Most pixels of height, most rows and columns of a table. */
@@ -259,10 +259,16 @@ class Diff {
 
 /** Both texts, and what tells the runs apart. */
 function runs({ texts, other }) {
-  const line = (name, words) => make("p", {}, make("b", {}, name), " ",
-    ...words.flatMap((text, at) => [at ? " / " : "", make("bdi", {}, shortened(text))]));
-  const label = other.texts.includes(other.label) ? [] : [other.label];
-  return make("div", { class: "diff-runs" }, line("this run", texts), line("the other", [...other.texts, ...label]));
+  const alike = texts.join("|") === other.texts.join("|"); // then the texts stand above already
+  const line = (name, words, label) => {
+    const said = [...(alike ? [] : words), label && label !== words.join(" | ") ? label : alike ? "as it is" : ""].filter(Boolean);
+    return make("p", {}, make("b", {}, name), " ", ...said.flatMap((text, at) => [at ? " / " : "", make("bdi", {}, cut(text))]));
+  };
+  return make("div", { class: "diff-runs" }, line("this run", texts, other.beside), line("the other", other.texts, other.label));
+}
+
+function cut(text) {
+  return text.length > 160 ? `${text.slice(0, 160)}…` : text;
 }
 
 function capital(text) {
