@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import say
+from pellucid.errors import InputError
 
 if TYPE_CHECKING:
     import pellucid
@@ -101,6 +102,9 @@ def _check_way(serve: bool, port: int, output: Path | None, drawings: dict[str, 
         raise click.UsageError("--port is the port of --serve, which was not given")
     if opened and not serve and output is None and any(drawings.values()):
         raise click.UsageError("--open is for a page: leave it out, or say with --output where the page goes")
+    for path in (output, *drawings.values()):
+        if path is not None and not path.expanduser().parent.is_dir():
+            raise InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
 
 
 def _seen(model: "pellucid.Model", text: str, serve: bool, given: dict[str, Any]) -> tuple["View", int]:
