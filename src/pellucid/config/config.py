@@ -167,6 +167,8 @@ class Config:
         >>> Config.of("bert", num_hidden_layers=2).num_hidden_layers
         2
         """
+        if not _DEFAULTS:
+            raise InputError("no family is known yet: take Config from pellucid itself, which reads their pages")
         if family not in _DEFAULTS:
             raise InputError(
                 f"unknown family {family!r}{near(family, _DEFAULTS)}: one of {', '.join(sorted(_DEFAULTS))}"
