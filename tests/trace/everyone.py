@@ -7,13 +7,10 @@ from pellucid import Config
 from pellucid.checkpoints.families import families
 from pellucid.config import Head
 from pellucid.text import Tokenizer
+from tests.trace.small import OTHERS, SMALL
 
-SMALL = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
-OTHERS = {
-    "albert": {"embedding_size": 16},
+ODD = OTHERS | {
     "llama": {"num_key_value_heads": 2, "head_dim": 10},
-    "mistral": {"num_key_value_heads": 2, "sliding_window": 3},
-    "qwen2": {"num_key_value_heads": 1},
     "t5": {"head_dim": 5, "num_buckets": 8},
 }
 PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 3, "decoder_intermediate_size": 28}
@@ -26,7 +23,7 @@ HEADS = [(name, page.head) for name, family in sorted(families().items()) for pa
 def config_of(family: str, head: Head | None = None, **changes: object) -> Config:
     """Odd sizes, so that no two axes are of one length by chance."""
     pair = PAIR if Config.of(family).kind == "encoder-decoder" else {}
-    facts = {"vocab_size": 99} | SMALL | OTHERS.get(family, {}) | pair | changes
+    facts = {"vocab_size": 99} | SMALL | ODD.get(family, {}) | pair | changes
     known = Config.of(family)
     facts = {name: value for name, value in facts.items() if name != "num_buckets" or hasattr(known, name)}
     return known.replace(head=head, **facts)

@@ -72,7 +72,7 @@ class PackedAttention(Attention):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
         if run.watch is not None or self.explicit or not in_pairs(self):
-            return super().forward(x, run, bias=bias)
+            return super().forward(x, run, memory=memory, bias=bias)
         rows, seq, _ = x.shape
         shared = self.num_key_value_heads
         together = self.product(x)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pellucid.errors import InputError
 from pellucid.view import View, view
+from pellucid.view.given import Given
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,7 @@ def head_view(
 
     Raises InputError for what does not fit together, in one sentence.
     """
-    given = {
-        "attention": attention,
-        "tokens": tokens,
-        "sentence_b_start": sentence_b_start,
-        "encoder_attention": encoder_attention,
-        "decoder_attention": decoder_attention,
-        "cross_attention": cross_attention,
-        "encoder_tokens": encoder_tokens,
-        "decoder_tokens": decoder_tokens,
-    }
+    given = {name: value for name, value in locals().items() if name in Given.__dataclass_fields__}
     shown = {"layer": layer, "heads": heads, "include_layers": include_layers, "show": "heads"}
     return answer(_page(given, prettify_tokens, shown), html_action)
 
@@ -83,16 +75,7 @@ def model_view(
     display_mode: "dark" or "light".  include_heads: the heads that are on at first; all are on the page, under their
     own numbers.  All else as in `head_view`.
     """
-    given = {
-        "attention": attention,
-        "tokens": tokens,
-        "sentence_b_start": sentence_b_start,
-        "encoder_attention": encoder_attention,
-        "decoder_attention": decoder_attention,
-        "cross_attention": cross_attention,
-        "encoder_tokens": encoder_tokens,
-        "decoder_tokens": decoder_tokens,
-    }
+    given = {name: value for name, value in locals().items() if name in Given.__dataclass_fields__}
     shown = {"heads": include_heads, "include_layers": include_layers, "show": "grid", "theme": theme(display_mode)}
     return answer(_page(given, prettify_tokens, shown), html_action)
 

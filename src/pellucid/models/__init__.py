@@ -4,6 +4,7 @@ from pellucid.blocks.twin import evaluating as evaluating
 from pellucid.models.assemble import Network as Network
 from pellucid.models.assemble import assemble as assemble
 from pellucid.models.assemble import initialise as initialise
+from pellucid.models.assemble import rotary_of as rotary_of
 from pellucid.models.assemble import ties as ties
 from pellucid.models.assemble import untrained as untrained
 from pellucid.models.decoder import Decoder as Decoder

@@ -132,13 +132,22 @@ def _stack(config: Config, explicit: bool, cross: bool = False) -> dict[str, Any
 def _between(config: Config, causal: bool) -> dict[str, nn.Module]:
     """What attention knows of where tokens stand to each other."""
     match config.attention_position:
-        case facts.Rotary(theta, _, scaling):
-            return {"rotary": blocks.RotaryPositions(config.head_dim, theta, _slowed(scaling))}
+        case facts.Rotary():
+            return {"rotary": rotary_of(config)}
         case facts.RelativeBias(buckets, distance):
             heads_ = config.num_attention_heads
             return {"relative_bias": blocks.RelativeBias(buckets, distance, heads_, both_ways=not causal)}
         case _:
             return {}
+
+
+def rotary_of(config: Config) -> Any:
+    """The `RotaryPositions` of such a model; None where attention knows no angles."""
+    match config.attention_position:
+        case facts.Rotary(theta, _, scaling):
+            return blocks.RotaryPositions(config.head_dim, theta, _slowed(scaling))
+        case _:
+            return None
 
 
 def _slowed(scaling: facts.Llama3Scaling | facts.LinearScaling | None) -> Any:

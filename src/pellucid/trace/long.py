@@ -13,10 +13,10 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import ResourceError
 from pellucid.machine import free_memory
-from pellucid.models import count, evaluating
+from pellucid.models import evaluating
 from pellucid.trace.points import points
 from pellucid.trace.reading import Reading, batch_of, read
-from pellucid.trace.record import Recorder, kept_names
+from pellucid.trace.record import Recorder, about, kept_names
 from pellucid.trace.trace import Trace
 
 SAMPLED_ROWS = 16
@@ -93,14 +93,7 @@ def record_long(
     _check_room(_largest(loaded, rows), len(rows[0].tokens))
     sampler = Sampler([*kept_names(loaded.config, "view"), *(kept_names(loaded.config, also) if also else ())])
     evaluating(loaded.module)(**batch_of(loaded, rows), watch=sampler)
-    return LongTrace(
-        points=sampler.kept,
-        rows=rows,
-        config=loaded.config,
-        model=loaded.source.name if loaded.source else "an untrained model",
-        parameters=count(loaded.module),
-        samples=sampler.samples,
-    )
+    return LongTrace(sampler.kept, rows, samples=sampler.samples, **about(loaded))
 
 
 def is_long(

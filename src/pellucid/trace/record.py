@@ -3,6 +3,7 @@
 import contextlib
 import fnmatch
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -104,16 +105,17 @@ def record(
         kept, gradients = recorder.kept, {}
     else:
         kept, gradients = felt(module, batch, names, gradients_of)
-    return Trace(
-        points=kept,
-        rows=rows,
-        config=loaded.config,
-        model=loaded.source.name if loaded.source else "an untrained model",
-        parameters=count(loaded.module),
-        gradients=gradients,
-        edits=edits_of(loaded),
-        padding=padding,
-    )
+    return Trace(kept, rows, gradients=gradients, padding=padding, **about(loaded))
+
+
+def about(loaded: Loaded) -> dict[str, Any]:
+    """What a trace says of its model."""
+    return {
+        "config": loaded.config,
+        "model": loaded.source.name if loaded.source else "an untrained model",
+        "parameters": count(loaded.module),
+        "edits": edits_of(loaded),
+    }
 
 
 def kept_names(config: Config, keep: str | Iterable[str]) -> list[str]:

@@ -15,6 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from pellucid.view.arithmetic import DTYPES
+
 WEB = Path(__file__).with_name("web")
 
 _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
@@ -22,7 +26,6 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", r
 _MODULE_LINE = re.compile(r"^[ \t]*(?:import|export)\b.*$", re.MULTILINE)
 _DOC = re.compile(r"^[ \t]*/\*\*.*?\*/\n", re.MULTILINE | re.DOTALL)
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
-_BYTES = {"float32": 4, "float16": 2, "int32": 4, "uint8": 1}
 
 
 def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: bool = False) -> str:
@@ -120,9 +123,9 @@ def _check(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> None:
     for name, fact in manifest["blocks"].items():
         if name not in blocks:
             raise ValueError(f"the manifest names the block {name}, which was not given")
-        if fact["dtype"] not in _BYTES:
-            raise ValueError(f"block {name}: dtype {fact['dtype']} is not one of {', '.join(_BYTES)}")
-        expected = math.prod(fact["shape"]) * _BYTES[fact["dtype"]]
+        if fact["dtype"] not in DTYPES:
+            raise ValueError(f"block {name}: dtype {fact['dtype']} is not one of {', '.join(DTYPES)}")
+        expected = math.prod(fact["shape"]) * np.dtype(DTYPES[fact["dtype"]]).itemsize
         size = _unpacked(name, blocks[name]) if fact.get("deflated") else len(blocks[name])
         if size != expected:
             raise ValueError(f"block {name}: {size} bytes, its shape needs {expected}")

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.config import LinearScaling, Llama3Scaling, RelativeBias, Rotary
+from pellucid.config import RelativeBias
 from pellucid.errors import InputError
 from pellucid.trace import Trace
 from pellucid.trace.long import LongTrace
+from pellucid.trace.turning import angles
 from pellucid.view.subject import Look, Subject, read
 
 
@@ -78,7 +79,7 @@ def _look(trace: Trace, name: str) -> Look:
     causal = not cross and config.kind != "encoder" and side != "encoder"
     window = config.attention.sliding_window if causal else None
     mask = "full" if not causal else "causal" if window is None or window >= seq else "window"
-    bias, rotation = (None, None) if cross else (_bias(trace, side), _rotation(config.attention_position, seq, size))
+    bias, rotation = (None, None) if cross else (_bias(trace, side), angles(config, seq))
     if bias is None and not cross and isinstance(config.attention_position, RelativeBias):
         if weights is None:
             raise InputError(f"this trace has no bias for distances, which {name} needs: record with keep='view'")
@@ -107,28 +108,6 @@ def _bias(trace: Trace, side: str) -> Tensor | None:
     by_distance = torch.cat((table[:, 1:, 0].flip(-1), table[:, 0, :]), dim=-1)
     places = torch.arange(keys)[None, :] - torch.arange(queries)[:, None] + queries - 1
     return by_distance if torch.equal(by_distance[:, places], table) else None
-
-
-def _rotation(position: object, seq: int, size: int) -> Tensor | None:
-    """Cosines and sines of every place, Float32[Tensor, "2 seq size/2"], in float32 as the model has them."""
-    if not isinstance(position, Rotary):
-        return None
-    speeds = 1.0 / position.rope_theta ** (torch.arange(0, size, 2).float() / size)
-    match position.rope_scaling:
-        case LinearScaling(factor):
-            speeds = speeds / factor
-        case Llama3Scaling():
-            speeds = _slowed(speeds, position.rope_scaling)
-    angle = torch.arange(seq).float()[:, None] * speeds
-    return torch.stack((angle.cos(), angle.sin()))
-
-
-def _slowed(speeds: Tensor, rule: Llama3Scaling) -> Tensor:
-    """Slow waves turn slower, fast ones as before, those between in proportion (Llama 3.1)."""
-    waves = 2 * torch.pi / speeds
-    length, low, high = rule.original_max_position_embeddings, rule.low_freq_factor, rule.high_freq_factor
-    share = ((length / waves - low) / (high - low)).clamp(0, 1)
-    return (1 - share) * speeds / rule.factor + share * speeds
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------

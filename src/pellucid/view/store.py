@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_max_pool2d
 
+from pellucid.view.arithmetic import DTYPES
 from pellucid.view.subject import Look
 
 MOST_ERROR = {"float16": 4e-3, "float32": 1e-3}
@@ -21,8 +22,6 @@ themselves. Half precision may cost what one byte for each weight does; the page
 
 MOST_MEASURED = 20_000_000
 """So many cells of a page are compared; of a larger one, rows at even distances."""
-
-_DTYPES = {"float32": "<f4", "float16": "<f2", "int32": "<i4", "uint8": "u1"}
 
 
 @dataclass
@@ -45,7 +44,7 @@ class Store:
     def add(self, name: str, array: np.ndarray, dtype: str, *, coding: str | None = None, deflate: bool = False) -> str:
         """Stores an array and answers the name of its block. deflate: packed, where that saves a tenth or more."""
         name = self.prefix + name
-        raw = np.ascontiguousarray(array).astype(_DTYPES[dtype]).tobytes()
+        raw = np.ascontiguousarray(array).astype(DTYPES[dtype]).tobytes()
         packed = zlib.compress(raw, 6) if deflate else raw
         fact: dict[str, Any] = {"dtype": dtype, "shape": list(array.shape)}
         if coding is not None:
@@ -99,7 +98,7 @@ class Store:
             block = self.add(name, coded, "uint8", coding="sqrt", deflate=True)
             stored = (coded.astype(np.float64) / 255) ** 2
         else:
-            stored = weights.numpy().astype(_DTYPES[self.kind])
+            stored = weights.numpy().astype(DTYPES[self.kind])
             block = self.add(name, stored, self.kind, deflate=True)
         error = _difference(torch.from_numpy(stored.astype(np.float64)), weights.double())
         return {"query": None, "key": None, "weights": block, "max_error": error, "recipe": _mask(look)}

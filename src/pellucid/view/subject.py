@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from pellucid.trace.long import Sample
+from pellucid.view.arithmetic import seen_by, weights
 
 
 @dataclass(frozen=True)
@@ -60,34 +60,15 @@ class Look:
         assert self.weights is not None  # a look has one or the other
         return self.weights.shape[1], self.weights.shape[2]
 
-    def seen(self, rows: Tensor, keys: int) -> Tensor:
-        """Which keys the queries `rows` may look at: Bool[Tensor, "rows keys"]"""
-        here, there = rows[:, None], torch.arange(keys)[None, :]
-        if self.mask == "full":
-            return torch.ones(len(rows), keys, dtype=torch.bool)
-        seen = there <= here
-        return seen & (there > here - self.window) if self.mask == "window" and self.window is not None else seen
-
     def computed(self, head: int, rows: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """The weights of some queries of one head as the browser computes them from these query and key, in float64.
 
         ->  Float64[Tensor, "rows keys"]
         """
-        asks, answers = query[head].double(), key[head * len(key) // len(query)].double()
-        if self.rotation is not None:
-            asks, answers = _turned(asks, self.rotation), _turned(answers, self.rotation)
-        scores = asks[rows] @ answers.T * self.scale
-        if self.bias is not None:
-            ahead = torch.arange(len(answers))[None, :] - rows[:, None] + len(asks) - 1
-            scores += self.bias[head].double()[ahead]
-        return scores.masked_fill(~self.seen(rows, len(answers)), -torch.inf).softmax(dim=-1)
-
-
-def _turned(vectors: Tensor, rotation: Tensor) -> Tensor:
-    """Pair (c, c + size/2) of row p turned by the angle of place p (Su et al., 2021, arXiv:2104.09864)."""
-    cosine, sine = rotation[:, : len(vectors)].double()
-    left, right = vectors.chunk(2, dim=-1)
-    return torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)
+        answers = key[head * len(key) // len(query)]
+        seen = seen_by(self.mask, self.window, rows, len(answers))
+        bias = None if self.bias is None else self.bias[head]
+        return weights(query[head], answers, rows, seen, self.scale, bias, self.rotation)
 
 
 @dataclass(frozen=True)

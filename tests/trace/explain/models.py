@@ -6,14 +6,8 @@ import pellucid
 from pellucid import Config
 from pellucid.checkpoints.families import families
 from pellucid.text import Tokenizer
+from tests.trace.small import OTHERS, SMALL
 
-SMALL = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
-OTHERS = {
-    "albert": {"embedding_size": 16},
-    "llama": {"num_key_value_heads": 2},
-    "mistral": {"num_key_value_heads": 2, "sliding_window": 3},
-    "qwen2": {"num_key_value_heads": 1},
-}
 PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 3, "decoder_intermediate_size": 28}
 
 

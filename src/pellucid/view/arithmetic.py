@@ -1,0 +1,42 @@
+"""The arithmetic of a page's recipe in Python, in float64: what `web/attention.js` does in a browser."""
+
+import torch
+from torch import Tensor
+
+DTYPES = {"float32": "<f4", "float16": "<f2", "int32": "<i4", "uint8": "u1"}
+"""Kinds of numbers in a block, as NumPy calls them: always little-endian."""
+
+
+def weights(
+    query: Tensor, key: Tensor, rows: Tensor, seen: Tensor, scale: float, bias: Tensor | None, rotation: Tensor | None
+) -> Tensor:
+    """What some queries of one head give to every key: Float64[Tensor, "rows keys"]
+
+    query, key: Float[Tensor, "queries size"], Float[Tensor, "keys size"].  rows: Int[Tensor, "rows"], which queries.
+    seen: Bool[Tensor, "rows keys"]; a query that sees nothing gives nothing.
+    bias: by distance, Float[Tensor, "queries+keys-1"].  rotation: Float[Tensor, "2 positions size/2"].
+    """
+    query, key = query.double(), key.double()
+    if rotation is not None:
+        query, key = _turned(query, rotation), _turned(key, rotation)
+    scores = query[rows] @ key.T * scale
+    if bias is not None:
+        scores += bias.double()[torch.arange(len(key))[None, :] - rows[:, None] + len(query) - 1]
+    shares = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1)
+    return shares.masked_fill(~seen.any(dim=-1, keepdim=True), 0.0)
+
+
+def seen_by(mask: str, window: int | None, rows: Tensor, keys: int) -> Tensor:
+    """Which keys the queries `rows` may look at: Bool[Tensor, "rows keys"]. mask: "full", "causal" or "window"."""
+    here, there = rows[:, None], torch.arange(keys)[None, :]
+    if mask == "full":
+        return torch.ones(len(rows), keys, dtype=torch.bool)
+    seen = there <= here
+    return seen & (there > here - window) if mask == "window" and window is not None else seen
+
+
+def _turned(vectors: Tensor, rotation: Tensor) -> Tensor:
+    """Pair (c, c + size/2) of row p turned by the angle of place p (Su et al., 2021, arXiv:2104.09864)."""
+    cosine, sine = rotation[:, : len(vectors)].double()
+    left, right = vectors.chunk(2, dim=-1)
+    return torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)
