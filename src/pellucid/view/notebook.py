@@ -12,44 +12,85 @@ from pellucid.view.drawn import can_render, draw, render_png
 from pellucid.view.svg import label, printable
 
 HEIGHT = 760
-"""Height of the frame in pixels; a reader can draw it larger."""
+"""Height of the frame in pixels, until the page has said how tall it is."""
 
 MOST_IN_A_CELL = 8_000_000
 """Letters of a page; a larger one is not put into a notebook, whose messages may hold about ten million."""
 
+MOST_OF_A_STILL = 200_000
+"""Letters of the drawing that stands in for the frame; a larger one is replaced by the picture."""
+
+_HELLO = """
+const frame = this;
+const tell = () => frame.contentWindow?.postMessage({ ink: getComputedStyle(frame).color }, '*');
+tell();
+if (frame.dataset.heard) return;
+frame.dataset.heard = 'yes';
+window.addEventListener('message', (event) => {
+  if (event.source === frame.contentWindow && event.data.height > 0) frame.style.height = event.data.height + 'px';
+});
+const watch = new MutationObserver(tell);
+for (const element of [document.documentElement, document.body]) watch.observe(element, { attributes: true });
+"""
+"""What the host says and hears: the colour of its own words, whenever it may have changed; how tall the page is."""
+
 _FRAME = (
-    '<iframe title="attention" sandbox="allow-scripts allow-downloads" allow="clipboard-write *" '
-    'style="display:block;width:100%;height:{height}px;border:0;resize:vertical;overflow:auto" srcdoc="{page}">'
-    "{words}</iframe>"
+    "<style>.pellucid-frame+.pellucid-still{{display:none}}</style>"
+    '<iframe class="pellucid-frame" title="attention" sandbox="allow-scripts allow-downloads" '
+    'allow="clipboard-write *" style="display:block;width:100%;height:{height}px;border:0" '
+    'onload="{hello}" srcdoc="{page}"></iframe>'
+)
+
+_STILL = (
+    '<div class="pellucid-still">{picture}<p>This is a still of the page. Where frames are shown it can be pointed at: '
+    "trust the notebook or run the cell; <code>view.save('page.html')</code> writes it as a file.</p></div>"
 )
 
 
 def cell_of(data: Data, page: str) -> dict[str, str]:
     """What a notebook is given, by kind: `text/html`, `text/plain`, and `image/png` where a picture can be made.
 
-    The frame is a document of its own: its script reaches nothing outside, and two in one notebook do not meet.
+    The frame is a document of its own: its script reaches nothing outside, and two in one notebook do not meet. A
+    reader who takes frames away, as notebooks do that are not trusted, is left with a drawing.
     """
-    cell = {"text/plain": table_of(data), "text/html": frame_of(page)}
-    if not can_render():
-        return cell
-    try:
-        cell["image/png"] = base64.b64encode(render_png(draw(data))).decode("ascii")
-    except ResourceError as error:
-        cell["text/plain"] += f"\n(no picture: {error})"
+    drawing = draw(data)
+    cell = {"text/plain": table_of(data)}
+    if can_render():
+        try:
+            cell["image/png"] = base64.b64encode(render_png(drawing)).decode("ascii")
+        except ResourceError as error:
+            cell["text/plain"] += f"\n(no picture: {error})"
+    cell["text/html"] = frame_of(page, _still(drawing, cell))
     return cell
 
 
-def frame_of(page: str) -> str:
-    """A whole page inside a frame; one that is too large for a notebook is told instead."""
+def frame_of(page: str, still: str = "") -> str:
+    """A whole page inside a frame; one that is too large for a notebook is told instead.
+
+    still: HTML that stands in for the frame where there is none. The frame grows to the height of its page, and the
+    page goes dark where the words around it are light; without that, it keeps `HEIGHT` and follows the system.
+    """
     if len(page) > MOST_IN_A_CELL:
         size = f"{len(page) / 1e6:.0f} MB"
         return (
             f"<p>This view has {size}, too much for a cell of a notebook: <code>view.save('page.html')</code> makes "
             "it a file; <code>precision='float16'</code> or <code>include_layers=[...]</code> makes it smaller.</p>"
-        )
-    words = "This view is a page in a frame, and this reader does not show frames; view.save writes it as a file."
-    letters = html.escape(page).encode("ascii", "xmlcharrefreplace").decode("ascii")  # whatever the host's letters are
-    return _FRAME.format(height=HEIGHT, page=letters, words=words)
+        ) + still
+    frame = _FRAME.format(height=HEIGHT, hello=html.escape(" ".join(_HELLO.split())), page=html.escape(page))
+    return _in_ascii(frame + still)  # whatever the host's letters are
+
+
+def _still(drawing: str, cell: dict[str, str]) -> str:
+    """The drawing as HTML without any script; where it is large, the picture, and where there is none, the table."""
+    coded = base64.b64encode(drawing.encode("utf-8")).decode("ascii")
+    kind, letters = ("svg+xml", coded) if len(coded) <= MOST_OF_A_STILL else ("png", cell.get("image/png"))
+    table = html.escape(cell["text/plain"])
+    picture = f'<img alt="{table}" style="max-width:100%" src="data:image/{kind};base64,{letters}">'
+    return _in_ascii(_STILL.format(picture=picture if letters else f"<pre>{table}</pre>"))
+
+
+def _in_ascii(words: str) -> str:
+    return words.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def table_of(data: Data, most: int = 8) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from pellucid.files import write_whole
 from pellucid.view.data import Data
 from pellucid.view.drawn import draw, render_png
-from pellucid.view.notebook import cell_of, frame_of
+from pellucid.view.notebook import cell_of
 from pellucid.view.page import render
 
 log = logging.getLogger("pellucid")
@@ -59,7 +59,7 @@ class View:
         return f"View({self.title}); save('page.html') writes the page"
 
     def _repr_html_(self) -> str:
-        return frame_of(self.html())
+        return self._repr_mimebundle_()["text/html"]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return cell_of(self.data, self.html())

@@ -7,6 +7,7 @@ import { headChips, layerStepper, pairFilter, sideSwitch, viewSwitch } from "./c
 import { Legend, Readout } from "./readout.js";
 import { makeHeader } from "./header.js";
 import { makeWarmer } from "./idle.js";
+import { answerHost } from "./host.js";
 import { listen } from "./keys.js";
 import { chosenTokens } from "./tokens.js";
 import { headsView } from "./heads.js";
@@ -139,6 +140,11 @@ function start(root, source) {
   setTheme(root, manifest.show?.theme ?? preferredTheme());
   draw();
   listen(root, page, views);
+  answerHost(root, (theme) => {
+    if (manifest.show?.theme || root.dataset.theme === theme) return;
+    setTheme(root, theme);
+    draw();
+  });
   followWindow(stage, () => store.set({ ...NO_TOKEN, ...hashState(manifest, views, store.get().layer) }), draw, root);
 }
 
@@ -209,6 +215,7 @@ function followWindow(stage, readAddress, draw, root) {
   new ResizeObserver(() => requestAnimationFrame(draw)).observe(stage);
   window.addEventListener("hashchange", readAddress);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    if ("host" in root.dataset) return;
     setTheme(root, preferredTheme());
     draw();
   });

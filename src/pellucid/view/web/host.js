@@ -1,0 +1,30 @@
+// host.js: a page in the frame of a notebook. It is told the colour of the words around it, and answers with its height.
+
+/** Above this share of white, words stand on a dark ground. */
+const LIGHT = 0.5;
+
+/**
+ * Listens for the host of the frame; a page on its own is never spoken to.
+ * @param {HTMLElement} root
+ * @param {(theme: import("./colour.js").Theme) => void} wear
+ */
+export function answerHost(root, wear) {
+  if (window.parent === window) return;
+  const tell = () => window.parent.postMessage({ height: Math.ceil(root.getBoundingClientRect().height) }, "*");
+  let last;
+  window.addEventListener("message", (event) => {
+    const ink = event.source === window.parent && event.data?.ink;
+    if (typeof ink !== "string" || ink === last) return;
+    if (last === undefined) new ResizeObserver(tell).observe(root);
+    last = ink;
+    root.dataset.host = "";
+    wear(lightness(ink) > LIGHT ? "dark" : "light");
+    tell();
+  });
+}
+
+/** From 0 to 1, of a colour as `getComputedStyle` writes it: `rgb(r, g, b)`, whatever stands after. */
+export function lightness(colour) {
+  const [red, green, blue] = (colour.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
+  return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255;
+}

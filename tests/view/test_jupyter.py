@@ -1,0 +1,230 @@
+"""The page in a real JupyterLab, driven in a real browser: run, looked at, saved, opened again."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, FrameLocator, Page
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("jupyterlab", reason="JupyterLab is not installed: make test-all installs it")
+
+LOAD = 'import pellucid\nmodel = pellucid.load("all-MiniLM-L6-v2")'
+PAIR = 'pellucid.view(model.trace("time flies like an arrow", "fruit flies like a banana"), layer=0, heads=[8])'
+TEN = [f"pellucid.view(model.trace('text number {i}'), layer={i % 6}, heads=[{i}])" for i in range(10)]
+SETTINGS = {"notification": {"fetchNews": "false"}, "themes": {"theme": "JupyterLab Light"}}
+QUIET = ["--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0", "--LabApp.expose_app_in_browser=True"]
+Look = Callable[[str], Page]
+INKED = """(canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+    .filter((value, place) => place % 4 === 3 && value > 0).length"""
+ROOM = "() => [document.documentElement.scrollHeight - innerHeight, document.documentElement.scrollWidth - innerWidth]"
+KERNEL = """async () => {
+  const notebook = window.jupyterapp.shell.currentWidget;
+  await notebook.sessionContext.ready;
+  await notebook.sessionContext.session.kernel.info;
+}"""
+CELLS = """() => {
+  const { content } = window.jupyterapp.shell.currentWidget;
+  return [content.mode, content.activeCellIndex, ...content.widgets.map((cell) => cell.model.sharedModel.source)];
+}"""
+SETTLED = "() => new Promise((done) => setTimeout(() => requestAnimationFrame(done), 300))"
+PANEL = ".jp-WindowedPanel-outer"
+
+
+class Lab:
+    """A JupyterLab of its own: notebooks, settings and signatures lie in one folder, and it asks nobody for news."""
+
+    def __init__(self, folder: Path) -> None:
+        self.books, self.settings, self._runtime = (folder / name for name in ("books", "settings", "runtime"))
+        self.books.mkdir()
+        self.set()
+        kept = {f"JUPYTER_{name.upper()}_DIR": str(folder / name) for name in ("data", "config", "runtime")}
+        kept |= {"JUPYTERLAB_SETTINGS_DIR": str(self.settings), "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces")}
+        never = "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
+        self._log = (folder / "log").open("w")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *QUIET, never, f"--ServerApp.root_dir={self.books}"],
+            env={**os.environ, **kept, "IPYTHONDIR": str(folder / "ipython")},
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def set(self, **changes: dict[str, str]) -> None:
+        """Writes the reader's settings."""
+        for name, values in {**SETTINGS, **changes}.items():
+            file = self.settings / "@jupyterlab" / "apputils-extension" / f"{name}.jupyterlab-settings"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(values), encoding="utf-8")
+
+    def write(self, name: str, *sources: str, words: int = 8) -> None:
+        """A notebook of code cells that have not run, with paragraphs after them."""
+        cells = [nbformat.v4.new_code_cell(source) for source in sources]
+        cells += [nbformat.v4.new_markdown_cell("These words stand behind the view. " * 40) for _ in range(words)]
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), self.books / f"{name}.ipynb")
+
+    def read(self, name: str) -> nbformat.NotebookNode:
+        return nbformat.read(self.books / f"{name}.ipynb", as_version=4)
+
+    def address(self, name: str) -> str:
+        """Where a notebook is shown, once the server says where it listens."""
+        for _ in range(300):
+            for file in self._runtime.glob("jpserver-*.json"):
+                facts = json.loads(file.read_text(encoding="utf-8"))
+                return f"{facts['url']}lab/tree/{name}.ipynb?token={facts['token']}&reset"
+            assert self._process.poll() is None, "JupyterLab has ended"
+            time.sleep(0.1)
+        raise AssertionError("JupyterLab has not started in 30 seconds")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=30)
+        self._log.close()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    running = Lab(tmp_path_factory.mktemp("lab"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def look(lab: Lab, browser: Browser) -> Iterator[Look]:
+    """Opens a notebook. No error is written, the frames ask for nothing, and nothing leaves this machine."""
+    faults: list[str] = []
+
+    def open_notebook(name: str) -> Page:
+        tab = browser.new_page(viewport={"width": 1400, "height": 1000})
+        tab.set_default_timeout(60_000)
+        tab.on("console", lambda message: message.type in ("error", "warning") and faults.append(message.text))
+        tab.on("pageerror", lambda error: faults.append(str(error)))
+        tab.on("request", lambda r: r.frame.parent_frame and faults.append(f"a frame asked for {r.url[:80]}"))
+        tab.on(
+            "request",
+            lambda r: (
+                r.url.startswith(("http://127.0.0.1", "http://localhost", "data:", "blob:")) or faults.append(r.url)
+            ),
+        )
+        tab.goto(lab.address(name))
+        tab.locator(".jp-Notebook .jp-Cell").first.wait_for()
+        return tab
+
+    yield open_notebook
+    for context in browser.contexts:
+        context.close()
+    assert faults == []
+
+
+def order(tab: Page, *commands: str) -> None:
+    """Gives JupyterLab its own commands by name, and waits until each is done."""
+    for command in commands:
+        tab.evaluate("(command) => window.jupyterapp.commands.execute(command)", command)
+
+
+def run_all(tab: Page) -> None:
+    tab.evaluate(KERNEL)
+    order(tab, "notebook:run-all-cells", "docmanager:save")
+    tab.locator(PANEL).evaluate("(panel) => panel.scrollTop = 0")
+
+
+def frame(tab: Page, place: int = 0) -> FrameLocator:
+    """One view, scrolled into sight and drawn."""
+    found = tab.locator(".jp-OutputArea iframe").nth(place)
+    found.scroll_into_view_if_needed()
+    found.content_frame.locator(".stage[aria-busy=false] canvas").first.wait_for()
+    return found.content_frame
+
+
+@pytest.fixture
+def ran(lab: Lab, look: Look) -> str:
+    """The name of a notebook that JupyterLab ran and saved: a view, and one that is to be dark."""
+    if not (lab.books / "pair.ipynb").exists():
+        lab.write("pair", LOAD, PAIR, PAIR.replace("heads=[8]", "theme='dark'"))
+        tab = look("pair")
+        run_all(tab)
+        drawn(frame(tab))
+        tab.close()
+    return "pair"
+
+
+def drawn(inside: FrameLocator) -> None:
+    """There is ink on the canvas, and the page needs neither more height nor more width than its frame has."""
+    assert inside.locator(".stage canvas").first.evaluate(INKED) > 1000
+    inside.locator("html").evaluate(SETTLED)
+    assert inside.locator("html").evaluate(ROOM) == [0, 0]
+
+
+def test_a_view_runs_and_is_saved(ran: str, look: Look) -> None:
+    tab = look(ran)
+    inside = frame(tab)
+    drawn(inside)
+    assert "banana" in inside.locator(".stage").inner_text()
+    assert not tab.locator(".pellucid-still").first.is_visible()
+
+
+def test_a_notebook_that_is_not_trusted_shows_a_still(ran: str, lab: Lab, look: Look) -> None:
+    sent = lab.read(ran)
+    sent.cells[1].outputs[0].data["text/html"] += "<script>document.title = 'reached'</script>"  # no longer as signed
+    nbformat.write(sent, lab.books / "sent.ipynb")
+    tab = look("sent")
+    still = tab.locator(".pellucid-still").first
+    still.wait_for()
+    assert tab.locator(".jp-OutputArea iframe").count() == 0 and tab.title() != "reached"
+    assert still.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 300
+    assert "This is a still" in still.inner_text() and "strongest links" in still.locator("img").get_attribute("alt")
+
+
+def test_the_wheel_over_a_view_turns_the_notebook(ran: str, look: Look) -> None:
+    tab = look(ran)
+    drawn(frame(tab))
+    for share in (0.1, 0.6, 0.95):
+        tab.locator(PANEL).evaluate("(panel) => panel.scrollTop = 0")
+        box = tab.locator(".jp-OutputArea iframe").first.bounding_box()
+        tab.mouse.move(box["x"] + box["width"] / 2, min(box["y"] + share * box["height"], 960))
+        for _ in range(4):
+            tab.mouse.wheel(0, 120)
+            tab.wait_for_timeout(100)
+        assert tab.locator(PANEL).evaluate("(panel) => panel.scrollTop") >= 400, f"held at {share} of the frame"
+
+
+def test_keys_of_the_page_are_not_the_notebook_s(ran: str, look: Look) -> None:
+    tab = look(ran)
+    inside = frame(tab)
+    inside.locator(".stage canvas").first.click(position={"x": 20, "y": 20})
+    cells = tab.evaluate(CELLS)
+    tab.keyboard.type("jkxaddm")
+    inside.locator(".matrix").wait_for()
+    assert tab.evaluate(CELLS) == cells
+    tab.keyboard.press("?")
+    inside.locator("dialog[open]").wait_for()
+
+
+@pytest.mark.parametrize(("theme", "worn"), [("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")])
+def test_the_page_wears_the_notebook_s_theme(ran: str, lab: Lab, look: Look, theme: str, worn: str) -> None:
+    lab.set(themes={"theme": theme})
+    tab = look(ran)
+    for place, expected in enumerate((worn, "dark")):
+        frame(tab, place).locator(f".pellucid[data-host][data-theme={expected}]").wait_for()
+
+
+def test_ten_views_keep_to_themselves(lab: Lab, look: Look) -> None:
+    lab.write("ten", LOAD, *TEN)
+    tab = look("ten")
+    run_all(tab)
+    for place in range(10):
+        inside = frame(tab, place)
+        drawn(inside)
+        assert f"number {place}" in inside.locator("h1").inner_text()
+        assert inside.locator("[aria-current=true]").inner_text() == str(place)
+        if place % 2:
+            inside.get_by_role("button", name="Matrix").click()
+            inside.locator(".matrix canvas").first.wait_for()
+    for place in range(10):
+        assert frame(tab, place).locator(".matrix").count() == place % 2
