@@ -1,17 +1,25 @@
 """Texts from files: exact, or refused by line."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pellucid.errors import InputError
-from pellucid.text.rows import read_texts
+from pellucid.errors import InputError, NotFoundError
+from pellucid.text.lines import MAGIC
+from pellucid.text.rows import LINE, MOST_FIELD, Row, check_column, read_rows
 
 
 def written(folder: Path, name: str, content: str | bytes) -> Path:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
+
+
+def read_texts(path: Path, column: str | None = None, *, encoding: str = "utf-8") -> Iterator[str]:
+    """A column of a table, or the lines of anything else, as the command line reads them."""
+    check_column(path, column)
+    return read_rows(path, encoding=encoding).column(column or LINE)
 
 
 GOOD = {
@@ -21,6 +29,20 @@ GOOD = {
     "bom.csv": ("\ufefftext,id\nä,1\n", ["ä"]),
     "windows.csv": ("text,id\r\na,1\r\n", ["a"]),
     "tab.tsv": ("id\ttext\n1\tnull\n", ["null"]),
+    "old-mac.csv": ("id,text\r1,a\r2,b\r", ["a", "b"]),
+    "bars.csv": ("id|text\n1|a,b;c\n", ["a,b;c"]),
+    "tabs.csv": ("id\ttext\n1\ta\n", ["a"]),
+    "names.csv": ('"a, b and c";text\n1;x\n', ["x"]),
+    "late.csv": ("\n\nid;text\n1;a\n", ["a"]),
+    "one.csv": ("text\nhello\n\n\nthere\n", ["hello", "there"]),
+    "words.csv": ('id,text\n1,NA\n2,null\n3,nan\n4,""\n5,=cmd|x\n', ["NA", "null", "nan", "", "=cmd|x"]),
+    "twice.csv": ("id,text\n1,a\n1,a\n", ["a", "a"]),
+    "strange.csv": (
+        "id,text\n1,\u202eא\U0001f469\u200d\U0001f680\ue000\n",
+        ["\u202eא\U0001f469\u200d\U0001f680\ue000"],
+    ),
+    "bom.jsonl": ('\ufeff{"text": "a"}\r\n', ["a"]),
+    "half.jsonl": ('{"text": "\\ud800"}\n', ["\ud800"]),
     "rows.jsonl": ('{"text": "a"}\n\n{"text": "b", "id": 2}\n', ["a", "b"]),
 }
 
@@ -37,6 +59,25 @@ def test_lines_of_a_text(tmp_path: Path) -> None:
 
 BAD = {
     "empty.csv": (b"", "text", "is empty"),
+    "blank.csv": (b"\n\r\n\n", "text", "is empty"),
+    "header.csv": (b"id,text\n", "text", "holds no rows"),
+    "nothing.jsonl": (b"\n\n", "text", "holds no rows"),
+    "nothing.txt": (b"", None, "holds no rows"),
+    "case.csv": (b"id,TEXT\n1,a\n", "text", "did you mean TEXT"),
+    "double.csv": (b"text,text\n1,a\n", "text", "more than one column 'text'"),
+    "quote.csv": (b'id,text\n1,a\n2,"a\n3,b\n4,c\n', "text", "line 3: a quote is never closed"),
+    "after.csv": (b'id,text\n1,"a"b\n', "text", "line 2:"),
+    "late.csv": (
+        b"id,text\n" + b"1,a\n" * 5000 + b"2,\xe4\n",
+        "text",
+        r"line 5002, byte 0xe4\): try --encoding latin-1",
+    ),
+    "windows.txt": (b"a\r\nb \x93c\x94\r\n", None, r"line 2, byte 0x93\): try --encoding cp1252"),
+    "mac.txt": (b"a\rb\r\xe4\r", None, r"line 3, byte 0xe4\)"),
+    "twice.jsonl": (b'{"text": "a", "text": "b"}\n', "text", "line 1: not JSON: 'text' stands there twice"),
+    "list.jsonl": (b"[1]\n", "text", "line 1: list, expected an object"),
+    "null.jsonl": (b'{"text": null}\n', "text", "line 1: 'text' is NoneType"),
+    "deep.jsonl": (b"[" * 100_000 + b"\n", "text", "line 1: not JSON"),
     "ragged.csv": (b"id,text\n1,a\n2\n", "text", "line 3: 1 fields, expected 2"),
     "unclosed.csv": (b'id,text\n1,"a\n', "text", "line"),
     "lacking.csv": (b"id,texts\n1,a\n", "text", "did you mean texts"),
@@ -59,3 +100,75 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=fragment) as caught:
         list(read_texts(path, column))
     assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("magic", MAGIC)
+def test_other_kinds_of_files_are_known_by_their_beginning(tmp_path: Path, magic: bytes) -> None:
+    for name, column in (("a.csv", "text"), ("a.txt", None)):
+        with pytest.raises(InputError, match="looks like"):
+            list(read_texts(written(tmp_path, name, magic + b"\0" * 20), column))
+
+
+def test_an_encoding_that_is_named(tmp_path: Path) -> None:
+    text = "id,text\n1,naïve “ä”\n"
+    for name in ("cp1252", "utf-16", "utf-16-le", "utf-8", "utf-8-sig"):
+        path = written(tmp_path, "a.csv", text.encode(name))
+        assert list(read_texts(path, "text", encoding=name)) == ["naïve “ä”"]
+    with pytest.raises(InputError, match=r"'latin-x' \(did you mean latin-1.*expected utf-8"):
+        list(read_texts(path, "text", encoding="latin-x"))
+    with pytest.raises(InputError, match="encoding is 'base64'"):
+        list(read_texts(path, "text", encoding="base64"))
+    with pytest.raises(InputError, match=r"is not shift_jis text \(after line 0, byte 0xef"):
+        list(read_texts(written(tmp_path, "b.txt", b"\xef\xff"), encoding="shift_jis"))
+
+
+def test_whole_rows_with_their_lines(tmp_path: Path) -> None:
+    table = read_rows(written(tmp_path, "a.csv", 'id;text\n1;"two\nlines"\n\n2;b\n'))
+    assert (table.columns, table.delimiter) == (("id", "text"), ";")
+    wanted = [Row(2, {"id": "1", "text": "two\nlines"}), Row(5, {"id": "2", "text": "b"})]
+    assert list(table) == wanted and list(table) == wanted, "it may be read again"
+    assert list(table.texts("text", "id")) == [("two\nlines", "1"), ("b", "2")]
+    objects = read_rows(written(tmp_path, "a.jsonl", '{"id": 1, "text": "a"}\n\n{"text": "b", "tags": ["x"]}\n'))
+    assert list(objects) == [Row(1, {"id": 1, "text": "a"}), Row(3, {"text": "b", "tags": ["x"]})]
+    plain = read_rows(written(tmp_path, "a.log", "a\n\nb"))
+    assert list(plain) == [Row(1, {"text": "a"}), Row(2, {"text": ""}), Row(3, {"text": "b"})]
+
+
+def test_rows_that_do_not_fit_are_left_out_on_request(tmp_path: Path) -> None:
+    table = read_rows(written(tmp_path, "a.csv", "id,text\n1,a\n2\n3,c\n4,d,e\n"), skip_bad=True)
+    assert list(table.column("text")) == ["a", "c"]
+    assert table.skipped == ["line 3: 1 fields, expected 2", "line 5: 3 fields, expected 2"]
+    objects = read_rows(written(tmp_path, "a.jsonl", '{"text": "a"}\n{\n5\n'), skip_bad=True)
+    assert list(objects.column("text")) == ["a"]
+    assert [fault.partition(":")[0] for fault in objects.skipped] == ["line 2", "line 3"]
+
+
+def test_fields_are_not_endless(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", b"id,text\n1," + b"a" * MOST_FIELD + b"\n2,b\n")
+    assert [len(text) for text in read_texts(path, "text")] == [MOST_FIELD, 1]
+    path = written(tmp_path, "a.csv", b"id,text\n0,a\n1," + b"a" * (MOST_FIELD + 1) + b"\n")
+    with pytest.raises(InputError, match="line 3: a field of more than 16 MiB"):
+        list(read_texts(path, "text"))
+
+
+def test_a_line_is_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pellucid.text.lines.MOST_LINE", 1000)
+    with pytest.raises(InputError, match="line 2: longer than 1,000 characters"):
+        list(read_texts(written(tmp_path, "a.txt", "a\n" + "b" * 1001 + "\n")))
+    assert list(read_texts(written(tmp_path, "a.txt", "b" * 999 + "\n"))) == ["b" * 999]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is no file"):
+        list(read_texts(tmp_path / "a.txt"))
+    with pytest.raises(InputError, match="cannot read"):
+        list(read_texts(tmp_path))
+
+
+def test_a_long_file_is_read_row_by_row(tmp_path: Path) -> None:
+    """What stands far behind is not looked at before somebody asks for it."""
+    path = written(tmp_path, "a.csv", "id,text\n" + "1,a\n" * 200_000 + "2\n")
+    texts = read_texts(path, "text")
+    assert [next(texts) for _ in range(1000)] == ["a"] * 1000
+    with pytest.raises(InputError, match="line 200002"):
+        list(texts)

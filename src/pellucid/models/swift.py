@@ -14,9 +14,11 @@ class Swift(Watched):
     """A network that keeps packed copies of itself.
 
     bits: per number of its tables, where it holds 8 or 4 and is packed already; None where it holds real numbers.
+    laid_out: whether it is itself such a copy.
     """
 
     bits: int | None = None
+    laid_out: bool = False
 
     @property
     def kind(self) -> str:
@@ -33,9 +35,9 @@ class Swift(Watched):
         """The same model for answering at speed: always evaluating, its tables packed for the processor.
 
         Equal to this one up to rounding. It is kept, and made anew when this one's numbers have changed since.
-        One with an onlooker stays as it is, since he knows the plain blocks.
+        One with an onlooker stays as it is, since he knows the plain blocks; so does one that is laid out already.
         """
-        if self.bits:
+        if self.bits or self.laid_out:
             return self
         own = next(self.parameters()).dtype
         dtype = dtype or own
@@ -46,6 +48,7 @@ class Swift(Watched):
         if dtype not in kept or kept[dtype][0] != state:
             copy = packed(self, Packing(dtype))
             copy.__dict__.pop("_swift", None)
+            copy.laid_out = True
             kept[dtype] = (state, copy)
         return kept[dtype][1]
 

@@ -9,6 +9,9 @@ from pellucid.errors import CorruptFileError, InputError, several
 MOST_TEMPLATE = 256 * 1024
 """Characters of a template; the longest in use have about 20,000."""
 
+_MARK = "\U000f0002"
+"""A character of private use: where the last message ends."""
+
 
 def find_template(settings: Mapping[str, Any], name: str | None = None) -> str:
     """The template of a tokenizer's settings: the only one, or the one called `name` ("default" where several are).
@@ -30,15 +33,17 @@ def find_template(settings: Mapping[str, Any], name: str | None = None) -> str:
     return found
 
 
-def render_chat(template: str, messages: object, variables: Mapping[str, Any]) -> str:
+def render_chat(template: str, messages: object, variables: Mapping[str, Any], *, unfinished: bool = False) -> str:
     """The text of a conversation.
 
     messages: a list of `{"role": ..., "content": ...}`; other keys go along.
     variables: what the template may read beside them; plain values only.
+    unfinished: ends with the last message's own text, for a model to go on with.
     Raises InputError in one sentence for messages that are none, for a template that is broken or refuses them, and for
     one that does more than a conversation needs.
     """
-    plain = _plain({"messages": check_messages(messages), **variables})
+    checked = check_messages(messages)
+    plain = _plain({"messages": _marked(checked) if unfinished else checked, **variables})
     if len(template) > MOST_TEMPLATE:
         raise InputError(f"the chat template has {len(template):,} characters, expected at most {MOST_TEMPLATE:,}")
     from jinja2 import TemplateError
@@ -47,7 +52,7 @@ def render_chat(template: str, messages: object, variables: Mapping[str, Any]) -
 
     token = BUDGET.set(Budget())
     try:
-        return _compiled(template).render(**plain)
+        text = _compiled(template).render(**plain)
     except TemplateError as error:
         raise InputError(f"the chat template cannot be used: {_reason(error)}") from error
     except RecursionError as error:
@@ -59,6 +64,7 @@ def render_chat(template: str, messages: object, variables: Mapping[str, Any]) -
         raise InputError(f"the chat template fails on these messages: {what}") from error
     finally:
         BUDGET.reset(token)
+    return _up_to_mark(text, plain["messages"]) if unfinished else text
 
 
 def check_messages(messages: object) -> list[dict[str, Any]]:
@@ -71,6 +77,23 @@ def check_messages(messages: object) -> list[dict[str, Any]]:
         if not isinstance(message.get("content"), str | list) and not set(message) - {"role", "content"}:
             raise InputError(f"message {i} has the content {_short(message.get('content'))}, expected text")
     return [{str(key): value for key, value in message.items() if value is not None} for message in messages]
+
+
+def _marked(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages, with a mark behind what the last one says, and a space that goes where the template trims."""
+    *others, last = messages
+    said = last.get("content")
+    if not isinstance(said, str) or not said.strip():
+        raise InputError(f"message {len(others)} has no text to go on with: give it some, or leave it out")
+    return [*others, last | {"content": f"{said}{_MARK} "}]
+
+
+def _up_to_mark(text: str, messages: list[dict[str, Any]]) -> str:
+    """The text of a conversation up to where its last message ends, trimmed where the template trims it."""
+    before, mark, behind = text.rpartition(_MARK)
+    if not mark:
+        raise InputError(f"the chat template leaves message {len(messages) - 1} out, so it cannot be gone on with")
+    return before if behind.startswith(" ") else before.rstrip()
 
 
 def _short(value: object) -> str:

@@ -17,9 +17,14 @@ def clean_text(text: object, index: int, what: str) -> str:
         raise InputError(
             f"{what} {index} has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first"
         )
+    return whole_characters(text)
+
+
+def whole_characters(text: str) -> str:
+    """The text with U+FFFD for every half of a surrogate pair, which is no character, and which no file can hold."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair is no character: U+FFFD says so
+    except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 

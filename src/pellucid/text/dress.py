@@ -38,6 +38,17 @@ def dress(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any
     )
 
 
+def make_special(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
+    """Makes tokens of the vocabulary special that the settings give a role and a `tokenizer.json` does not list, as
+    the reference does."""
+    special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    for role in ROLES:
+        token = settings.get(f"{role}_token")
+        text = content(token)
+        if text and text not in special and backend.token_to_id(text) is not None:
+            _add_one(backend, token if isinstance(token, dict) else {"content": text}, special=True)
+
+
 def _templates(layout: Layout, settings: dict[str, Any]) -> tuple[str, str]:
     lead = settings.get("add_bos_token", layout.lead)
     tail = settings.get("add_eos_token", layout.tail)

@@ -10,6 +10,8 @@ import tokenizers
 from pellucid.errors import CorruptFileError
 from pellucid.text import sentencepiece
 from pellucid.text.bytelevel import open_bytelevel
+from pellucid.text.dress import make_special
+from pellucid.text.layouts import layout_name
 from pellucid.text.settings import read_settings
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.wordpiece import open_wordpiece
@@ -23,7 +25,7 @@ Opened = tuple[tokenizers.Tokenizer, dict[str, Any]]
 
 
 def open_tokenizer(
-    folder: Path, *, max_length: int | None, token_types: bool, model_type: str | None = None
+    folder: Path, *, max_length: int | None, token_types: bool | None = None, model_type: str | None = None
 ) -> Tokenizer | None:
     """The tokenizer of a checkpoint folder, or None where there is none.
 
@@ -31,12 +33,18 @@ def open_tokenizer(
     `spiece.model`, `sentencepiece.bpe.model` or `tokenizer.model`.
 
     max_length: the model's own limit in tokens; the file's is used where it is smaller.
+    token_types: whether the model tells the two texts of a pair apart; None where there is no model to ask, and the
+        files are: what they list as the model's inputs, or a tokenizer of BERT's.
     model_type: the value in `config.json`; it says which special tokens stand where, which older files do not tell.
     """
     settings = read_settings(folder)
     name = next((name for name in _FORMS if (folder / name).is_file()), None)
     if name is None:
         return None
+    if token_types is None:
+        listed = settings.get("model_input_names")
+        known = layout_name(None, settings) in ("bert", "albert")
+        token_types = "token_type_ids" in listed if isinstance(listed, list) and listed else known
     plain = name in sentencepiece.FILES and sentencepiece.family_of_pieces(model_type, settings) is None
     backend, settings = _FORMS[name](folder / name, settings, model_type)
     if name != "tokenizer.json":
@@ -78,7 +86,9 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 def _from_json(path: Path, settings: dict[str, Any], model_type: str | None) -> Opened:
     try:
-        return tokenizers.Tokenizer.from_file(str(path)), settings
+        backend = tokenizers.Tokenizer.from_file(str(path))
+        make_special(backend, settings)
+        return backend, settings
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # the library panics on hostile files, and a panic is not an Exception

@@ -14,6 +14,9 @@ def literal_twin(backend: tokenizers.Tokenizer, mask: str | None) -> tokenizers.
     """
     page: dict[str, Any] = json.loads(backend.to_str())
     words = {token["content"] for token in page["added_tokens"] if token["special"]} - {mask}
+    for token in page["added_tokens"]:
+        if token["content"] == mask:
+            token["special"] = False  # still looked for
     model = page["model"]
     if model["type"] == "Unigram":
         _rename(page, words)
@@ -32,5 +35,3 @@ def _rename(page: dict[str, Any], words: set[str | None]) -> None:
     for token in page["added_tokens"]:
         if token["content"] in words:
             token["content"] = f" {token['id']} "
-        elif token["special"]:
-            token["special"] = False  # the mask: still looked for

@@ -1,102 +1,171 @@
-"""Texts from files: one per line, or a column of a table. Strict: what looks odd is named by its line, not guessed."""
+"""Rows from files, each with its line: tables, objects of JSON, plain lines. What looks odd is named, not guessed."""
 
 import csv
+import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, near, several
+from pellucid.files import once
+from pellucid.text.lines import lines
 
 MOST_FIELD = 16 * 2**20
-_MAGIC = {
-    b"\x1f\x8b": "gzip",
-    b"PK\x03\x04": "a zip file (or .xlsx)",
-    b"\x89PNG": "a PNG picture",
-    b"%PDF": "a PDF",
-    b"PAR1": "a Parquet file",
-}
+"""Characters of one field of a table."""
+
+TABLES, OBJECTS = (".csv", ".tsv"), (".jsonl", ".ndjson")
+DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+LINE = "text"
+"""What the one field of a plain line is called."""
 
 
-def read_texts(path: Path, column: str | None = None) -> Iterator[str]:
-    """The texts of a file: a column of .csv, .tsv or .jsonl, or the lines of anything else."""
-    kind = path.suffix.lower()
-    if kind in (".csv", ".tsv"):
-        return (row[column] for row in _table(path, column)) if column else _needs_column(path)
-    if kind in (".jsonl", ".ndjson"):
-        return _json_column(path, column) if column else _needs_column(path)
-    if column:
-        raise InputError(f"{path} is no table, so it has no column {column!r}: expected .csv, .tsv or .jsonl")
-    return (line.rstrip("\r\n") for line in _lines(path))
+class Row(NamedTuple):
+    """line: where it begins in the file, from 1.  fields: by column; of a table all are texts, of JSON anything."""
+
+    line: int
+    fields: dict[str, Any]
 
 
-def _needs_column(path: Path) -> Iterator[str]:
-    raise InputError(f"{path} is a table: name the column with the texts (--column NAME)")
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a file; each time they are asked for, it is read anew, one row at a time.
+
+    columns: of a table, by its first line; None where each row has its own.  delimiter: what stands between them.
+    skip_bad: leave out rows that do not fit, and list them, with their line, in `skipped`; else the first is an error.
+    """
+
+    path: Path
+    encoding: str
+    columns: tuple[str, ...] | None
+    delimiter: str | None
+    skip_bad: bool = False
+    skipped: list[str] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Row]:
+        self.skipped.clear()
+        read = _table if self.delimiter else _objects if self.path.suffix.lower() in OBJECTS else _plain
+        rows = read(self)
+        first = next(rows, None)
+        if first is None:
+            raise InputError(f"{self.path} holds no rows")
+        return itertools.chain([first], rows)
+
+    def column(self, name: str) -> Iterator[str]:
+        """The texts of one column, as they stand: "NA", "null" and "" are texts."""
+        return (texts[0] for texts in self.texts(name))
+
+    def texts(self, *names: str) -> Iterator[tuple[str, ...]]:
+        """The texts of some columns, row by row; raises InputError for a column that is not there, or not text."""
+        for name in names:
+            if self.columns is not None and name not in self.columns:
+                known = several(self.columns)
+                raise InputError(f"{self.path} has no column {name!r}{_near(name, self.columns)}; its columns: {known}")
+        return (tuple(_text(self.path, row, name) for name in names) for row in self)
+
+    def bad(self, line: int, fault: str) -> None:
+        """Takes note of a row that does not fit, or refuses it."""
+        if not self.skip_bad:
+            raise InputError(f"{self.path}, line {line}: {fault}")
+        self.skipped.append(f"line {line}: {fault}")
 
 
-def _lines(path: Path) -> Iterator[str]:
-    number = 0
-    try:
-        with path.open("rb") as file:
-            start = file.read(4)
-        for magic, name in _MAGIC.items():
-            if start.startswith(magic):
-                raise InputError(f"{path} looks like {name}, expected text")
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            for number, line in enumerate(file, 1):
-                if "\0" in line:
-                    raise InputError(
-                        f"{path} holds a NUL in line {number}: it is binary or UTF-16, expected UTF-8 text"
-                    )
-                yield line
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8 text (after line {number}, byte 0x{error.object[error.start]:02x}): convert it first"
-        ) from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+def read_rows(path: Path, *, encoding: str = "utf-8", skip_bad: bool = False) -> Rows:
+    """A file as rows: .csv and .tsv by the columns of their first line, .jsonl by its keys, all others as plain lines.
 
-
-def _table(path: Path, column: str | None) -> Iterator[dict[str, str]]:
-    csv.field_size_limit(MOST_FIELD)
-    lines = _lines(path)
-    first = next(lines, None)
+    The fields of a .csv may stand between commas, semicolons, tabs or bars; the first line tells, and `delimiter` says.
+    Raises InputError for a file without rows, one that is no text, and columns that cannot be told apart.
+    """
+    if path.suffix.lower() not in TABLES:
+        return Rows(path, encoding, None if path.suffix.lower() in OBJECTS else (LINE,), None, skip_bad)
+    first = next((line for line in lines(path, encoding) if line.strip()), None)
     if first is None:
-        raise InputError(f"{path} is empty: expected a line of column names")
-    delimiter = max(",;\t|", key=first.count) if path.suffix.lower() == ".csv" else "\t"
-    reader = csv.reader(_chain(first, lines), delimiter=delimiter, strict=True)
+        raise InputError(f"{path} is empty: expected a line of column names, and rows")
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(first)
+    _, names = next(_records(path, encoding, delimiter))
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise InputError(
+            f"{path} has more than one column {several(map(repr, twice))}: rename them, so that each is its own"
+        )
+    return Rows(path, encoding, tuple(names), delimiter, skip_bad)
+
+
+def check_column(path: Path, column: str | None) -> None:
+    """Refuses a table without a column, and a column of what is no table."""
+    table = path.suffix.lower() in (*TABLES, *OBJECTS)
+    if table and column is None:
+        raise InputError(f"{path} is a table: name the column with the texts (--column NAME)")
+    if column and not table:
+        raise InputError(f"{path} is no table, so it has no column {column!r}: expected .csv, .tsv or .jsonl")
+
+
+def _plain(rows: Rows) -> Iterator[Row]:
+    for number, line in enumerate(lines(rows.path, rows.encoding), 1):
+        yield Row(number, {LINE: line.rstrip("\r\n")})
+
+
+def _table(rows: Rows) -> Iterator[Row]:
+    names, delimiter = rows.columns or (), rows.delimiter or ","
+    for line, record in itertools.islice(_records(rows.path, rows.encoding, delimiter), 1, None):
+        if len(record) == len(names):
+            yield Row(line, dict(zip(names, record)))
+        else:
+            rows.bad(line, f"{len(record)} fields, expected {len(names)}")
+
+
+def _records(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The records of a table, the first line among them, with the line where each begins; empty lines are none."""
+    csv.field_size_limit(MOST_FIELD)
+    reader = csv.reader(lines(path, encoding), delimiter=delimiter, strict=True)
+    line = 0
     try:
-        names = next(reader)
-        if column not in names:
-            raise InputError(
-                f"{path} has no column {column!r}{near(str(column), names)}; its columns: {', '.join(names)}"
-            )
-        for row in reader:
-            if len(row) != len(names) and row:
-                raise InputError(f"{path}, line {reader.line_num}: {len(row)} fields, expected {len(names)}")
-            if row:
-                yield dict(zip(names, row))
+        for record in reader:
+            if record:
+                yield line + 1, record
+            line = reader.line_num
     except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: {error}") from error
+        raise InputError(f"{path}, line {line + 1}: {_said(error)}") from error
 
 
-def _chain(first: str, rest: Iterable[str]) -> Iterator[str]:
-    yield first
-    yield from rest
+def _said(error: csv.Error) -> str:
+    if "field larger" in str(error):
+        return f"a field of more than {MOST_FIELD // 2**20} MiB; a quote may be missing"
+    return "a quote is never closed" if "unexpected end" in str(error) else str(error)
 
 
-def _json_column(path: Path, column: str | None) -> Iterator[str]:
-    for number, line in enumerate(_lines(path), 1):
+def _delimiter(first: str) -> str:
+    """What most often stands between the names of the first line, outside of quotes."""
+    bare = re.sub(r'"[^"]*"', "", first)
+    return max(DELIMITERS, key=bare.count)
+
+
+def _objects(rows: Rows) -> Iterator[Row]:
+    for number, line in enumerate(lines(rows.path, rows.encoding), 1):
         if not line.strip():
             continue
         try:
-            row: Any = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{path}, line {number}: not JSON: {error}") from error
-        if not isinstance(row, dict) or column not in row:
-            raise InputError(
-                f"{path}, line {number}: no {column!r}{near(str(column), row if isinstance(row, dict) else ())}"
-            )
-        if not isinstance(row[column], str):
-            raise InputError(f"{path}, line {number}: {column!r} is {type(row[column]).__name__}, expected a string")
-        yield row[column]
+            found: Any = json.loads(line, object_pairs_hook=once)
+        except (ValueError, RecursionError) as error:
+            rows.bad(number, f"not JSON: {error}")
+            continue
+        if isinstance(found, dict):
+            yield Row(number, found)
+        else:
+            rows.bad(number, f"{type(found).__name__}, expected an object with names and values")
+
+
+def _text(path: Path, row: Row, name: str) -> str:
+    if name not in row.fields:
+        raise InputError(f"{path}, line {row.line}: no {name!r}{_near(name, row.fields)}")
+    if not isinstance(row.fields[name], str):
+        raise InputError(f"{path}, line {row.line}: {name!r} is {type(row.fields[name]).__name__}, expected a string")
+    return row.fields[name]
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    """Near names; one that differs in its letters' case is nearest."""
+    same = [one for one in names if one.lower() == name.lower()]
+    return f" (did you mean {', '.join(same)}?)" if same else near(name, names)

@@ -3,7 +3,6 @@
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import tokenizers
@@ -12,31 +11,19 @@ from pellucid.errors import InputError
 from pellucid.text.batch import Batch, collate
 from pellucid.text.chat import find_template, render_chat
 from pellucid.text.cut import clean_text, cut_pair, guarded
+from pellucid.text.encoded import Encoded, tiled
 from pellucid.text.layouts import ROLES
 from pellucid.text.literal import literal_twin
 from pellucid.text.marks import mark, split_marked
-from pellucid.text.pieces import tile
 from pellucid.text.special import SpecialTokens
+from pellucid.text.spelling import Spelling
 from pellucid.text.unrolled import DecodeStream, spelled_bytes
 
 Truncation = bool | str
 _STRATEGIES = ("longest_first", "only_first", "only_second")
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """One text, or one pair of texts, as the model sees it."""
-
-    ids: list[int]
-    type_ids: list[int]
-    tokens: list[str]
-    offsets: list[tuple[int, int]]
-    special: list[int]
-    cut: int
-    """Tokens that were cut off because the text was too long."""
-
-
-class Tokenizer(SpecialTokens):
+class Tokenizer(SpecialTokens, Spelling):
     """Words to ids and back.
 
     Called like the tokenizers that users know; nothing in it changes between calls, so threads may share one.
@@ -64,7 +51,7 @@ class Tokenizer(SpecialTokens):
         self.settings = dict(settings or {})
         self.model_max_length = max_length
         self.token_types = token_types
-        self._tiled = tiled
+        self.tiled = tiled
 
     # -- words to ids -------------------------------------------------------------------------------------------------
 
@@ -115,21 +102,30 @@ class Tokenizer(SpecialTokens):
         """Texts one by one, unpadded, each with its tokens and their places in the text (in characters)."""
         if strategy not in _STRATEGIES:
             raise InputError(f"truncation is {strategy!r}, expected True, False or one of {', '.join(_STRATEGIES)}")
-        firsts = self._raw(texts, parse_special_tokens, "text")
+        firsts = self.raw(texts, parse_special_tokens, "text")
         if pairs is not None and len(pairs) != len(texts):
             raise InputError(f"{len(texts)} texts but {len(pairs)} second texts: a pair needs one of each")
-        seconds = [None] * len(firsts) if pairs is None else self._raw(pairs, parse_special_tokens, "second text")
-        after = self._after or self._backend
-        finish = self._after.process if self._after else self._backend.post_process
-        added = after.num_special_tokens_to_add(pairs is not None) if add_special_tokens else 0
+        seconds = [None] * len(firsts) if pairs is None else self.raw(pairs, parse_special_tokens, "second text")
+        added = self.added_tokens(pair=pairs is not None) if add_special_tokens else 0
         rows = []
         for first, second in zip(firsts, seconds):
             cut = cut_pair(first, second, max_length, added, strategy)
-            done = finish(first, second, add_special_tokens)
+            done = self.finish(first, second, add_special_tokens)
             rows.append(Encoded(done.ids, done.type_ids, done.tokens, done.offsets, done.special_tokens_mask, cut))
-        return list(map(_tiled, rows, texts)) if self._tiled and pairs is None else rows
+        return list(map(tiled, rows, texts)) if self.tiled and pairs is None else rows
 
-    def _raw(self, texts: Sequence[str], parse: bool, what: str) -> list[tokenizers.Encoding]:
+    def added_tokens(self, *, pair: bool) -> int:
+        """How many special tokens stand around a text, or around a pair."""
+        return (self._after or self._backend).num_special_tokens_to_add(pair)
+
+    def finish(
+        self, first: tokenizers.Encoding, second: tokenizers.Encoding | None, special: bool
+    ) -> tokenizers.Encoding:
+        """What `raw` gave, as one row, with its special tokens."""
+        return (self._after.process if self._after else self._backend.post_process)(first, second, special)
+
+    def raw(self, texts: Sequence[str], parse: bool, what: str) -> list[tokenizers.Encoding]:
+        """Texts one by one, without special tokens around them.  parse: as `parse_special_tokens`."""
         clean = [clean_text(text, i, what) for i, text in enumerate(texts)]
         plain = [not parse and self._looks_special(text) for text in clean]
         if not any(plain):
@@ -138,6 +134,16 @@ class Tokenizer(SpecialTokens):
             return guarded(self._literal.encode_batch, clean, add_special_tokens=False)
         backends = [self._literal if is_plain else self._backend for is_plain in plain]
         return [guarded(b.encode, text, add_special_tokens=False) for b, text in zip(backends, clean)]
+
+    def raw_words(self, texts: Sequence[Sequence[str]], parse: bool = True) -> list[tokenizers.Encoding]:
+        """Texts that are split into words, each read as if it stood alone; places count in each word."""
+        found = []
+        for i, words in enumerate(texts):
+            if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+                raise InputError(f"text {i} is {repr(words)[:60]}, expected a list of words")
+            backend = self._backend if parse or not any(map(self._looks_special, words)) else self._literal
+            found.append(guarded(backend.encode, list(words), is_pretokenized=True, add_special_tokens=False))
+        return found
 
     def _batch(
         self, rows: list[Encoded], padding: bool | str, max_length: int | None, kind: str | None, single: bool
@@ -209,6 +215,7 @@ class Tokenizer(SpecialTokens):
         add_generation_prompt: bool = True,
         chat_template: str | None = None,
         parse_special_tokens: bool = True,
+        continue_final_message: bool = False,
         **variables: Any,
     ) -> str | list[int]:
         """A conversation as the text, or with `tokenize` as the ids, that a chat model was trained on.
@@ -218,19 +225,21 @@ class Tokenizer(SpecialTokens):
         chat_template: a template, or the name of one of the tokenizer's own; by default its own.
         parse_special_tokens: False keeps special tokens that stand in a message plain characters; True, as in the
             reference, lets `</s>` in a message end it.
+        continue_final_message: ends with the last message's own text, for a model to go on with.
         variables: whatever else the template reads, such as `tools`.
         Raises InputError where there is no template, or it cannot be used on these messages.
         """
         is_template = chat_template is not None and "{" in chat_template
         template = str(chat_template) if is_template else find_template(self.settings, chat_template)
         roles = {f"{role}_token": self.special_token(role) for role in ROLES if self.special_token(role)}
-        given = {"add_generation_prompt": add_generation_prompt, "tools": None, "documents": None} | roles | variables
+        ends = add_generation_prompt and not continue_final_message
+        given = {"add_generation_prompt": ends, "tools": None, "documents": None} | roles | variables
+        render = functools.partial(render_chat, template, variables=given, unfinished=continue_final_message)
         if not tokenize:
-            return render_chat(template, messages, given)
+            return render(messages)
         if parse_special_tokens or self._typed is None:
-            text = render_chat(template, messages, given)
-            return self.encode([text], add_special_tokens=False, parse_special_tokens=True)[0].ids
-        return self._marked_ids(render_chat(template, mark(messages, self._words), given))
+            return self.encode([render(messages)], add_special_tokens=False, parse_special_tokens=True)[0].ids
+        return self._marked_ids(render(mark(messages, self._words)))
 
     def _marked_ids(self, text: str) -> list[int]:
         """The ids of a text in which `mark` has marked what was typed; the reference's way, newlines and all."""
@@ -281,16 +290,6 @@ class Tokenizer(SpecialTokens):
     @functools.cached_property
     def _literal(self) -> tokenizers.Tokenizer:
         return literal_twin(self._backend, self.mask_token)
-
-
-def _tiled(row: Encoded, text: str) -> Encoded:
-    """The row with the places of its tokens as sentencepiece counts them; special tokens stand nowhere."""
-    plain = [i for i, special in enumerate(row.special) if not special]
-    offsets = list(row.offsets)
-    places = tile(text, [row.tokens[i] for i in plain], [row.offsets[i] for i in plain])
-    for i, place in zip(plain, places):
-        offsets[i] = place
-    return replace(row, offsets=offsets)
 
 
 def _tensor(array: Any) -> Any:

@@ -215,7 +215,39 @@ def test_random_damage_is_an_error_of_ours_or_none(good: Path, tmp_path: Path) -
     assert 40 < refused < 120  # a changed number in a table is a number all the same
 
 
-def test_without_the_package(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_numbers_are_the_same(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert(good, tmp_path / "theirs")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    convert(good, tmp_path / "ours")
+    for name in ("model.safetensors", "config.json"):
+        assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_damage_without_the_package(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    folder, chance = Path(shutil.copytree(good, tmp_path / "foreign")), random.Random(seed)
+    whole, refused = (good / "model.onnx").read_bytes(), 0
+    for _ in range(60):
+        damaged, place = bytearray(whole), chance.randrange(len(whole))
+        damaged[place : place + 40] = chance.randbytes(chance.randrange(40))
+        (folder / "model.onnx").write_bytes(damaged)
+        try:
+            convert(folder, tmp_path / "ours", overwrite=True)
+        except PellucidError as error:
+            assert str(error).isprintable()
+            refused += 1
+    assert refused > 20
+
+
+def test_what_only_the_package_reads_says_so(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "foreign"))
+    model = onnx.load(folder / "model.onnx")
+    onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="numbers.bin", size_threshold=0)
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(InputError, match=r'pip install "pellucid\[onnx\]"'):
-        convert(good, tmp_path / "ours")
+        convert(folder, tmp_path / "ours")

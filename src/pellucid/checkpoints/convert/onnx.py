@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.convert.graph import Graph, Held, Node
+from pellucid.checkpoints.convert.onnx_plain import open_plain
 from pellucid.errors import (
     CheckpointMismatchError,
     CorruptFileError,
-    InputError,
     NotFoundError,
     ResourceError,
     UnsafeFileError,
@@ -34,10 +34,14 @@ _BITS = {
 def open_graph(path: Path) -> Graph:
     """The graph of an `.onnx` file; its numbers are read when they are asked for.
 
-    Raises: InputError without the package `onnx`; CorruptFileError for a damaged file; UnsafeFileError where it names
-    numbers outside its folder.
+    Without the package `onnx` it is read by `onnx_plain`.
+    Raises: InputError for what only the package reads, where it is missing; CorruptFileError for a damaged file;
+    UnsafeFileError where it names numbers outside its folder.
     """
+    _check_size(path)
     onnx = _library()
+    if onnx is None:
+        return open_plain(path, path.read_bytes())
     graph = _model(onnx, path).graph
     if not graph.node:
         raise CorruptFileError(f"{path} holds no operations: it is no ONNX model, or was cut short; fetch it again")
@@ -64,23 +68,26 @@ def _records(onnx: ModuleType, path: Path, graph: Any) -> Graph:
     return Graph(path, tuple(nodes), held, inputs, tuple(value.name for value in graph.output))
 
 
-def _library() -> ModuleType:
+def _library() -> ModuleType | None:
     try:
         import onnx
         import onnx.inliner
         import onnx.numpy_helper
-    except ImportError as error:
-        raise InputError('ONNX files are read with the package onnx; run: pip install "pellucid[onnx]"') from error
+    except ImportError:
+        return None
     return onnx
+
+
+def _check_size(path: Path) -> None:
+    if not path.is_file():
+        raise NotFoundError(f"{path} is missing, expected an ONNX model")
+    if path.stat().st_size >= MOST_BYTES:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, an ONNX file has at most {MOST_BYTES:,}")
 
 
 def _model(onnx: ModuleType, path: Path) -> Any:
     from google.protobuf.message import DecodeError
 
-    if not path.is_file():
-        raise NotFoundError(f"{path} is missing, expected an ONNX model")
-    if path.stat().st_size >= MOST_BYTES:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, an ONNX file has at most {MOST_BYTES:,}")
     try:
         model = onnx.load(os.fspath(path), load_external_data=False)
         return onnx.inliner.inline_local_functions(model) if model.functions else model

@@ -1,0 +1,32 @@
+"""One text as the model sees it."""
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pellucid.text.pieces import tile
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One text, or one pair of texts, as the model sees it."""
+
+    ids: list[int]
+    type_ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    special: list[int]
+    cut: int
+    """Tokens that were cut off because the text was too long."""
+
+
+Row = TypeVar("Row", bound=Encoded)
+
+
+def tiled(row: Row, text: str) -> Row:
+    """The row with the places of its tokens as sentencepiece counts them; special tokens stand nowhere."""
+    plain = [i for i, special in enumerate(row.special) if not special]
+    offsets = list(row.offsets)
+    places = tile(text, [row.tokens[i] for i in plain], [row.offsets[i] for i in plain])
+    for i, place in zip(plain, places):
+        offsets[i] = place
+    return replace(row, offsets=offsets)

@@ -1,0 +1,131 @@
+"""A file as lines of text: exact, or refused by line and byte. What it may be instead is guessed, and never applied."""
+
+import codecs
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from pellucid.errors import InputError, NotFoundError, near
+
+MOST_LINE = 64 * 2**20
+"""Characters of a line; a file without line ends is not read into memory whole."""
+
+MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "a zip file (or .xlsx)",
+    b"\xd0\xcf\x11\xe0": "an old Office file (.xls)",
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"%PDF": "a PDF",
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"SQLite": "an SQLite database",
+    b"\x93NUMPY": "a NumPy array",
+    b"GGUF": "a GGUF model",
+    b"\x7fELF": "a program",
+}
+"""How files begin that are often taken for text."""
+
+_WIDE = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_ENCODINGS = (
+    "utf-8",
+    "utf-16",
+    "utf-16-le",
+    "utf-16-be",
+    "latin-1",
+    "cp1252",
+    "cp1251",
+    "shift_jis",
+    "gb18030",
+    "big5",
+)
+
+
+def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+    """The lines of a file with their ends, which may be any of the three; a byte order mark at the start is no text.
+
+    Raises NotFoundError and InputError: for what begins as another kind of file, is not of this encoding (with the
+    line, the byte and a guess), holds a NUL, or has a line of more than 64 Mi characters.
+    """
+    kind, number = _known(encoding), 0
+    try:
+        with path.open("rb") as file:
+            _refuse_others(path, file.read(8), kind)
+        with path.open(encoding="utf-8-sig" if kind == "utf-8" else kind, newline="") as file:
+            for number, line in enumerate(_bounded(path, file), 1):
+                if "\0" in line:
+                    raise InputError(
+                        f"{path} holds a NUL in line {number}: it is binary or UTF-16, expected {encoding} text"
+                    )
+                yield line
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no file {str(path)!r}") from error
+    except UnicodeError as error:
+        raise _undecoded(path, encoding, number, error) from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _known(encoding: str) -> str:
+    """Python's own name of an encoding of text."""
+    try:
+        found = codecs.lookup(encoding)
+    except (LookupError, ValueError):
+        found = None
+    if found is None or not getattr(found, "_is_text_encoding", True):
+        raise InputError(
+            f"encoding is {encoding[:40]!r}{near(encoding, _ENCODINGS)}, expected utf-8, latin-1, utf-16, ..."
+        )
+    return "utf-8" if found.name == "utf-8-sig" else found.name
+
+
+def _refuse_others(path: Path, start: bytes, encoding: str) -> None:
+    for magic, name in MAGIC.items():
+        if start.startswith(magic):
+            raise InputError(f"{path} looks like {name}, expected text")
+    if encoding == "utf-8" and start[:2] in _WIDE:
+        raise InputError(
+            f"{path} is not UTF-8 text: it begins as UTF-16 does (line 1, byte 0x{start[0]:02x}); try --encoding utf-16"
+        )
+
+
+def _bounded(path: Path, file: IO[str]) -> Iterator[str]:
+    number = 0
+    while line := file.readline(MOST_LINE + 1):
+        number += 1
+        if len(line) > MOST_LINE:
+            raise InputError(f"{path}, line {number}: longer than {MOST_LINE:,} characters, expected text in lines")
+        yield line
+
+
+def _undecoded(path: Path, encoding: str, number: int, error: UnicodeError) -> InputError:
+    """The sentence for bytes that are no text; the file is walked again for the line: it was decoded in blocks."""
+    if not isinstance(error, UnicodeDecodeError):
+        return InputError(f"{path} is not {encoding} text: {error}")
+    byte = error.object[error.start]
+    if _known(encoding) != "utf-8":
+        return InputError(
+            f"{path} is not {encoding} text (after line {number}, byte 0x{byte:02x}): try another --encoding"
+        )
+    place, byte, guess = _first_fault(path)
+    return InputError(f"{path} is not UTF-8 text (line {place}, byte 0x{byte:02x}): try --encoding {guess}")
+
+
+def _first_fault(path: Path) -> tuple[int, int, str]:
+    """The line of the first byte that is not UTF-8, that byte, and what the encoding may be."""
+    number = 1
+    with path.open("rb") as file:
+        while row := file.readline(MOST_LINE):
+            try:
+                row.decode()
+            except UnicodeDecodeError as error:
+                before = row[: error.start]
+                number += len(re.findall(rb"\r(?!\n)", before))
+                windows = any(0x80 <= byte < 0xA0 for byte in row)
+                return number, row[error.start], "cp1252" if windows else "latin-1"
+            number += len(re.findall(rb"\r\n?|\n", row))
+    return number, 0, "latin-1"

@@ -1,0 +1,155 @@
+"""A long text for a model that writes: in stretches that end with a sentence, or cut at either end.
+
+"One. Two and more. Three, which is long."   ->   "One. Two and more." | "Three, which is" | "long."
+"""
+
+import bisect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import tokenizers
+
+from pellucid.errors import InputError
+from pellucid.text.cut import clean_text
+from pellucid.text.tokenizer import Tokenizer
+
+_SENTENCE = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』]*|\n(?=\s*\n)")
+_SPACE = re.compile(r"\s")
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A stretch of a text as a model reads it.
+
+    ids: its tokens, with what stands before and around it.  span: its characters, from and to, in the person's text.
+    cut: tokens of the text that stand in no stretch.
+    """
+
+    ids: list[int]
+    span: tuple[int, int]
+    cut: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How texts are read.
+
+    prefix: a text before each stretch.  parse: whether special tokens that were typed are tokens, not characters.
+    special: whether the tokenizer's usual special tokens stand around each stretch.
+    """
+
+    tokenizer: Tokenizer
+    prefix: str = ""
+    parse: bool = False
+    special: bool = True
+
+    @property
+    def around(self) -> int:
+        """How many special tokens stand around a stretch."""
+        return self.tokenizer.added_tokens(pair=False) if self.special else 0
+
+    def raw(self, text: str) -> tokenizers.Encoding:
+        """The prefix and a text, without special tokens around them."""
+        return self.tokenizer.raw([self.prefix + text], self.parse, "item")[0]
+
+    def done(self, encoding: tokenizers.Encoding) -> tokenizers.Encoding:
+        """The same with special tokens."""
+        return self.tokenizer.finish(encoding, None, self.special)
+
+    def whole(self, text: str) -> Portion:
+        """A text that fits."""
+        return Portion(self.done(self.raw(text)).ids, (0, len(text)))
+
+    def behind(self, before: tokenizers.Encoding, part: tokenizers.Encoding, cut: int = 0) -> Portion:
+        """Some tokens of a text behind those of the prefix.  cut: how many others stand in no stretch."""
+        span = part.offsets[0][0], max(end for _, end in part.offsets)
+        return Portion(self.done(tokenizers.Encoding.merge([before, part], True)).ids, span, cut)
+
+
+def sentences(reading: Reading, text: object, index: int, *, rule: str, limit: int | None) -> list[Portion]:
+    """A text whole, or by the rule for long ones: refused, its end cut off, or in stretches that do not overlap.
+
+    rule: "error", "truncate" or "windows".  limit: tokens that are read at once; None for no limit.
+    A stretch ends with a sentence where it holds the end of one, else with a word, else with a token.
+    """
+    clean = clean_text(text, index, "item")
+    whole = reading.raw(clean)
+    excess = 0 if limit is None else len(whole) + reading.around - limit
+    if limit is None or excess <= 0:
+        return [reading.whole(clean)]
+    if rule == "error":
+        raise InputError(
+            f"item {index} has {excess:,} tokens more than the {limit:,} that are read at once: pass long='windows' to "
+            "read all of it in stretches, or long='truncate' to cut it"
+        )
+    room = limit - reading.around
+    if room <= len(reading.raw("")):
+        raise InputError(f"item {index}: what stands before the text leaves no room in {limit} tokens: shorten it")
+    if rule == "truncate":
+        whole.truncate(room)
+        last = max(end for _, end in whole.offsets) - len(reading.prefix)
+        return [Portion(reading.done(whole).ids, (0, max(last, 0)), excess)]
+    return list(_stretches(reading, clean, whole, room)) or [reading.whole("")]
+
+
+def endings(
+    reading: Reading, text: object, index: int, *, room: int, rule: str, stride: int | None = None, left: bool = True
+) -> list[Portion]:
+    """A text that is too long for a model to go on with, in at most `room` tokens, special ones among them.
+
+    rule: "truncate" keeps its end, or its beginning where `left` is False; "windows" keeps all of it, in stretches of
+        which the last is a full one.
+    stride: tokens that a stretch shares with the one before; by default a quarter of what a stretch holds.
+    """
+    before, whole = reading.raw(""), replace(reading, prefix="").raw(clean_text(text, index, "item"))
+    room -= reading.around + len(before)
+    if room < 1:
+        raise InputError(f"item {index}: what stands before the text leaves no room for it: shorten it")
+    if rule == "truncate":
+        excess = len(whole) - room
+        whole.truncate(room, direction="left" if left else "right")
+        return [reading.behind(before, whole, excess)]
+    shared = room // 4 if stride is None else stride
+    if shared >= room:
+        raise InputError(f"stride is {stride}, expected a whole number below the {room} tokens of a stretch")
+    whole.truncate(room, stride=shared, direction="left")
+    return [reading.behind(before, one) for one in (*reversed(whole.overflowing), whole)]
+
+
+def _stretches(reading: Reading, text: str, whole: tokenizers.Encoding, room: int) -> Iterator[Portion]:
+    """Stretches of at most `room` tokens; each is encoded anew, since a word may be written otherwise at a start."""
+    shift, before = len(reading.prefix), len(reading.raw(""))
+    places = [(max(start - shift, 0), end - shift) for start, end in whole.offsets if end > shift]
+    starts, start = [first for first, _ in places], 0
+    while start < len(text):
+        first, many = bisect.bisect_left(starts, start), room - before
+        while True:
+            last = first + many
+            end = len(text) if last >= len(places) else _end(text, start, max(places[last - 1][1], start + 1))
+            row = reading.raw(text[start:end].strip())
+            if len(row) <= room or many == 1:
+                break
+            many = max(many - (len(row) - room), 1)
+        if text[start:end].strip():
+            cut = max(len(row) - room, 0)  # one word of more tokens than there is room for
+            row.truncate(room)
+            yield Portion(reading.done(row).ids, _bare(text, start, end), cut)
+        start = end
+
+
+def _end(text: str, start: int, most: int) -> int:
+    """Where a stretch ends that may hold the characters from `start` to `most`."""
+    ends = [found.end() for found in _SENTENCE.finditer(text, start, min(most + 1, len(text))) if found.end() <= most]
+    if ends:
+        return ends[-1]
+    if _SPACE.match(text, most):
+        return most
+    spaces = [found.start() for found in _SPACE.finditer(text, start, most)]
+    return spaces[-1] if spaces and text[start : spaces[-1]].strip() else most
+
+
+def _bare(text: str, start: int, end: int) -> tuple[int, int]:
+    """The same stretch without the spaces around it."""
+    inner = text[start:end]
+    return start + len(inner) - len(inner.lstrip()), end - (len(inner) - len(inner.rstrip()))

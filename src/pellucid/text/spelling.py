@@ -1,0 +1,39 @@
+"""How a vocabulary writes the pieces of a word, and what they are as a text."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import tokenizers
+
+
+class Spelling:
+    """What a tokenizer knows of the way in which its tokens are written."""
+
+    _backend: tokenizers.Tokenizer
+
+    @property
+    def continues(self) -> str | None:
+        """What stands before a token that goes on with a word, such as "##"; None where tokens do not say so."""
+        model: Any = self._backend.model
+        return getattr(model, "continuing_subword_prefix", None) or None
+
+    @property
+    def space(self) -> str | None:
+        """What stands in a token for the space before it, such as "Ġ"; None where tokens do not say so."""
+        marks = ("Ġ", "▁") if self.continues is None else ()
+        return next((mark for mark in marks if self._backend.token_to_id(mark) is not None), None)
+
+    def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
+        """Tokens as the vocabulary writes them, as a text."""
+        decoder = self._backend.decoder
+        return " ".join(tokens) if decoder is None else decoder.decode(list(tokens))
+
+    @property
+    def vocab(self) -> dict[str, int]:
+        """Every token and its id, the added ones too."""
+        return self._backend.get_vocab()
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are without those that were added."""
+        return self._backend.get_vocab_size(with_added_tokens=False)

@@ -1,0 +1,142 @@
+"""A text that is longer than a model reads: refused, cut, or read in stretches that overlap."""
+
+import itertools
+from dataclasses import dataclass, replace
+
+import tokenizers
+
+from pellucid.errors import InputError
+from pellucid.text.cut import clean_text, cut_pair
+from pellucid.text.encoded import Encoded, tiled
+from pellucid.text.tokenizer import Tokenizer
+
+RULES = ("error", "truncate", "windows")
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Encoded):
+    """A stretch of a text, or of one of a pair beside the whole of the other, as the model sees it.
+
+    words: the number of the word that each token is part of, as the tokenizer splits its text; None for special tokens.
+    sides: 0 for tokens of the first text, 1 for those of the second; None for special tokens.
+    number, count: which stretch, from 0, of how many.  before: tokens of the text that stand before this stretch.
+    cut: tokens that stand in no stretch of this text.
+    """
+
+    words: list[int | None]
+    sides: list[int | None]
+    number: int
+    count: int
+    before: int
+
+    def span(self, side: int = 0) -> tuple[int, int]:
+        """The characters of a text that this stretch holds, from and to; (0, 0) where it holds none."""
+        held = [place for place, here in zip(self.offsets, self.sides) if here == side]
+        return (held[0][0], max(end for _, end in held)) if held else (0, 0)
+
+
+def windows(
+    tokenizer: Tokenizer,
+    text: object,
+    pair: object = None,
+    *,
+    index: int = 0,
+    rule: str = "error",
+    max_length: int | None = None,
+    stride: int | None = None,
+    side: int | None = 0,
+    parse_special_tokens: bool = False,
+    apart: bool = False,
+) -> list[Window]:
+    """One text, or one pair, as one stretch or as several.
+
+    rule: "error" refuses what is longer than `max_length`, "truncate" cuts its end off and counts what was cut,
+        "windows" reads all of it in stretches.
+    max_length: tokens of a stretch, special ones among them; by default the tokenizer's own limit, and never more.
+    stride: tokens that a stretch shares with the one before; by default a quarter of what a stretch holds.
+    side: which text of a pair is cut, 0 or 1; the other stays whole. None cuts the longer one, then both in turn; in
+        stretches it is the first.
+    apart: the text is a list of words, of which each is read as if it stood alone; places count the characters of the
+        words with a space between them.
+    index: the number of the text, for whoever reads an error.
+    """
+    firsts = _raw(tokenizer, text, index, parse_special_tokens, apart)
+    seconds = None if pair is None else _raw(tokenizer, pair, index, parse_special_tokens)
+    limit, excess, step = _limit(tokenizer, max_length), 0, 0
+    if limit is not None:
+        whole = len(firsts) + (0 if seconds is None else len(seconds))
+        excess = max(whole + tokenizer.added_tokens(pair=seconds is not None) - limit, 0)
+        if excess and side is None and rule == "truncate":
+            cut_pair(firsts, seconds, limit, tokenizer.added_tokens(pair=seconds is not None), "longest_first")
+        elif excess:
+            long = firsts if seconds is None or not side else seconds
+            step = _shorten(long, excess, index, rule, limit, stride)
+    done = tokenizer.finish(firsts, seconds, True)
+    every = [done, *done.overflowing] if rule == "windows" else [done]
+    cut = excess if rule == "truncate" else 0
+    types = dict(zip(done.sequence_ids, done.type_ids))  # the library gives a text's type to its first stretch alone
+    found = [_window(one, i, len(every), cut, i * step, types) for i, one in enumerate(every)]
+    if apart and isinstance(text, list):
+        return [_laid_out(one, text) for one in found]
+    return [tiled(one, str(text)) for one in found] if tokenizer.tiled and pair is None else found
+
+
+def _raw(tokenizer: Tokenizer, text: object, index: int, parse: bool, apart: bool = False) -> tokenizers.Encoding:
+    if apart and isinstance(text, list):
+        return tokenizer.raw_words([text], parse)[0]
+    (encoding,) = tokenizer.raw([clean_text(text, index, "item")], parse, "item")
+    return encoding
+
+
+def _laid_out(window: Window, words: list[str]) -> Window:
+    """The places of the tokens of single words, with a space between these."""
+    starts = list(itertools.accumulate((len(word) + 1 for word in words), initial=0))
+    places = [
+        (start, end) if word is None else (starts[word] + start, starts[word] + end)
+        for word, (start, end) in zip(window.words, window.offsets)
+    ]
+    return replace(window, offsets=places)
+
+
+def _limit(tokenizer: Tokenizer, max_length: int | None) -> int | None:
+    if max_length is not None and (type(max_length) is not int or max_length < 1):
+        raise InputError(f"max_length is {max_length!r}, expected a whole number from 1")
+    return min((n for n in (max_length, tokenizer.model_max_length) if n is not None), default=None)
+
+
+def _shorten(encoding: tokenizers.Encoding, excess: int, index: int, rule: str, limit: int, stride: int | None) -> int:
+    """Takes so many tokens off an encoding in place; as further stretches, where the rule says so.
+
+    ->  from the beginning of one stretch to that of the next, in tokens
+    """
+    room = len(encoding) - excess
+    if rule == "error":
+        raise InputError(
+            f"item {index} has {excess:,} tokens more than the {limit:,} that are read at once: pass long='windows' to "
+            "read all of it in stretches, or long='truncate' to cut it"
+        )
+    if room < 1:
+        raise InputError(f"item {index}: what stands beside the text leaves no room in {limit} tokens: shorten it")
+    shared = (room // 4 if stride is None else stride) if rule == "windows" else 0
+    if type(shared) is not int or not 0 <= shared < room:
+        raise InputError(f"stride is {stride!r}, expected a whole number below the {room} tokens of a stretch")
+    encoding.truncate(room, stride=shared)
+    return room - shared
+
+
+def _window(
+    done: tokenizers.Encoding, number: int, count: int, cut: int, before: int, types: dict[int | None, int]
+) -> Window:
+    return Window(
+        done.ids,
+        [kind if side is None else types.get(side, kind) for side, kind in zip(done.sequence_ids, done.type_ids)],
+        done.tokens,
+        done.offsets,
+        done.special_tokens_mask,
+        cut,
+        done.word_ids,
+        done.sequence_ids,
+        number,
+        count,
+        before,
+    )

