@@ -10,88 +10,17 @@ import functools
 import json
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from duel import Part, Result
 from lookers import LensEverything, OwnAttentions, OwnEverything, ReferenceAttentions
 from machine import describe, model_folder, quiet_environment, threads
 from side import Place
-from worker import SideError, Worker, clocked, timed, tune
 
 LEAST = 1e-4
 """How far weights of two sides may lie apart, float32, all of a batch."""
-
-
-# -- processes --------------------------------------------------------------------------------------------------------
-
-
-class Desk:
-    """What the process of a side answers."""
-
-    def __init__(self, made: Callable[[], Any], most: int) -> None:
-        self.made, self.most = made, most
-
-    def prepare(self) -> dict[str, Any]:
-        """Loads, tunes and warms up; says what was chosen."""
-        self.side = self.made()
-        chosen = tune(self.side.axes, self.side.configure, self._once, most=self.most) if self.side.axes else {}
-        self._once()
-        return chosen
-
-    def told(self) -> list[list[float]]:
-        return self.side.told()
-
-    def turn(self) -> tuple[float, float]:
-        """Seconds of one work, and the share of the processor that others used meanwhile."""
-        return timed(self._once, self.most)
-
-    def _once(self) -> float:
-        return clocked(self.side.work)
-
-
-@dataclass
-class Result:
-    """One side of one part."""
-
-    name: str
-    setting: dict[str, Any] = field(default_factory=dict)
-    seconds: list[float] = field(default_factory=list)
-    others: list[float] = field(default_factory=list)
-    told: list[list[float]] = field(default_factory=list)
-    failed: str = ""
-
-
-@dataclass
-class Part:
-    """One work, and whoever does it; the first is pellucid, the second its peer."""
-
-    title: str
-    peer: str
-    sides: dict[str, Callable[[Place], Any]]
-
-    def run(self, place: Place, rounds: int, most: int) -> list[Result]:
-        """Prepares every side, then measures them in alternating order."""
-        results, workers = {name: Result(name) for name in self.sides}, {}
-        for name, made in self.sides.items():
-            worker = Worker(name, functools.partial(Desk, functools.partial(made, place), most), place)
-            try:
-                results[name].setting = worker.ask("prepare")
-                results[name].told = worker.ask("told")
-                workers[name] = worker
-            except SideError as reason:
-                results[name].failed = str(reason)
-                worker.stop()
-        for turn in range(rounds):
-            for name in list(workers) if turn % 2 == 0 else reversed(list(workers)):
-                seconds, others = workers[name].ask("turn")
-                results[name].seconds.append(seconds)
-                results[name].others.append(others)
-        for worker in workers.values():
-            worker.stop()
-        return list(results.values())
 
 
 def parts() -> list[Part]:

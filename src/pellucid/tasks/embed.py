@@ -1,7 +1,7 @@
 """Texts to vectors."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -27,9 +27,9 @@ def embed(
     normalize: bool | None = None,
     dtype: str | torch.dtype | None = None,
     max_length: int | None = None,
-    progress: bool | None = None,
+    progress: bool | Callable[[int], object] | None = None,
 ) -> Tensor:
-    """One vector per text. See `Model.embed`."""
+    """One vector per text. See `Model.embed`. progress: may also be a function that is told how many more are done."""
     if isinstance(texts, str):
         return embed(loaded, [texts], pooling=pooling, normalize=normalize, dtype=dtype, max_length=max_length)[0]
     texts = _listed(texts)
@@ -71,12 +71,16 @@ def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[Encoded]:
 
 @torch.inference_mode()
 def _run(
-    loaded: Loaded, rows: list[Encoded], dtype: torch.dtype | None, plan: Pooling, progress: bool | None
+    loaded: Loaded,
+    rows: list[Encoded],
+    dtype: torch.dtype | None,
+    plan: Pooling,
+    progress: bool | Callable[[int], object] | None,
 ) -> Iterator[tuple[list[int], Tensor]]:
     module = loaded.module.swift(dtype)
     lengths = [len(row.ids) for row in rows]
     pad = (loaded.tokenizer.pad_token_id if loaded.tokenizer else None) or 0
-    hidden = progress is False or (progress is None and len(rows) < LONG_WORK)
+    hidden = progress is False or callable(progress) or (progress is None and len(rows) < LONG_WORK)
     with tqdm(total=len(rows), unit=" texts", desc="embedding", disable=hidden or None, leave=False) as bar:
         for group in by_length(lengths):
             batch = {
@@ -88,6 +92,8 @@ def _run(
             stream = module.states(batch["input_ids"], mask, batch["token_type_ids"])
             yield group, pool(stream.float(), mask, plan).cpu()
             bar.update(len(group))
+            if callable(progress):
+                progress(len(group))
 
 
 def pool(stream: Tensor, mask: Tensor | None, plan: Pooling) -> Tensor:

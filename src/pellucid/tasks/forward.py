@@ -7,6 +7,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
+from pellucid.blocks import Watch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.models import Output
@@ -18,33 +19,32 @@ def forward(
     attention_mask: Tensor | None = None,
     token_type_ids: Tensor | None = None,
     decoder_input_ids: Tensor | None = None,
+    *,
+    decoder_attention_mask: Tensor | None = None,
+    watch: Watch | None = None,
 ) -> Output:
-    """One pass over ids, one text or several texts. See `Model.__call__`."""
+    """One pass over ids, one text or several texts. See `Model.__call__`.  watch: an onlooker."""
+    target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
     if _are_texts(inputs):
-        return _run(loaded, **_read(loaded, inputs), decoder_input_ids=decoder_input_ids)
+        return _run(loaded, watch, **_read(loaded, inputs), **target)
     ids = inputs if isinstance(inputs, Tensor) else _tensor(inputs)
     if attention_mask is None:
         _warn_of_padding(ids, loaded.config.pad_token_id)
-    return _run(
-        loaded,
-        input_ids=ids,
-        attention_mask=attention_mask,
-        token_type_ids=token_type_ids,
-        decoder_input_ids=decoder_input_ids,
-    )
+    return _run(loaded, watch, input_ids=ids, attention_mask=attention_mask, token_type_ids=token_type_ids, **target)
 
 
 def _are_texts(inputs: object) -> TypeGuard[str | Sequence[str]]:
     return isinstance(inputs, str) or (isinstance(inputs, Sequence) and any(isinstance(x, str) for x in inputs))
 
 
-def _run(loaded: Loaded, **given: Tensor | None) -> Output:
+def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
     """The module's pass with what it takes; what it does not take, and was given, is refused."""
     device = loaded.module.embeddings.token.like.device
     takes = loaded.module.forward.__annotations__
     for name in [name for name, tensor in given.items() if tensor is not None and name not in takes]:
         raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
-    return loaded.module(**{name: tensor.to(device) for name, tensor in given.items() if tensor is not None})
+    here = {name: tensor.to(device) for name, tensor in given.items() if tensor is not None}
+    return loaded.module(**here, watch=watch)
 
 
 def _read(loaded: Loaded, texts: str | Sequence[str]) -> dict[str, Tensor]:

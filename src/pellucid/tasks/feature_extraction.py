@@ -1,0 +1,85 @@
+"""The hidden state of every token of a text."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import choice
+from pellucid.errors import InputError
+from pellucid.models import Network
+from pellucid.tasks.answer import Answers
+from pellucid.tasks.reader import Reader, Stretch, inside, what_was_read
+from pellucid.tasks.task import Work, check_readable, text_alone
+from pellucid.text import Window
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureExtraction(Reader):
+    """The last hidden state of every token, special ones among them, as [tokens][hidden].
+
+    side: of an encoder-decoder, "encoder" (the default) or "decoder", which then reads the text one place to the right
+        behind its start token.
+    For one vector per text see `Model.embed`. Where stretches share a token, its vector is taken from the stretch in
+    which it stands farther from where the text was cut.
+    """
+
+    side: str | None = None
+
+    name: ClassVar[str] = "feature-extraction"
+    heads: ClassVar[tuple[str | None, ...]] = (None,)
+    inputs: ClassVar[tuple[str, ...]] = ("text",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.side is not None:
+            choice("side", self.side, ("encoder", "decoder"))
+        if self.explain:
+            raise InputError("feature-extraction gives no number that could be explained: leave explain out")
+
+    @classmethod
+    def check(cls, loaded: Loaded) -> None:
+        """Every body has features, whatever head stands on it."""
+        check_readable(loaded, ("all",))
+
+    def item(self, given: Any, index: int) -> str:
+        return text_alone(given, index)
+
+    def asked(self, work: Work, item: str, index: int) -> list[Window]:
+        if self.side is not None and work.loaded.config.kind not in (self.side, "encoder-decoder"):
+            kind = work.loaded.config.kind
+            raise InputError(f"side is {self.side!r}, and this model is of kind {kind!r}: leave it out")
+        return self.stretches(work, index, item)
+
+    def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
+        return module(**batch)["last_hidden_state"] if self.side == "decoder" else states_of(module, batch)
+
+    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
+        return here
+
+    def answer(self, work: Work, item: str, stretches: list[Stretch]) -> Answers:
+        return Answers(joined(stretches), read=what_was_read(stretches))
+
+
+def states_of(module: Network, batch: dict[str, Tensor]) -> Tensor:
+    """The last hidden states without what a head would add to the work: Float[Tensor, "batch seq hidden"]"""
+    return module.states(batch["input_ids"], batch.get("attention_mask"), batch.get("token_type_ids"))
+
+
+def joined(stretches: list[Stretch]) -> list[list[float]]:
+    """The vectors of a whole text from those of its stretches, special tokens once around it."""
+    if len(stretches) == 1:
+        return stretches[0].kept.tolist()
+    best: dict[int, tuple[float, Tensor]] = {}
+    for stretch in stretches:
+        here = [i for i, side in enumerate(stretch.window.sides) if side is not None]
+        for nth, i in enumerate(here):
+            depth, number = inside(stretch.window, nth, len(here)), stretch.window.before + nth
+            if number not in best or depth > best[number][0]:
+                best[number] = depth, stretch.kept[i]
+    first, last = stretches[0], stretches[-1]
+    start = first.window.sides.index(0)
+    end = len(last.window.sides) - last.window.sides[::-1].index(0)
+    middle = [best[number][1].tolist() for number in range(len(best))]
+    return first.kept[:start].tolist() + middle + last.kept[end:].tolist()

@@ -1,0 +1,142 @@
+"""Which span of a context answers a question."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import choice, count, truth
+from pellucid.errors import InputError
+from pellucid.models import Output
+from pellucid.tasks.answer import Answer
+from pellucid.tasks.reader import Reader, Stretch, what_was_read
+from pellucid.tasks.reasons import Aim
+from pellucid.tasks.spans import Asked, Span, outer_tokens, spans
+from pellucid.tasks.spans_apart import spans_apart
+from pellucid.tasks.task import Work, text_or_pair
+from pellucid.text import Window
+from pellucid.text.cut import clean_text
+
+NAMES = ("question", "context")
+REFERENCE_LENGTH, REFERENCE_STRIDE = 384, 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAnswering(Reader):
+    """The span of a context that answers a question, `{"score", "start", "end", "answer"}`.
+
+    Characters `start` to `end` of the context are the answer; other answers are in `.all`, which never overlap.
+    top_k: how many `.all` holds.
+    max_answer_len: tokens of an answer, at most.
+    handle_impossible_answer: "" is one of the answers, with how sure the model is that the context has none.
+    align_to_words: an answer begins and ends where words do, not within one.
+    scores: "comparable": one softmax over the whole context, however many stretches it was read in (`tasks/spans.py`).
+        "per_window": the reference's way (`tasks/spans_apart.py`), with its defaults: stretches of at most 384 tokens
+        that share 128.
+    Of a context read in stretches each token's logits are taken from the stretch in which it stands farther from a cut.
+    The question is read beside each of them, and never cut.
+    """
+
+    top_k: int = 1
+    max_answer_len: int = 15
+    handle_impossible_answer: bool = False
+    align_to_words: bool = True
+    scores: str = "comparable"
+
+    name: ClassVar[str] = "question-answering"
+    heads: ClassVar[tuple[str | None, ...]] = ("question-answering",)
+    inputs: ClassVar[tuple[str, ...]] = NAMES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        count("top_k", self.top_k)
+        count("max_answer_len", self.max_answer_len)
+        truth("handle_impossible_answer", self.handle_impossible_answer)
+        truth("align_to_words", self.align_to_words)
+        choice("scores", self.scores, ("comparable", "per_window"))
+
+    @classmethod
+    def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
+        if options.get("scores") != "per_window" or loaded.tokenizer is None:
+            return dict(options)
+        length = options.get("max_length") or min(
+            loaded.tokenizer.model_max_length or REFERENCE_LENGTH, REFERENCE_LENGTH
+        )
+        shared = min(length // 2, REFERENCE_STRIDE) if isinstance(length, int) else None
+        return {"long": "windows", "max_length": length, "stride": shared} | dict(options)
+
+    @classmethod
+    def gathered(cls, given: Mapping[str, Any]) -> Any:
+        """One question for several contexts, or one each; a dict may hold lists as well."""
+        only = next(iter(given.values()))
+        if len(given) == 1 and isinstance(only, Mapping) and any(isinstance(one, list) for one in only.values()):
+            given = only
+        elif len(given) == 1:
+            return only
+        for name, one in given.items():
+            if isinstance(one, Mapping) or not isinstance(one, Iterable):
+                raise InputError(f"{name} is {type(one).__name__}, expected a text or a list of texts")
+        return super().gathered({name: one if isinstance(one, str) else list(one) for name, one in given.items()})
+
+    def item(self, given: Any, index: int) -> tuple[str, str]:
+        if isinstance(given, Mapping) and (lacks := [name for name in NAMES if given.get(name) is None]):
+            raise InputError(f"item {index} has no {lacks[0]}: give both, as question= and context=")
+        question, context = text_or_pair(given, index, NAMES)
+        if context is None:
+            raise InputError(
+                f"item {index} is one text, expected a question and its context: give both, as a tuple or a dict"
+            )
+        for name, text in zip(NAMES, (question, context)):
+            if not text.strip():
+                raise InputError(f"the {name} of item {index} is empty: there is nothing to answer")
+        return clean_text(question, index, "item"), clean_text(context, index, "item")
+
+    def asked(self, work: Work, item: tuple[str, str], index: int) -> list[Window]:
+        found = self.stretches(work, index, *item, side=1)
+        if 1 not in found[0].sides:
+            raise InputError(f"the context of item {index} has no tokens: there is nothing to find an answer in")
+        return found
+
+    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
+        return here
+
+    def answer(self, work: Work, item: tuple[str, str], stretches: list[Stretch]) -> Answer:
+        context, read = item[1], what_was_read(stretches, side=1)
+        every = [
+            Answer(
+                {"score": one.score, "start": one.start, "end": one.end, "answer": context[one.start : one.end]},
+                read=read,
+                window=one.window,
+            )
+            for one in self._spans(work, context, stretches) or [Span(0.0, 0, 0, 0)]
+        ]
+        return every[0].but(all=every)
+
+    def _spans(self, work: Work, context: str, stretches: list[Stretch]) -> list[Span]:
+        asked = Asked(self.top_k, self.max_answer_len, self.align_to_words, self.handle_impossible_answer)
+        if self.scores == "per_window":
+            words = work.loaded.tokenizer
+            return spans_apart(context, stretches, words.cls_token_id if words else None, asked)
+        return spans(context, stretches, asked)
+
+    def aims(self, work: Work, item: tuple[str, str], stretches: list[Stretch], one: Answer) -> list[Aim]:
+        """The logit of the start and that of the end; they are of two stretches where a cut goes through the answer."""
+        assert one.window is not None
+        if not one["end"]:
+            window = stretches[one.window].window
+            return [Aim("logits of no answer", window, lambda output: output["logits"][0, 0].sum())]
+        held = stretches if self.scores == "comparable" else [stretches[one.window]]
+        (first, start), (last, end) = outer_tokens(held, one["start"], one["end"])
+        if first is last:
+            said = f"logits of start and end of {one['answer']!r}"
+            return [Aim(said, first, lambda output: output["logits"][0, start, 0] + output["logits"][0, end, 1])]
+        said = f"logits of the start and of the end of {one['answer']!r}, in two stretches"
+        parts = ((first, start, 0), (last, end, 1))
+        return [Aim(said, window, partial(_logit, place, side)) for window, place, side in parts]
+
+
+def _logit(place: int, side: int, output: Output) -> Tensor:
+    return output["logits"][0, place, side]

@@ -1,0 +1,135 @@
+"""Tasks that read a text once: stretches of all texts, by length, through the model, and what its head says of each."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.config.checks import truth
+from pellucid.errors import InputError
+from pellucid.models import Network
+from pellucid.tasks.answer import Answer, Read
+from pellucid.tasks.reasons import Aim, explained
+from pellucid.tasks.task import Found, Task, Work
+from pellucid.text import Window, by_length, collate, windows
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of an item, and what was kept of the model's answer to it."""
+
+    window: Window
+    kept: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader(Task):
+    """A task that reads: what to read of an item, what to keep of a pass, and what that answers.
+
+    parse_special_tokens: whether `[SEP]`, typed in an item, is that token, as in the reference; else it is plain
+        characters.
+    """
+
+    parse_special_tokens: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        truth("parse_special_tokens", self.parse_special_tokens)
+
+    def asked(self, work: Work, item: Any, index: int) -> list[Window]:
+        """The stretches to be read for an item."""
+        raise NotImplementedError
+
+    def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
+        """What is looked at of a pass: Float[Tensor, "batch seq answers"], or "batch answers" """
+        return module(**batch)["logits"]
+
+    def keep(self, work: Work, here: Tensor, window: Window) -> Any:
+        """What is kept of one stretch. here: Float32[Tensor, "seq answers"], or "answers" where the text has one."""
+        raise NotImplementedError
+
+    def answer(self, work: Work, item: Any, stretches: list[Stretch]) -> Found:
+        """The answer to an item."""
+        raise NotImplementedError
+
+    def aims(self, work: Work, item: Any, stretches: list[Stretch], one: Answer) -> list[Aim]:
+        """The number that an answer stands for, which `explain` shares out among the tokens; see `tasks/reasons.py`."""
+        raise InputError(f"{self.name} gives no number that could be explained: leave explain out")
+
+    def stretches(
+        self, work: Work, index: int, text: str | list[str], pair: str | None = None, side: int | None = 0
+    ) -> list[Window]:
+        """A text, a pair, or words read one by one, by the rule for long ones.
+
+        side: which of a pair is cut; None for the longer one.
+        """
+        assert work.loaded.tokenizer is not None
+        place: dict[str, Any] = {"rule": self.long, "max_length": self.max_length, "stride": self.stride}
+        place |= {"index": index, "side": side, "parse_special_tokens": self.parse_special_tokens}
+        place["apart"] = isinstance(text, list)
+        found = windows(work.loaded.tokenizer, text, pair, **place)
+        if not found[0].ids:
+            raise InputError(f"item {index} has no tokens: a model reads at least one")
+        return found
+
+    def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:
+        asked = [self.asked(work, item, first + i) for i, item in enumerate(items)]
+        rows = [row for rows in asked for row in rows]
+        kept = dict(self._passes(work, rows))
+        start = 0
+        for item, windows_ in zip(items, asked):
+            numbers = range(start, start + len(windows_))
+            yield self._answered(work, item, [Stretch(rows[i], kept.pop(i)) for i in numbers])
+            start += len(windows_)
+
+    def _answered(self, work: Work, item: Any, stretches: list[Stretch]) -> Found:
+        found = self.answer(work, item, stretches)
+        if not self.explain:
+            return found
+        return explained(work.loaded, found, lambda one: self.aims(work, item, stretches, one))
+
+    @torch.inference_mode()
+    def _passes(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
+        """What is kept of each row, by its number."""
+        module = work.loaded.module.swift(work.dtype)
+        device, takes = module.embeddings.token.like.device, module.forward.__annotations__
+        pad = (work.loaded.tokenizer.pad_token_id if work.loaded.tokenizer else None) or 0
+        alike = _alike(rows)
+        lengths = [len(rows[numbers[0]].ids) for numbers in alike]
+        for group in by_length(lengths):
+            firsts = [rows[alike[i][0]] for i in group]
+            arrays = collate([row.ids for row in firsts], [row.type_ids for row in firsts], pad)
+            if lengths[group[0]] == lengths[group[-1]]:
+                del arrays["attention_mask"]
+            batch = {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if name in takes}
+            output = self.look(work, module, batch).float().cpu()
+            for here, i in zip(output, group):
+                for number in alike[i]:
+                    yield number, self.keep(work, here[: lengths[i]] if output.dim() == 3 else here, rows[number])
+
+
+def _alike(rows: Sequence[Window]) -> list[list[int]]:
+    """The numbers of the rows, those together that a model cannot tell apart: they are run once."""
+    found: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    for i, row in enumerate(rows):
+        found.setdefault((tuple(row.ids), tuple(row.type_ids)), []).append(i)
+    return list(found.values())
+
+
+def inside(window: Window, nth: int, size: int) -> float:
+    """How far the n-th of `size` tokens of a text in a stretch stands from where the text was cut there, in tokens.
+
+    Of the stretches that share a token, the one where this is greatest has read most on both sides of it.
+    """
+    before = math.inf if window.number == 0 else nth
+    return min(before, math.inf if window.number == window.count - 1 else size - 1 - nth)
+
+
+def what_was_read(stretches: Sequence[Stretch], side: int = 0) -> Read:
+    """What was read of an item's text. side: 1 where the second text of a pair is the one that is read in stretches."""
+    held = [stretch.window for stretch in stretches]
+    nothing = all(special or here != side for one in held for special, here in zip(one.special, one.sides))
+    return Read(tuple(one.span(side) for one in held), sum(one.cut for one in held), nothing)

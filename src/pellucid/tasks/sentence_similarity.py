@@ -1,0 +1,70 @@
+"""How alike the meaning of two texts is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from pellucid.errors import InputError
+from pellucid.models import Network
+from pellucid.tasks.answer import Answer, Read
+from pellucid.tasks.feature_extraction import states_of
+from pellucid.tasks.reader import Stretch, what_was_read
+from pellucid.tasks.reasons import Aim
+from pellucid.tasks.task import Work, text_or_pair
+from pellucid.tasks.vectors import BODIES, Comparing, pooled, vector_of
+from pellucid.text import Window
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceSimilarity(Comparing):
+    """A score for a pair of texts, `{"score"}`, by the vectors of the checkpoint. One text beside several is as many
+    pairs.
+
+    `read` tells the stretches of the first text and then those of the second; `explain` shares the score out among the
+    tokens of both, of a text in several stretches those of the one that is most like the other text.
+    """
+
+    name: ClassVar[str] = "sentence-similarity"
+    heads: ClassVar[tuple[str | None, ...]] = BODIES
+    inputs: ClassVar[tuple[str, ...]] = ("source_sentence", "sentences")
+
+    @classmethod
+    def gathered(cls, given: Mapping[str, Any]) -> Any:
+        alone = next(iter(given.values())) if len(given) == 1 else None
+        if isinstance(alone, Mapping) and set(alone) == set(cls.inputs):
+            return super().gathered(alone)
+        return super().gathered(given)
+
+    def item(self, given: Any, index: int) -> tuple[str, str]:
+        first, second = text_or_pair(given, index, ("source_sentence", "sentences"))
+        if second is None:
+            raise InputError(f"item {index} is one text, expected a pair of texts as a tuple")
+        return first, second
+
+    def asked(self, work: Work, item: tuple[str, str], index: int) -> list[Window]:
+        return [window for text in item for window in self.stretches(work, index, text)]
+
+    def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
+        return states_of(module, batch)
+
+    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
+        return pooled(work, here)
+
+    def answer(self, work: Work, item: tuple[str, str], stretches: list[Stretch]) -> Answer:
+        first, second = _apart(stretches)
+        score = self.compared(work, vector_of(first), vector_of(second))
+        one, other = what_was_read(first), what_was_read(second)
+        read = Read(one.windows + other.windows, one.cut + other.cut, one.empty or other.empty)
+        return Answer({"score": float(score)}, read=read)
+
+    def aims(self, work: Work, item: tuple[str, str], stretches: list[Stretch], one: Answer) -> list[Aim]:
+        first, second = _apart(stretches)
+        return [self.aim(work, first, vector_of(second)), self.aim(work, second, vector_of(first))]
+
+
+def _apart(stretches: list[Stretch]) -> tuple[list[Stretch], list[Stretch]]:
+    """The stretches of the first text, and those of the second."""
+    count = stretches[0].window.count
+    return stretches[:count], stretches[count:]

@@ -1,0 +1,180 @@
+"""Spans of a context, by what a model says of where an answer starts and where it ends.
+
+The stretches of a context are laid together into one, so that there is one softmax over all starts and one over all
+ends (Clark & Gardner, 2018, arXiv:1710.10723), and what stands in two stretches is met once:
+
+    stretch 0   Marie Curie was born in Warsaw and
+    stretch 1               was born in Warsaw and moved to Paris
+    together    Marie Curie was born in Warsaw and moved to Paris
+                ---------- 0 ----------|----------- 1 -----------   from where a token stands farther from a cut
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pellucid.tasks.reader import Stretch, inside
+from pellucid.text import Window
+
+AT_ONCE = 1_024
+"""Beginnings whose ends are looked at together: a long context must not need all its spans in memory."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of the spans.
+
+    top_k: so many, at most.  longest: tokens of an answer, at most.  words: answers begin and end where words do.
+    null: "there is no answer" is one of the answers.
+    """
+
+    top_k: int
+    longest: int
+    words: bool
+    null: bool
+
+
+@dataclass(frozen=True)
+class Span:
+    """A span of a context.
+
+    score: a probability.  start, end: characters, from and to; both 0 where there is no answer.
+    window: the number of the stretch that it came from.
+    """
+
+    score: float
+    start: int
+    end: int
+    window: int
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A word, or a token where answers may begin and end within words.
+
+    first, last: its tokens, counted from the beginning of the context.  start, end: its characters.
+    window: the number of the stretch that its first token is taken from.
+    """
+
+    first: int
+    last: int
+    start: int
+    end: int
+    window: int
+
+
+def spans(context: str, stretches: Sequence[Stretch], asked: Asked) -> list[Span]:
+    """The likeliest answers, the best first. None overlaps a better one, and none reads as a better one does.
+
+    stretches: each with the logits of start and end, Float32[Tensor, "seq 2"].
+
+    A span's score is the probability of its first word as a start times that of its last as an end. A model says "no
+    answer" by choosing the special token before the texts; of several stretches that one counts which is least sure of
+    it, and where there is no such token the score is 0. All scores together come to no more than 1.
+    """
+    sources = _sources(stretches)
+    units, owners = _units(context, stretches, sources, asked.words)
+    logits = torch.stack([stretches[number].kept[place] for number, place in sources])
+    window, null = _least_null(stretches)
+    logits = torch.cat((logits, null))
+    chances = logits.double().softmax(dim=0)
+    shares = torch.zeros(len(units), 2, dtype=chances.dtype)
+    shares.index_add_(0, torch.tensor(owners), chances[: len(sources)])
+    nothing = [Span(float(chances[len(sources) :].sum(0).prod()), 0, 0, window)] if asked.null else []
+    return _chosen(context, shares, units, asked, nothing)
+
+
+def outer_tokens(stretches: Sequence[Stretch], start: int, end: int) -> tuple[tuple[Window, int], tuple[Window, int]]:
+    """The first and the last token that hold some of these characters, each as its stretch and its place there."""
+    windows = ((stretches[number].window, place) for number, place in _sources(stretches))
+    held = [(w, place) for w, place in windows if w.offsets[place][0] < end and start < w.offsets[place][1]]
+    return held[0], held[-1]
+
+
+def _chosen(context: str, shares: Tensor, units: list[Unit], asked: Asked, nothing: list[Span]) -> list[Span]:
+    """As many as were asked for; more and more spans are looked at until there are."""
+    most = 4 * asked.top_k + 12
+    while True:
+        found, said = list(nothing), set[str]()
+        ranked = _likeliest(shares, units, asked.longest, most)
+        for score, first, last in ranked:
+            start, end = _trimmed(context, units[first].start, units[last].end)
+            words = context[start:end].casefold()
+            if words and words not in said and not any(one.start < end and start < one.end for one in found):
+                said.add(words)
+                found.append(Span(score, start, end, units[first].window))
+        if len(found) >= asked.top_k + len(nothing) or len(ranked) < most:
+            return sorted(found, key=lambda span: -span.score)[: asked.top_k]
+        most *= 4
+
+
+def _likeliest(shares: Tensor, units: list[Unit], longest: int, most: int) -> list[tuple[float, int, int]]:
+    """Score, first and last unit of the likeliest spans, the best first."""
+    firsts = torch.tensor([unit.first for unit in units])
+    lasts = torch.tensor([unit.last for unit in units])
+    limits = torch.searchsorted(firsts, lasts + longest)  # the first unit that is too far away
+    width = int((limits - torch.arange(len(units))).max())
+    found: list[tuple[float, int, int]] = []
+    for rows in torch.arange(len(units)).split(AT_ONCE):
+        columns = rows[:, None] + torch.arange(width)
+        scores = shares[rows, :1] * shares[:, 1][columns.clamp(max=len(units) - 1)]
+        scores = scores.masked_fill(columns >= limits[rows, None], -1.0).flatten()
+        best = scores.topk(min(most, len(scores)))
+        places = zip(
+            best.values.tolist(), rows[best.indices // width].tolist(), columns.flatten()[best.indices].tolist()
+        )
+        found += [place for place in places if place[0] >= 0]
+    return sorted(found, key=lambda place: (-place[0], place[1], place[2]))[:most]
+
+
+def _sources(stretches: Sequence[Stretch]) -> list[tuple[int, int]]:
+    """For each token of the context the stretch that it is taken from, and its place there."""
+    best: dict[int, tuple[float, int, int]] = {}
+    for number, stretch in enumerate(stretches):
+        window = stretch.window
+        here = [place for place, side in enumerate(window.sides) if side == 1]
+        for nth, place in enumerate(here):
+            depth, token = inside(window, nth, len(here)), window.before + nth
+            if token not in best or depth > best[token][0]:
+                best[token] = depth, number, place
+    return [best[token][1:] for token in sorted(best)]
+
+
+def _units(
+    context: str, stretches: Sequence[Stretch], sources: list[tuple[int, int]], words: bool
+) -> tuple[list[Unit], list[int]]:
+    """The words of the context, or its tokens; and for each token the number of the one that it is part of.
+
+    A word ends where the tokenizer says so, and at a space: some tokenizers know no words.
+    """
+    units: list[Unit] = []
+    owners: list[int] = []
+    before: int | None = None
+    for token, (number, place) in enumerate(sources):
+        window = stretches[number].window
+        (start, end), word = _trimmed(context, *window.offsets[place]), window.words[place]
+        if words and units and word == before and not any(map(str.isspace, context[units[-1].end : start])):
+            old = units[-1]
+            begin = start if old.start == old.end else old.start
+            units[-1] = Unit(old.first, token, begin, max(old.end, end), old.window)
+        else:
+            units.append(Unit(token, token, start, end, number))
+        before = word
+        owners.append(len(units) - 1)
+    return units, owners
+
+
+def _least_null(stretches: Sequence[Stretch]) -> tuple[int, Tensor]:
+    """The stretch that is least sure that it holds no answer, and the logits of that: [1, 2], or [0, 2] for none."""
+    if stretches[0].window.sides[0] is not None:
+        return 0, stretches[0].kept[:0]
+    least = min(range(len(stretches)), key=lambda number: float(stretches[number].kept[0].sum()))
+    return least, stretches[least].kept[:1]
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """The characters without the space around them; of nothing but space, its end."""
+    piece = text[start:end]
+    return end - len(piece.lstrip()), start + len(piece.rstrip()) if piece.strip() else end

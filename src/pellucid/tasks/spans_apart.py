@@ -1,0 +1,80 @@
+"""Spans of a context by each of its stretches alone, as the reference finds them (`transformers` 4.57.6).
+
+Every stretch has a softmax of its own, so the scores of two stretches cannot be compared; those of spans that read
+alike are added, also where two stretches share them, so that a score may be greater than 1; and "no answer" counts as
+little as the stretch says that is surest of an answer. It is here for whoever needs those very numbers.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pellucid.tasks.reader import Stretch
+from pellucid.tasks.spans import Asked, Span
+from pellucid.text import Window
+
+Numbers = np.ndarray
+OUTSIDE = -10_000.0
+"""The logit of what is no part of the context."""
+
+
+def spans_apart(context: str, stretches: Sequence[Stretch], cls_token_id: int | None, asked: Asked) -> list[Span]:
+    """The best spans of all stretches, the best first.
+
+    stretches: each with the logits of start and end, Float32[Tensor, "seq 2"].
+    cls_token_id: the token that may be chosen beside those of the context; None where there is none.
+    """
+    found: dict[str, Span] = {}
+    least = 1_000_000.0
+    for number, stretch in enumerate(stretches):
+        window = stretch.window
+        open_ = np.array([side == 1 or i == cls_token_id for side, i in zip(window.sides, window.ids)])
+        starts, ends = (_softmax(np.where(open_, logits, np.float32(OUTSIDE))) for logits in stretch.kept.numpy().T)
+        least = min(least, float(starts[0] * ends[0]))
+        starts[0] = ends[0] = 0.0
+        for score, first, last in _best(starts, ends, open_, asked):
+            start, end = _characters(window, first, last, asked.words)
+            said = context[start:end].lower()
+            old = found.get(said, Span(0.0, start, end, number))
+            found[said] = replace(old, score=old.score + score)
+    every = [*found.values(), *([Span(least, 0, 0, 0)] if asked.null else [])]
+    return sorted(every, key=lambda span: span.score, reverse=True)[: asked.top_k]
+
+
+def _softmax(logits: Numbers) -> Numbers:
+    powers = np.exp(logits - logits.max())
+    return powers / powers.sum()
+
+
+def _best(starts: Numbers, ends: Numbers, open_: Numbers, asked: Asked) -> Iterator[tuple[float, int, int]]:
+    """Score, first and last token of the best spans of one stretch, impossible ones with a score of 0 among them."""
+    table = np.tril(np.triu(np.outer(starts, ends)), asked.longest - 1)
+    flat = -table.flatten()
+    most = 2 * asked.top_k + 10 if asked.words else asked.top_k
+    if most == 1:
+        order = np.array([flat.argmin()])
+    elif len(flat) <= most:
+        order = np.argsort(flat)
+    else:
+        chosen = np.argpartition(flat, most)[:most]  # of equal scores, those that this very call finds
+        order = chosen[np.argsort(flat[chosen])]
+    open_ = open_.copy()
+    open_[0] = True
+    for first, last in zip(*(axis.tolist() for axis in np.unravel_index(order, table.shape))):
+        if open_[first] and open_[last]:
+            yield float(table[first, last]), first, last
+
+
+def _characters(window: Window, first: int, last: int, words: bool) -> tuple[int, int]:
+    """The characters of a span, widened to the words of the context that bear the numbers of its tokens' words."""
+    here = [
+        (window.words[token], place)
+        for token, (place, side) in enumerate(zip(window.offsets, window.sides))
+        if side == 1
+    ]
+    starts = [start for word, (start, _) in here if word is not None and word == window.words[first]]
+    ends = [end for word, (_, end) in here if word is not None and word == window.words[last]]
+    if words and starts and ends:
+        return starts[0], ends[-1]
+    return window.offsets[first][0], window.offsets[last][1]

@@ -1,0 +1,204 @@
+"""The tokens of a text with what a head says of each, though it was read in stretches, and the words they make."""
+
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.tasks.reader import Stretch, inside
+from pellucid.text.cut import clean_text
+
+BOUNDARIES = ("words", "heuristic")
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text as the model reads it, and as a person counts its characters.
+
+    read, shown: the two.  places: where each character that is read stands in `shown`, its end included; None where
+    both are the same.  starts: where the words begin in `read` that the person gave; None where a text was given.
+    """
+
+    read: str
+    shown: str
+    places: tuple[int, ...] | None = None
+    starts: tuple[int, ...] | None = None
+
+    @classmethod
+    def of_text(cls, text: str, index: int) -> "Sentence":
+        """A text. Where two halves of a surrogate pair stand apart in it, the model reads one character."""
+        read = clean_text(text, index, "item")
+        if len(read) == len(text):
+            return cls(read, text)
+        places, here = [], 0
+        for character in read:
+            places.append(here)
+            here += 2 if ord(character) > 0xFFFF and ord(text[here]) <= 0xFFFF else 1
+        return cls(read, text, (*places, here))
+
+    @classmethod
+    def of_words(cls, words: Sequence[str], delimiter: str, index: int) -> "Sentence":
+        """Words, which the model reads with a space between, and the person with a delimiter."""
+        words = [clean_text(word, index, "item") for word in words]
+        starts, places, here = [], [], 0
+        for word in words:
+            starts.append(len(places))
+            places += range(here, here + len(word) + 1)
+            here += len(word) + len(delimiter)
+        return cls(" ".join(words), delimiter.join(words), tuple(places), tuple(starts))
+
+    @property
+    def words(self) -> list[str]:
+        """The words that the person gave."""
+        starts = self.starts or ()
+        return [self.read[start : end - 1] for start, end in zip(starts, (*starts[1:], len(self.read) + 1))]
+
+    def place(self, start: int, end: int) -> tuple[Place, int | None]:
+        """A stretch of `read` in `shown`, and the number of the word that was given there."""
+        given = None
+        if self.starts is not None:
+            seen = end - len(self.read[start:end].lstrip())
+            given = bisect_right(self.starts, seen) - 1
+            start = max(start, self.starts[given])
+            end = max(end, min(start + 1, len(self.read)))  # a space alone counts as the letter that follows it
+        if self.places is not None:
+            start, end = self.places[start], self.places[max(start, end)]
+        return (start, end), given
+
+    def slice(self, start: int, end: int) -> str:
+        """What stands there, as text that can be written down."""
+        return clean_text(self.shown[start:end], 0, "item")
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """The tokens of a sentence, one entry of each list for each token.
+
+    pieces: as the vocabulary writes them.  places: characters of `sentence.shown`.  words: the number of its word.
+    unknown: whether the vocabulary lacks it.  numbers: its number in the text as the model would read it as a whole.
+    stretches: the stretch whose word is taken.  within: its number there.  scores: Float32[Tensor, "tokens labels"]
+    """
+
+    sentence: Sentence
+    pieces: list[str]
+    places: list[Place]
+    words: list[int | None]
+    unknown: list[bool]
+    numbers: list[int]
+    stretches: list[int]
+    within: list[int]
+    scores: Tensor
+
+
+def tagged(sentence: Sentence, stretch: Stretch, unknown: int | None) -> Tagged:
+    """The tokens of one stretch. unknown: the id of tokens that the vocabulary lacks."""
+    window = stretch.window
+    here = [i for i, side in enumerate(window.sides) if side is not None]
+    placed = [sentence.place(*window.offsets[i]) for i in here]
+    given = sentence.starts is not None
+    return Tagged(
+        sentence,
+        [window.tokens[i].strip(" ") for i in here],  # the library counts the space before a typed mask as part of it
+        [place for place, _ in placed],
+        [word for _, word in placed] if given else [window.words[i] for i in here],
+        [window.ids[i] == unknown for i in here],
+        [window.before + i for i in here],
+        [window.number] * len(here),
+        here,
+        stretch.kept[here],
+    )
+
+
+def innermost(parts: Sequence[Tagged], stretches: Sequence[Stretch]) -> Tagged:
+    """The tokens of the whole sentence, each from the stretch in which it stands farthest from where that was cut."""
+    if len(parts) == 1:
+        return parts[0]
+    best: dict[int, tuple[float, int, int]] = {}
+    for number, (part, stretch) in enumerate(zip(parts, stretches)):
+        for nth, token in enumerate(part.numbers):
+            depth = inside(stretch.window, nth, len(part.numbers))
+            if token not in best or depth > best[token][0]:
+                best[token] = depth, number, nth
+    chosen = [(parts[number], nth) for _, (_, number, nth) in sorted(best.items())]
+    names = ("pieces", "places", "words", "unknown", "numbers", "stretches", "within")
+    lists: dict[str, Any] = {name: [getattr(part, name)[nth] for part, nth in chosen] for name in names}
+    return replace(parts[0], scores=torch.stack([part.scores[nth] for part, nth in chosen]), **lists)
+
+
+def words_of(tokens: Tagged) -> list[range]:
+    """The tokens of each word, where the tokenizer knows words: `Merkel` `'` `s` `Siemens` `-` `Villa` `.`
+
+    Tokenizers that know only spaces, as those of sentencepiece, do not part a word from the signs at it. So a token of
+    signs alone is a word of its own, unless the words were given; a space alone belongs to the word that it begins.
+    What nobody sees makes no word.
+    """
+    kinds = _kinds(tokens)
+    found: list[range] = []
+    for i in range(len(kinds)):
+        if found and _goes_on(tokens, kinds, i):
+            found[-1] = range(found[-1].start, i + 1)
+        else:
+            found.append(range(i, i + 1))
+    return [word for word in found if any(kinds[i] in ("word", "sign") for i in word)]
+
+
+def whole_characters(tokens: Tagged) -> list[range]:
+    """Each token alone, but those together that share a character."""
+    found: list[range] = []
+    for i, kind in enumerate(_kinds(tokens)):
+        if found and found[-1].stop == i and kind in ("word", "sign") and _shares(tokens, i):
+            found[-1] = range(found[-1].start, i + 1)
+        elif kind in ("word", "sign"):
+            found.append(range(i, i + 1))
+    return found
+
+
+def _goes_on(tokens: Tagged, kinds: list[str], i: int) -> bool:
+    if kinds[i] in ("word", "sign") and _shares(tokens, i):
+        return True
+    if tokens.words[i] != tokens.words[i - 1] or "gap" in kinds[i - 1 : i + 1]:
+        return False
+    return tokens.sentence.starts is not None or "sign" not in kinds[i - 1 : i + 1]
+
+
+def _shares(tokens: Tagged, i: int) -> bool:
+    """Whether a token holds a part of the character before it: some of its bytes, or an accent on it."""
+    (start, _), (_, end) = tokens.places[i], tokens.places[i - 1]
+    return start < end or (start == end > 0 and unicodedata.category(tokens.sentence.shown[start])[0] == "M")
+
+
+def _kinds(tokens: Tagged) -> list[str]:
+    """What each token is: "word", "sign", "space" at the beginning of a word, or else "gap"."""
+    shown, kinds = tokens.sentence.shown, list[str]()
+    for i, (start, end) in enumerate(tokens.places):
+        seen = shown[start:end].strip()
+        if seen:
+            kinds.append("sign" if all(unicodedata.category(c)[0] in "PS" for c in seen) else "word")
+        else:
+            kinds.append("gap" if i and tokens.words[i] == tokens.words[i - 1] and kinds[i - 1] != "space" else "space")
+    return kinds
+
+
+def guessed_words(tokens: Tagged, continues: str | None) -> list[range]:
+    """The tokens of each word as the reference guesses them.
+
+    Where the vocabulary marks what goes on with a word, a token does so if it is not as long as its text, which a
+    letter that normalisation changed can also be; else if no space stands at its beginning.
+    """
+    shown, found = tokens.sentence.shown, list[range]()
+    for i, (start, end) in enumerate(tokens.places):
+        if continues:
+            inner = len(tokens.pieces[i]) != end - start
+        else:
+            inner = start > 0 and " " not in shown[start - 1 : start + 1]
+        if found and inner and not tokens.unknown[i]:
+            found[-1] = range(found[-1].start, i + 1)
+        else:
+            found.append(range(i, i + 1))
+    return found

@@ -1,0 +1,85 @@
+"""Words that a person asks about, as the one token that each of them would be in the place of a mask."""
+
+import warnings
+from collections.abc import Sequence
+
+from pellucid.errors import InputError, near, several
+from pellucid.text import Tokenizer
+
+_MOST_NEAR = 5_000
+
+
+def target_ids(words: Tokenizer, targets: Sequence[str], before: str, *, partial: bool) -> list[int]:
+    """The ids of these words, each once, in their order.
+
+    before: the text before the mask, which decides: after a space "Paris" is `ĠParis` in a vocabulary that marks
+        spaces, within a word it is `Paris`, and "##s" is what the vocabulary writes so.
+    partial: the reference's way: what the vocabulary writes so, else the first of several tokens, with a warning.
+    Raises InputError for a word that is no single token, with near ones.
+    """
+    if not partial:
+        return list(dict.fromkeys(_alone(words, target, before) for target in targets))
+    ids = list(dict.fromkeys(i for target in targets if (i := _first(words, target)) is not None))
+    if not ids:
+        raise InputError(f"targets are {several(map(repr, targets))}, and the vocabulary has no token for any of them")
+    return ids
+
+
+def possible_ids(words: Tokenizer, targets: Sequence[str], *, partial: bool) -> list[int]:
+    """The ids that these words may have, whatever stands before the mask."""
+    if partial:
+        return target_ids(words, targets, "", partial=True)
+    found = [_whole(words, target, before) for target in targets for before in ("", "a", "a ")]
+    return list(dict.fromkeys(i for i in found if i is not None))
+
+
+def _alone(words: Tokenizer, target: str, before: str) -> int:
+    found = _whole(words, target, before)
+    if found is None:
+        raise InputError(_no_token(words, target))
+    return found
+
+
+def _whole(words: Tokenizer, target: str, before: str) -> int | None:
+    (written,) = words.convert_tokens_to_ids([target])
+    spaced = target[:1].isspace() or before[-1:].isspace()
+    if before and not spaced and written is not None:
+        return written
+    pieces = _pieces(words, f" {target.strip()}" if spaced else target)
+    return pieces[0] if len(pieces) == 1 and pieces[0] != words.unk_token_id else written
+
+
+def _first(words: Tokenizer, target: str) -> int | None:
+    (written,) = words.convert_tokens_to_ids([target])
+    if written is not None:
+        return written
+    pieces = _pieces(words, target)
+    if not pieces:
+        warnings.warn(f"the target {target!r} has no token and is left out", stacklevel=2)
+        return None
+    (first,) = words.convert_ids_to_tokens(pieces[:1])
+    warnings.warn(f"the target {target!r} is no token of the vocabulary: {first!r} is asked about", stacklevel=2)
+    return pieces[0]
+
+
+def _pieces(words: Tokenizer, text: str) -> list[int]:
+    return words.encode([text], add_special_tokens=False)[0].ids
+
+
+def _no_token(words: Tokenizer, target: str) -> str:
+    tokens = words.convert_ids_to_tokens(_pieces(words, target))
+    others = near(target.strip(), _known(words, target))
+    if len(tokens) < 2:
+        return f"the target {target!r} is not in the vocabulary{others}: choose another word"
+    pieces = " ".join(tokens[:6]) + (" ..." if len(tokens) > 6 else "")
+    return (
+        f"the target {target!r} is {len(tokens)} tokens ({pieces}) and a mask holds one: choose another word{others}, "
+        "or pass partial_targets=True to ask about its first token"
+    )
+
+
+def _known(words: Tokenizer, target: str) -> list[str]:
+    """The tokens that begin as a word does, without what stands for a space before them."""
+    beginning = target.strip()[:2].casefold()
+    plain = {token.lstrip(words.space or "") for token in words.vocab}
+    return sorted(token for token in plain if token.casefold().startswith(beginning))[:_MOST_NEAR]

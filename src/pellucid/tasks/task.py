@@ -1,0 +1,157 @@
+"""What a task is: a question with its options, which answers items one after the other.
+
+    a person's items --item()--> checked --solve()--> answers, in the same order
+
+There are two kinds. A `Reader` (`tasks/reader.py`) reads a text once and takes its answer from what the head says. A
+`Writer` (`tasks/writer.py`) lets the model write. Options are the fields of a frozen dataclass, so that a value that
+cannot be is refused before anything is read.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import torch
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import choice, count, truth
+from pellucid.errors import InputError, several
+from pellucid.tasks.answer import Answer, Answers
+from pellucid.text import RULES
+
+Found = Answer | Answers
+
+
+@dataclass(frozen=True)
+class Work:
+    """How to compute, as opposed to what.
+
+    loaded: the model.  dtype: compute in this; None for the model's own.
+    """
+
+    loaded: Loaded
+    dtype: torch.dtype | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A question with its options.
+
+    long: what happens to a text that is longer than the model reads: "error" refuses it, "truncate" cuts its end off
+        and says how much, "windows" reads all of it in stretches and merges what they say; each task says how.
+    max_length: tokens that are read at once, at most; by default what the model can read.
+    stride: tokens that a stretch shares with the one before; by default a quarter of what it holds.
+    explain: tell beside each answer how much each token mattered (gradient x input).
+    """
+
+    long: str = "error"
+    max_length: int | None = None
+    stride: int | None = None
+    explain: bool = False
+
+    name: ClassVar[str]
+    heads: ClassVar[tuple[str | None, ...]]
+    """The heads that can answer, by name; None is a body without one."""
+    inputs: ClassVar[tuple[str, ...]]
+    """What a person gives, by name, in order; these are no options."""
+
+    def __post_init__(self) -> None:
+        choice("long", self.long, RULES)
+        truth("explain", self.explain)
+        if self.max_length is not None:
+            count("max_length", self.max_length)
+        if self.stride is not None:
+            count("stride", self.stride, least=0)
+
+    @classmethod
+    def options(cls) -> list[str]:
+        """What may be asked for, by name."""
+        return [field.name for field in fields(cls)]
+
+    @classmethod
+    def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a question to this model: those given, and what the checkpoint says where nothing is."""
+        return dict(options)
+
+    @classmethod
+    def check(cls, loaded: Loaded) -> None:
+        """Refuses a model that cannot answer such questions, and one that would answer from random numbers."""
+        head = loaded.config.head.name if loaded.config.head else None
+        if head not in cls.heads:
+            wanted = " or ".join(one or "no head" for one in cls.heads)
+            raise InputError(
+                f"{_called(loaded)} has {head or 'no'} head, and {cls.name} needs {wanted}: choose another model"
+            )
+        check_readable(loaded, loaded.untrained)
+
+    @classmethod
+    def gathered(cls, given: Mapping[str, Any]) -> Any:
+        """What was given by name, as the items that `single` and `item` understand."""
+        if len(given) == 1:
+            return next(iter(given.values()))
+        columns = {name: list(row) for name, row in given.items() if _column(row)}
+        if not columns or not all(name in columns or isinstance(row, str) for name, row in given.items()):
+            return dict(given)
+        lengths = {len(column) for column in columns.values()}
+        if len(lengths) > 1:
+            raise InputError(f"{several(given)} have {sorted(lengths)} entries, expected as many of each")
+        (many,) = lengths
+        return [{name: columns[name][i] if name in columns else given[name] for name in given} for i in range(many)]
+
+    @classmethod
+    def single(cls, given: Any) -> bool:
+        """Whether this is one item, not several."""
+        return isinstance(given, str | tuple | Mapping)
+
+    def item(self, given: Any, index: int) -> Any:
+        """One item, checked; raises InputError, which names its number, for what cannot be one."""
+        raise NotImplementedError
+
+    def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:
+        """The answers to some checked items, in their order.  first: the number of the first one."""
+        raise NotImplementedError
+
+
+def check_readable(loaded: Loaded, parts: Sequence[str]) -> None:
+    """Refuses a model without a tokenizer, and one of which some of these parts have random numbers."""
+    if random := [part for part in loaded.untrained if part in parts]:
+        raise InputError(f"{_called(loaded)} is not trained ({several(random)}): its answers would be random")
+    if loaded.tokenizer is None:
+        raise InputError(f"{_called(loaded)} came without a tokenizer, so it cannot read a text")
+
+
+def text_alone(given: Any, index: int, name: str = "text") -> str:
+    """A text, or one as a dict by its name."""
+    if isinstance(given, Mapping) and set(given) == {name}:
+        given = given[name]
+    if isinstance(given, Mapping):
+        raise InputError(f"item {index} has the keys {several(map(str, given))}, expected {name}")
+    if not isinstance(given, str):
+        raise InputError(f"item {index} is {type(given).__name__}, expected a text")
+    return given
+
+
+def text_or_pair(given: Any, index: int, names: tuple[str, str] = ("text", "text_pair")) -> tuple[str, str | None]:
+    """A text, a pair of texts as a tuple, or either as a dict by `names`."""
+    if isinstance(given, str):
+        return given, None
+    if isinstance(given, Mapping):
+        unknown = [str(key) for key in given if key not in names]
+        if unknown or names[0] not in given:
+            raise InputError(f"item {index} has the keys {several(map(str, given))}, expected {' and '.join(names)}")
+        given = (given[names[0]], given.get(names[1]))
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InputError(f"item {index} is {type(given).__name__}, expected a text, or a pair of texts as a tuple")
+    first, second = given
+    for one in (first, *(() if second is None else (second,))):
+        if not isinstance(one, str):
+            raise InputError(f"item {index} holds {type(one).__name__}, expected two texts")
+    return first, second
+
+
+def _column(given: Any) -> bool:
+    return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+
+
+def _called(loaded: Loaded) -> str:
+    return loaded.source.name if loaded.source else "this model"

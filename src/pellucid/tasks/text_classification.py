@@ -1,0 +1,92 @@
+"""Which label a text, or a pair of texts, has."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from pellucid.config.checks import choice, count
+from pellucid.tasks.answer import Answer
+from pellucid.tasks.reader import Reader, Stretch, what_was_read
+from pellucid.tasks.reasons import Aim, logit
+from pellucid.tasks.task import Work, text_or_pair
+from pellucid.text import Window
+
+FUNCTIONS = ("softmax", "sigmoid", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextClassification(Reader):
+    """One label per text, `{"label", "score"}`; the others are in `.all`.
+
+    function_to_apply: "softmax", "sigmoid" or "none"; by default what the checkpoint's problem type and number of
+        labels say: regression none, one label or several at once sigmoid, else softmax.
+    top_k: how many labels `.all` holds; None for every one.
+    A text read in stretches gets the mean of their logits, each weighed by its tokens; `explain` is about that stretch
+    in which the label's is greatest.
+    """
+
+    function_to_apply: str | None = None
+    top_k: int | None = None
+
+    name: ClassVar[str] = "text-classification"
+    heads: ClassVar[tuple[str | None, ...]] = ("sequence-classification",)
+    inputs: ClassVar[tuple[str, ...]] = ("text", "text_pair")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.function_to_apply is not None:
+            choice("function_to_apply", self.function_to_apply, FUNCTIONS)
+        if self.top_k is not None:
+            count("top_k", self.top_k)
+
+    def item(self, given: Any, index: int) -> tuple[str, str | None]:
+        return text_or_pair(given, index)
+
+    def asked(self, work: Work, item: tuple[str, str | None], index: int) -> list[Window]:
+        return self.stretches(work, index, *item, side=None)
+
+    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
+        return here
+
+    def answer(self, work: Work, item: tuple[str, str | None], stretches: list[Stretch]) -> Answer:
+        scores = self._scores(work, merged(stretches))
+        read, labels = what_was_read(stretches), work.loaded.config.labels
+        order = scores.argsort(descending=True, stable=True)[: self.top_k].tolist()
+        every = [Answer({"label": labels[i], "score": float(scores[i])}, read=read) for i in order]
+        return every[0].but(all=every)
+
+    def aims(self, work: Work, item: tuple[str, str | None], stretches: list[Stretch], one: Answer) -> list[Aim]:
+        number = list(work.loaded.config.labels).index(one["label"])
+        best = max(stretches, key=lambda stretch: float(stretch.kept[number]))
+        return [logit(repr(one["label"]), best.window, number)]
+
+    def _scores(self, work: Work, logits: Tensor) -> Tensor:
+        match self.function_to_apply or function_of(work):
+            case "sigmoid":
+                return logits.sigmoid()
+            case "softmax":
+                return logits.softmax(-1)
+            case _:
+                return logits
+
+
+def function_of(work: Work) -> str:
+    """What turns the logits of this checkpoint into scores."""
+    said = work.loaded.config.inert
+    if said.get("problem_type") == "regression":
+        return "none"
+    if said.get("problem_type") == "multi_label_classification" or work.loaded.config.num_labels == 1:
+        return "sigmoid"
+    if said.get("problem_type") == "single_label_classification" or work.loaded.config.num_labels > 1:
+        return "softmax"
+    return str(said.get("function_to_apply", "none"))
+
+
+def merged(stretches: list[Stretch]) -> Tensor:
+    """The mean of what the stretches say, each weighed by its tokens: Float[Tensor, "answers"]"""
+    if len(stretches) == 1:
+        return stretches[0].kept
+    weights = torch.tensor([float(len(stretch.window.ids)) for stretch in stretches])
+    return (torch.stack([stretch.kept for stretch in stretches]) * weights[:, None]).sum(0) / weights.sum()

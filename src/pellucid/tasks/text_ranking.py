@@ -1,0 +1,172 @@
+"""Documents by how well they answer a query."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import choice, count, truth
+from pellucid.errors import InputError, several
+from pellucid.models import Network
+from pellucid.tasks.answer import Answer, Answers
+from pellucid.tasks.feature_extraction import states_of
+from pellucid.tasks.reader import Stretch, what_was_read
+from pellucid.tasks.reasons import Aim, logit
+from pellucid.tasks.task import Work
+from pellucid.tasks.vectors import BODIES, Comparing, pooled, vector_of
+from pellucid.text import Window
+
+FUNCTIONS = ("sigmoid", "none")
+CROSS = "sequence-classification"
+_STATED = {"Sigmoid": "sigmoid", "Identity": "none"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query and the documents that may answer it."""
+
+    query: str
+    documents: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRanking(Comparing):
+    """The documents, best first, as `{"corpus_id", "score", "text"}`; `corpus_id` counts them as they were given.
+
+    A model with a head of one label reads the query and each document together (a cross-encoder); any other compares
+    their vectors. Of a document read in stretches the best one counts (MaxP: Dai and Callan, 2019, arXiv:1905.09217).
+
+    top_k: so many documents at most; None for all of them.
+    return_documents: whether answers hold the document's "text".
+    function_to_apply: to a cross-encoder's logit, "sigmoid" or "none"; by default what the checkpoint says, and
+        sigmoid where it says nothing.
+    similarity: of vectors; by default what the checkpoint says, and cosine where it says nothing.
+    """
+
+    top_k: int | None = None
+    return_documents: bool = True
+    function_to_apply: str | None = None
+
+    name: ClassVar[str] = "text-ranking"
+    heads: ClassVar[tuple[str | None, ...]] = (*BODIES, CROSS)
+    inputs: ClassVar[tuple[str, ...]] = ("query", "documents")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        truth("return_documents", self.return_documents)
+        if self.top_k is not None:
+            count("top_k", self.top_k)
+        if self.function_to_apply is not None:
+            choice("function_to_apply", self.function_to_apply, FUNCTIONS)
+
+    @classmethod
+    def check(cls, loaded: Loaded) -> None:
+        super().check(loaded)
+        if _crosses(loaded) and loaded.config.num_labels != 1:
+            raise InputError(
+                f"this model has {loaded.config.num_labels} labels, and text-ranking needs one, a document's score: "
+                "choose another model"
+            )
+
+    @classmethod
+    def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
+        other = "similarity" if _crosses(loaded) else "function_to_apply"
+        if options.get(other) is not None:
+            kind = "reads query and document together" if _crosses(loaded) else "compares vectors"
+            raise InputError(f"{other} was given, and this model {kind}: leave it out")
+        return super().fitting(loaded, options)
+
+    @classmethod
+    def gathered(cls, given: Mapping[str, Any]) -> Any:
+        """One query with its documents, or several queries: each with the same documents, or with its own."""
+        if len(given) == 1:
+            return next(iter(given.values()))
+        queries, documents = given["query"], given["documents"]
+        if any(isinstance(one, str) or not isinstance(one, Sequence) for one in (queries, documents)):
+            return dict(given)
+        same = all(isinstance(one, str) for one in documents)
+        if not same and len(documents) != len(queries):
+            raise InputError(f"{len(queries)} queries were given and {len(documents)} lists of documents")
+        return [{"query": one, "documents": documents if same else documents[i]} for i, one in enumerate(queries)]
+
+    def item(self, given: Any, index: int) -> Question:
+        if isinstance(given, Mapping):
+            if set(given) != {"query", "documents"}:
+                raise InputError(f"item {index} has the keys {several(map(str, given))}, expected query and documents")
+            given = given["query"], given["documents"]
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise InputError(f"item {index} is {type(given).__name__}, expected a query and its documents as a tuple")
+        query, documents = given
+        if isinstance(documents, str | bytes | Mapping) or not isinstance(documents, Iterable):
+            raise InputError(f"item {index} has documents of {type(documents).__name__}, expected a list of texts")
+        documents = tuple(documents)
+        for text in (query, *documents):
+            if not isinstance(text, str):
+                raise InputError(f"item {index} holds {type(text).__name__}, expected a query and texts")
+        if not documents:
+            raise InputError(f"item {index} has no documents: there is nothing to rank")
+        return Question(query, documents)
+
+    def asked(self, work: Work, item: Question, index: int) -> list[Window]:
+        if _crosses(work.loaded):
+            rows = [self.stretches(work, index, item.query, text, side=1) for text in item.documents]
+        else:
+            rows = [self.stretches(work, index, text) for text in (item.query, *item.documents)]
+        return [window for windows in rows for window in windows]
+
+    def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
+        return module(**batch)["logits"] if _crosses(work.loaded) else states_of(module, batch)
+
+    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
+        return here if _crosses(work.loaded) else pooled(work, here)
+
+    def answer(self, work: Work, item: Question, stretches: list[Stretch]) -> Answers:
+        query, documents = self._apart(work, stretches)
+        side, found = 1 if _crosses(work.loaded) else 0, []
+        asked = vector_of(query) if query else None
+        for i, (text, document) in enumerate(zip(item.documents, documents)):
+            scores = [self._score(work, asked, stretch) for stretch in document]
+            best = scores.index(max(scores))
+            keys = {"corpus_id": i, "score": scores[best]} | ({"text": text} if self.return_documents else {})
+            found.append(Answer(keys, read=what_was_read(document, side), window=best))
+        found.sort(key=lambda one: -one["score"])
+        return Answers(found[: self.top_k])
+
+    def aims(self, work: Work, item: Question, stretches: list[Stretch], one: Answer) -> list[Aim]:
+        query, documents = self._apart(work, stretches)
+        best = documents[one["corpus_id"]][one.window or 0]
+        if _crosses(work.loaded):
+            return [logit("the document", best.window, 0)]
+        return [self.aim(work, query, best.kept), self.aim(work, [best], vector_of(query))]
+
+    def _apart(self, work: Work, stretches: list[Stretch]) -> tuple[list[Stretch], list[list[Stretch]]]:
+        """The stretches of the query where it is read alone, and those of each document."""
+        texts: list[list[Stretch]] = []
+        for stretch in stretches:
+            if stretch.window.number == 0:
+                texts.append([])
+            texts[-1].append(stretch)
+        return ([], texts) if _crosses(work.loaded) else (texts[0], texts[1:])
+
+    def _score(self, work: Work, query: Tensor | None, document: Stretch) -> float:
+        if query is not None:
+            return float(self.compared(work, query, document.kept))
+        score = document.kept[0]
+        return float(score.sigmoid() if (self.function_to_apply or _stated(work.loaded)) == "sigmoid" else score)
+
+
+def _crosses(loaded: Loaded) -> bool:
+    return loaded.config.head is not None and loaded.config.head.name == CROSS
+
+
+def _stated(loaded: Loaded) -> str:
+    """What the checkpoint of a cross-encoder says of its logit, under either of the names that it may stand under."""
+    said = loaded.config.inert.get("sentence_transformers")
+    path = said.get("activation_fn") if isinstance(said, Mapping) else None
+    path = path or loaded.config.inert.get("sbert_ce_default_activation_function") or "Sigmoid"
+    name = str(path).rpartition(".")[2]
+    if name not in _STATED:
+        raise InputError(f"config.json names the function {str(path)[:80]!r}: pass function_to_apply, sigmoid or none")
+    return _STATED[name]

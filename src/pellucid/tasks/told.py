@@ -1,0 +1,92 @@
+"""What a checkpoint tells of a task that writes: a text to put before each item, and settings of its own.
+
+    config.json   "task_specific_params": {"translation_en_to_de": {"prefix": "translate English to German: ", ...}}
+
+Newer files say such things for every task alike, in `generation_config.json`, or not at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pellucid.checkpoints.generation import check_generation
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.generation import Settings, read_settings
+from pellucid.generation.said import blamed, check_kinds, said_by
+
+MOST_PREFIX = 10_000
+"""Characters; the longest in use have about 40."""
+
+
+def params_of(loaded: Loaded) -> dict[str, dict[str, Any]]:
+    """What `config.json` tells of tasks, by the name of the task. Raises CorruptFileError for what is no such thing."""
+    said = loaded.config.inert.get("task_specific_params")
+    if said is None:
+        return {}
+    if not isinstance(said, dict) or not all(isinstance(one, dict) for one in said.values()):
+        raise CorruptFileError(
+            f"{_path(loaded)}: task_specific_params is {_shown(said)}, expected an object of objects"
+        )
+    return said
+
+
+def prefix_of(loaded: Loaded, names: Sequence[str]) -> str | None:
+    """The text before each item: that of the first of these tasks that the checkpoint tells one of, else of any task.
+
+    None where it tells none. Raises CorruptFileError for what is no text.
+    """
+    params = params_of(loaded)
+    found = next((params[name]["prefix"] for name in names if "prefix" in params.get(name, {})), None)
+    found = loaded.config.inert.get("prefix") if found is None else found
+    if found is not None and (not isinstance(found, str) or len(found) > MOST_PREFIX):
+        expected = f"a text of at most {MOST_PREFIX:,} characters"
+        raise CorruptFileError(f"{_path(loaded)}: prefix is {_shown(found)}, expected {expected}")
+    return found
+
+
+def settled(loaded: Loaded, asked: dict[str, Any], names: Sequence[str], defaults: Mapping[str, Any]) -> Settings:
+    """How to write: what was asked for, over what `config.json` tells of the first of these tasks that it knows, over
+    what the checkpoint says of all writing, over `defaults`.
+
+    Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
+    """
+    check_kinds(asked)
+    general, special = said_by(loaded), _special(loaded, names)
+    said = _agreeing(dict(defaults), general | special) | general | special
+    size = loaded.config.vocab_size
+    try:
+        return read_settings(asked, said, vocab_size=size)
+    except InputError as error:
+        read_settings(
+            asked, _agreeing(dict(defaults), asked), vocab_size=size
+        )  # where this fails too, no file is at fault
+        try:
+            read_settings(asked, _agreeing(dict(defaults), asked | general) | general, vocab_size=size)
+        except InputError:
+            raise blamed(loaded, error) from error
+        raise CorruptFileError(f"{_path(loaded)}: task_specific_params: {error}") from error
+
+
+def _special(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:
+    """Our options by name, as far as `config.json` sets them for the task."""
+    params = params_of(loaded)
+    told = next((params[name] for name in names if name in params), {})
+    told = check_generation({key: value for key, value in told.items() if key != "prefix"}, _path(loaded))
+    longest = told.pop("max_length", None)
+    if longest is not None and loaded.config.kind == "encoder-decoder":
+        told.setdefault("max_new_tokens", longest - 1)  # the start token counts there
+    return said_by(loaded, told)
+
+
+def _agreeing(defaults: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults, without the search where the next token is to be drawn."""
+    return {name: value for name, value in defaults.items() if name != "num_beams" or not over.get("do_sample")}
+
+
+def _path(loaded: Loaded) -> Path:
+    return loaded.source.folder / "config.json" if loaded.source else Path("config.json")
+
+
+def _shown(value: object) -> str:
+    return ascii(value)[:60] if isinstance(value, int | float | str | None) else type(value).__name__

@@ -1,0 +1,98 @@
+"""Tasks that compare texts by one vector each, and how such vectors are compared."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.sentence import SIMILARITIES, Pooling
+from pellucid.config.checks import choice
+from pellucid.models import Output
+from pellucid.tasks.embed import pool
+from pellucid.tasks.reader import Reader, Stretch
+from pellucid.tasks.reasons import Aim, within
+from pellucid.tasks.task import Work
+
+BODIES = (None, "masked-lm", "causal-lm", "sequence-to-sequence-lm")
+"""Heads that leave a body whose states speak for a text: none, and those that it was trained with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparing(Reader):
+    """A task that compares vectors of texts, each made as the checkpoint says, and as the mean of a plain one.
+
+    similarity: "cosine", "dot", or "euclidean" and "manhattan", which are distances below zero; by default what the
+        checkpoint says.
+    The vector of a text read in stretches is the mean of theirs, each weighed by its tokens.
+    explain: by gradients, so for two texts that are the same it tells nothing: they cannot become more alike.
+    """
+
+    similarity: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.similarity is not None:
+            choice("similarity", self.similarity, SIMILARITIES)
+
+    @classmethod
+    def fitting(cls, loaded: Loaded, options: Any) -> dict[str, Any]:
+        """The length that the checkpoint was made for is the limit, as long as no other is given."""
+        longest = loaded.pooling.max_length if loaded.pooling else None
+        return ({} if longest is None else {"max_length": longest}) | dict(options)
+
+    def compared(self, work: Work, one: Tensor, other: Tensor) -> Tensor:
+        """How alike two texts are, from their vectors before these are scaled: Float[Tensor, "width"], twice"""
+        plan = plan_of(work)
+        if plan.normalize:
+            one, other = (torch.nn.functional.normalize(vector, dim=-1) for vector in (one, other))
+        return similar(self.similarity or plan.similarity, one, other)
+
+    def aim(self, work: Work, stretches: list[Stretch], other: Tensor) -> Aim:
+        """The similarity as a number of that stretch of a text which is most like the other one."""
+        best = max(stretches, key=lambda stretch: float(self.compared(work, stretch.kept, other)))
+        rest = [stretch for stretch in stretches if stretch is not best]
+        fixed = other.clone()  # what a pass in inference kept takes no part in gradients
+
+        def of(output: Output) -> Tensor:
+            states = output.get("encoder_last_hidden_state", output["last_hidden_state"])
+            here = Stretch(best.window, pooled(work, states[0]))
+            return self.compared(work, vector_of([here, *rest]), fixed.to(states))
+
+        said = f"{self.similarity or plan_of(work).similarity} of the two texts{within(best.window)}"
+        return Aim(said, best.window, of)
+
+
+def plan_of(work: Work) -> Pooling:
+    """How this checkpoint makes a vector of a text."""
+    return work.loaded.pooling or Pooling()
+
+
+def pooled(work: Work, states: Tensor) -> Tensor:
+    """The vector of one stretch, before it is scaled: Float[Tensor, "seq hidden"]  ->  Float[Tensor, "width"]"""
+    return pool(states[None], None, Pooling(plan_of(work).modes))[0]
+
+
+def vector_of(stretches: list[Stretch]) -> Tensor:
+    """The mean of the vectors of a text's stretches, each weighed by its tokens: Float[Tensor, "width"]"""
+    if len(stretches) == 1:
+        return stretches[0].kept
+    like = stretches[0].kept
+    rows = torch.stack([stretch.kept.clone().to(like) for stretch in stretches])
+    weights = torch.tensor([len(stretch.window.ids) for stretch in stretches]).to(like)
+    return weights @ rows / weights.sum()
+
+
+def similar(way: str, one: Tensor, other: Tensor) -> Tensor:
+    """Two vectors compared: Float[Tensor, "width"], twice  ->  Float[Tensor, ""]"""
+    match way:
+        case "cosine":
+            scaled = [torch.nn.functional.normalize(vector, dim=-1) for vector in (one, other)]
+            return scaled[0] @ scaled[1]
+        case "dot":
+            return one @ other
+        case "euclidean":
+            return 0 - (one - other).norm()
+        case _:
+            return 0 - (one - other).abs().sum()

@@ -1,0 +1,136 @@
+"""A text in fewer words, in another language, or whatever else an encoder-decoder writes for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.generation.stops import cut
+from pellucid.generation.words import Draft
+from pellucid.tasks.answer import Answer
+from pellucid.tasks.languages import LANGUAGES, language
+from pellucid.tasks.task import Work
+from pellucid.tasks.told import params_of
+from pellucid.tasks.writer import Prompt, Text, Writer, what_was_read
+from pellucid.text import Tokenizer
+from pellucid.text.portions import Reading, sentences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writing(Writer):
+    """What an encoder-decoder writes for a text, under one key; what else it found is in `.all`.
+
+    A text read in stretches is cut where a sentence ends, else where a word does, with nothing shared; each stretch is
+    written for alone, and what was written is joined by spaces.
+    max_length: by default what the model can read; where it has no such limit (T5), what its tokenizer states.
+    """
+
+    heads: ClassVar[tuple[str | None, ...]] = ("sequence-to-sequence-lm",)
+    defaults: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 256, "num_beams": 4}
+    key: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stride:
+            raise InputError(f"stride is {self.stride}, and stretches of {self.name} share nothing: leave it out")
+
+    def prompts(self, work: Work, item: str, index: int) -> list[Prompt]:
+        tokenizer = work.loaded.tokenizer
+        assert tokenizer is not None  # `check` asked
+        reading = Reading(tokenizer, self.prefix or "", self.parse_special_tokens)
+        portions = sentences(reading, item, index, rule=self.long, limit=self._limit(work.loaded, tokenizer))
+        if not portions[0].ids:
+            raise InputError(f"item {index} has no tokens: a model reads at least one")
+        return [Prompt(portion) for portion in portions]
+
+    def text(self, words: Tokenizer, prompt: Prompt, draft: Draft) -> Text:
+        ids = draft.ids[:-1] if draft.why == "end" else draft.ids
+        text, stopped = cut(self.cleaned(words.decode(ids, skip_special_tokens=True)), self.settings.stop)
+        return Text(text, draft, "stop" if stopped else draft.why)
+
+    def answer(self, work: Work, item: str, prompts: list[Prompt], texts: list[list[Text]]) -> Answer:
+        portions = [prompt.portion for prompt in prompts]
+        every = [self._one(work, item, prompts, list(rank)) for rank in zip(*texts)]
+        every = [one.but(read=what_was_read(item, portions)) for one in every]
+        return every[0].but(all=every if len(every) > 1 else ())
+
+    def _one(self, work: Work, item: str, prompts: list[Prompt], texts: list[Text]) -> Answer:
+        whole = texts[0].text if len(texts) == 1 else " ".join(filter(None, (one.text.strip() for one in texts)))
+        ids = [i for one in texts for i in one.draft.ids]
+        ends = next(
+            (one.finish_reason for one in texts if one.finish_reason in ("length", "time")), texts[-1].finish_reason
+        )
+        return Answer({self.key: whole}, ids=ids, finish_reason=ends, why=self.why(work, prompts, texts))
+
+    def _limit(self, loaded: Loaded, tokenizer: Tokenizer) -> int | None:
+        asked = self.max_length or tokenizer.model_max_length
+        return min((n for n in (loaded.config.longest, asked) if n is not None), default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summarization(Writing):
+    """A text in fewer words, `{"summary_text"}`."""
+
+    name: ClassVar[str] = "summarization"
+    key: ClassVar[str] = "summary_text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextToText(Writing):
+    """What an encoder-decoder writes for a text, `{"generated_text"}`. Tokens like `<extra_id_0>` may be typed."""
+
+    parse_special_tokens: bool = True
+
+    name: ClassVar[str] = "text2text-generation"
+    key: ClassVar[str] = "generated_text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translation(Writing):
+    """A text in another language, `{"translation_text"}`.
+
+    src_lang, tgt_lang: the languages, by code ("de") or by name ("German"); translation_en_to_de says both. They choose
+        what the checkpoint tells of these two, and what T5 is told where it tells nothing; of a model that knows but
+        one pair they say nothing. Where neither is named, it is the pair that the checkpoint tells of: English to
+        German where that is one of them, as in the reference.
+    """
+
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+
+    name: ClassVar[str] = "translation"
+    key: ClassVar[str] = "translation_text"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option, said in (("src_lang", self.src_lang), ("tgt_lang", self.tgt_lang)):
+            if said is not None and (not isinstance(said, str) or not said.strip()):
+                raise InputError(f"{option} is {str(said)[:40]!r}, expected a language, such as 'de' or 'German'")
+
+    @classmethod
+    def names(cls, loaded: Loaded, options: Mapping[str, Any]) -> list[str]:
+        source, target = options.get("src_lang"), options.get("tgt_lang")
+        if source is None and target is None:
+            told = [name for name in params_of(loaded) if name.startswith("translation_")]
+            return ["translation", *(["translation_en_to_de"] if "translation_en_to_de" in told else told[:1])]
+        return [f"translation_{source}_to_{target}", f"translation_{_code(source)}_to_{_code(target)}"]
+
+    @classmethod
+    def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
+        given = super().fitting(loaded, options)
+        source, target = given.get("src_lang"), given.get("tgt_lang")
+        if given["prefix"] is None and loaded.config.family == "t5" and isinstance(target, str):
+            mark = f"<2{target}>"  # MADLAD: the language to write is a token before the text
+            if loaded.tokenizer is not None and loaded.tokenizer.convert_tokens_to_ids([mark]) != [None]:
+                return {"parse_special_tokens": True} | given | {"prefix": f"{mark} "}
+            if not isinstance(source, str):
+                raise InputError(f"tgt_lang is {target[:40]!r}, and T5 is told both languages: pass src_lang too")
+            pair = language("src_lang", source), language("tgt_lang", target)
+            given["prefix"] = "translate {} to {}: ".format(*pair)
+        return given
+
+
+def _code(said: object) -> object:
+    """The code of a language that was named."""
+    return next((code for code, name in LANGUAGES.items() if name == said), said)

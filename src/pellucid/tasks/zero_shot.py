@@ -1,0 +1,148 @@
+"""Which of a person's own labels fits a text: does the text entail that it is about them?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import choice, truth
+from pellucid.errors import InputError, several
+from pellucid.tasks.answer import Answer
+from pellucid.tasks.entailment import contradiction, entailment
+from pellucid.tasks.reader import Reader, Stretch, what_was_read
+from pellucid.tasks.reasons import Aim, logit
+from pellucid.tasks.task import Work, text_alone
+from pellucid.tasks.text_classification import merged
+from pellucid.text import Window
+from pellucid.text.cut import clean_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroShotClassification(Reader):
+    """A person's own labels, the best first, `{"sequence", "labels", "scores"}` (Yin et al., 2019, arXiv:1909.00161).
+
+    The model, trained to tell what follows from a text, reads the text beside each label's hypothesis.
+    candidate_labels: the labels, as a list or as one text with commas.
+    hypothesis_template: what is asked of each, with {} in the place of the label.
+    multi_label: several labels may fit, and each is scored alone, by how much it is entailed rather than contradicted;
+        otherwise they share a score of 1 by how much they are entailed. A label alone is always scored alone.
+    roles: "named": which of the model's labels mean entailment and contradiction is read from their names. "fixed": the
+        reference's way; entailment is the last where no name begins with "entail", and contradiction is the first,
+        or the last where entailment is first.
+    A text read in stretches gets, for each label, the mean of their logits, each weighed by its tokens; the hypothesis
+    stands beside each of them, and is never cut.
+    """
+
+    candidate_labels: str | Sequence[str] | None = None
+    hypothesis_template: str = "This example is {}."
+    multi_label: bool = False
+    roles: str = "named"
+
+    name: ClassVar[str] = "zero-shot-classification"
+    heads: ClassVar[tuple[str | None, ...]] = ("sequence-classification",)
+    inputs: ClassVar[tuple[str, ...]] = ("sequences",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        truth("multi_label", self.multi_label)
+        choice("roles", self.roles, ("named", "fixed"))
+        template = self.hypothesis_template
+        if not isinstance(template, str) or "{}" not in template:
+            raise InputError(
+                f"hypothesis_template is {template!r}, expected a text with {{}} in the place of the label"
+            )
+        if self.candidate_labels is not None:
+            labels_of(self.candidate_labels)
+
+    @classmethod
+    def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
+        if options.get("roles") != "fixed" and entailment(loaded.config.labels) is None:
+            raise InputError(
+                f"none of the model's labels ({several(loaded.config.labels)}) means entailment: choose a model of "
+                "natural language inference, or pass roles='fixed' to take the last one, as the reference does"
+            )
+        return dict(options)
+
+    def item(self, given: Any, index: int) -> str:
+        if self.candidate_labels is None:
+            raise InputError(f"{self.name} needs labels: pass candidate_labels=['politics', 'sports'], say")
+        return clean_text(text_alone(given, index, "sequences"), index, "item")
+
+    def asked(self, work: Work, item: str, index: int) -> list[Window]:
+        self._places(work)
+        hypotheses = [self.hypothesis_template.replace("{}", label) for label in self._labels]
+        return [window for hypothesis in hypotheses for window in self.stretches(work, index, item, hypothesis)]
+
+    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
+        return here
+
+    def answer(self, work: Work, item: str, stretches: list[Stretch]) -> Answer:
+        asked = by_text(stretches)
+        scores = self._scores(work, torch.stack([merged(one) for one in asked]))
+        order = scores.argsort(descending=True, stable=True).tolist()
+        keys = {"sequence": item, "labels": [self._labels[i] for i in order], "scores": scores[order].tolist()}
+        read = what_was_read(max(asked, key=lambda one: (len(one), one[0].window.cut)))
+        return Answer(keys, read=replace(read, empty=read.empty or not item.strip()))
+
+    def _scores(self, work: Work, logits: Tensor) -> Tensor:
+        """Float[Tensor, "labels answers"]  ->  Float[Tensor, "labels"]"""
+        entails, contradicts = self._places(work)
+        if contradicts is None:
+            return logits[:, entails].softmax(dim=0)
+        return logits[:, [contradicts, entails]].softmax(dim=-1)[:, 1]
+
+    def aims(self, work: Work, item: str, stretches: list[Stretch], one: Answer) -> list[Aim]:
+        entails, _ = self._places(work)
+        best = by_text(stretches)[self._labels.index(one["labels"][0])]
+        most = max(best, key=lambda stretch: float(stretch.kept[entails]))
+        return [logit(f"entailment of {one['labels'][0]!r}", most.window, entails)]
+
+    @property
+    def _labels(self) -> list[str]:
+        return labels_of(self.candidate_labels or ())
+
+    def _places(self, work: Work) -> tuple[int, int | None]:
+        """Which logits mean entailment and contradiction; None for the latter where the labels share a score."""
+        said, alone = work.loaded.config.labels, self.multi_label or len(self._labels) == 1
+        if self.roles == "fixed":
+            last = len(said) - 1
+            entails = next((i for i, name in enumerate(said) if name.lower().startswith("entail")), last)
+            return entails, (0 if entails else last) if alone else None
+        entails, contradicts = entailment(said), contradiction(said)
+        assert entails is not None  # `fitting` has looked
+        if alone and contradicts is None:
+            raise InputError(
+                f"none of the model's labels ({several(said)}) means contradiction, against which a label is scored "
+                "alone: give several without multi_label, or pass roles='fixed' to take the first as the reference does"
+            )
+        return entails, contradicts if alone else None
+
+
+def labels_of(given: str | Sequence[str]) -> list[str]:
+    """The labels of a list, or of a text with commas; raises InputError for none, an empty one or one given twice."""
+    if isinstance(given, str):
+        labels = [label.strip() for label in given.split(",") if label.strip()]
+    elif isinstance(given, Sequence) and not isinstance(given, bytes):
+        labels = list(given)
+    else:
+        kind = type(given).__name__
+        raise InputError(f"candidate_labels is {kind}, expected a list of texts, or one text with commas")
+    if not labels:
+        raise InputError("candidate_labels holds no label: give at least one")
+    for i, label in enumerate(labels):
+        if not isinstance(label, str):
+            raise InputError(f"candidate_labels[{i}] is {type(label).__name__}, expected a text")
+        if not label.strip():
+            raise InputError(f"candidate_labels[{i}] is empty: leave it out or write what it stands for")
+        if label in labels[:i]:
+            raise InputError(f"candidate_labels[{i}] is {label!r} once more: give each label once")
+    return labels
+
+
+def by_text(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
+    """The stretches of each hypothesis."""
+    starts = [i for i, stretch in enumerate(stretches) if stretch.window.number == 0]
+    return [list(stretches[i:j]) for i, j in zip(starts, [*starts[1:], len(stretches)])]

@@ -1,0 +1,61 @@
+"""A small model for every task: random numbers, which answer nonsense by a real tokenizer, and one item to ask each."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pellucid
+from pellucid.config import Head, MaskedLM, QuestionAnswering, SequenceClassification, TokenClassification
+from tests.conftest import tiny_config
+from tests.generation.writers import byte_level, pieces, writer
+
+HEADS: dict[str, tuple[Head | None, dict[str, Any]]] = {
+    "feel": (SequenceClassification(), {"labels": ("BAD", "SO SO", "GOOD")}),
+    "nli": (SequenceClassification(), {"labels": ("contradiction", "neutral", "entailment")}),
+    "tags": (TokenClassification(), {"labels": ("O", "B-PER", "I-PER")}),
+    "spans": (QuestionAnswering(), {}),
+    "mask": (MaskedLM(), {}),
+    "body": (None, {}),
+}
+"""Small encoders by name: their head, and facts of their own."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """How a task is asked: its model's name, its items, and what it must be told."""
+
+    model: str
+    items: tuple[Any, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+TEXTS = ("I love glass", "Nobody came to the house at five o'clock, and nobody left.", "a [SEP] b", "Ada")
+PAIRS = (("I love glass", "a house"), ("Ada came at five, and left again.", "Ada"), ("a [SEP] b", "c [CLS] d"))
+SHORT = {"max_new_tokens": 6, "do_sample": False}
+
+ASKED = {
+    "text-classification": Ask("feel", (*TEXTS, PAIRS[0])),
+    "token-classification": Ask("tags", TEXTS),
+    "question-answering": Ask("spans", PAIRS, {"top_k": 3}),
+    "fill-mask": Ask("mask", tuple(f"{text} [MASK]." for text in TEXTS)),
+    "summarization": Ask("pair", TEXTS, SHORT),
+    "translation": Ask("pair", TEXTS, SHORT),
+    "text2text-generation": Ask("pair", TEXTS, SHORT),
+    "text-generation": Ask("decoder", TEXTS, SHORT),
+    "zero-shot-classification": Ask("nli", TEXTS, {"candidate_labels": ["sport", "art", "war"]}),
+    "feature-extraction": Ask("body", TEXTS),
+    "sentence-similarity": Ask("body", PAIRS),
+    "text-ranking": Ask("body", tuple((text, ["glass", "a house", "Ada"]) for text in TEXTS)),
+}
+"""Every task."""
+
+
+def saved(name: str, folder: Path, minilm: pellucid.Model) -> Path:
+    """A small model as a checkpoint: by its name in `HEADS`, "decoder", or "pair" for an encoder-decoder."""
+    if name in HEADS:
+        head, more = HEADS[name]
+        sizes = {"vocab_size": minilm.config.vocab_size, "max_position_embeddings": 64, "initializer_range": 0.3}
+        built = pellucid.build(tiny_config(head=head, **sizes, **more), seed=len(name), tokenizer=minilm.tokenizer)
+    else:
+        built = writer(byte_level(), max_position_embeddings=256) if name == "decoder" else writer(pieces(), "t5")
+    return built.save(folder / name)

@@ -1,0 +1,143 @@
+"""Answers are dicts and lists, JSON as they are, which nobody changes, and which go wherever they are sent."""
+
+import copy
+import json
+import multiprocessing
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pellucid.tasks.answer import Answer, Answers, Read, Reason
+
+READ = Read(((0, 9), (7, 15)), cut=3, empty=False)
+WHY = Reason("logit of 'B'", ("a", "b"), (0.5, -1.25))
+SECOND = Answer({"label": "A", "score": 0.25})
+FIRST = Answer({"label": "B", "score": 0.75}, all=[Answer({"label": "B", "score": 0.75}), SECOND])
+FULL = FIRST.but(read=READ, window=1, why=WHY)
+SEVERAL = Answers([FULL, SECOND], read=READ)
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "item": lambda one: one.__setitem__("label", "C"),
+    "deleted": lambda one: one.__delitem__("label"),
+    "attribute": lambda one: setattr(one, "read", None),
+    "attribute deleted": lambda one: delattr(one, "read"),
+    "update": lambda one: one.update(label="C"),
+    "setdefault": lambda one: one.setdefault("x", 1),
+    "pop": lambda one: one.pop("label"),
+    "popitem": lambda one: one.popitem(),
+    "clear": lambda one: one.clear(),
+    "or": lambda one: one.__ior__({"x": 1}),
+}
+LIST_CHANGES: dict[str, Callable[[Any], Any]] = {
+    "item": lambda one: one.__setitem__(0, SECOND),
+    "deleted": lambda one: one.__delitem__(0),
+    "slice": lambda one: one.__setitem__(slice(0, 1), []),
+    "attribute": lambda one: setattr(one, "read", None),
+    "append": lambda one: one.append(1),
+    "extend": lambda one: one.extend([1]),
+    "insert": lambda one: one.insert(0, 1),
+    "remove": lambda one: one.remove(SECOND),
+    "pop": lambda one: one.pop(),
+    "clear": lambda one: one.clear(),
+    "sort": lambda one: one.sort(key=str),
+    "reverse": lambda one: one.reverse(),
+    "plus": lambda one: one.__iadd__([1]),
+    "times": lambda one: one.__imul__(2),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_answer_refuses_change(change: str) -> None:
+    before = dict(FULL), vars(FULL).copy()
+    with pytest.raises(TypeError, match=r"cannot be changed: copy it with dict\(answer\)"):
+        CHANGES[change](FULL)
+    assert (dict(FULL), vars(FULL)) == before
+
+
+@pytest.mark.parametrize("change", LIST_CHANGES)
+def test_answers_refuse_change(change: str) -> None:
+    before = list(SEVERAL)
+    with pytest.raises(TypeError, match=r"cannot be changed: .* list\(answer\)"):
+        LIST_CHANGES[change](SEVERAL)
+    assert list(SEVERAL) == before
+
+
+def test_no_way_to_change_was_forgotten() -> None:
+    """Every method that dict and list have and frozen mappings and tuples have not, is refused or gives a copy."""
+    reading = {"copy", "fromkeys", "items", "keys", "values", "get"}
+    for kind, plain, frozen in ((Answer, dict, reading), (Answers, list, {"copy", "count", "index"})):
+        for name in set(dir(plain)) - set(dir(object)) - frozen:
+            if not name.startswith("__") or name in ("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__"):
+                assert getattr(kind, name) is not getattr(plain, name), f"{kind.__name__}.{name} changes it"
+
+
+def test_a_copy_may_be_changed() -> None:
+    mine, several = dict(FULL), list(SEVERAL)
+    mine["label"] = "C"
+    several.append(1)
+    assert FULL["label"] == "B" and len(SEVERAL) == 2
+    assert type(FULL | {"x": 1}) is dict and type(FULL.copy()) is dict and type(SEVERAL[:1]) is list
+
+
+def test_they_are_json_as_they_are() -> None:
+    assert json.loads(json.dumps(FULL)) == {"label": "B", "score": 0.75} == FULL
+    assert json.loads(json.dumps(SEVERAL)) == [dict(FULL), dict(SECOND)] == SEVERAL
+    assert isinstance(FULL, dict) and isinstance(SEVERAL, list)
+
+
+def test_whole_tells_what_is_worth_telling() -> None:
+    assert SECOND.whole() == {"label": "A", "score": 0.25}
+    assert FULL.whole() == {
+        "label": "B",
+        "score": 0.75,
+        "all": [{"label": "B", "score": 0.75}, {"label": "A", "score": 0.25}],
+        "window": [7, 15],
+        "cut": 3,
+        "why": {"said": "logit of 'B'", "tokens": [("a", 0.5), ("b", -1.25)]},
+    }
+    assert Answer({"a": 1}, read=Read(((0, 0),), empty=True), window=0).whole() == {"a": 1, "empty": True}
+    assert SEVERAL.whole() == [FULL.whole(), SECOND.whole()] and Answers([[1.0]]).whole() == [[1.0]]
+    whole = FULL.whole()
+    assert json.loads(json.dumps(whole))["why"]["tokens"] == [["a", 0.5], ["b", -1.25]]
+    whole["label"] = "C"
+    assert FULL["label"] == "B" and type(whole) is dict
+
+
+def test_but_leaves_the_rest() -> None:
+    assert FULL == FIRST and FULL.all == FIRST.all and FIRST.why is None and FULL.why == WHY
+    other = SEVERAL.but(why=WHY)
+    assert other == SEVERAL and other.read == READ and other.why == WHY and SEVERAL.why is None
+
+
+SENT: dict[str, Callable[[Any], Any]] = {
+    "pickle": lambda one: pickle.loads(pickle.dumps(one)),
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+}
+
+
+@pytest.mark.parametrize("send", SENT)
+@pytest.mark.parametrize("one", [FULL, SECOND, SEVERAL, Answers([])], ids=["full", "plain", "several", "none"])
+def test_they_survive(one: Any, send: str) -> None:
+    other = SENT[send](one)
+    assert type(other) is type(one) and other == one and vars(other) == vars(one)
+    with pytest.raises(TypeError):
+        other.read = None
+
+
+def test_they_come_back_from_another_process() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        (other,) = pool.map(_changed, [FULL])
+    assert other == {"label": "B", "score": 0.75} and other.why == WHY and other.read == READ and other.window is None
+
+
+def _changed(answer: Answer) -> Answer:
+    return answer.but(window=None)
+
+
+def test_a_reason_and_a_reading_are_values() -> None:
+    assert hash(READ) == hash(Read(((0, 9), (7, 15)), 3)) and hash(WHY)
+    with pytest.raises(AttributeError):
+        READ.cut = 4  # type: ignore[misc]

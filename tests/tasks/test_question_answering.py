@@ -1,0 +1,258 @@
+"""Question answering: planted facts under each rule for long contexts, the reference's numbers, and odd inputs."""
+
+import json
+import random
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.errors import InputError
+from pellucid.tasks.answer import Answer
+from pellucid.text import Window, windows
+from tests.parity import tiny
+from tests.parity.cases import COUNTRIES, LONG, ZURICH
+from tests.tasks import trained
+from tests.tasks.trained import ANSWERS, WHERE, WHO, noise
+
+FAMILIES = ("bert-cased", "roberta", "albert", "xlm-roberta", "distilbert", "mpnet", "bart", "gpt2", "t5")
+BORN, TALL = "Where was Marie Curie born?", "How tall is the Eiffel Tower?"
+
+
+@pytest.fixture(scope="module")
+def finder(tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Model":
+    return pellucid.load(trained.finder(tmp_path_factory.mktemp("finder")))
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A tiny checkpoint of a family with random numbers, by its name."""
+    folder = tmp_path_factory.mktemp("tiny")
+
+    @cache
+    def load(family: str) -> "pellucid.Model":
+        return pellucid.load(tiny.write(f"{family}-reader", folder / family))
+
+    return load
+
+
+def ask(model: "pellucid.Model", question: str, context: str, **options: Any) -> Answer:
+    return pellucid.pipeline("question-answering", model)(question=question, context=context, **options)
+
+
+# -- facts that are there ---------------------------------------------------------------------------------------------
+
+
+def test_facts_are_found_and_missed_where_they_are_not(finder: "pellucid.Model") -> None:
+    chance = random.Random(3)
+    for question, answers in ANSWERS.items():
+        for answer in answers:
+            other = ANSWERS[WHERE if question == WHO else WHO][1]
+            context = noise(chance, 20, at_4=other, at_13=answer)
+            found = ask(finder, question, context, handle_impossible_answer=True)
+            assert found["answer"] == answer == context[found["start"] : found["end"]]
+            assert found["score"] > 0.5 and found.read.cut == 0
+            without = ask(finder, question, noise(chance, 20, at_4=other), handle_impossible_answer=True)
+            assert without == {"score": without["score"], "start": 0, "end": 0, "answer": ""}
+
+
+def test_ten_thousand_words_under_each_rule(finder: "pellucid.Model") -> None:
+    context = noise(random.Random(1), 10_000, at_12="Vienna", at_7777="Werner von Siemens")
+    with pytest.raises(InputError, match=r"^item 0 has [\d,]+ tokens more than the 96 that are read at once"):
+        ask(finder, WHO, context)
+    begun = {"long": "truncate", "handle_impossible_answer": True}
+    assert ask(finder, WHERE, context, **begun)["answer"] == "Vienna"
+    late = ask(finder, WHO, context, **begun)
+    assert late["answer"] == "" and late.read.cut > 9_900 and len(late.read.windows) == 1
+    assert late.whole()["cut"] == late.read.cut
+    for question, answer in ((WHERE, "Vienna"), (WHO, "Werner von Siemens")):
+        found = ask(finder, question, context, long="windows", handle_impossible_answer=True)
+        assert found["answer"] == answer and found["start"] == context.index(answer) and found.read.cut == 0
+        held = found.read.windows
+        assert held[0][0] == 0 and held[-1][1] == len(context)
+        assert all(later[0] <= earlier[1] for earlier, later in pairwise(held))
+        assert found.window is not None and held[found.window][0] <= found["start"] < held[found.window][1]
+        assert json.loads(json.dumps(found)) == found and found.whole()["window"] == list(held[found.window])
+
+
+@pytest.mark.parametrize("stride", [0, 1, 20, None])
+def test_a_fact_is_found_wherever_it_stands(finder: "pellucid.Model", stride: int | None) -> None:
+    chance = random.Random(2)
+    for place in range(0, 60, 7):
+        context = noise(chance, 60, **{f"at_{place}": "Gustave Eiffel"})
+        found = ask(finder, WHO, context, long="windows", max_length=40, stride=stride)
+        assert found["answer"] == "Gustave Eiffel" and len(found.read.windows) > 1
+
+
+def test_several_items_in_every_dress(finder: "pellucid.Model") -> None:
+    pipe, chance = pellucid.pipeline("question-answering", finder), random.Random(4)
+    first, second = noise(chance, 9, at_3="Berlin", at_6="Buzz Aldrin"), noise(chance, 30, at_20="Paris")
+    wanted = [pipe(question=WHERE, context=first), pipe(question=WHERE, context=second)]
+    assert [found["answer"] for found in wanted] == ["Berlin", "Paris"]
+    rows = [{"question": WHERE, "context": first}, {"question": WHERE, "context": second}]
+    same = [
+        pipe(question=WHERE, context=[first, second]),
+        pipe({"question": WHERE, "context": [first, second]}),
+        pipe(question=[WHERE, WHERE], context=(first, second)),
+        pipe(rows),
+        pipe(row for row in rows),
+        pipe([(WHERE, first), (WHERE, second)]),
+        list(pipe.many(rows)),
+    ]
+    for found in same:
+        assert [dict(one) | {"score": 0} for one in found] == [dict(one) | {"score": 0} for one in wanted]
+        assert [one["score"] for one in found] == pytest.approx([one["score"] for one in wanted], abs=1e-5)
+    assert pipe(WHO, first)["answer"] == pipe((WHO, first))["answer"] == pipe(rows[0] | {"question": WHO})["answer"]
+    assert pipe(question=[WHERE], context=[first])[0]["answer"] == "Berlin" and pipe([]) == []
+
+
+def test_why_adds_what_start_and_end_say(finder: "pellucid.Model") -> None:
+    context = noise(random.Random(5), 12, at_5="Werner von Siemens")
+    found = ask(finder, WHO, context, explain=True)
+    assert found.why is not None and found.why.said == "logits of start and end of 'Werner von Siemens'"
+    places = [i for i, token in enumerate(found.why.tokens) if token in ("wern", "siemens")]
+    parts = [
+        finder.explain.gradient_x_input(WHO, target, position=place, pair=context).scores
+        for target, place in (("start", places[0]), ("end", places[-1]))
+    ]
+    torch.testing.assert_close(torch.tensor(found.why.scores).double(), sum(parts).double(), rtol=1e-4, atol=1e-5)
+    none = ask(finder, WHERE, context, explain=True, handle_impossible_answer=True)
+    assert none["answer"] == "" and none.why is not None and none.why.said == "logits of no answer"
+
+
+# -- places -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("words", [True, False])
+def test_places_are_characters_of_the_context(reader: Any, family: str, words: bool) -> None:
+    context = "  Jürgen\u00a0Müller 🙂 ate 北京 naïve\tﬁre, it's\n 1,500 e\u0301t  "
+    found = ask(reader(family), BORN, context, top_k=8, align_to_words=words, long="windows", max_length=45)
+    assert len(found.all) > 2
+    for one in found.all:
+        said = context[one["start"] : one["end"]]
+        assert one["answer"] == said == said.strip() and said
+        if words:
+            before, after = context[one["start"] - 1 : one["start"]], context[one["end"] : one["end"] + 1]
+            inside = (before.isalnum() and said[0].isalnum()) or (after.isalnum() and said[-1].isalnum())
+            assert not inside or "北" in said + before + after or "京" in said + before + after
+
+
+def test_one_stretch_is_the_plain_product(reader: Any) -> None:
+    model = reader("roberta")
+    (window,) = windows(model.tokenizer, BORN, ZURICH, side=1)
+    found = ask(model, BORN, ZURICH, align_to_words=False, max_answer_len=4)
+    logits = model(torch.tensor([window.ids]))["logits"][0].detach().double()
+    places = [0, *(i for i, side in enumerate(window.sides) if side == 1)]
+    chances = logits[places].softmax(dim=0)
+    best = max(
+        (float(chances[i, 0] * chances[j, 1]), places[i], places[j])
+        for i in range(1, len(places))
+        for j in range(i, min(i + 4, len(places)))
+    )
+    assert found["score"] == pytest.approx(best[0], abs=1e-6)
+    assert (found["start"], found["end"]) == (window.offsets[best[1]][0], window.offsets[best[2]][1])
+
+
+# -- the reference ----------------------------------------------------------------------------------------------------
+
+REFERENCE: list[tuple[str, str, str, dict[str, Any], list[tuple[float, int, int]]]] = [
+    (
+        *("bert", BORN, LONG, {"stride": 20, "max_length": 48, "top_k": 5}),
+        [
+            *[(0.269235831, 369, 385), (0.176832721, 66, 111), (0.118514621, 174, 211)],
+            *[(0.107319619, 490, 507), (0.0862834649, 39, 74)],
+        ],
+    ),
+    (
+        *("bert", BORN, LONG, {"stride": 4, "max_length": 32, "top_k": 3, "max_answer_len": 3}),
+        [(0.247879386, 144, 152), (0.0930689326, 239, 244), (0.0797740103, 450, 456)],
+    ),
+    (
+        *("albert", TALL, LONG, {"top_k": 3, "handle_impossible_answer": True}),
+        [(0.00607603596, 422, 456), (0.00213763368, 432, 456), (0.00212659559, 541, 586)],
+    ),
+    (
+        *("roberta", BORN, COUNTRIES, {"align_to_words": False, "top_k": 5}),
+        [
+            *[(0.00708609633, 70, 71), (0.00583128631, 78, 92), (0.00507372199, 226, 227)],
+            *[(0.00493616704, 280, 299), (0.0046503148, 57, 71)],
+        ],
+    ),
+]
+"""Answers of the pipeline of transformers 4.57.6 to the same tiny checkpoints."""
+
+
+@pytest.mark.parametrize(("family", "question", "context", "options", "wanted"), REFERENCE)
+def test_the_reference_s_way(
+    reader: Any, family: str, question: str, context: str, options: Any, wanted: list[tuple[float, int, int]]
+) -> None:
+    found = ask(reader(family), question, context, scores="per_window", **options)
+    assert [(one["start"], one["end"]) for one in found.all] == [place[1:] for place in wanted]
+    assert [one["score"] for one in found.all] == pytest.approx([place[0] for place in wanted], abs=1e-6)
+    assert all(one["answer"] == context[one["start"] : one["end"]] for one in found.all)
+
+
+# -- what cannot be ---------------------------------------------------------------------------------------------------
+
+ITEMS: list[tuple[Any, str]] = [
+    ([(WHO, "a"), "b"], r"^item 1 is one text, expected a question and its context"),
+    ([(WHO, "a"), (WHO, " \n")], r"^the context of item 1 is empty"),
+    ([("", "a")], r"^the question of item 0 is empty"),
+    ([(WHO, "a"), {"question": WHO}], r"^item 1 has no context"),
+    ([{"question": None, "context": "a"}], r"^item 0 has no question"),
+    ([{"question": WHO, "context": "a", "id": "7"}], r"^item 0 has the keys question, context, id, expected"),
+    ([(WHO, 5)], r"^item 0 holds int, expected two texts"),
+    ([(WHO, "a"), None], r"^item 1 is NoneType"),
+    ([(WHO, b"a")], r"^item 0 holds bytes"),
+    ([(WHO, "a"), (WHO, "\x00\u200b")], r"^the context of item 1 has no tokens"),
+    ([(WHO * 30, "a")], r"^item 0: what stands beside the text leaves no room"),
+]
+
+
+@pytest.mark.parametrize(("items", "said"), ITEMS)
+def test_items_that_cannot_be(reader: Any, items: list[Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        pellucid.pipeline("question-answering", reader("bert"), long="windows")(items)
+
+
+CALLS: list[tuple[dict[str, Any], str]] = [
+    ({"question": WHO, "context": None}, r"^context is NoneType, expected a text or a list of texts"),
+    ({"question": [WHO], "context": ["a", "b"]}, r"entries, expected as many of each"),
+    ({"question": WHO, "context": "a", "top_k": 0}, r"^top_k is 0, expected a whole number from 1"),
+    ({"question": WHO, "context": "a", "max_answer_len": 1.5}, r"^max_answer_len is 1.5"),
+    ({"question": WHO, "context": "a", "align_to_words": "no"}, r"^align_to_words is 'no', expected true or false"),
+    ({"question": WHO, "context": "a", "handle_impossible_answer": 1}, r"^handle_impossible_answer is 1"),
+    ({"question": WHO, "context": "a", "scores": "compared"}, r"^scores is 'compared' \(did you mean comparable\?\)"),
+    ({"question": WHO, "context": "a", "doc_stride": 4}, r"has no option 'doc_stride' \(did you mean stride\?\)"),
+    ({"question": WHO, "context": LONG, "long": "windows", "stride": 95}, r"^stride is 95, expected a whole number"),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), CALLS)
+def test_calls_that_cannot_be(reader: Any, call: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        pellucid.pipeline("question-answering", reader("bert"))(**call)
+
+
+def test_half_a_character_and_special_words_are_plain_text(reader: Any) -> None:
+    found = ask(reader("bert"), "Who \ud800?", "[SEP] Berlin \ud83d\ude00 [CLS] \udc00 [MASK]", top_k=20)
+    json.dumps(found.whole(), ensure_ascii=False).encode()
+    assert "[SEP] Berlin 😀 [CLS] \ufffd [MASK]"[found["start"] : found["end"]] == found["answer"]
+
+
+def test_other_models_are_refused(minilm: "pellucid.Model", tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no head, and question-answering needs question-answering"):
+        pellucid.pipeline("question-answering", minilm)
+
+
+def test_windows_know_their_types(reader: Any) -> None:
+    """The context is the second text in every stretch, not in the first alone."""
+    found: list[Window] = windows(reader("bert").tokenizer, WHO, LONG, rule="windows", side=1)
+    assert len(found) > 2
+    for window in found:
+        assert all(kind == side for kind, side in zip(window.type_ids, window.sides) if side is not None)

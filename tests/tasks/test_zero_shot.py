@@ -1,0 +1,255 @@
+"""Labels of one's own: planted facts under each rule, which label means what, the reference's numbers, odd inputs."""
+
+import json
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.errors import InputError
+from pellucid.tasks.answer import Answer
+from pellucid.tasks.entailment import contradiction, entailment
+from tests.parity import tiny
+from tests.parity.cases import BAD, GOOD, LONG, PLAIN
+from tests.tasks import trained
+from tests.tasks.trained import KINDS, noise
+
+TASK = "zero-shot-classification"
+TOPICS = ["politics", "sports", "science and technology"]
+FAMILIES = ("bert", "roberta", "bart", "mpnet", "albert")
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Model":
+    return pellucid.load(trained.judge(tmp_path_factory.mktemp("judge")))
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A tiny checkpoint of a family with random numbers, by its name."""
+    folder = tmp_path_factory.mktemp("tiny")
+
+    @cache
+    def load(family: str) -> "pellucid.Model":
+        return pellucid.load(tiny.write(f"{family}-nli", folder / family))
+
+    return load
+
+
+def ask(model: "pellucid.Model", text: Any, labels: Any = ("city", "person"), **options: Any) -> Answer:
+    return pellucid.pipeline(TASK, model, candidate_labels=labels)(text, **options)
+
+
+def by_label(found: Answer) -> dict[str, float]:
+    return dict(zip(found["labels"], found["scores"]))
+
+
+# -- facts that are there ---------------------------------------------------------------------------------------------
+
+
+def test_labels_that_fit_are_found(judge: "pellucid.Model") -> None:
+    chance = random.Random(1)
+    for kind, members in KINDS.items():
+        for member in members:
+            found = ask(judge, noise(chance, 15, at_7=member))
+            assert found["labels"][0] == kind and found["scores"][0] > 0.9 and sum(found["scores"]) == pytest.approx(1)
+            alone = by_label(ask(judge, noise(chance, 15, at_7=member), multi_label=True))
+            assert {label: score > 0.5 for label, score in alone.items()} == {one: one == kind for one in KINDS}
+    both = by_label(ask(judge, noise(chance, 15, at_3="Berlin", at_9="Buzz Aldrin"), multi_label=True))
+    neither = by_label(ask(judge, noise(chance, 15), multi_label=True))
+    assert min(both.values()) > 0.5 > max(neither.values())
+    one = ask(judge, noise(chance, 15), ["person"])
+    assert one["scores"] == pytest.approx([neither["person"]], abs=0.2) and one["labels"] == ["person"]
+
+
+def test_ten_thousand_words_under_each_rule(judge: "pellucid.Model") -> None:
+    planted = {f"at_{place}": "Vienna" for place in range(300, 10_000, 20)}
+    text = noise(random.Random(2), 10_000, **planted)
+    with pytest.raises(InputError, match=r"^item 0 has [\d,]+ tokens more than the 96 that are read at once"):
+        ask(judge, text)
+    begun = ask(judge, text, long="truncate", multi_label=True)
+    assert max(begun["scores"]) < 0.5 and begun.read.cut > 9_900 and len(begun.read.windows) == 1
+    whole = ask(judge, text, long="windows", multi_label=True)
+    assert by_label(whole)["city"] > 0.5 > by_label(whole)["person"] and whole.read.cut == 0
+    assert whole.read.windows[0][0] == 0 and whole.read.windows[-1][1] == len(text) and len(whole.read.windows) > 100
+    assert json.loads(json.dumps(whole.whole())) == dict(whole)
+
+
+def test_stretches_are_weighed_by_their_tokens(reader: Any) -> None:
+    model, labels = reader("roberta"), ["sports", "a much longer label than the other"]
+    found = ask(model, LONG, labels, long="windows", max_length=50, stride=0)
+    logits = []
+    for label in labels:
+        rows = [
+            (len(window.ids), model(torch.tensor([window.ids]))["logits"][0, 2])
+            for window in pellucid.text.windows(
+                model.tokenizer, LONG, f"This example is {label}.", rule="windows", max_length=50, stride=0
+            )
+        ]
+        assert len(rows) > 3
+        logits.append(sum(size * logit for size, logit in rows) / sum(size for size, _ in rows))
+    wanted = torch.stack(logits).softmax(dim=0).tolist()
+    assert by_label(found) == pytest.approx(dict(zip(labels, wanted)), abs=1e-6)
+
+
+def test_several_texts_are_answered_as_one_by_one(reader: Any) -> None:
+    model = reader("bart")
+    pipe = pellucid.pipeline(TASK, model, candidate_labels=TOPICS, multi_label=True)
+    texts = [GOOD, BAD, PLAIN, "", " \n"]
+    together = pipe(texts)
+    assert [one.read.empty for one in together] == [False, False, False, True, True]
+    for text, found in zip(texts, together):
+        alone = pipe({"sequences": text})
+        assert found["sequence"] == alone["sequence"] == text and found["labels"] == alone["labels"]
+        assert found["scores"] == pytest.approx(alone["scores"], abs=1e-5)
+    assert [one["labels"] for one in pipe(iter(texts))] == [one["labels"] for one in together]
+    assert pipe(GOOD, candidate_labels="b,a , c,")["labels"] != TOPICS and pipe([]) == []
+
+
+def test_why_is_about_the_best_label(judge: "pellucid.Model") -> None:
+    text = noise(random.Random(3), 12, at_5="Oxford")
+    found = ask(judge, text, explain=True)
+    assert found.why is not None and found.why.said == "logit of entailment of 'city'"
+    wanted = judge.explain.gradient_x_input(text, "entailment", pair="This example is city.").scores
+    torch.testing.assert_close(torch.tensor(found.why.scores).double(), wanted.double(), rtol=1e-4, atol=1e-5)
+
+
+# -- what the model's labels mean -------------------------------------------------------------------------------------
+
+NAMES: list[tuple[tuple[str, ...], int | None, int | None]] = [
+    (("contradiction", "neutral", "entailment"), 2, 0),
+    (("ENTAILMENT", "NEUTRAL", "CONTRADICTION"), 0, 2),
+    (("neutral", "entailment", "contradiction"), 1, 2),
+    (("Contradictory", "Entailed", "Unknown"), 1, 0),
+    (("is_entailment", "is-neutral", "is contradicted"), 0, 2),
+    (("not_entailment", "entailment"), 1, 0),
+    (("entailment", "not_entailment"), 0, 1),
+    (("notEntailed", "entailed"), 1, 0),
+    (("entails", "other"), 0, 1),
+    (("neutral", "entailment", "not_entailment"), 1, None),
+    (("LABEL_0", "LABEL_1", "LABEL_2"), None, None),
+    (("negative", "positive"), None, None),
+]
+
+
+@pytest.mark.parametrize(("labels", "entails", "contradicts"), NAMES)
+def test_labels_by_their_names(labels: tuple[str, ...], entails: int | None, contradicts: int | None) -> None:
+    assert (entailment(labels), contradiction(labels)) == (entails, contradicts)
+
+
+def test_the_first_label_is_not_taken_for_contradiction(judge: "pellucid.Model") -> None:
+    """The reference takes "neutral" here, which this model never answers."""
+    text = noise(random.Random(4), 15)
+    assert max(ask(judge, text, multi_label=True)["scores"]) < 0.5
+    assert (
+        min(
+            pellucid.pipeline(TASK, judge, roles="fixed")(text, candidate_labels="city,person", multi_label=True)[
+                "scores"
+            ]
+        )
+        > 0.1
+    )
+
+
+def test_a_model_that_knows_no_entailment_is_refused(tmp_path: Path) -> None:
+    model = pellucid.load(tiny.write("distilbert-nli", tmp_path / "unnamed"))
+    said = r"^none of the model's labels \(LABEL_0, LABEL_1, LABEL_2\) means entailment: choose .* pass roles='fixed'"
+    with pytest.raises(InputError, match=said):
+        pellucid.pipeline(TASK, model)
+    found = pellucid.pipeline(TASK, model, roles="fixed")(GOOD, candidate_labels=TOPICS)
+    assert found["labels"] == ["science and technology", "sports", "politics"]
+    assert found["scores"] == pytest.approx([0.363586247, 0.321091294, 0.315322399], abs=1e-6)
+
+
+# -- the reference ----------------------------------------------------------------------------------------------------
+
+REFERENCE: list[tuple[str, str, dict[str, Any], list[float]]] = [
+    ("bert", GOOD, {"multi_label": True}, [0.737209976, 0.682355642, 0.739549994]),
+    ("roberta", GOOD, {}, [0.3478432, 0.357881218, 0.294275612]),
+    (
+        "roberta",
+        GOOD,
+        {"hypothesis_template": "{} is the topic", "multi_label": True},
+        [0.177851751, 0.183579087, 0.149085835],
+    ),
+    ("bart", GOOD, {}, [0.294609755, 0.316697329, 0.388692945]),
+    ("bart", BAD, {"multi_label": True}, [0.0580257475, 0.054845497, 0.060823001]),
+    ("mpnet", GOOD, {}, [0.334173977, 0.343141645, 0.322684288]),
+    ("albert", BAD, {"multi_label": True}, [0.475141257, 0.533255875, 0.306114078]),
+]
+"""Scores of TOPICS by the pipeline of transformers 4.57.6 on the same tiny checkpoints."""
+
+
+@pytest.mark.parametrize(("family", "text", "options", "wanted"), REFERENCE)
+def test_the_reference_agrees(reader: Any, family: str, text: str, options: Any, wanted: list[float]) -> None:
+    found = ask(reader(family), text, TOPICS, **options)
+    assert found["sequence"] == text and by_label(found) == pytest.approx(dict(zip(TOPICS, wanted)), abs=1e-6)
+    assert found["scores"] == sorted(found["scores"], reverse=True)
+
+
+# -- what cannot be ---------------------------------------------------------------------------------------------------
+
+OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"candidate_labels": []}, r"^candidate_labels holds no label: give at least one$"),
+    ({"candidate_labels": " , ,"}, r"^candidate_labels holds no label"),
+    ({"candidate_labels": ["a", "b", "a"]}, r"^candidate_labels\[2\] is 'a' once more"),
+    ({"candidate_labels": "a, b,a"}, r"^candidate_labels\[2\] is 'a' once more"),
+    ({"candidate_labels": ["a", " "]}, r"^candidate_labels\[1\] is empty"),
+    ({"candidate_labels": ["a", 5]}, r"^candidate_labels\[1\] is int, expected a text"),
+    ({"candidate_labels": 5}, r"^candidate_labels is int, expected a list of texts"),
+    ({"candidate_labels": b"a,b"}, r"^candidate_labels is bytes, expected a list of texts"),
+    ({"hypothesis_template": "This is it."}, r"^hypothesis_template is 'This is it.', expected a text with {} in"),
+    ({"hypothesis_template": None}, r"^hypothesis_template is None, expected a text with {}"),
+    ({"multi_label": "yes"}, r"^multi_label is 'yes', expected true or false"),
+    ({"roles": "fixd"}, r"^roles is 'fixd' \(did you mean fixed\?\)"),
+    ({"labels": ["a"]}, r"has no option 'labels'"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), OPTIONS)
+def test_options_that_cannot_be(reader: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        pellucid.pipeline(TASK, reader("bert"))(GOOD, **({"candidate_labels": TOPICS} | options))
+
+
+ITEMS: list[tuple[list[Any], str]] = [
+    ([GOOD, None], r"^item 1 is NoneType, expected a text"),
+    ([GOOD, b"bytes"], r"^item 1 is bytes"),
+    ([GOOD, {"text": GOOD}], r"^item 1 has the keys text, expected sequences"),
+    ([GOOD, (GOOD, BAD)], r"^item 1 is tuple"),
+    ([GOOD, LONG], r"^item 1 has \d+ tokens more than the 96"),
+]
+
+
+@pytest.mark.parametrize(("items", "said"), ITEMS)
+def test_items_that_cannot_be(reader: Any, items: list[Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        ask(reader("bert"), items, TOPICS)
+
+
+def test_labels_must_be_given(reader: Any) -> None:
+    with pytest.raises(InputError, match=r"^zero-shot-classification needs labels: pass candidate_labels=\["):
+        pellucid.pipeline(TASK, reader("bert"))(GOOD)
+
+
+def test_a_label_alone_needs_its_contrary(tmp_path: Path) -> None:
+    folder = tiny.write("bert-nli", tmp_path / "open")
+    config = json.loads((folder / "config.json").read_text())
+    names = ["entailment", "neutral", "unrelated"]
+    config |= {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+    (folder / "config.json").write_text(json.dumps(config))
+    pipe = pellucid.pipeline(TASK, folder)
+    assert len(pipe(GOOD, candidate_labels=TOPICS)["labels"]) == 3
+    with pytest.raises(InputError, match=r"means contradiction, against which a label is scored alone"):
+        pipe(GOOD, candidate_labels="sports")
+
+
+def test_a_label_is_a_label_whatever_stands_in_it(reader: Any) -> None:
+    labels = ["{}", "{0.__class__}", "a, b", "[SEP] it", "half \ud800"]
+    found = ask(reader("bert"), "half a \ud83d\ude00 pair \ud800", labels)
+    assert sorted(found["labels"]) == sorted(labels) and sum(found["scores"]) == pytest.approx(1)
+    assert found["sequence"] == "half a 😀 pair \ufffd"

@@ -1,0 +1,114 @@
+"""Small models that are really trained, in a few seconds, so that what is planted in a text can be found there.
+
+They know no order of words, so that they read a long text as they read the short ones that they were trained on.
+"""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+import pellucid
+from pellucid.config import QuestionAnswering, SequenceClassification
+from pellucid.text import Encoded, Tokenizer, collate
+from tests.parity import tiny
+
+WHO, WHERE = "Who wrote the book?", "Where do you live?"
+ANSWERS = {WHO: ("Gustave Eiffel", "Werner von Siemens", "Buzz Aldrin"), WHERE: ("Berlin", "Paris", "Vienna", "Oxford")}
+KINDS = {"city": ANSWERS[WHERE], "person": ANSWERS[WHO]}
+JUDGEMENTS = ("neutral", "entailment", "contradiction")
+"""In this order, in which the reference takes "neutral" for contradiction."""
+WORDS = (
+    "about after air all and any are as at bad before but by call can come company day did dog end every example film "
+    "first flies food for forest found from good has hate he help her high house in is its know last late later learn "
+    "like little long love makes many me met music name near new no not of old on or past people read rest said sea "
+    "she story takes tall teacher team that there this three time to today too two walk want was water we week with"
+).split()
+"""Words that answer nothing."""
+STEPS, ROWS = 300, 16
+
+Example = tuple[Encoded, Any]
+
+
+def noise(chance: random.Random, count: int, **planted: str) -> str:
+    """So many words that say nothing, and in the place of some others: `noise(chance, 9, at_3="Berlin")`."""
+    words = chance.choices(WORDS, k=count)
+    for place, said in planted.items():
+        words[int(place.removeprefix("at_"))] = said
+    return " ".join(words)
+
+
+def finder(folder: Path) -> Path:
+    """A checkpoint that finds who wrote a book and where somebody lives, and says where a text does not tell."""
+    return _trained(folder, _place, head=QuestionAnswering(), num_hidden_layers=1)
+
+
+def judge(folder: Path) -> Path:
+    """A checkpoint of inference: "This example is city." follows from a text with a city, and else is contradicted."""
+    facts = {"labels": JUDGEMENTS, "classifier_dropout": 0.0, "num_hidden_layers": 2}
+    return _trained(folder, _judgement, head=SequenceClassification(), **facts)
+
+
+def _trained(folder: Path, example: Callable[[Tokenizer, random.Random], Example], **facts: Any) -> Path:
+    tokenizer = pellucid.load(tiny.write("bert-reader", folder / "words")).tokenizer
+    assert tokenizer is not None
+    sizes = {"vocab_size": 600, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 98}
+    model = pellucid.build(pellucid.Config.of("bert", **sizes, **still, **facts), tokenizer=tokenizer)
+    model.freeze("embeddings.position")
+    with torch.no_grad():
+        dict(model.named_parameters())["embeddings.position.weight"].zero_()
+    free, chance = [one for one in model.train().parameters() if one.requires_grad], random.Random(0)
+    optimiser = torch.optim.AdamW(free)
+    for step in range(STEPS):
+        for group in optimiser.param_groups:
+            group["lr"] = 3e-3 * min(1.0, step / 20) * (1 - step / STEPS)
+        optimiser.zero_grad()
+        _loss(model, [example(tokenizer, chance) for _ in range(ROWS)]).backward()
+        torch.nn.utils.clip_grad_norm_(free, 1.0)
+        optimiser.step()
+    return model.eval().save(folder / "trained")
+
+
+def _loss(model: "pellucid.Model", examples: list[Example]) -> Tensor:
+    arrays = collate([row.ids for row, _ in examples], [row.type_ids for row, _ in examples], 0)
+    batch = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    logits = model.module(**batch)["logits"]
+    if logits.dim() == 3:  # a choice among tokens, not among labels
+        logits = logits.masked_fill(batch["attention_mask"][..., None] == 0, -1e4)
+    return cross_entropy(logits, torch.tensor([aim for _, aim in examples]))
+
+
+def _place(tokenizer: Tokenizer, chance: random.Random) -> Example:
+    """A question and a context, with the first and the last token of the answer; with the first of all for none."""
+    question, words, said = chance.choice(list(ANSWERS)), chance.choices(WORDS, k=chance.randint(4, 16)), None
+    for asked, answers in ANSWERS.items():
+        if chance.random() < 0.6:
+            answer = chance.choice(answers)
+            words.insert(chance.randint(0, len(words)), answer)
+            said = answer if asked == question else said
+    context = " ".join(words)
+    (row,) = tokenizer.encode([question], [context], max_length=96, strategy="only_second")
+    start = len(context) if said is None else context.index(said)
+    end = start + len(said or "")
+    places = [
+        i
+        for i, (kind, place) in enumerate(zip(row.type_ids, row.offsets))
+        if kind and start <= place[0] < place[1] <= end
+    ]
+    return row, (places[0], places[-1]) if places else (0, 0)
+
+
+def _judgement(tokenizer: Tokenizer, chance: random.Random) -> Example:
+    """A text and a hypothesis, with the number of the right judgement."""
+    words, asked, follows = chance.choices(WORDS, k=chance.randint(4, 16)), chance.choice(list(KINDS)), False
+    for kind, members in KINDS.items():
+        if chance.random() < 0.5:
+            words.insert(chance.randint(0, len(words)), chance.choice(members))
+            follows = follows or kind == asked
+    (row,) = tokenizer.encode([" ".join(words)], [f"This example is {asked}."], max_length=96, strategy="only_first")
+    return row, JUDGEMENTS.index("entailment" if follows else "contradiction")

@@ -1,0 +1,68 @@
+"""Small checkpoints that write, opened by both libraries."""
+
+import functools
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+import pellucid
+from tests.parity import tiny
+
+_FOLDERS = tempfile.TemporaryDirectory(prefix="pellucid-writers-")
+
+
+@functools.cache
+def folder(name: str) -> Path:
+    """A checkpoint of `tests/parity/recipes.py`."""
+    return tiny.write(name, Path(_FOLDERS.name) / name)
+
+
+@functools.cache
+def model(name: str) -> pellucid.Model:
+    return pellucid.load(folder(name))
+
+
+@functools.cache
+def reference(name: str) -> tuple[Any, Any]:
+    """The same in the reference: model and tokenizer."""
+    kind = transformers.AutoModelForCausalLM if _decodes(name) else transformers.AutoModelForSeq2SeqLM
+    opened = kind.from_pretrained(folder(name), dtype="float32").eval()
+    return opened, transformers.AutoTokenizer.from_pretrained(folder(name))
+
+
+def written_by_reference(name: str, text: str, **options: Any) -> list[str]:
+    """What the reference writes for a text, the best first; of a decoder what is new alone."""
+    opened, words = reference(name)
+    read = words(text, return_tensors="pt")
+    length = read.input_ids.shape[1] if _decodes(name) else 0
+    found = opened.generate(input_ids=read.input_ids, attention_mask=read.attention_mask, **options)
+    return [words.decode(ids[length:], skip_special_tokens=True) for ids in found]
+
+
+def changed(name: str, to: Path, *, generation: dict[str, Any] | None = None, **facts: Any) -> Path:
+    """A copy of a checkpoint that says other things."""
+    tiny.write(name, to)
+    path = to / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | facts), encoding="utf-8")
+    if generation is not None:
+        (to / "generation_config.json").write_text(json.dumps(generation), encoding="utf-8")
+    return to
+
+
+def keys(answer: Any, key: str) -> list[str]:
+    """The texts of an answer and of the others that were found."""
+    return [one[key] for one in answer.all or (answer,)]
+
+
+def spans(text: str, answer: Any) -> list[str]:
+    """The stretches of a text that were read."""
+    places: Sequence[tuple[int, int]] = answer.read.windows
+    return [text[start:end] for start, end in places]
+
+
+def _decodes(name: str) -> bool:
+    return not name.startswith(("t5", "bart"))
