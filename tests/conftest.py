@@ -1,10 +1,12 @@
-"""What the tests share: real data, a real model, tiny random references. No test reaches the network."""
+"""What the tests share: real data, a real model, tiny random references. No test reaches the network, but those marked
+`hub`, and they where PELLUCID_HUB=1 alone."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if os.environ.get("PELLUCID_HUB") != "1":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

@@ -3,9 +3,37 @@
     from pellucid.compat import head_view, model_view, neuron_view
 
 take BertViz's arguments, under its names and with its defaults, and answer with a `View`.
+
+    from pellucid.compat import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
+
+answer as the reference's classes do: `AutoConfig`, `AutoModel`, `AutoModelFor...`, `pipeline`, and by its own name
+every class of an architecture that is known here.
 """
+
+from typing import Any
 
 from pellucid.compat import neuron_view as neuron_view
 from pellucid.compat.attention import Page as Page
 from pellucid.compat.attention import head_view as head_view
 from pellucid.compat.attention import model_view as model_view
+from pellucid.compat.auto import AutoModel as AutoModel
+from pellucid.compat.auto import AutoModelForCausalLM as AutoModelForCausalLM
+from pellucid.compat.auto import AutoModelForMaskedLM as AutoModelForMaskedLM
+from pellucid.compat.auto import AutoModelForQuestionAnswering as AutoModelForQuestionAnswering
+from pellucid.compat.auto import AutoModelForSeq2SeqLM as AutoModelForSeq2SeqLM
+from pellucid.compat.auto import AutoModelForSequenceClassification as AutoModelForSequenceClassification
+from pellucid.compat.auto import AutoModelForTokenClassification as AutoModelForTokenClassification
+from pellucid.compat.auto import PreTrainedModel as PreTrainedModel
+from pellucid.compat.auto import set_seed as set_seed
+from pellucid.compat.facts import AutoConfig as AutoConfig
+from pellucid.compat.facts import PretrainedConfig as PretrainedConfig
+from pellucid.compat.pipeline import pipeline as pipeline
+from pellucid.compat.words import AutoTokenizer as AutoTokenizer
+from pellucid.compat.writing import GenerationConfig as GenerationConfig
+
+
+def __getattr__(name: str) -> Any:
+    """The reference's classes by the names of architectures: `BertModel`, `GPT2LMHeadModel`, `T5Config`."""
+    from pellucid.compat import auto
+
+    return getattr(auto, name)

@@ -55,6 +55,7 @@ def show(
 
 def _opened(model: Any) -> Model:
     """The model itself, or opened here by its name."""
+    model = getattr(model, "pellucid", model)
     if isinstance(model, Model):
         return model
     if isinstance(model, str | os.PathLike):

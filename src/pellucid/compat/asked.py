@@ -1,0 +1,225 @@
+"""What is asked of the reference's pipelines that read: arguments as options of our tasks, answers in its shapes."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from pellucid.errors import InputError
+from pellucid.model import Model
+from pellucid.text import Tokenizer
+
+COMMON = frozenset(
+    """config feature_extractor image_processor processor framework use_fast device_map trust_remote_code model_kwargs
+    pipeline_class binary_output batch_size num_workers padding max_question_len cache_dir""".split()
+)
+"""Arguments that change no answer."""
+
+Round = tuple[Iterable[Any], dict[str, Any]]
+
+
+class Asked:
+    """One call of a pipeline.
+
+    task: its full name.  said: all arguments; those of the call alone are in `call`.  takes: their names.
+    """
+
+    takes: ClassVar[str] = ""
+    fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True}
+    """Options of our task that stand from the beginning."""
+
+    def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
+        self.task, self.model, self.made, self.call = task, model, options, call
+        self.said: dict[str, Any] = {**options, **call}
+
+    @property
+    def words(self) -> Tokenizer:
+        assert self.model.tokenizer is not None  # the task asked
+        return self.model.tokenizer
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Every argument that means something."""
+        return cls.takes.split()
+
+    @classmethod
+    def given(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """What was given, told apart from the arguments."""
+        if len(inputs) != 1:
+            raise InputError(f"{len(inputs)} things were given, expected one: a text, or a list of several")
+        return inputs[0], call
+
+    def single(self, given: list[Any]) -> bool:
+        """Whether a list is one item."""
+        return False
+
+    def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
+        """The items as our task takes them, with its options."""
+        yield items, self.options()
+
+    def options(self) -> dict[str, Any]:
+        """The options of our task that give the reference's answer."""
+        return {}
+
+    def shape(self, answer: Any, item: Any) -> Any:
+        """One answer of ours in the reference's shape."""
+        return answer
+
+    def alone(self, found: Any, given: Any) -> Any:
+        """What answers one item."""
+        return found
+
+    def whole(self, found: list[Any], given: list[Any]) -> Any:
+        """What answers a list."""
+        return found
+
+    def cut(self, truncation: Any, max_length: int | None) -> dict[str, Any]:
+        """The rule for long texts. A greatest length alone asks for cutting, as in the reference's tokenizers."""
+        wanted = max_length is not None if truncation is None else truncation not in (False, "do_not_truncate")
+        return {"long": "truncate", "max_length": max_length} if wanted else {}
+
+
+class Classified(Asked):
+    """Labels of texts: one for each, or with `top_k` a list; a text that was given alone gets its one in a list."""
+
+    takes = "top_k return_all_scores function_to_apply truncation max_length"
+
+    def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
+        pairs = (tuple(one[0]) if isinstance(one, list) and one and isinstance(one[0], list) else one for one in items)
+        yield pairs, self.options()
+
+    def options(self) -> dict[str, Any]:
+        function = self.said.get("function_to_apply")
+        applied = function.lower() if isinstance(function, str) else function
+        return {"function_to_apply": applied} | self.cut(self.said.get("truncation"), self.said.get("max_length"))
+
+    def shape(self, answer: Any, item: Any) -> Any:
+        if "top_k" in self.said:
+            return list(answer.all)[: self.said["top_k"]]
+        if self.said.get("return_all_scores"):  # in the order of the labels
+            labels = list(self.model.config.labels)
+            return sorted(answer.all, key=lambda one: labels.index(one["label"]))
+        return answer
+
+    def alone(self, found: Any, given: Any) -> Any:
+        return [found] if isinstance(given, str) and "top_k" not in self.call else found
+
+
+class Tagged(Asked):
+    """Tokens or entities, by the reference's guesses of words, and windows of which the longest entity wins."""
+
+    takes = "aggregation_strategy ignore_labels stride is_split_into_words delimiter grouped_entities ignore_subwords"
+
+    def single(self, given: list[Any]) -> bool:
+        return bool(self.said.get("is_split_into_words")) and not all(isinstance(one, list) for one in given)
+
+    def options(self) -> dict[str, Any]:
+        said, way, stride = self.said, self._strategy(), self.said.get("stride")
+        if stride is not None and way == "none":
+            raise InputError(f"stride is {stride!r} and nothing is grouped: pass an aggregation_strategy")
+        long = {"long": "truncate"} if stride is None else {"long": "windows", "stride": stride, "overlap": "longest"}
+        words = {name: said[name] for name in ("is_split_into_words", "delimiter") if said.get(name) is not None}
+        ignored = {} if said.get("ignore_labels") is None else {"ignore_labels": said["ignore_labels"]}
+        return {"aggregation_strategy": way, "boundaries": "heuristic", "decoded": True} | long | words | ignored
+
+    def _strategy(self) -> str:
+        grouped, subwords = self.said.get("grouped_entities"), self.said.get("ignore_subwords")
+        if grouped is None and subwords is None:
+            return str(self.said.get("aggregation_strategy") or "none").lower()
+        return ("first" if subwords else "simple") if grouped else "none"
+
+    def shape(self, answer: Any, item: Any) -> Any:
+        return list(answer)
+
+    def alone(self, found: Any, given: Any) -> Any:
+        return [found] if isinstance(given, list) else found
+
+
+class Read(Asked):
+    """Answers to questions: one alone, several in a list, by the reference's scores of each window."""
+
+    takes = "top_k topk doc_stride max_answer_len max_seq_len handle_impossible_answer align_to_words"
+    _ours: ClassVar[Mapping[str, str]] = {"doc_stride": "stride", "max_seq_len": "max_length", "topk": "top_k"}
+
+    @classmethod
+    def given(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        call = dict(call)
+        named = [call.pop(name) for name in ("X", "data") if name in call]
+        question, context = call.pop("question", None), call.pop("context", None)
+        if len(inputs) == 2 and all(isinstance(one, str) for one in inputs):
+            question, context = inputs
+        if question is not None and context is not None:
+            contexts = context if isinstance(context, list) else itertools.repeat(context)
+            asked = question if isinstance(question, list) else [question]
+            if isinstance(context, list) and len(asked) != len(context):
+                raise InputError(
+                    f"{len(asked)} questions and {len(context)} contexts were given, expected as many of each"
+                )
+            found: Any = [{"question": one, "context": beside} for one, beside in zip(asked, contexts)]
+        else:
+            found = list(inputs) if len(inputs) > 1 else next(iter((*inputs, *named)), None)
+            if found is None:
+                raise InputError(
+                    "neither a question and a context were given, nor a list of both: pass question= and context="
+                )
+        return found[0] if isinstance(found, list) and len(found) == 1 else found, call
+
+    def options(self) -> dict[str, Any]:
+        said = {self._ours.get(name, name): value for name, value in self.said.items() if value is not None}
+        return {"scores": "per_window"} | said
+
+    def shape(self, answer: Any, item: Any) -> Any:
+        return answer if len(answer.all) < 2 else list(answer.all)
+
+
+class Filled(Asked):
+    """Fillings of masks: a list for each mask, where there is more than one."""
+
+    takes = "top_k targets tokenizer_kwargs"
+
+    def options(self) -> dict[str, Any]:
+        said = {name: self.said[name] for name in ("top_k", "targets") if self.said.get(name) is not None}
+        how = self.said.get("tokenizer_kwargs") or {}
+        theirs = {"decoded": True, "partial_targets": True}
+        return theirs | said | self.cut(how.get("truncation"), how.get("max_length"))
+
+    def shape(self, answer: Any, item: Any) -> Any:
+        masks = [list(one) for _, one in itertools.groupby(answer, key=lambda one: one.mask)]
+        return masks[0] if len(masks) == 1 else masks
+
+    def whole(self, found: list[Any], given: list[Any]) -> Any:
+        return found[0] if len(given) == 1 else found
+
+
+class Judged(Asked):
+    """Labels of one's own, with entailment and contradiction where the reference looks for them."""
+
+    takes = "candidate_labels hypothesis_template multi_label multi_class"
+    fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True, "roles": "fixed"}
+
+    @classmethod
+    def given(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        if len(inputs) == 2 and "candidate_labels" not in call:
+            inputs, call = inputs[:1], call | {"candidate_labels": inputs[1]}
+        return super().given(inputs or (call.pop("sequences", None),), call)
+
+    def options(self) -> dict[str, Any]:
+        said = dict(self.said)
+        if (multi := said.pop("multi_class", None)) is not None:
+            said["multi_label"] = multi
+        return {"long": "truncate"} | said
+
+
+class Features(Asked):
+    """Hidden states, with the batch of one that the reference leaves around them."""
+
+    takes = "truncation tokenize_kwargs return_tensors"
+
+    def options(self) -> dict[str, Any]:
+        how = {"truncation": self.said.get("truncation"), **(self.said.get("tokenize_kwargs") or {})}
+        side = {"side": "decoder"} if self.model.config.kind == "encoder-decoder" else {}
+        return side | self.cut(how["truncation"], how.get("max_length"))
+
+    def shape(self, answer: Any, item: Any) -> Any:
+        return torch.tensor([list(answer)]) if self.said.get("return_tensors") else [list(answer)]

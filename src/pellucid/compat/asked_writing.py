@@ -1,0 +1,209 @@
+"""What is asked of the reference's pipelines that write: how long, by which search, and what is decoded how."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from pellucid.compat.asked import Asked, Round
+from pellucid.errors import InputError
+from pellucid.generation.rules import OPTIONS
+from pellucid.generation.said import REFERENCE_LENGTH
+from pellucid.generation.settings import names as names_of_writing
+from pellucid.tasks.told import params_of, prefix_of
+
+LONGEST = 256
+"""New tokens, where nobody says anything."""
+
+UNBOUNDED = 1_000_000
+"""Tokens that a model without places reads: this reference asks no tokenizer how many they should be."""
+
+REFERENCE_TOP_K = 50
+"""Among so many tokens the reference draws, where nobody says anything."""
+
+_OURS = {"stop_strings": "stop"}
+_NOTHING = ("use_cache", "cache_implementation", "pad_token_id", "return_text", "return_type")
+"""Arguments that change no text here."""
+
+
+class Written(Asked):
+    """What both kinds of writers share.
+
+    In this version of the reference the pipeline's own defaults stand over what a checkpoint says, and so `max_length`,
+    of a call or of `task_specific_params`, is not heeded beside the default of 256 new tokens. It is only where
+    `generation_config.json` or the arguments of the pipeline say it.
+    """
+
+    takes = "return_tensors clean_up_tokenization_spaces truncation stop_sequence max_length eos_token_id"
+    defaults: ClassVar[Mapping[str, Any]]
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return list(dict.fromkeys([*cls.takes.split(), *names_of_writing(), *_OURS, *_NOTHING]))
+
+    def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
+        options, longest = self.options(), self._longest()
+        if "max_new_tokens" in longest:
+            yield items, options | longest
+        else:  # so many tokens with the prompt, which is another number for each
+            for item in items:
+                yield [item], options | {"max_new_tokens": self._left(item, longest["max_length"])}
+
+    def options(self) -> dict[str, Any]:
+        told, top_k = self._params(), self.model.loaded.generation.get("top_k", REFERENCE_TOP_K)
+        made = {name: value for name, value in _plain(self.made).items() if name not in told}
+        heard = {name: told[name] for name in self.defaults if name in told}
+        said = {"top_k": top_k, **self.defaults, **made, **heard, **_plain(self.call)}
+        if "do_sample" not in self.said and said.get("num_beams", 1) > 1:
+            said["do_sample"] = False
+        if "num_beams" not in self.said and said.get("do_sample"):
+            said["num_beams"] = 1
+        plain = {name: said[name] for name in names_of_writing() if said.get(name) is not None}
+        if not said.get("do_sample"):
+            plain = {name: value for name, value in plain.items() if name not in OPTIONS or not OPTIONS[name].sampling}
+        if (stop := self.said.get("stop_sequence")) is not None:  # in place of the model's own end tokens
+            plain["eos_token_id"] = self.stopped(self.words(stop, add_special_tokens=False)["input_ids"])
+        elif self.said.get("eos_token_id") is not None:
+            plain["eos_token_id"] = self.said["eos_token_id"]
+        return plain | self.cut(self.said.get("truncation"), None)
+
+    def ended(self, answer: Any) -> list[tuple[Any, str]]:
+        """Every text, and the end tokens that were asked for, which the reference leaves in, and pads with."""
+        every, rows = answer.all or [answer], self.rows([], answer)
+        if "eos_token_id" not in self.options() or self.said.get("skip_special_tokens") is False:
+            return [(one, "") for one in every]
+        kept = [one.ids[:-1] if one.finish_reason == "end" else one.ids for one in every]
+        words = [self.words.decode(ids, skip_special_tokens=True) for ids in kept]
+        whole = [self.words.decode(ids, skip_special_tokens=True) for ids in rows]
+        return [(one, padded[len(text) :]) for one, text, padded in zip(every, words, whole)]
+
+    def rows(self, start: list[int], answer: Any) -> list[list[int]]:
+        """The tokens of every text, padded to one length; the reference's beams take a padding token of 0 for none."""
+        options, pad = self.options(), self.words.pad_token_id
+        if pad is None or (pad == 0 and options.get("num_beams", 1) > 1):
+            asked = options.get("eos_token_id", self.model.config.end_tokens)
+            pad = asked if isinstance(asked, int) else next(iter(asked), 0)
+        rows = [[*start, *one.ids] for one in answer.all or [answer]]
+        longest = max(map(len, rows))
+        return [row + [pad] * (longest - len(row)) for row in rows]
+
+    def _params(self) -> dict[str, Any]:
+        return params_of(self.model.loaded).get(self.task, {})
+
+    def stopped(self, ids: list[int]) -> list[int]:
+        return ids
+
+    def _longest(self) -> dict[str, int]:
+        """New tokens, or tokens in all."""
+        general = self.model.loaded.generation.get("max_length", REFERENCE_LENGTH)
+        made = {"max_new_tokens": LONGEST, "max_length": general} | _lengths(self.made)
+        if made["max_new_tokens"] == LONGEST and made["max_length"] != REFERENCE_LENGTH:
+            del made["max_new_tokens"]
+        said = made | _lengths(self._params()) | _lengths(self.call)
+        return {"max_new_tokens": said["max_new_tokens"]} if "max_new_tokens" in said else said
+
+    def _left(self, item: Any, longest: int) -> int:
+        """How many tokens may be new, of so many in all."""
+        new = longest - self.before(item)
+        if new < 1:
+            raise InputError(f"max_length is {longest}, and the prompt is as long: raise it, or pass max_new_tokens")
+        return new
+
+    def before(self, item: Any) -> int:
+        """The tokens that count towards `max_length` before the first new one."""
+        raise NotImplementedError
+
+
+class Rewritten(Written):
+    """Summaries, translations and whatever else an encoder-decoder writes."""
+
+    takes = Written.takes + " src_lang tgt_lang"
+    defaults: ClassVar[Mapping[str, Any]] = {"num_beams": 4}
+    _keys: ClassVar[Mapping[str, str]] = {"summarization": "summary", "text2text-generation": "generated"}
+
+    def options(self) -> dict[str, Any]:
+        prefix = prefix_of(self.model.loaded, [self.task]) or ""
+        tidy = {"clean_up_tokenization_spaces": bool(self.said.get("clean_up_tokenization_spaces"))}
+        known = {"prefix": prefix, "max_length": self.model.config.longest or UNBOUNDED}
+        return known | super().options() | tidy
+
+    def stopped(self, ids: list[int]) -> list[int]:
+        return ids[:1]
+
+    def before(self, item: Any) -> int:
+        return 1  # the start token
+
+    def shape(self, answer: Any, item: Any) -> Any:
+        key = self._keys.get(self.task, "translation")
+        if self.said.get("return_tensors"):
+            side = self.model.config.decoder
+            start = side.decoder_start_token_id if side else None
+            return [{f"{key}_token_ids": torch.tensor(row)} for row in self.rows([start or 0], answer)]
+        return [{f"{key}_text": one[f"{key}_text"] + tail} for one, tail in self.ended(answer)]
+
+    def whole(self, found: list[Any], given: list[Any]) -> Any:
+        flat = all(isinstance(one, str) for one in given) and all(len(one) == 1 for one in found)
+        return [one[0] for one in found] if flat else found
+
+
+class Continued(Written):
+    """How texts and conversations go on."""
+
+    takes = (
+        Written.takes + " return_full_text prefix handle_long_generation continue_final_message skip_special_tokens "
+        "tokenizer_encode_kwargs add_special_tokens"
+    )
+    defaults: ClassVar[Mapping[str, Any]] = {"do_sample": True, "temperature": 0.7}
+    fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True, "parse_in_messages": True}
+    _ours: ClassVar[tuple[str, ...]] = (
+        *("return_full_text", "prefix", "continue_final_message", "skip_special_tokens", "add_special_tokens"),
+    )
+
+    def options(self) -> dict[str, Any]:
+        said = self.said
+        own = {name: said[name] for name in self._ours if said.get(name) is not None}
+        own["clean_up_tokenization_spaces"] = said.get("clean_up_tokenization_spaces") is not False
+        how = {"truncation": said.get("truncation"), **(said.get("tokenizer_encode_kwargs") or {})}
+        long = self.cut(how["truncation"], how.get("max_length", said.get("max_length")))
+        if said.get("handle_long_generation") is not None:
+            if said["handle_long_generation"] != "hole":
+                raise InputError(
+                    f"handle_long_generation is {said['handle_long_generation']!r}, expected 'hole' or None"
+                )
+            return super().options() | own | {"long": "truncate"}
+        return super().options() | own | long | ({"truncation_side": "right"} if long else {})
+
+    def single(self, given: list[Any]) -> bool:
+        return bool(given) and isinstance(given[0], Mapping)
+
+    def shape(self, answer: Any, item: Any) -> Any:
+        if self.said.get("return_tensors"):
+            return [{"generated_token_ids": row} for row in self.rows(self._prompt(item), answer)]
+        return [{"generated_text": _with_tail(one["generated_text"], tail)} for one, tail in self.ended(answer)]
+
+    def before(self, item: Any) -> int:
+        return len(self._prompt(item))
+
+    def _prompt(self, item: Any) -> list[int]:
+        words, special = self.words, self.said.get("add_special_tokens", True)
+        if isinstance(item, str):
+            return words((self.said.get("prefix") or "") + item, add_special_tokens=special)["input_ids"]
+        last = self.said.get("continue_final_message")
+        on = item[-1]["role"] == "assistant" if last is None else last
+        ids = words.apply_chat_template(item, tokenize=True, add_generation_prompt=not on, continue_final_message=on)
+        return [int(i) for i in ids]
+
+
+def _with_tail(text: Any, tail: str) -> Any:
+    """A text, or the last message of a conversation, with some more behind it."""
+    if isinstance(text, str):
+        return text + tail
+    return [*text[:-1], text[-1] | {"content": text[-1]["content"] + tail}]
+
+
+def _lengths(said: Mapping[str, Any]) -> dict[str, int]:
+    return {name: said[name] for name in ("max_new_tokens", "max_length") if said.get(name) is not None}
+
+
+def _plain(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {_OURS.get(name, name): value for name, value in said.items() if value is not None}

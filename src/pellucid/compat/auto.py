@@ -1,0 +1,159 @@
+"""The reference's models: `AutoModel.from_pretrained(name)` and its kin, and what is called on what they answer.
+
+    from pellucid.compat import AutoModel, AutoTokenizer
+
+stands in place of `from transformers import ...`. Every class that the reference names by an architecture that is known
+here (`BertForMaskedLM`, `GPT2LMHeadModel`, `BertConfig`, `BertTokenizer`) can be imported in the same way.
+"""
+
+import functools
+import logging
+import os
+import random
+from typing import Any, ClassVar
+
+import numpy
+import torch
+
+from pellucid.checkpoints.families import families
+from pellucid.checkpoints.load import open_checkpoint
+from pellucid.checkpoints.page import Family
+from pellucid.compat.facts import AutoConfig, PretrainedConfig, called, config_class
+from pellucid.compat.network import PreTrainedModel
+from pellucid.compat.said import PLACE, accepted
+from pellucid.compat.words import AutoTokenizer
+from pellucid.compat.writing import GenerationConfig as GenerationConfig
+from pellucid.errors import InputError, near
+from pellucid.model import Model
+
+log = logging.getLogger("pellucid")
+
+_KERNELS = {None: "fused", "sdpa": "fused", "flash_attention_2": "fused", "eager": "explicit"}
+_OPENING = ("dtype", "torch_dtype", "device_map", "attn_implementation", "config")
+
+
+def opened(
+    name: str | os.PathLike[str], head: str | None, said: dict[str, Any], family: Family | None = None
+) -> PreTrainedModel:
+    """A checkpoint as the model of the reference that has this head; one that the file lacks gets random numbers."""
+    said = accepted(said, None, "a model")
+    place = {key: said.pop(key) for key in PLACE if key in said}
+    own = {key: said.pop(key) for key in _OPENING if key in said}
+    config = own.get("config") or AutoConfig.from_pretrained(name, **place)
+    for key, value in said.items():
+        config.change(key, value)
+    if family is not None and config.family is not family:
+        raise InputError(f"{name} is a {config.model_type}, not a {family.model_types[0]}: open it with an Auto class")
+    kernel = own.get("attn_implementation")
+    if kernel not in _KERNELS:
+        raise InputError(f"attn_implementation is {kernel!r}, expected 'sdpa' or 'eager'")
+    dtype = own.get("dtype", own.get("torch_dtype"))
+    loaded = open_checkpoint(
+        name,
+        device=own.get("device_map") or "cpu",
+        dtype="checkpoint" if dtype == "auto" else dtype,
+        head=head,
+        attention=_KERNELS[kernel],
+        config=config.read(),
+        **place,
+    )
+    if loaded.untrained:
+        log.warning("%s holds no head for %s: it got random numbers, and is to be trained first", name, head)
+    kind = architecture(loaded.family.page(loaded.config.head).architecture)
+    return kind.around(Model(loaded), config)
+
+
+class AutoModel:
+    """The body of whatever a checkpoint holds, without a head."""
+
+    head: ClassVar[str | None] = None
+
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> PreTrainedModel:
+        """Opens a checkpoint.
+
+        name: a folder, a name on the hub, or an installed package.
+        said: `revision`, `token`, `cache_dir`, `local_files_only`; `dtype` ("auto" is the file's, by default float32),
+            `device_map`, `attn_implementation`; `config`, or facts of it by name: `num_labels=3`, `id2label`,
+            `output_attentions=True`, `hidden_dropout_prob=0.0`.
+        Raises InputError for any other argument, and what `pellucid.load` raises.
+        """
+        return opened(name, cls.head, said)
+
+    @classmethod
+    def from_config(cls, config: PretrainedConfig) -> PreTrainedModel:
+        """A model with random numbers."""
+        page = config.family.page(config.family.head_named(cls.head) if cls.head else None)
+        return architecture(page.architecture)(config)
+
+
+class AutoModelForSequenceClassification(AutoModel):
+    """One logit per label for each text."""
+
+    head = "sequence-classification"
+
+
+class AutoModelForTokenClassification(AutoModel):
+    """One logit per label for each token."""
+
+    head = "token-classification"
+
+
+class AutoModelForQuestionAnswering(AutoModel):
+    """Where the answer to a question starts and ends in a text."""
+
+    head = "question-answering"
+
+
+class AutoModelForMaskedLM(AutoModel):
+    """Logits for the tokens behind masks."""
+
+    head = "masked-lm"
+
+
+class AutoModelForCausalLM(AutoModel):
+    """Logits for the token that comes next."""
+
+    head = "causal-lm"
+
+
+class AutoModelForSeq2SeqLM(AutoModel):
+    """Logits for the next token of what is written for a text."""
+
+    head = "sequence-to-sequence-lm"
+
+
+@functools.cache
+def architecture(name: str) -> type[PreTrainedModel]:
+    """The class of the models that the reference calls so, such as "BertForMaskedLM"."""
+    pages = {page.architecture: (family, page) for family in families().values() for page in family.heads}
+    if name not in pages:
+        raise AttributeError(f"pellucid.compat has no {name!r}{near(name, pages)}")
+    family, page = pages[name]
+    head = page.head.name if page.head else None
+
+    def from_pretrained(checkpoint: str | os.PathLike[str], **said: Any) -> PreTrainedModel:
+        """Opens a checkpoint of this architecture. See `AutoModel.from_pretrained`."""
+        return opened(checkpoint, head, said, family)
+
+    about = {"__module__": __name__, "__doc__": f"A {name}.", "from_pretrained": staticmethod(from_pretrained)}
+    return type(name, (PreTrainedModel,), about | {"family": family, "head": page.head})
+
+
+def set_seed(seed: int) -> None:
+    """Sets the global sources of random numbers: Python's, NumPy's and torch's."""
+    random.seed(seed)
+    numpy.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def __getattr__(name: str) -> Any:
+    """The reference's classes by name."""
+    if name.startswith("_"):
+        raise AttributeError(name)
+    plain = name.removesuffix("Fast").removesuffix("Tokenizer")
+    if name.endswith("Config"):
+        return config_class(name)
+    if plain != name and f"{plain}Config" in {called(family) for family in families().values()}:
+        return AutoTokenizer
+    return architecture(name)

@@ -1,0 +1,144 @@
+"""What the reference's tokenizers answer: columns of ids and masks, as lists or as tensors."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from pellucid.errors import InputError, near
+from pellucid.text import Batch
+
+Features = dict[str, list[Any]]
+"""Columns by name, each with one entry per text."""
+
+_COLUMNS: dict[str, tuple[str, Any, Any]] = {
+    "input_ids": ("", lambda row: row.ids, None),
+    "token_type_ids": ("return_token_type_ids", lambda row: row.type_ids, 0),
+    "attention_mask": ("return_attention_mask", lambda row: [1] * len(row.ids), 0),
+    "special_tokens_mask": ("return_special_tokens_mask", lambda row: row.special_tokens_mask, 1),
+    "offset_mapping": ("return_offsets_mapping", lambda row: row.offsets, (0, 0)),
+    "length": ("return_length", lambda row: len(row.ids), None),
+}
+"""Every column: the option that asks for it, how it is read off a row, and what stands where there is no token."""
+
+
+class BatchEncoding(Batch):
+    """What a tokenizer answers: lists or tensors by name, each also an attribute; `model(**batch)` takes it.
+
+    rows: where each token comes from, text by text.
+    """
+
+    rows: Sequence[Any] = ()
+
+    def tokens(self, row: int = 0) -> list[str]:
+        """The tokens of a text."""
+        return self.rows[row].tokens
+
+    def word_ids(self, row: int = 0) -> list[int | None]:
+        """The number of the word that each token is part of; None for special tokens."""
+        return self.rows[row].word_ids
+
+    def sequence_ids(self, row: int = 0) -> list[int | None]:
+        """0 for tokens of the first text, 1 for those of the second; None for special tokens."""
+        return self.rows[row].sequence_ids
+
+    def char_to_token(self, row: int, char: int | None = None, sequence: int = 0) -> int | None:
+        """The number of the token that holds a character; of the first text where one number is given."""
+        return self.rows[0 if char is None else row].char_to_token(row if char is None else char, sequence)
+
+    def to(self, device: Any) -> "BatchEncoding":
+        """The same with its tensors on `device`."""
+        return self.with_rows(super().to(device), self.rows)
+
+    @staticmethod
+    def with_rows(columns: Mapping[str, Any], rows: Sequence[Any]) -> "BatchEncoding":
+        """A batch that knows where its tokens come from."""
+        found = BatchEncoding(columns)
+        found.__dict__["rows"] = rows
+        return found
+
+
+def columns(rows: Sequence[Any], asked: Mapping[str, Any], token_types: bool) -> Features:
+    """The columns of rows, as far as they were asked for, or are usual."""
+    options = {option: name for name, (option, _, _) in _COLUMNS.items()}
+    for option in asked:
+        if option not in options or not option:
+            raise InputError(f"a tokenizer has no option {option!r}{near(option, options)}")
+    usual = {"input_ids": True, "token_type_ids": token_types, "attention_mask": True}
+    said = {options[option]: value for option, value in asked.items() if value is not None}
+    wanted = [name for name in _COLUMNS if said.get(name, usual.get(name, False))]
+    return {name: [_COLUMNS[name][1](row) for row in rows] for name in wanted}
+
+
+def padded(
+    features: Features, padding: bool | str, length: int | None, multiple: int, left: bool, pad: int | None
+) -> None:
+    """Makes the rows of every column equally long, in place.
+
+    length: with "max_length"; no row is shortened.  multiple: lengths are multiples of it.  pad: the padding token.
+    """
+    if padding not in (True, False, "longest", "max_length", "do_not_pad"):
+        raise InputError(f"padding is {padding!r}, expected True, False, 'longest' or 'max_length'")
+    if padding in (False, "do_not_pad"):
+        return
+    width = max(map(len, features["input_ids"]), default=0)
+    width = max(width, length or 0) if padding == "max_length" else width
+    width += -width % multiple
+    if pad is None and any(len(row) < width for row in features["input_ids"]):
+        raise InputError("this tokenizer has no padding token: tokenizer.pad_token = tokenizer.eos_token gives it one")
+    for name, column in features.items():
+        nothing = pad if name == "input_ids" else -100 if name == "labels" else _COLUMNS[name][2]
+        for i, row in enumerate(column):
+            if isinstance(row, list):
+                gap = [nothing] * (width - len(row))
+                column[i] = gap + row if left else row + gap
+
+
+def batched(features: Features, kind: str | None, single: bool, rows: Sequence[Any] = ()) -> BatchEncoding:
+    """Columns as a batch.  kind: "pt", "np", or None for lists.  single: one text, whose lists stand by themselves."""
+    if kind is None:
+        return BatchEncoding.with_rows({n: column[0] if single else column for n, column in features.items()}, rows)
+    if kind not in ("pt", "np"):
+        raise InputError(f"return_tensors is {kind!r}, expected 'pt', 'np' or None")
+    if any(len({len(row) for row in column if isinstance(row, list)}) > 1 for column in features.values()):
+        raise InputError("texts of unequal length do not make one tensor: pass padding=True, and truncation=True")
+    whole = torch.tensor if kind == "pt" else numpy.array
+    return BatchEncoding.with_rows({name: whole(column) for name, column in features.items()}, rows)
+
+
+def plain(ids: Any) -> Any:
+    """Tensors and arrays as lists or numbers."""
+    return ids.tolist() if hasattr(ids, "tolist") else ids
+
+
+def are_words(text: Any) -> bool:
+    """Whether this is the words of one text."""
+    return isinstance(text, list | tuple) and all(isinstance(word, str) for word in text)
+
+
+def sides(text: Any, pair: Any) -> tuple[list[str], list[str] | None]:
+    """First and second texts; a list of pairs is understood as well."""
+    firsts = [text] if isinstance(text, str) else text
+    if not isinstance(firsts, list | tuple):
+        raise InputError(f"the tokenizer was given {type(text).__name__}, expected a text or a list of texts")
+    if pair is None and firsts and all(isinstance(one, list | tuple) and len(one) == 2 for one in firsts):
+        return [one[0] for one in firsts], [one[1] for one in firsts]
+    return list(firsts), [pair] if isinstance(pair, str) else None if pair is None else list(pair)
+
+
+def stretches(first: Any, second: Any, room: int, strategy: str, stride: int) -> list[tuple[Any, Any]]:
+    """A text, or a pair, in stretches of which each fits into `room` tokens and shares `stride` with the one before."""
+    sizes = len(first), 0 if second is None else len(second)
+    if sum(sizes) <= room:
+        return [(first, second)]
+    if second is not None and strategy == "longest_first":
+        raise InputError("of a pair one text is read in stretches: say which, truncation='only_second' or 'only_first'")
+    side = int(strategy == "only_second" and second is not None)
+    size = room - sizes[1 - side]
+    if not 0 <= stride < size:
+        raise InputError(f"stride is {stride}, and a stretch has room for {size} tokens: it must be less")
+    long: Any = second if side else first
+    long.truncate(size, stride=stride)
+    parts = [long, *long.overflowing]
+    return [(first, part) if side else (part, second) for part in parts]

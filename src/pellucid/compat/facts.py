@@ -1,0 +1,140 @@
+"""The reference's configs: facts under the names of `config.json`, to be read and changed."""
+
+import functools
+import json
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pellucid.checkpoints.facts import ARITHMETIC, INERT
+from pellucid.checkpoints.families import families, family_of
+from pellucid.checkpoints.load import read_config
+from pellucid.checkpoints.page import Family
+from pellucid.compat.said import PLACE
+from pellucid.config import Config, Head
+from pellucid.errors import InputError, near
+
+MARKS = ("output_attentions", "output_hidden_states", "return_dict", "problem_type", "num_labels")
+"""What a config says of calls, of losses and of labels beside the keys of its family."""
+
+
+class PretrainedConfig:
+    """What a model is, by the reference's keys, each an attribute that may be set before a model is made of it.
+
+    Our names are understood beside a family's own: `hidden_size` is DistilBERT's `dim`. `BertConfig` and its kin are
+    subclasses; each takes facts by name over the family's defaults.
+    """
+
+    family: ClassVar[Family]
+    output_attentions, output_hidden_states, return_dict, problem_type = False, False, True, None
+    name_or_path = ""
+    is_encoder_decoder: bool
+
+    def __init__(self, **facts: Any) -> None:
+        self._take(self.family.defaults, facts)
+
+    @staticmethod
+    def of(config: Config, name: str = "", **changes: Any) -> "PretrainedConfig":
+        """A config of ours as the reference writes it, with some facts changed."""
+        kind = config_class(called(family_of(config.family, "config")))
+        found = kind.__new__(kind)
+        found._take(config, changes | {"name_or_path": name})
+        return found
+
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "PretrainedConfig":
+        """The config of a checkpoint, with some facts changed: `from_pretrained("bert-base-uncased", num_labels=3)`."""
+        place = {key: said.pop(key) for key in PLACE if key in said}
+        return PretrainedConfig.of(read_config(name, **place), os.fspath(name), **said)
+
+    def read(self, head: Head | None = None) -> Config:
+        """The same as ours, with this head."""
+        keys, facts = self.family.keys, self.to_dict()
+        known = {*keys.plain, *keys.only, *keys.inert, *INERT, *ARITHMETIC, *(k for p in keys.computed for k in p.keys)}
+        found = self.family.read({k: v for k, v in facts.items() if k in known}, Path(type(self).__name__))
+        others = {key: value for key, value in facts.items() if key not in known}  # told of when they were read
+        return found.replace(head=head, inert=found.inert | others)
+
+    @property
+    def num_labels(self) -> int:
+        return len(self.id2label)
+
+    @num_labels.setter
+    def num_labels(self, number: int) -> None:
+        if number != len(self.id2label):
+            self.id2label = {i: f"LABEL_{i}" for i in range(number)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of `config.json`."""
+        own = {name: value for name, value in vars(self).items() if name != "name_or_path"}
+        return own | {"id2label": {str(i): label for i, label in self.id2label.items()}}
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Writes `config.json` into a folder, which is made where it is missing."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "config.json").write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    def _take(self, config: Config, changes: dict[str, Any]) -> None:
+        for key, value in self.family.write(config).items():
+            setattr(self, key, value)
+        for key, value in changes.items():
+            self.change(key, value)
+
+    def change(self, key: str, value: Any) -> None:
+        """Sets a fact; InputError for one that this family does not know."""
+        known = {*self.to_dict(), *self.family.keys.plain.values(), *MARKS, *INERT, "name_or_path"}
+        if key not in known:
+            raise InputError(f"there is no argument and no fact {key!r} of a {type(self).__name__}{near(key, known)}")
+        setattr(self, key, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        theirs = {ours: key for key, ours in self.family.keys.renamed.items()}
+        if name == "id2label":
+            value = {int(i): label for i, label in value.items()}
+            vars(self)["label2id"] = {label: i for i, label in value.items()}
+        object.__setattr__(self, theirs.get(name, name), value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "id2label":  # asked by copy and pickle before anything stands here
+            raise AttributeError(f"this {type(self).__name__} has no {name!r}")
+        return getattr(self.read(), name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} {json.dumps(self.to_dict(), indent=2, sort_keys=True)}\n"
+
+
+class AutoConfig:
+    """Configs by the name of a checkpoint, or of a family."""
+
+    from_pretrained = PretrainedConfig.from_pretrained
+
+    @classmethod
+    def for_model(cls, model_type: str, **facts: Any) -> PretrainedConfig:
+        """The defaults of a family, with some facts changed: `for_model("gpt2", n_layer=2)`."""
+        return config_class(called(family_of(model_type, "for_model")))(**facts)
+
+
+def called(family: Family) -> str:
+    """The reference's name for the configs of a family."""
+    return f"{family.heads[0].architecture.removesuffix('Model')}Config"
+
+
+@functools.cache
+def config_class(name: str) -> type[PretrainedConfig]:
+    """The class of a family's configs by the reference's name for it, such as "BertConfig"."""
+    named = {called(family): family for family in families().values()}
+    if name not in named:
+        raise AttributeError(f"pellucid.compat has no {name!r}{near(name, named)}")
+    pair = named[name].defaults.kind == "encoder-decoder"
+    about = {
+        "family": named[name],
+        "is_encoder_decoder": pair,
+        "__module__": __name__,
+        "__doc__": f"What a {name.removesuffix('Config')} is.",
+    }
+    return type(name, (PretrainedConfig,), about)
+
+
+def __getattr__(name: str) -> type[PretrainedConfig]:
+    """The classes above by name, which is how pickle finds them."""
+    return config_class(name)

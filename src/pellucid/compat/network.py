@@ -1,0 +1,181 @@
+"""What the reference's models do: passes with their attentions, losses, writing, saving."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.checkpoints.page import Family
+from pellucid.checkpoints.save import save_checkpoint
+from pellucid.compat.facts import PretrainedConfig
+from pellucid.compat.output import ModelOutput, loss_of, loss_of_span
+from pellucid.compat.writing import GenerationConfig, written
+from pellucid.config import Head, SequenceToSequenceLM
+from pellucid.errors import InputError
+from pellucid.model import Model, build
+from pellucid.tasks.forward import forward
+from pellucid.text.files import open_tokenizer
+from pellucid.trace import Recorder, resolve
+
+
+class _Keeper(Recorder):
+    """Keeps what it is told together with the graph, so that gradients flow through it."""
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        if self.wants(name):
+            self.kept[self.path + name] = value
+        return value
+
+
+class PreTrainedModel(nn.Module):
+    """A network under one of the reference's names; made of a config it has random numbers.
+
+    pellucid: the `Model` that it is, which can everything else (`trace`, `edit`, `explain`, `embed`, ...).
+    network: its module, by whose names parameters go.  config: its facts by the reference's keys.
+    It evaluates until `.train()` is called, however it was made. The random numbers follow `torch.manual_seed`.
+    """
+
+    family: ClassVar[Family]
+    head: ClassVar[Head | None]
+
+    def __init__(self, config: PretrainedConfig) -> None:
+        super().__init__()
+        self._hold(build(config.read(self.head), seed=int(torch.randint(2**31, ()))), config)
+
+    @classmethod
+    def around(cls, model: Model, config: PretrainedConfig) -> Self:
+        """A model that is there already, under this name."""
+        found = cls.__new__(cls)
+        nn.Module.__init__(found)
+        found._hold(model, config)
+        return found
+
+    def _hold(self, model: Model, config: PretrainedConfig) -> None:
+        self.pellucid, self.network, self.config = model, model.module, config
+        self.generation_config = GenerationConfig.of(model.loaded)
+        self.eval()
+
+    def forward(
+        self,
+        input_ids: Any = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        labels: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        use_cache: bool | None = None,
+        **target: Tensor | None,
+    ) -> Any:
+        """One pass, as the reference answers it.
+
+        target: `decoder_input_ids` and `decoder_attention_mask` of an encoder-decoder.
+        labels, start_positions, end_positions: what it should have answered; `loss` says how far off it is.
+        ->  a `ModelOutput`; with `return_dict=False` a tuple. There is no `past_key_values`: `generate` keeps its own.
+        """
+        for name in target.keys() - {"decoder_input_ids", "decoder_attention_mask"}:
+            if target.pop(name) is not None:
+                raise InputError(f"{name} was given, and a pass does not read it here: give input_ids and masks alone")
+        head, network = self.pellucid.config.head, cast(Any, self.network)
+        if labels is not None and target.get("decoder_input_ids") is None and isinstance(head, SequenceToSequenceLM):
+            words = labels.masked_fill(labels == -100, self.config.pad_token_id)
+            target["decoder_input_ids"] = network.shifted(words)
+        looks = {
+            "hidden_states": self._or(output_hidden_states, "output_hidden_states"),
+            "attentions": self._or(output_attentions, "output_attentions"),
+        }
+        places = self._places(looks)
+        keeper: Any = _Keeper(name for names in places.values() for name in names) if places else None
+        found = forward(self.pellucid.loaded, input_ids, attention_mask, token_type_ids, watch=keeper, **target)
+        seen = {name: tuple(keeper.kept[one] for one in names) for name, names in places.items()} if keeper else {}
+        answer = ModelOutput(self._answer(found, seen, labels, start_positions, end_positions))
+        return answer if self._or(return_dict, "return_dict") else answer.to_tuple()
+
+    def _or(self, said: bool | None, name: str) -> bool:
+        return bool(getattr(self.config, name)) if said is None else said
+
+    def _places(self, looks: dict[str, bool]) -> dict[str, list[str]]:
+        """The points of a pass that are asked for, by the reference's names for them."""
+        config = self.pellucid.config
+        names = [name for name, asked in looks.items() if asked]
+        if config.kind == "encoder-decoder":
+            names = [f"{side}_{name}" for name in names for side in ("encoder", "decoder")]
+            names += ["cross_attentions"] if looks["attentions"] else []
+        return {name: resolve(f"{name}[*]", config) for name in names}
+
+    def _answer(
+        self,
+        found: Mapping[str, Tensor],
+        seen: Mapping[str, tuple[Tensor, ...]],
+        labels: Tensor | None,
+        starts: Tensor | None,
+        ends: Tensor | None,
+    ) -> dict[str, Any]:
+        """Everything that a pass gave, in the reference's order."""
+        config, logits = self.pellucid.config, found.get("logits")
+        if logits is None:
+            first = {"last_hidden_state": found["last_hidden_state"], "pooler_output": found.get("pooler_output")}
+        elif config.head is not None and config.head.name == "question-answering":
+            loss = loss_of_span(logits, starts, ends) if starts is not None and ends is not None else None
+            first = {"loss": loss, "start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+        else:
+            loss = None if labels is None else loss_of(config, logits, labels, self.config.problem_type)
+            first = {"loss": loss, "logits": logits}
+        if config.kind != "encoder-decoder":
+            return first | {"hidden_states": seen.get("hidden_states"), "attentions": seen.get("attentions")}
+        first.pop("pooler_output", None)
+        names = ("decoder_hidden_states", "decoder_attentions", "cross_attentions", "encoder_last_hidden_state")
+        behind = {name: seen.get(name) for name in (*names, "encoder_hidden_states", "encoder_attentions")}
+        return first | behind | {"encoder_last_hidden_state": found["encoder_last_hidden_state"]}
+
+    @torch.no_grad()
+    def generate(self, inputs: Any = None, attention_mask: Tensor | None = None, **options: Any) -> Any:
+        """Ids of texts that are written behind prompts. See `pellucid.compat.writing.written`.
+
+        return_dict_in_generate: gives them as `sequences` of a `ModelOutput`.
+        """
+        ids = options.pop("input_ids", None) if inputs is None else inputs
+        if isinstance(ids, Mapping):
+            ids, attention_mask = ids["input_ids"], ids.get("attention_mask")
+        if not isinstance(ids, Tensor):
+            raise InputError("generate needs input_ids, a tensor of [batch, seq]: tokenizer(..., return_tensors='pt')")
+        options.pop("token_type_ids", None)
+        said = (
+            self.generation_config.to_dict() | (options.pop("generation_config", None) or GenerationConfig()).to_dict()
+        )
+        whole = options.pop("return_dict_in_generate", False)
+        ids = written(replace(self.pellucid.loaded, generation=said), ids, attention_mask, options)
+        return ModelOutput({"sequences": ids}) if whole else ids
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str]) -> None:
+        """Writes the model, and its tokenizer where the folder holds none yet, for the reference and for `load`."""
+        folder, loaded = Path(save_directory), self.pellucid.loaded
+        words = open_tokenizer(folder, max_length=None) if folder.is_dir() else None
+        labels = tuple(self.config.id2label.values())
+        config = loaded.config.replace(
+            labels=labels if len(labels) == len(loaded.config.labels) else loaded.config.labels
+        )
+        save_checkpoint(replace(loaded, config=config, tokenizer=words or loaded.tokenizer), folder, overwrite=True)
+
+    def num_parameters(self, only_trainable: bool = False) -> int:
+        """How many numbers it holds."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad or not only_trainable)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of tokens."""
+        return self.network.embeddings.token
+
+    @property
+    def base_model(self) -> nn.Module:
+        """Everything but the head, to be frozen: `model.base_model.parameters()`."""
+        return nn.ModuleDict({name: part for name, part in self.network.named_children() if name != "head"})
+
+    device = property(lambda self: self.pellucid.device)
+    dtype = property(lambda self: self.pellucid.dtype)

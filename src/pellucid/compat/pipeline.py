@@ -1,0 +1,172 @@
+"""`pipeline` of the reference: its arguments, its defaults, and the nesting of its answers to the letter.
+
+What to compute is said by the options of our tasks that give the reference's numbers; here stands how its arguments
+are called, and what is wrapped into what. The reference is `transformers` 4.57.6.
+"""
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from pellucid.compat.asked import COMMON, Asked, Classified, Features, Filled, Judged, Read, Tagged
+from pellucid.compat.asked_writing import Continued, Rewritten
+from pellucid.compat.said import PLACE
+from pellucid.compat.words import AutoTokenizer
+from pellucid.errors import InputError, near
+from pellucid.model import Model, load
+from pellucid.pipeline import Pipeline as Task
+from pellucid.pipeline import pipeline as task_of
+from pellucid.tasks.names import named
+from pellucid.tasks.told import params_of
+from pellucid.text import Tokenizer
+
+_ASKED: dict[str, type[Asked]] = {
+    "text-classification": Classified,
+    "token-classification": Tagged,
+    "question-answering": Read,
+    "fill-mask": Filled,
+    "zero-shot-classification": Judged,
+    "feature-extraction": Features,
+    "text-generation": Continued,
+    "text2text-generation": Rewritten,
+    "summarization": Rewritten,
+    "translation": Rewritten,
+}
+
+_BY_HEAD = {
+    "sequence-classification": "text-classification",
+    "token-classification": "token-classification",
+    "question-answering": "question-answering",
+    "masked-lm": "fill-mask",
+    "causal-lm": "text-generation",
+    "sequence-to-sequence-lm": "text2text-generation",
+    None: "feature-extraction",
+}
+
+
+def pipeline(
+    task: str | None = None,
+    model: str | os.PathLike[str] | Model | Any | None = None,
+    config: Any = None,
+    tokenizer: str | os.PathLike[str] | Tokenizer | AutoTokenizer | None = None,
+    *,
+    device: int | str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    torch_dtype: str | torch.dtype | None = None,
+    **options: Any,
+) -> "Pipeline":
+    """A task by its name with a model, called as the reference's pipelines are and answering in their shapes.
+
+    task: None for what the head of the model is made for.
+    model: a name or folder, a pellucid `Model`, or a model of `pellucid.compat`; None for the task's own default.
+    tokenizer: another one than the model's own.
+    device: a number counts CUDA devices, -1 is the CPU; None is the fastest that is there.
+    dtype, torch_dtype: None is float32, "auto" what the checkpoint holds.
+    options: of the task, under the reference's names; a call may change them. Of `config`, `framework` and their like,
+        which change no answer, nothing is read.
+
+    Raises InputError for an unknown task or option; what `pellucid.load` raises.
+    """
+    place = {name: options.pop(name) for name in PLACE if name in options and name != "cache_dir"}
+    own = getattr(model, "pellucid", model)
+    kind = torch_dtype if dtype is None else dtype
+    if task is None:
+        own = _opened(own, _device(device), "checkpoint" if kind == "auto" else kind, place)
+        task = task_by_head(own)
+    fixed = _kind(named(task)[0].name).fixed
+    made = task_of(task, own, device=_device(device), dtype="checkpoint" if kind == "auto" else kind, **place, **fixed)
+    if tokenizer is not None and tokenizer != model:
+        made = made.on(Model(replace(made.model.loaded, tokenizer=_words(tokenizer))))
+    return Pipeline(task, made, {name: value for name, value in options.items() if name not in COMMON})
+
+
+def _opened(model: Any, device: Any, dtype: Any, place: dict[str, Any]) -> Model:
+    if model is None:
+        raise InputError("neither a task nor a model was given: pipeline('sentiment-analysis'), or pipeline(model=...)")
+    return model if isinstance(model, Model) else load(model, device=device, dtype=dtype, **place)
+
+
+def task_by_head(model: Model) -> str:
+    """The task that the head of a model is made for."""
+    head = model.config.head.name if model.config.head else None
+    if head not in _BY_HEAD:
+        raise InputError(f"no task is made for the head {head!r} of this model: name one")
+    return _BY_HEAD[head]
+
+
+class Pipeline:
+    """A task with its model, as the reference answers. model, tokenizer: both, ready for everything else."""
+
+    def __init__(self, task: str, made: Task, options: Mapping[str, Any]) -> None:
+        self.task, self._made, self._options = _full_name(task, made), made, dict(options)
+        self._asked = _kind(made.task)
+        self._known(options)
+
+    @property
+    def model(self) -> Model:
+        return self._made.model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        assert self.model.tokenizer is not None  # the task asked
+        return self.model.tokenizer
+
+    def __call__(self, *inputs: Any, **call: Any) -> Any:
+        """The answer to one item, a list of those to a list; an iterator for a generator or a dataset."""
+        call = {name: value for name, value in call.items() if name not in COMMON}
+        given, call = self._asked.given(inputs, call)
+        self._known(call)
+        asked = self._asked(self.task, self.model, self._options, call)
+        read_in_turn = isinstance(given, Iterable) or hasattr(given, "__getitem__")
+        if read_in_turn and not isinstance(given, str | list | tuple | Mapping):
+            return self._answers(asked, given)
+        many = isinstance(given, list) and not asked.single(given)
+        found = list(self._answers(asked, given if many else [given]))
+        return asked.whole(found, given) if many else asked.alone(found[0], given)
+
+    def _answers(self, asked: Asked, items: Iterable[Any]) -> Iterator[Any]:
+        """The answers one after the other, each in the reference's shape."""
+        items, given = itertools.tee(items)
+        for some, options in asked.rounds(items):
+            for answer in self._made.many(some, progress=False, **options):
+                yield asked.shape(answer, next(given))
+
+    def _known(self, options: Mapping[str, Any]) -> None:
+        known = self._asked.names()
+        for name in options:
+            if name not in known:
+                raise InputError(f"{self.task} has no option {name!r}{near(name, known)}: it has {', '.join(known)}")
+
+
+def _kind(task: str) -> type[Asked]:
+    if task not in _ASKED:
+        raise InputError(f"the reference has no task {task!r}: ask pellucid.pipeline")
+    return _ASKED[task]
+
+
+def _full_name(task: str, made: Task) -> str:
+    """The name under which a checkpoint tells of this task; of "translation", the first pair that it tells of."""
+    if task != "translation":
+        return task if task.startswith("translation_") else made.task
+    return next((name for name in params_of(made.model.loaded) if name.startswith("translation")), task)
+
+
+def _device(device: int | str | torch.device | None) -> str | torch.device:
+    if isinstance(device, int):
+        return "cpu" if device < 0 else f"cuda:{device}"
+    return "auto" if device is None else device
+
+
+def _words(tokenizer: Any) -> Tokenizer:
+    if isinstance(tokenizer, str | os.PathLike):
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer)
+    found = getattr(tokenizer, "pellucid", tokenizer)
+    if not isinstance(found, Tokenizer):
+        raise InputError(
+            f"tokenizer is {type(tokenizer).__name__}, expected a name, a folder, or a tokenizer of pellucid"
+        )
+    return found

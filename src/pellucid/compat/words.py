@@ -1,0 +1,262 @@
+"""The reference's tokenizers: its calls, answered by our `Tokenizer`."""
+
+import copy
+import itertools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pellucid.checkpoints.load import read_tokenizer
+from pellucid.compat.batch import BatchEncoding, are_words, batched, columns, padded, plain, sides, stretches
+from pellucid.compat.said import PLACE, accepted
+from pellucid.errors import InputError, NotFoundError, near
+from pellucid.text import Tokenizer
+from pellucid.text.cut import cut_pair
+from pellucid.text.files import write_tokenizer
+from pellucid.text.layouts import ROLES
+
+NO_LIMIT = 10**30
+"""What the reference says where a tokenizer states no greatest length."""
+
+_SETTABLE = (*(f"{role}_token" for role in ROLES), "padding_side", "model_max_length", "chat_template")
+
+
+class AutoTokenizer:
+    """Words to ids and back, called as the reference's tokenizers are.
+
+    pellucid: our own `Tokenizer`, whose attributes (`cls_token_id`, `vocab`, ...) are answered here as well.
+    Special tokens, `padding_side`, `model_max_length` and `chat_template` may be set.
+    """
+
+    is_fast = True
+
+    def __init__(self, pellucid: Tokenizer, name: str = "") -> None:
+        side = pellucid.settings.get("padding_side", "right")
+        vars(self).update(pellucid=pellucid, name_or_path=name, padding_side=side)
+
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "AutoTokenizer":
+        """The tokenizer of a checkpoint, or of a folder that holds a tokenizer alone."""
+        said = accepted(said, {*PLACE, *_SETTABLE}, "a tokenizer")
+        own = read_tokenizer(name, **{key: said.pop(key) for key in PLACE if key in said})
+        if own is None:
+            raise NotFoundError(f"{os.fspath(name)} holds no tokenizer: tokenizer.json, vocab.txt or spiece.model")
+        found = cls(own, os.fspath(name))
+        for key, value in said.items():
+            setattr(found, key, value)
+        return found
+
+    # -- words to ids -------------------------------------------------------------------------------------------------
+
+    def __call__(
+        self,
+        text: str | Sequence[Any] | None = None,
+        text_pair: str | Sequence[str] | None = None,
+        *,
+        text_target: str | Sequence[str] | None = None,
+        add_special_tokens: bool = True,
+        padding: bool | str = False,
+        truncation: bool | str | None = None,
+        max_length: int | None = None,
+        stride: int = 0,
+        return_overflowing_tokens: bool = False,
+        return_tensors: str | None = None,
+        pad_to_multiple_of: int | None = None,
+        is_split_into_words: bool = False,
+        **asked: bool | None,
+    ) -> BatchEncoding:
+        """Texts, or pairs of texts, to ids and masks.
+
+        is_split_into_words: each text is a list of words.
+        text_target: what is to be written, as `labels`.
+        truncation: True, "only_first" or "only_second"; a tokenizer that states no greatest length cuts nothing.
+        return_overflowing_tokens: what does not fit comes as further rows, which share `stride` tokens.
+        asked: `return_offsets_mapping=True` and its kin: further columns.
+        """
+        labels = None
+        if text_target is not None:
+            labels = self(text_target, padding=padding, truncation=truncation, max_length=max_length).input_ids
+            if text is None:
+                return BatchEncoding({"input_ids": labels})
+        cut = max_length is not None and padding is False if truncation is None else truncation
+        limit = None if cut in (False, "do_not_truncate") else max_length or self.pellucid.model_max_length
+        strategy = cut if isinstance(cut, str) else "longest_first"
+        single = isinstance(text, str) or (is_split_into_words and are_words(text))
+        if is_split_into_words:
+            raw = zip(self.pellucid.raw_words([text] if single else text or []), itertools.repeat(None))
+        else:
+            raw = self._raw(*sides(text, text_pair))
+        rows, owners = [], []
+        for i, (first, second) in enumerate(raw):
+            added = self.pellucid.added_tokens(pair=second is not None) if add_special_tokens else 0
+            parts = [(first, second)]
+            if return_overflowing_tokens and limit is not None:
+                parts = stretches(first, second, limit - added, strategy, stride)
+            else:
+                cut_pair(first, second, limit, added, strategy)
+            rows += [self.pellucid.finish(*part, add_special_tokens) for part in parts]
+            owners += [i] * len(parts)
+        features = columns(rows, asked, self.pellucid.token_types)
+        if return_overflowing_tokens:
+            features["overflow_to_sample_mapping"] = owners
+        single = single and not return_overflowing_tokens
+        if labels is not None:
+            features["labels"] = [labels] if single else labels
+        self._pad(features, padding, max_length, pad_to_multiple_of)
+        return batched(features, return_tensors, single, rows)
+
+    encode_plus = batch_encode_plus = __call__
+
+    def encode(self, text: str, text_pair: str | None = None, **options: Any) -> Any:
+        """The ids of one text, or of a pair; with `return_tensors` Int[Tensor, "1 seq"]."""
+        return self(text, text_pair, **options)["input_ids"]
+
+    def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False) -> list[str]:
+        """The tokens of a text, or of a pair, as the vocabulary writes them."""
+        return self(text, pair, add_special_tokens=add_special_tokens).tokens()
+
+    def pad(
+        self,
+        encoded_inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        padding: bool | str = True,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        return_tensors: str | None = None,
+    ) -> BatchEncoding:
+        """Rows that were encoded one by one, side by side."""
+        given = encoded_inputs
+        if not isinstance(given, Mapping):
+            given = {name: [row[name] for row in given] for name in given[0]}
+        features = {name: [plain(row) for row in column] for name, column in given.items()}
+        self._pad(features, padding, max_length, pad_to_multiple_of)
+        return batched(features, return_tensors, False)
+
+    def _pad(
+        self, features: dict[str, list[Any]], padding: bool | str, length: int | None, multiple: int | None
+    ) -> None:
+        length = length or self.pellucid.model_max_length
+        padded(features, padding, length, multiple or 1, self.padding_side == "left", self.pellucid.pad_token_id)
+
+    def _raw(self, firsts: Sequence[str], seconds: Sequence[str] | None) -> Iterable[tuple[Any, Any]]:
+        if seconds is not None and len(firsts) != len(seconds):
+            raise InputError(f"{len(firsts)} texts but {len(seconds)} second texts: a pair needs one of each")
+        raw = self.pellucid.raw(firsts, True, "text")
+        return zip(raw, [None] * len(raw) if seconds is None else self.pellucid.raw(seconds, True, "second text"))
+
+    # -- ids to words -------------------------------------------------------------------------------------------------
+
+    def decode(
+        self, token_ids: Any, skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool | None = None
+    ) -> Any:
+        """Ids back to a text, and rows of ids to a list of texts."""
+        ids = plain(token_ids)
+        if isinstance(ids, list) and ids and isinstance(ids[0], list):
+            return [self.decode(row, skip_special_tokens) for row in ids]
+        return self.pellucid.decode([ids] if isinstance(ids, int) else ids, skip_special_tokens)
+
+    def batch_decode(
+        self,
+        sequences: Iterable[Any],
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+    ) -> list[str]:
+        """Rows of ids back to texts."""
+        return [self.decode(row, skip_special_tokens) for row in sequences]
+
+    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
+        """One id as its token, or several as theirs."""
+        ids = plain(ids)
+        if isinstance(ids, int):
+            return self.pellucid.convert_ids_to_tokens([ids])[0]
+        special = self.pellucid.special_ids if skip_special_tokens else ()
+        return self.pellucid.convert_ids_to_tokens(i for i in ids if i not in special)
+
+    def convert_tokens_to_ids(self, tokens: str | Iterable[str]) -> Any:
+        """One token as its id, or several as theirs; what the vocabulary lacks is the unknown token."""
+        found = self.pellucid.convert_tokens_to_ids([tokens] if isinstance(tokens, str) else tokens)
+        known = [self.pellucid.unk_token_id if i is None else i for i in found]
+        return known[0] if isinstance(tokens, str) else known
+
+    def apply_chat_template(
+        self,
+        conversation: Sequence[Mapping[str, Any]],
+        *,
+        tokenize: bool = True,
+        add_generation_prompt: bool = False,
+        return_tensors: str | None = None,
+        return_dict: bool = True,
+        **variables: Any,
+    ) -> Any:
+        """A conversation as the text, the batch, or (`return_dict=False`) the ids that a chat model was trained on."""
+        said = {"add_generation_prompt": add_generation_prompt, **variables}
+        text = str(self.pellucid.apply_chat_template(conversation, tokenize=False, **said))
+        if not tokenize:
+            return text
+        batch = self(text, add_special_tokens=False, return_tensors=return_tensors)
+        return batch if return_dict else batch["input_ids"]
+
+    # -- facts --------------------------------------------------------------------------------------------------------
+
+    @property
+    def model_max_length(self) -> int:
+        return self.pellucid.model_max_length or NO_LIMIT
+
+    @property
+    def special_tokens_map(self) -> dict[str, str]:
+        return {f"{role}_token": token for role in ROLES if (token := self.pellucid.special_token(role))}
+
+    @property
+    def all_special_tokens(self) -> list[str]:
+        return list(dict.fromkeys((*self.special_tokens_map.values(), *self.pellucid.additional_special_tokens)))
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        return self.convert_tokens_to_ids(self.all_special_tokens)
+
+    def num_special_tokens_to_add(self, pair: bool = False) -> int:
+        """How many special tokens stand around a text, or around a pair."""
+        return self.pellucid.added_tokens(pair=pair)
+
+    def get_vocab(self) -> dict[str, int]:
+        """Every token and its id."""
+        return self.pellucid.vocab
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str]) -> None:
+        """Writes the tokenizer into a folder, which is made where it is missing."""
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        names = ["input_ids", *(["token_type_ids"] if self.pellucid.token_types else []), "attention_mask"]
+        write_tokenizer(self._with(model_input_names=names, padding_side=self.padding_side), folder)
+
+    def _with(self, **settings: Any) -> Tokenizer:
+        own = copy.copy(self.pellucid)
+        vars(own)["settings"] = own.settings | settings
+        return own
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _SETTABLE:
+            raise InputError(
+                f"{name!r} of a tokenizer cannot be set{near(name, _SETTABLE)}; {', '.join(_SETTABLE)} can"
+            )
+        if name.endswith("_token") and value not in self.pellucid.vocab:
+            raise InputError(f"{name} is {value!r}, and this vocabulary has no such token")
+        if name == "padding_side" and value not in ("left", "right"):
+            raise InputError(f"padding_side is {value!r}, expected 'left' or 'right'")
+        if name == "padding_side":
+            vars(self)[name] = value
+            return
+        own = vars(self)["pellucid"] = self._with(**{name: value})
+        if name == "model_max_length":
+            vars(own)[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "pellucid":  # asked by copy and pickle before anything stands here
+            raise AttributeError(f"this tokenizer has no {name!r}")
+        return getattr(self.pellucid, name)
+
+    def __len__(self) -> int:
+        return len(self.pellucid)
+
+    def __repr__(self) -> str:
+        return f"AutoTokenizer({self.name_or_path!r}, {self.pellucid!r}, padding_side={self.padding_side!r})"

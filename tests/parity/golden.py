@@ -1,0 +1,105 @@
+"""Makes the golden answers with the reference, in an environment of its own.
+
+    python3 -m venv /tmp/reference
+    /tmp/reference/bin/pip install torch==2.13.0 transformers==4.57.6 sentencepiece gguf accelerate
+    /tmp/reference/bin/python tests/parity/golden.py [TASK ...]
+
+Each task of `cases.py` becomes `golden/<task>.json`. A case is answered twice, in float32 and in float64: what differs
+by more than a rounding is a near tie, which nothing should be compared with, and an error here. `golden_real.py` asks
+the real checkpoints.
+"""
+
+import copy
+import inspect
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+
+import torch
+import transformers
+
+from tests.parity import tiny
+from tests.parity.asking import Case
+from tests.parity.cases import CASES
+from tests.parity.compared import difference
+from tests.parity.recipes import RECIPES
+
+VERSION = "4.57.6"
+ROUNDING = 4e-6
+
+
+def answer(task: str, case: Case, folder: Path, kind: torch.dtype) -> Any:
+    """What the reference answers, as plain JSON."""
+    torch.manual_seed(0)
+    made = transformers.pipeline(task, model=str(folder), device=-1, **copy.deepcopy(case.options))
+    made.model.to(kind)
+    return plain(made(*copy.deepcopy(case.inputs), **copy.deepcopy(case.call)))
+
+
+def plain(value: Any) -> Any:
+    """Numbers with nine digits, tensors as lists, everything else as it is."""
+    if isinstance(value, torch.Tensor):
+        return plain(value.tolist())
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def golden(task: str, case: Case, folder: Path) -> dict[str, Any]:
+    """The case with its answer."""
+    found = answer(task, case, folder, torch.float32)
+    if differs := difference(found, answer(task, case, folder, torch.float64), ROUNDING):
+        raise SystemExit(f"{task}, {case}: a near tie, in float32 and float64: {differs}")
+    asked = {"task": task, "model": case.model, "options": case.options, "inputs": list(case.inputs), "call": case.call}
+    return asked | {"answer": found}
+
+
+def learn_shapes(names: Iterable[str]) -> None:
+    """Writes which tensors each checkpoint holds: those of the reference, each once where several names mean it."""
+    rows = []
+    for name in sorted(names):
+        with tempfile.TemporaryDirectory() as folder:
+            tiny.write_facts(name, Path(folder))
+            config = transformers.AutoConfig.from_pretrained(folder)
+        model = getattr(transformers, RECIPES[name].config["architectures"][0])(config)
+        model.tie_weights()
+        held = {tensor.data_ptr(): (key, list(tensor.shape)) for key, tensor in reversed(model.state_dict().items())}
+        rows.append(json.dumps(name) + ": " + json.dumps(dict(reversed(held.values()))))
+    write(tiny.GOLDEN / "shapes.json", rows, "{}")
+
+
+def write(path: Path, rows: list[str], ends: str) -> None:
+    """One row a line, so that a change shows as one."""
+    path.write_text(ends[0] + "\n" + ",\n".join(rows) + "\n" + ends[1] + "\n", encoding="utf-8")
+
+
+def save(name: str, rows: list[dict[str, Any]]) -> None:
+    """The golden answers in a file of their own, one case a line."""
+    write(tiny.GOLDEN / f"{name}.json", [json.dumps(row, ensure_ascii=False) for row in rows], "[]")
+
+
+def main(tasks: list[str]) -> None:
+    if transformers.__version__ != VERSION:
+        raise SystemExit(f"this is transformers {transformers.__version__}; {inspect.getdoc(sys.modules[__name__])}")
+    learn_shapes(RECIPES)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in RECIPES:
+            tiny.write(name, Path(folder) / name)
+        for task in tasks or CASES:
+            save(task, [golden(task, case, Path(folder) / case.model) for case in CASES[task]])
+            print(task, len(CASES[task]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

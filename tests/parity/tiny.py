@@ -1,0 +1,86 @@
+"""Tiny checkpoints that are the same everywhere and for ever: each number follows from the name of its tensor.
+
+    python -m tests.parity.tiny NAME FOLDER
+
+writes the checkpoint NAME of `recipes.py`. Its tensors are those of the reference, whose names and shapes stand in
+`golden/shapes.json`; its tokenizer is one of `golden/tokenizers`.
+"""
+
+import hashlib
+import json
+import math
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy
+from safetensors.numpy import save_file
+
+from tests.parity.recipes import RECIPES, Recipe
+
+GOLDEN = Path(__file__).parent / "golden"
+_NORMS = ("norm", "ln_")
+_TABLES = ("embed", "shared", "wte", "wpe")
+_GAIN = 1.5
+
+
+def write(name: str, folder: Path) -> Path:
+    """The checkpoint in `folder`, which is made where it is missing."""
+    recipe = RECIPES[name]
+    shapes = json.loads((GOLDEN / "shapes.json").read_text(encoding="utf-8"))[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_facts(name, folder)
+    tensors = {tensor: numbers(recipe, tensor, shape) for tensor, shape in shapes.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def write_facts(name: str, folder: Path) -> None:
+    """Everything but the numbers: the facts, the settings of generation, the tokenizer."""
+    recipe = RECIPES[name]
+    _dump(folder / "config.json", recipe.config)
+    if recipe.generation:
+        _dump(folder / "generation_config.json", recipe.generation)
+    kind = GOLDEN / "tokenizers" / recipe.tokenizer
+    shutil.copyfile(kind / "tokenizer.json", folder / "tokenizer.json")
+    settings = json.loads((kind / "tokenizer_config.json").read_text(encoding="utf-8"))
+    _dump(folder / "tokenizer_config.json", settings | recipe.settings)
+
+
+def numbers(recipe: Recipe, name: str, shape: list[int]) -> numpy.ndarray:
+    """The numbers of one tensor, even between bounds.
+
+    The raw stream of this generator is promised to stay as it is; the distributions that NumPy makes of it are not.
+    """
+    seed = int.from_bytes(hashlib.sha256(f"{recipe.seed} {name}".encode()).digest()[:8], "little")
+    raw = numpy.random.PCG64(seed).random_raw(math.prod(shape))
+    unit = ((raw >> numpy.uint64(11)) * 2.0**-52 - 1.0) * math.sqrt(3.0)  # of mean 0 and variance 1
+    found = _middle(name) + _width(recipe, name, shape) * unit.reshape(shape)
+    for part, rows in recipe.loud.items():
+        for row, times in rows.items() if name.endswith(part) else ():
+            found[row] *= times
+    return found.astype(numpy.float32)
+
+
+def _middle(name: str) -> float:
+    return 1.0 if name.endswith("weight") and any(part in name.lower() for part in _NORMS) else 0.0
+
+
+def _width(recipe: Recipe, name: str, shape: list[int]) -> float:
+    """How far numbers go: tables of embeddings about 1, others so that a sum over a row stays about `_GAIN`."""
+    gain = math.prod((value for part, value in recipe.gains.items() if part in name), start=1.0)
+    if len(shape) < 2:
+        return 0.1 * gain
+    if any(part in name.lower() for part in _TABLES) and "mapping" not in name:
+        return gain
+    return gain * _GAIN / math.sqrt(shape[-1])
+
+
+def _dump(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(sys.argv[1], Path(sys.argv[2]))

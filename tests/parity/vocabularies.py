@@ -1,0 +1,179 @@
+"""Small vocabularies of every kind, trained on one page of text: `python -m tests.parity.vocabularies` writes them.
+
+Each is the pair of files that a real checkpoint of its family brings. They are committed, so that the reference and
+pellucid read the very same ones: the trainers break ties by chance, so another run finds other pieces, and all golden
+answers have to be made again.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+FOLDER = Path(__file__).parent / "golden" / "tokenizers"
+PAGE = (FOLDER / "page.txt").read_text(encoding="utf-8").splitlines()
+SIZE = 600
+LENGTH = 96
+"""The greatest length in tokens that each tokenizer states."""
+
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
+    "'\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+INSTRUCT = (
+    "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] "
+    "+ ' [/INST]' }}{% else %}{{ ' ' + message['content'] | trim + eos_token }}{% endif %}{% endfor %}"
+)
+ANGLES = ["<s>", "<pad>", "</s>", "<unk>"]
+ANGLE_ROLES = {"bos": "<s>", "eos": "</s>", "cls": "<s>", "sep": "</s>", "unk": "<unk>", "pad": "<pad>"}
+BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+BERT_ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+MASK = AddedToken("<mask>", lstrip=True, special=True, normalized=False)
+
+
+def wordpiece(special: Sequence[str], small: bool, unknown: str = "[UNK]") -> Tokenizer:
+    """Pieces of words, those within a word marked by ##; `small` makes letters small and drops accents."""
+    made = Tokenizer(models.WordPiece(unk_token=unknown))
+    made.normalizer = normalizers.BertNormalizer(lowercase=small)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    made.train_from_iterator(PAGE, trainers.WordPieceTrainer(vocab_size=SIZE, special_tokens=list(special)))
+    return made
+
+
+def bytelevel(special: Sequence[str]) -> Tokenizer:
+    """Pairs of bytes, where a space belongs to the word that follows."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=SIZE, special_tokens=list(special), initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    made.train_from_iterator(PAGE, trainer)
+    return made
+
+
+def unigram(special: Sequence[str], small: bool = False, prepend: str = "always") -> Tokenizer:
+    """The likeliest pieces, each word begun by a low line."""
+    made = Tokenizer(models.Unigram())
+    steps = [normalizers.NFKC(), normalizers.Replace(" {2,}", " ")]
+    if small:
+        steps += [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    made.normalizer = normalizers.Sequence(steps)
+    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend)
+    made.decoder = decoders.Metaspace(prepend_scheme=prepend)
+    trainer = trainers.UnigramTrainer(vocab_size=SIZE, special_tokens=list(special), unk_token="<unk>")
+    made.train_from_iterator(PAGE, trainer)
+    return made
+
+
+def pieces_of_bytes(special: Sequence[str]) -> Tokenizer:
+    """Llama's first way: pairs of letters with low lines for spaces, and bytes where a letter is unknown."""
+    made = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    made.decoder = decoders.Sequence(parts)
+    trainer = trainers.BpeTrainer(
+        vocab_size=SIZE, special_tokens=[*special, *(f"<0x{byte:02X}>" for byte in range(256))], max_token_length=12
+    )
+    split = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    split.normalizer, split.pre_tokenizer = made.normalizer, pre_tokenizers.Split("▁", "merged_with_next")
+    split.train_from_iterator(PAGE, trainer)  # across words the whole text would be one piece
+    made.model = split.model
+    made.add_special_tokens(list(special))
+    return made
+
+
+def around(made: Tokenizer, single: str, pair: str, *tokens: str) -> Tokenizer:
+    """Special tokens around each text and each pair."""
+    ids = [(token, made.token_to_id(token)) for token in tokens]
+    made.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
+    return made
+
+
+def _roberta(made: Tokenizer, mask: bool = True) -> Tokenizer:
+    if mask:
+        made.add_special_tokens([MASK])
+    ends = [("</s>", made.token_to_id("</s>")), ("<s>", made.token_to_id("<s>"))]
+    made.post_processor = processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
+    return made
+
+
+def _bert(made: Tokenizer) -> Tokenizer:
+    return around(made, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", "[CLS]", "[SEP]")
+
+
+def _bytes(made: Tokenizer) -> Tokenizer:
+    made.post_processor = processors.ByteLevel(trim_offsets=False)
+    return made
+
+
+def _t5(made: Tokenizer) -> Tokenizer:
+    made.add_special_tokens([f"<extra_id_{i}>" for i in range(9, -1, -1)])
+    return around(made, "$A </s>", "$A </s> $B </s>", "</s>")
+
+
+def _angled(made: Tokenizer) -> Tokenizer:
+    return around(made, "<s> $A </s>", "<s> $A </s> </s> $B </s>", "<s>", "</s>")
+
+
+def all_of_them() -> dict[str, tuple[Tokenizer, dict[str, Any]]]:
+    """Every tokenizer by name, with its class and special tokens."""
+    xlmr = unigram(ANGLES)
+    xlmr.add_special_tokens([MASK])
+    mpnet = wordpiece(["<s>", "<pad>", "</s>", "[UNK]"], True)
+    mpnet.add_special_tokens([MASK])
+    masked = ANGLE_ROLES | {"mask": "<mask>"}
+    ends = {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"}
+    chat = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    llama3 = ["<|begin_of_text|>", "<|end_of_text|>"]
+    return {
+        "bert": (_bert(wordpiece(BERT, True)), _settings("BertTokenizer", BERT_ROLES, do_lower_case=True)),
+        "bert-cased": (_bert(wordpiece(BERT, False)), _settings("BertTokenizer", BERT_ROLES, do_lower_case=False)),
+        "mpnet": (_angled(mpnet), _settings("MPNetTokenizer", masked | {"unk": "[UNK]"}, do_lower_case=True)),
+        "roberta": (_roberta(bytelevel(ANGLES)), _settings("RobertaTokenizer", masked)),
+        "gpt2": (_bytes(bytelevel(["<|endoftext|>"])), _settings("GPT2Tokenizer", ends)),
+        "chat": (
+            _bytes(bytelevel(chat)),
+            _settings("Qwen2Tokenizer", {"eos": "<|im_end|>", "pad": "<|endoftext|>"}, chat_template=CHATML),
+        ),
+        "llama3": (
+            around(bytelevel(llama3), f"{llama3[0]} $A", f"{llama3[0]} $A {llama3[0]}:1 $B:1", llama3[0]),
+            _settings("PreTrainedTokenizerFast", {"bos": llama3[0], "eos": llama3[1]}),
+        ),
+        "mistral": (
+            around(pieces_of_bytes(["<unk>", "<s>", "</s>"]), "<s> $A", "<s> $A <s>:1 $B:1", "<s>"),
+            _settings("LlamaTokenizer", {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}, chat_template=INSTRUCT),
+        ),
+        "t5": (
+            _t5(unigram(["<pad>", "</s>", "<unk>"])),
+            _settings("T5Tokenizer", {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}, extra_ids=10),
+        ),
+        "xlm-roberta": (_angled(xlmr), _settings("XLMRobertaTokenizer", masked)),
+        "albert": (
+            _bert(unigram(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], small=True)),
+            _settings("AlbertTokenizer", BERT_ROLES | {"bos": "[CLS]", "eos": "[SEP]", "unk": "<unk>", "pad": "<pad>"}),
+        ),
+    }
+
+
+def _settings(kind: str, roles: dict[str, str], **others: Any) -> dict[str, Any]:
+    tokens: dict[str, Any] = {f"{role}_token": token for role, token in roles.items()}
+    if tokens.get("mask_token") == "<mask>":
+        flags = {"lstrip": True, "rstrip": False, "single_word": False, "normalized": False}
+        tokens["mask_token"] = {"__type": "AddedToken", "content": "<mask>"} | flags
+    return {"tokenizer_class": kind, "model_max_length": LENGTH} | tokens | others
+
+
+def main() -> None:
+    for name, (made, settings) in all_of_them().items():
+        folder = FOLDER / name
+        folder.mkdir(parents=True, exist_ok=True)
+        made.save(str(folder / "tokenizer.json"), pretty=False)
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""`pellucid.compat.pipeline`: arguments and refusals. `tests/parity/test_golden.py` compares its answers."""
+
+import re
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.compat import AutoTokenizer
+from pellucid.compat.pipeline import pipeline
+from pellucid.errors import InputError
+from tests.parity import tiny
+
+GOOD, BAD = "I love this film.", "I hate this film. The story is boring!"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    made: dict[str, Path] = {}
+
+    def find(name: str) -> Path:
+        if name not in made:
+            made[name] = tiny.write(name, tmp_path_factory.mktemp("tiny") / name)
+        return made[name]
+
+    return find
+
+
+class Texts(torch.utils.data.Dataset[str]):
+    """A dataset as PyTorch has them: it is read by number, until there is none."""
+
+    def __getitem__(self, number: int) -> str:
+        return (GOOD, BAD)[number]
+
+
+def test_a_generator_is_answered_as_it_is_read(folder: Callable[[str], Path]) -> None:
+    classify = pipeline("sentiment-analysis", model=str(folder("bert-feelings")), device=-1)
+    found = classify(text for text in (GOOD, BAD))
+    assert isinstance(found, types.GeneratorType)
+    assert list(found) == classify([GOOD, BAD])
+    assert list(classify(Texts())) == classify([GOOD, BAD])
+    tag = pipeline("ner", model=folder("bert-people"), aggregation_strategy="simple")
+    assert list(tag(iter([GOOD, BAD]))) == tag([GOOD, BAD])
+
+
+def test_a_model_and_a_tokenizer_may_be_opened_already(folder: Callable[[str], Path]) -> None:
+    place = folder("bert-feelings")
+    wanted = pipeline("text-classification", str(place))(GOOD)
+    model, words = pellucid.load(place), AutoTokenizer.from_pretrained(place)
+    for tokenizer in (None, str(place), words, model.tokenizer):
+        made = pipeline("text-classification", model=model, tokenizer=tokenizer)
+        assert made(GOOD) == wanted and isinstance(made.tokenizer, type(model.tokenizer))
+    cased = pipeline("text-classification", model=model, tokenizer=folder("bert-people"))
+    assert cased(GOOD) != wanted
+
+
+def test_arguments_that_change_no_answer_are_taken(folder: Callable[[str], Path]) -> None:
+    same = {"framework": "pt", "use_fast": True, "batch_size": 8, "num_workers": 0, "trust_remote_code": False}
+    made = pipeline("text-classification", model=folder("bert-feelings"), **same)
+    assert made([GOOD, BAD], batch_size=2, padding=True) == pipeline("text-classification", made.model)([GOOD, BAD])
+    half = pipeline("text-classification", model=folder("bert-feelings"), torch_dtype=torch.bfloat16)
+    assert half(GOOD)[0]["score"] == pytest.approx(made(GOOD)[0]["score"], abs=0.05)
+
+
+def test_text_is_drawn_as_the_reference_draws_it(folder: Callable[[str], Path]) -> None:
+    go_on = pipeline("text-generation", model=folder("llama"))
+    (one,), (other,) = (go_on("Once upon a time", seed=seed, max_new_tokens=8) for seed in (1, 2))
+    assert one != other
+    drawn = {"do_sample": True, "temperature": 0.7, "top_k": 50, "seed": 1, "max_new_tokens": 8}
+    assert pellucid.pipeline("text-generation", go_on.model)("Once upon a time", **drawn) == one
+
+
+def test_max_length_counts_the_prompt_where_it_is_heeded(folder: Callable[[str], Path]) -> None:
+    go_on = pipeline("text-generation", model=folder("llama"), max_length=14, do_sample=False, return_tensors=True)
+    for prompt in ("Once upon a time", "The dog"):
+        assert len(go_on(prompt)[0]["generated_token_ids"]) == 14
+    assert [len(one[0]["generated_token_ids"]) for one in go_on(["Once upon a time", "The dog"])] == [14, 14]
+    with pytest.raises(InputError, match="max_length is 14, and the prompt is as long"):
+        go_on("Once upon a time there was a dog in the garden of a small house")
+
+
+REFUSED = [
+    ("text-classification", "bert-feelings", (GOOD,), {"topk": 2}, "no option 'topk'.*top_k"),
+    ("text-classification", "bert-feelings", (GOOD, BAD), {}, "2 things were given, expected one"),
+    ("text-classification", "bert-feelings", (), {}, "0 things were given"),
+    ("text-classification", "bert-feelings", (GOOD,), {"function_to_apply": "tanh"}, "function_to_apply is 'tanh'"),
+    ("token-classification", "bert-people", (GOOD,), {"stride": 4}, "stride is 4 and nothing is grouped"),
+    (
+        "token-classification",
+        "bert-people",
+        (GOOD,),
+        {"aggregation_strategy": "mean"},
+        "aggregation_strategy is 'mean'",
+    ),
+    ("token-classification", "bert-people", (GOOD,), {"offset_mapping": [(0, 1)]}, "no option 'offset_mapping'"),
+    ("question-answering", "bert-reader", (), {"question": "Who?", "context": ""}, "context of item 0 is empty"),
+    ("question-answering", "bert-reader", (), {"question": "Who?"}, "neither a question and a context"),
+    ("question-answering", "bert-reader", (), {"question": ["a", "b"], "context": ["c"]}, "2 questions and 1 contexts"),
+    ("fill-mask", "bert-filler", (GOOD,), {}, "item 0 has no mask"),
+    ("zero-shot-classification", "bert-nli", (GOOD,), {}, "needs labels"),
+    ("text-generation", "gpt2", (GOOD,), {"handle_long_generation": "cut"}, "expected 'hole' or None"),
+    ("text-generation", "gpt2", (GOOD,), {"max_token": 3}, "no option 'max_token'"),
+    ("summarization", "bart", (3,), {}, "item 0 is int"),
+]
+
+
+@pytest.mark.parametrize(("task", "name", "inputs", "call", "wanted"), REFUSED)
+def test_refused(
+    folder: Callable[[str], Path],
+    task: str,
+    name: str,
+    inputs: tuple[object, ...],
+    call: dict[str, object],
+    wanted: str,
+) -> None:
+    with pytest.raises(InputError) as error:
+        pipeline(task, model=folder(name))(*inputs, **call)
+    assert re.search(wanted, str(error.value))
+    assert str(error.value).count("\n") == 0
+
+
+def test_what_cannot_be_made(folder: Callable[[str], Path]) -> None:
+    for task, options, wanted in (
+        ("text-classificaton", {}, "text-classification"),
+        ("text-ranking", {}, "the reference has no task 'text-ranking'"),
+        ("token-classification", {}, "token-classification needs"),
+        ("text-classification", {"top": 2}, "no option 'top'"),
+        ("text-classification", {"tokenizer": 3}, "tokenizer is int"),
+    ):
+        with pytest.raises(InputError, match=wanted):
+            pipeline(task, model=folder("bert-feelings"), **options)

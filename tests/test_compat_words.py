@@ -1,0 +1,209 @@
+"""The reference's tokenizers, call by call: the same ids, columns, places and texts."""
+
+import copy
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import pellucid
+from pellucid import compat
+
+WORDS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
+KINDS = ("bert", "bert-cased", "roberta", "gpt2", "t5", "xlm-roberta", "mpnet", "mistral", "chat")
+TEXTS = ["The old house isn't far, is it?", "Rain.", "A dog barks; an owl — naïve — answers 42 times!"]
+PAIRS = ["Who barks?", "What falls?", "How often does the owl answer?"]
+REMADE = ("t5", "xlm-roberta", "mistral", "chat")
+"""Kinds of which the reference's fifth version builds a tokenizer of its own in place of the file's."""
+
+Both = tuple[Any, Any]
+
+
+def both(kind: str, **said: Any) -> Both:
+    """Our tokenizer and the reference's, of the same files."""
+    ours = compat.AutoTokenizer.from_pretrained(WORDS / kind, **said)
+    if kind not in REMADE:
+        return ours, transformers.AutoTokenizer.from_pretrained(WORDS / kind, **said)
+    names = ["input_ids", "attention_mask"]
+    return ours, transformers.PreTrainedTokenizerFast.from_pretrained(WORDS / kind, model_input_names=names, **said)
+
+
+def plain(found: Any) -> Any:
+    if isinstance(found, dict | transformers.BatchEncoding):
+        return {name: plain(value) for name, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [plain(value) for value in found]
+    return found.tolist() if hasattr(found, "tolist") else found
+
+
+CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "one text": ((TEXTS[0],), {}),
+    "several": ((TEXTS,), {}),
+    "a pair": ((TEXTS[0], PAIRS[0]), {}),
+    "pairs": ((TEXTS, PAIRS), {}),
+    "pairs as tuples": (([(TEXTS[0], PAIRS[0]), (TEXTS[1], PAIRS[1])],), {}),
+    "by name": ((), {"text": TEXTS[0], "text_pair": PAIRS[0]}),
+    "bare": ((TEXTS,), {"add_special_tokens": False}),
+    "cut": ((TEXTS,), {"truncation": True, "max_length": 7}),
+    "cut unasked": ((TEXTS,), {"max_length": 7}),
+    "cut first": ((TEXTS, PAIRS), {"truncation": "only_first", "max_length": 30}),
+    "places": ((TEXTS,), {"return_offsets_mapping": True, "return_special_tokens_mask": True}),
+    "ids alone": ((TEXTS,), {"return_attention_mask": False, "return_token_type_ids": False}),
+    "types": ((TEXTS, PAIRS), {"return_token_type_ids": True}),
+    "lengths": ((TEXTS,), {"return_length": True}),
+    "stretches": ((TEXTS,), {"truncation": True, "max_length": 9, "stride": 2, "return_overflowing_tokens": True}),
+    "stretches of a pair": (
+        ([PAIRS[0], PAIRS[1]], [TEXTS[2], TEXTS[0]]),
+        {"truncation": "only_second", "max_length": 24, "stride": 4, "return_overflowing_tokens": True},
+    ),
+    "words": ((["My", "naïve", "dog's", "name"],), {"is_split_into_words": True}),
+    "rows of words": (([["Rain", "falls"], ["A", "dog", "barks"]],), {"is_split_into_words": True}),
+    "targets": ((TEXTS,), {"text_target": PAIRS}),
+}
+PADDED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "tensors": ((TEXTS,), {"padding": True, "return_tensors": "pt"}),
+    "arrays": ((TEXTS, PAIRS), {"padding": "longest", "return_tensors": "np"}),
+    "to a length": ((TEXTS,), {"padding": "max_length", "max_length": 24, "truncation": True, "return_tensors": "pt"}),
+    "to the greatest": ((TEXTS,), {"padding": "max_length", "return_tensors": "pt"}),
+    "to a multiple": ((TEXTS,), {"padding": True, "pad_to_multiple_of": 8}),
+    "places": ((TEXTS,), {"padding": True, "return_offsets_mapping": True, "return_special_tokens_mask": True}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_call_gives_the_same(kind: str) -> None:
+    ours, theirs = both(kind)
+    for arguments, options in CALLS.values():
+        assert plain(ours(*arguments, **options)) == plain(theirs(*arguments, **options)), options
+    one = ours(TEXTS[0], return_tensors="pt")
+    assert torch.equal(one.input_ids, one["input_ids"]) and one.to("cpu").tokens() == ours(TEXTS[0]).tokens()
+    if theirs.pad_token is None:
+        with pytest.raises(pellucid.InputError, match=r"no padding token: tokenizer.pad_token = tokenizer.eos_token"):
+            ours(TEXTS, padding=True)
+        ours.pad_token, theirs.pad_token = ours.eos_token, theirs.eos_token
+    for side in ("right", "left"):
+        ours.padding_side = theirs.padding_side = side
+        for arguments, options in PADDED.values():
+            assert plain(ours(*arguments, **options)) == plain(theirs(*arguments, **options)), (side, options)
+        rows = [{"input_ids": [5, 6, 7]}, {"input_ids": [8]}]
+        assert plain(ours.pad(rows, return_tensors="pt"))["input_ids"] == plain(theirs.pad(rows)["input_ids"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_and_tokens_both_ways(kind: str) -> None:
+    ours, theirs = both(kind)
+    for text in TEXTS:
+        ids = theirs.encode(text)
+        assert ours.encode(text) == ids and ours.tokenize(text) == theirs.tokenize(text)
+        for given in (ids, torch.tensor(ids), torch.tensor(ids).numpy()):
+            assert ours.decode(given) == theirs.decode(given)
+            assert ours.convert_ids_to_tokens(given) == theirs.convert_ids_to_tokens(given)
+        assert ours.decode(ids, skip_special_tokens=True) == theirs.decode(ids, skip_special_tokens=True)
+        tokens = ours.tokenize(text)
+        assert ours.convert_tokens_to_ids(tokens) == theirs.convert_tokens_to_ids(tokens)
+        assert ours.convert_tokens_to_string(tokens) == theirs.convert_tokens_to_string(tokens)
+    rows = theirs(TEXTS).input_ids
+    assert ours.batch_decode(rows) == theirs.batch_decode(rows) == ours.decode(rows)
+    assert ours.convert_ids_to_tokens(7) == theirs.convert_ids_to_tokens(7)
+    assert ours.convert_tokens_to_ids("nowhere at all") == theirs.convert_tokens_to_ids("nowhere at all")
+    assert ours.encode(TEXTS[0], PAIRS[0], return_tensors="pt").tolist() == [theirs.encode(TEXTS[0], PAIRS[0])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_facts(kind: str) -> None:
+    ours, theirs = both(kind)
+    for pair in (False, True):
+        assert ours.num_special_tokens_to_add(pair) == theirs.num_special_tokens_to_add(pair)
+    assert (ours.vocab_size, len(ours), ours.model_max_length) == (
+        theirs.vocab_size,
+        len(theirs),
+        theirs.model_max_length,
+    )
+    assert ours.get_vocab() == theirs.get_vocab() and ours.is_fast
+    for role in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"):
+        assert getattr(ours, f"{role}_token") == getattr(theirs, f"{role}_token")
+        assert getattr(ours, f"{role}_token_id") == getattr(theirs, f"{role}_token_id")
+    assert set(ours.all_special_tokens) == set(theirs.all_special_tokens)
+    assert set(ours.all_special_ids) == set(theirs.all_special_ids)
+
+
+def test_words_of_a_batch() -> None:
+    ours, theirs = (tokenizer(TEXTS[:2], PAIRS[:2], padding=True) for tokenizer in both("bert"))
+    for row in (0, 1):
+        pad = len(theirs.word_ids(row)) - len(ours.word_ids(row))
+        assert ours.word_ids(row) + [None] * pad == theirs.word_ids(row)
+        assert ours.sequence_ids(row) + [None] * pad == theirs.sequence_ids(row)
+    split = [tokenizer(["My", "naïve", "dog"], is_split_into_words=True).word_ids() for tokenizer in both("bert")]
+    assert split[0] == split[1]
+    assert ours.char_to_token(0, 5) == theirs.char_to_token(0, 5)
+    assert ours.char_to_token(0, 5, 1) == theirs.char_to_token(0, 5, 1)
+
+
+def test_a_conversation() -> None:
+    ours, theirs = both("chat")
+    turns = [{"role": "user", "content": "What falls?"}, {"role": "assistant", "content": "Rain."}]
+    for options in ({"tokenize": False}, {"tokenize": False, "add_generation_prompt": True}, {"return_tensors": "pt"}):
+        assert plain(ours.apply_chat_template(turns, **options)) == plain(theirs.apply_chat_template(turns, **options))
+    ids = ours.apply_chat_template(turns, return_dict=False)
+    assert ids == theirs.apply_chat_template(turns, return_dict=False)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "gpt2"])
+def test_a_folder_that_holds_a_tokenizer_alone(kind: str, tmp_path: Path) -> None:
+    ours, theirs = both(kind, padding_side="left")
+    ours.save_pretrained(tmp_path)
+    for again in both(tmp_path.as_posix()):
+        assert plain(again(TEXTS, PAIRS)) == plain(theirs(TEXTS, PAIRS))
+        assert again.padding_side == "left"
+
+
+def test_what_is_set_is_its_own(tmp_path: Path) -> None:
+    shutil.copytree(WORDS / "gpt2", tmp_path / "gpt2")
+    first, second = (compat.AutoTokenizer.from_pretrained(tmp_path / "gpt2") for _ in range(2))
+    kept = first.pellucid
+    first.pad_token = first.eos_token
+    first.model_max_length = 5
+    assert (first.pad_token_id, second.pad_token_id, kept.pad_token_id) == (first.eos_token_id, None, None)
+    assert first("a b c d e f g h", truncation=True).input_ids == second("a b c d e f g h").input_ids[:5]
+    for twin in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        assert (twin.pad_token, twin.model_max_length, twin("a b").input_ids) == (
+            first.pad_token,
+            5,
+            first("a b").input_ids,
+        )
+    assert "at most 5 a text" in repr(first)
+
+
+@pytest.mark.parametrize(
+    ("call", "fragment"),
+    [
+        (lambda t: t(3), "was given int, expected a text or a list of texts"),
+        (lambda t: t(["a", 3]), "text 1 is int, expected a string"),
+        (lambda t: t(["a", "b"], ["c"]), "2 texts but 1 second texts"),
+        (
+            lambda t: t("a", return_offset_mapping=True),
+            r"no option 'return_offset_mapping' \(did you mean return_offsets",
+        ),
+        (lambda t: t([["a", 3]], is_split_into_words=True), "text 0 is .'a', 3., expected a list of words"),
+        (lambda t: t(["a b c", "a"], return_tensors="pt"), "pass padding=True"),
+        (lambda t: t("a", return_tensors="tf"), "return_tensors is 'tf', expected 'pt', 'np' or None"),
+        (lambda t: t("a", padding="all"), "padding is 'all'"),
+        (lambda t: t("a b c d e", "f", truncation=True, max_length=6, return_overflowing_tokens=True), "say which"),
+        (
+            lambda t: t("a b c d e", truncation=True, max_length=5, stride=3, return_overflowing_tokens=True),
+            "stride is 3, and a stretch has room for 3 tokens",
+        ),
+        (lambda t: setattr(t, "pad_token", "[NOTHING]"), "this vocabulary has no such token"),
+        (lambda t: setattr(t, "padding_side", "middle"), "padding_side is 'middle'"),
+        (lambda t: setattr(t, "pad_tokn", "x"), r"cannot be set \(did you mean pad_token"),
+        (lambda t: type(t).from_pretrained(WORDS / "bert", do_lowercase=True), "no argument 'do_lowercase' to open"),
+        (lambda t: type(t).from_pretrained(WORDS), "holds no tokenizer"),
+    ],
+)
+def test_what_cannot_be_is_told(call: Any, fragment: str) -> None:
+    with pytest.raises(pellucid.InputError, match=fragment):
+        call(compat.AutoTokenizer.from_pretrained(WORDS / "bert"))
