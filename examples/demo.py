@@ -1,4 +1,4 @@
-"""make demo: the real attention of a real model on a real sentence, and what it is good for."""
+"""make demo: the real attention of a real model on a real sentence, and what such models are good for."""
 
 import time
 from collections.abc import Iterator
@@ -10,6 +10,8 @@ import pellucid
 PAIR = ("time flies like an arrow", "fruit flies like a banana")
 ALIKE = ("A man is eating food.", "A man is eating a piece of bread.")
 APART = ("A man is eating food.", "The girl is carrying a baby.")
+COMPANIES = Path(__file__).with_name("companies.csv")
+PERSON = "My name is Ada Lovelace, and I live at 12 St James's Square, London."
 
 
 @contextmanager
@@ -29,6 +31,20 @@ def main() -> None:
         for first, second in (ALIKE, APART):
             a, b = model.embed([first, second])
             print(f"similarity {float(a @ b):+.3f}   {first}  |  {second}")
+
+    with timed("searched"):
+        index = pellucid.Index.build(model, COMPANIES, column="name", id_column="symbol")
+        for query in ("Apple", "Microsfot", "hamburgers"):
+            hit = index.search(query, k=1)[0]
+            print(f"{query:<12} {hit['id']:<5} {hit['text']}, {hit['metadata']['headquarters']}")
+
+    with timed("tagged"):
+        for entity in pellucid.pipeline("ner")(PERSON):
+            print(f"{entity['entity_group']:<16} {entity['score']:.3f}   {entity['word']}")
+
+    with timed("written"):
+        writer = pellucid.load("SmolLM2-135M-Instruct")
+        print(writer.chat("What is the capital of France?"))
 
     with timed("recorded"):
         trace = model.trace(*PAIR)

@@ -1,19 +1,20 @@
 """pellucid embed"""
 
 import json
-import sys
 from pathlib import Path
 
 import rich_click as click
 
 from pellucid.cli.look import DEFAULT_MODEL
 from pellucid.cli.output import quiet, say
+from pellucid.cli.reading import texts_in
 
 
 @click.command("embed")
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT... | FILE | -")
 @click.option("--model", "-m", default=DEFAULT_MODEL, show_default=True, help="A folder, hub id or installed model.")
 @click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the texts.")
+@click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the vectors as .npy.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per text, with the text and its vector.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "auto"]), default="float32", show_default=True)
@@ -23,6 +24,7 @@ def command(
     texts: tuple[str, ...],
     model: str,
     column: str | None,
+    encoding: str,
     output: Path | None,
     as_json: bool,
     dtype: str,
@@ -45,7 +47,7 @@ def command(
     import pellucid
     from pellucid.files import write_whole
 
-    given = _texts(texts, column)
+    given = list(texts_in(texts, column, encoding))
     vectors = pellucid.load(model).embed(
         given, dtype=dtype, pooling=pooling, normalize=normalize, progress=False if quiet() else None
     )
@@ -56,20 +58,3 @@ def command(
         return
     for text, vector in zip(given, vectors.tolist()):
         click.echo(json.dumps({"text": text, "vector": vector}) if as_json else " ".join(f"{x:.7g}" for x in vector))
-
-
-def _texts(arguments: tuple[str, ...], column: str | None) -> list[str]:
-    from pellucid.errors import InputError
-    from pellucid.text.rows import read_texts
-
-    if arguments == ("-",):
-        return [line.rstrip("\r\n") for line in sys.stdin]
-    path = Path(arguments[0])
-    if len(arguments) == 1 and (column or (path.suffix and len(path.name) < 256 and path.is_file())):
-        if not path.is_file():
-            raise InputError(f"there is no file {arguments[0]!r}")
-        found = list(read_texts(path, column))
-        if not found:
-            raise InputError(f"{path} holds no rows")
-        return found
-    return list(arguments)

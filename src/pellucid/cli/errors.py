@@ -20,8 +20,12 @@ def run(app: click.Command) -> int:
         return _usage(error)
     except Exit as error:
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        return _say("interrupted", INTERRUPTED)
+    except (KeyboardInterrupt, click.Abort) as stop:
+        return _say(str(stop) or str(stop.__context__ or "") or "interrupted", INTERRUPTED)
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # click has noticed it first, and was to end with 1
+            return OK
+        raise
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK

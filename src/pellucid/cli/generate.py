@@ -1,13 +1,12 @@
 """pellucid generate"""
 
 import json
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from pellucid.cli.output import quiet
+from pellucid.cli.reading import standard_text, texts_in
 from pellucid.cli.writing import as_data, asked, put, show_tokens, writing_options
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ class WithWhy(click.RichCommand):
 @click.option(
     "--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the prompts."
 )
+@click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
 @click.option("--stream", is_flag=True, help="Show the text while it is written.")
 @click.option(
     "--why", type=click.IntRange(0, 50), metavar="[K]", help="Show the probability of each token, and K others."
@@ -41,6 +41,7 @@ def command(
     model: str,
     dtype: str,
     column: str | None,
+    encoding: str,
     stream: bool,
     why: int | None,
     as_json: bool,
@@ -60,7 +61,7 @@ def command(
     """
     import pellucid
 
-    texts = _prompts(prompts, column)
+    texts = _prompts(prompts, column, encoding)
     if stream and len(texts) != 1:
         raise click.UsageError(f"--stream shows one text while it is written, and there are {len(texts)} prompts")
     opened = pellucid.load(model, dtype=dtype)
@@ -116,18 +117,5 @@ def _is_number(following: list[str]) -> bool:
     return following != [] and following[0].isdigit()
 
 
-def _prompts(arguments: tuple[str, ...], column: str | None) -> list[str]:
-    from pellucid.errors import InputError
-    from pellucid.text.rows import read_texts
-
-    if arguments == ("-",):
-        return [sys.stdin.read().removesuffix("\n")]
-    path = Path(arguments[0])
-    if len(arguments) == 1 and (column or (path.suffix and len(path.name) < 256 and path.is_file())):
-        if not path.is_file():
-            raise InputError(f"there is no file {arguments[0]!r}")
-        found = list(read_texts(path, column))
-        if not found:
-            raise InputError(f"{path} holds no rows")
-        return found
-    return list(arguments)
+def _prompts(arguments: tuple[str, ...], column: str | None, encoding: str) -> list[str]:
+    return [standard_text()] if arguments == ("-",) else list(texts_in(arguments, column, encoding))

@@ -1,12 +1,12 @@
 """What the commands that write share: their options, and how a token and its runners-up are shown."""
 
 import math
-import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
+
+from pellucid.cli.output import clean, draw
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
     from pellucid.generation import Alternative, Completion, Piece
@@ -14,8 +14,6 @@ if TYPE_CHECKING:  # a person who asks for help does not wait for torch
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 DRAWING = ("temperature", "top_k", "top_p", "min_p")
 """Options that mean something only where the next token is drawn."""
-
-_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 _OPTIONS = (
     click.option(
@@ -55,7 +53,7 @@ def asked(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def put(text: str, *, end: bool = False) -> None:
     """Characters of an answer on stdout; at a terminal without those that would steer it. end: of the line, too."""
-    click.echo(_STEERING.sub("\ufffd", text) if sys.stdout.isatty() else text, nl=end)
+    click.echo(clean(text), nl=end)
 
 
 def as_data(one: "Completion | Piece") -> dict[str, Any]:
@@ -70,7 +68,6 @@ def show_tokens(
 
     tokens: name, id, log-probability, the likeliest.  spell: an id as the characters that it stands for.
     """
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -81,13 +78,7 @@ def show_tokens(
         others = [one for one in likely if one.id != i][:most]
         instead = "   ".join(f"{_word(one.token, one.id, spell)} {_share(one.log_probability)}" for one in others)
         table.add_row(Text(_word(token, i, spell)), Text(_share(number), _shade(number)), Text(instead, "dim"))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 10_000  # nobody's window: lines stay whole
-    with console.capture() as shown:
-        console.print(table)
-    for line in shown.get().splitlines():
-        click.echo(line.rstrip())
+    draw(table)
 
 
 def _word(token: str, i: int, spell: Callable[[int], str]) -> str:

@@ -1,0 +1,107 @@
+"""From what was typed to the items of a task: texts, pairs, a question about many texts, a query and its documents."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from pellucid.cli.output import say
+from pellucid.cli.reading import file_in, standard_lines, standard_text, table_of
+
+if TYPE_CHECKING:
+    from pellucid.text.rows import Rows
+
+MOST_SAID = 100
+"""Characters of an item that are shown above its answer."""
+
+SKIPPED = 6
+"""Rows that were left out and are listed; the others are counted."""
+
+
+@dataclass
+class Questions:
+    """What a person typed.
+
+    texts: the arguments.  column, pair_column: of a table.  first, second: of each pair, the same for all texts.
+    """
+
+    texts: tuple[str, ...]
+    column: str | None
+    pair_column: str | None
+    first: str | None
+    second: str | None
+    whole: bool
+    encoding: str
+    skip_bad_rows: bool
+    rows: "Rows | None" = None
+
+    def items(self, task: str, names: tuple[str, ...]) -> Iterable[Any]:
+        """The items, as the task takes them by `names`; those of a file are read while they are asked for."""
+        paired = self.first is not None or self.second is not None or self.pair_column is not None
+        if paired and len(names) < 2:
+            raise click.UsageError(f"{task} takes one text at a time: leave out --pair, --question and their kin")
+        if names[1:] == ("documents",):
+            return self._ranked(task, names)
+        if not self.texts:
+            if self.first is None or self.second is None:
+                raise click.UsageError(
+                    f"{task} was given no text: write one behind it, a FILE, or - for standard input"
+                )
+            return [{names[0]: self.first, names[1]: self.second}]
+        if len(names) > 1 and not paired and names[1] != "text_pair":
+            raise click.UsageError(f"{task} takes {names[0]} and {names[1]}: add --context, --pair or --question TEXT")
+        path = file_in(self.texts, self.column or self.pair_column)
+        if path is not None and self.pair_column is not None:
+            return self._pairs(path, names)
+        given = self._texts(path)
+        if not paired:
+            return given
+        one, other = (self.first, names[1]) if self.first is not None else (self.second, names[0])
+        beside = names[0] if self.first is not None else names[1]
+        pairs = ({beside: one, other: text} for text in given)
+        return list(pairs) if isinstance(given, list) else pairs
+
+    def _ranked(self, task: str, names: tuple[str, ...]) -> list[Any]:
+        """One query, and all texts as its documents."""
+        if self.first is None:
+            raise click.UsageError(f"{task} needs to know what is asked: add --query TEXT")
+        return [{names[0]: self.first, names[1]: list(self._texts(file_in(self.texts, self.column)))}]
+
+    def _pairs(self, path: Path, names: tuple[str, ...]) -> Iterable[Any]:
+        """Two columns, or one beside a text that is the same in each row."""
+        rows = self.rows = table_of(path, self.encoding, skip_bad=self.skip_bad_rows)
+        assert self.pair_column is not None
+        if self.column is None and self.first is None:
+            raise click.UsageError("--pair-column names the second of each pair: add --column for the first")
+        if self.column is None:
+            return ({names[0]: self.first, names[1]: text} for text in rows.column(self.pair_column))
+        return (dict(zip(names, pair)) for pair in rows.texts(self.column, self.pair_column))
+
+    def _texts(self, path: Path | None) -> Iterable[str]:
+        from pellucid.text.lines import lines
+        from pellucid.text.rows import LINE, check_column
+
+        if path is None:
+            standard = self.texts == ("-",)
+            return ([standard_text()] if self.whole else standard_lines()) if standard else list(self.texts)
+        if self.whole:
+            return ["".join(lines(path, self.encoding)).rstrip("\r\n")]
+        check_column(path, self.column)
+        self.rows = table_of(path, self.encoding, skip_bad=self.skip_bad_rows)
+        return self.rows.column(self.column or LINE)
+
+    def tell_skipped(self) -> None:
+        """A line about the rows that were left out."""
+        skipped = self.rows.skipped if self.rows is not None else []
+        if skipped:
+            more = f"; and {len(skipped) - SKIPPED} more" if len(skipped) > SKIPPED else ""
+            say(f"rows left out: {len(skipped)} ({'; '.join(skipped[:SKIPPED])}{more})")
+
+
+def said(item: Any) -> str:
+    """An item on one line: of a pair both, of a query with documents the query."""
+    parts = [part for part in item.values() if isinstance(part, str)] if isinstance(item, dict) else [item]
+    text = " | ".join(" ".join(part.split()) for part in parts)
+    return text if len(text) <= MOST_SAID else f"{text[: MOST_SAID - 1]}…"

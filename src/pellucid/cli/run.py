@@ -1,0 +1,148 @@
+"""pellucid run"""
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from pellucid.cli.output import draw, quiet, say, table
+from pellucid.cli.questions import Questions, said
+from pellucid.cli.shown import shown
+from pellucid.errors import InputError
+from pellucid.files import write_whole
+from pellucid.tasks.names import TASKS, Name, named
+
+if TYPE_CHECKING:
+    from pellucid.tasks.answer import Answer, Answers
+
+LISTED: list[tuple[str, ...]] = [(one.name, one.says) for one in TASKS]
+"""Each task, and a line about it."""
+
+ALSO = ", ".join(f"{alias} for {one.name}" for one in TASKS for alias in one.aliases)
+
+_TASKS = "\n".join(f"  {name:<24} {says}" for name, says in LISTED)
+
+HELP = f"""Ask a model a question.
+
+TASK is one of the list below. Texts are the arguments, the lines of standard input (`-`), the lines of a FILE, or a
+column of a table.
+
+\b
+Tasks:
+{_TASKS}
+
+One may also say {ALSO}.
+
+\b
+Examples:
+  pellucid run ner "My name is Ada, and I live in London."
+  pellucid run sentiment-analysis reviews.csv --column text --json
+  pellucid run question-answering "Who came?" --context "Ada came at five."
+  pellucid run zero-shot-classification "It ended 2:1." --labels sport,art
+  pellucid run text-ranking --query "a fruit" "An apple a day." "A stone."
+  pellucid run ner mail.txt --whole --long windows -O stride=32
+"""
+
+
+@click.command("run", help=HELP)
+@click.argument("task", required=False)
+@click.argument("texts", nargs=-1, metavar="TEXT... | FILE | -")
+@click.option("--model", "-m", help="A folder, hub id or installed model; by default the task's own.")
+@click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the texts.")
+@click.option("--pair-column", "--context-column", metavar="NAME", help="The column with the second of each pair.")
+@click.option("--pair", "--context", "second", metavar="TEXT", help="The second of a pair, the same for all texts.")
+@click.option("--question", "--query", "first", metavar="TEXT", help="The question about all texts, or the query.")
+@click.option("--labels", metavar="A,B,...", help="Your own labels, for zero-shot-classification.")
+@click.option("--top-k", type=int, metavar="K", help="Show so many of what is possible.")
+@click.option("--long", type=click.Choice(["error", "truncate", "windows"]), help="What happens to long texts.")
+@click.option("--stride", type=int, metavar="N", help="Tokens that a stretch shares with the one before.")
+@click.option("--max-length", type=int, metavar="N", help="Tokens that are read at once.")
+@click.option("--option", "-O", "more", multiple=True, metavar="NAME=VALUE", help="Any other option of the task.")
+@click.option("--why", is_flag=True, help="Show which tokens mattered.")
+@click.option("--whole", is_flag=True, help="FILE, or standard input, is one text.")
+@click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
+@click.option("--skip-bad-rows", is_flag=True, help="Leave out rows that do not fit, and list them.")
+@click.option("--dtype", default="float32", show_default=True, metavar="NAME", help="float32, bfloat16 or auto.")
+@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON lines to a file.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON per answer, with all that is told beside it.")
+def command(task: str | None, model: str | None, dtype: str, as_json: bool, output: Path | None, **given: Any) -> None:
+    """Asks, and shows what is answered; what a person reads of it is `HELP`."""
+    if task is None:
+        table(LISTED)
+        return
+    name, options = _known(task), _options(given)
+    import pellucid
+
+    questions = Questions(**{field.name: given[field.name] for field in fields(Questions) if field.name in given})
+    items = questions.items(task, name.task().inputs)
+    pipe = pellucid.pipeline(task, model, dtype=dtype)
+    for_people = output is None and not as_json
+    asked, kept = itertools.tee(items) if for_people and not isinstance(items, list) else (items, items)
+    shows = sys.stdout.isatty() and output is None
+    options["progress"] = False if quiet() or shows else None
+    typed = questions.texts == ("-",) and sys.stdin.isatty()  # whoever types a line wants to see it answered
+    found = (pipe.many([item], **options) for item in asked) if typed else [pipe.many(asked, **options)]
+    answers = _counted(itertools.chain.from_iterable(found))
+    if output is not None:
+        write_whole(output, lambda file: file.writelines(_data(answer).encode() + b"\n" for answer in answers))
+        click.echo(output)
+    elif as_json:
+        for answer in answers:
+            click.echo(_data(answer))
+    else:
+        several = not isinstance(items, list) or len(items) > 1
+        for answer, item in zip(answers, kept):
+            draw(*shown(answer, said(item), several, given["top_k"] is not None))
+    questions.tell_skipped()
+
+
+def _known(task: str) -> Name:
+    """The task of this name; for a wrong one, all of them are listed."""
+    try:
+        return named(task)[0]
+    except InputError as error:
+        for name, says in LISTED:
+            say(f"{name:<24}  {says}")
+        raise click.UsageError(str(error).partition(":")[0]) from error
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the task, by its own names."""
+    found = {name: given[name] for name in ("top_k", "long", "stride", "max_length") if given[name] is not None}
+    if given["labels"] is not None:
+        found["candidate_labels"] = [label.strip() for label in given["labels"].split(",") if label.strip()]
+    if given["why"]:
+        found["explain"] = True
+    for setting in given["more"]:
+        name, sign, value = setting.partition("=")
+        if not sign:
+            raise click.UsageError(f"-O {setting} says no value: write NAME=VALUE, such as -O {name or 'top_k'}=3")
+        found[name.strip().replace("-", "_")] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    """JSON where it is some, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _data(answer: "Answer | Answers") -> str:
+    return json.dumps(answer.whole())
+
+
+def _counted(answers: "Iterator[Answer | Answers]") -> "Iterator[Answer | Answers]":
+    """The same answers; at the end a line about how many texts were not read whole."""
+    texts = tokens = 0
+    for answer in answers:
+        texts, tokens = texts + bool(answer.read.cut), tokens + answer.read.cut
+        yield answer
+    if texts:
+        say(f"not read: {tokens:,} tokens (texts that were cut: {texts:,})")

@@ -1,0 +1,135 @@
+"""What an answer looks like to a person at a terminal: a readable line, or a small table."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pellucid.cli.output import clean, console
+
+if TYPE_CHECKING:  # a person who asks for help waits for neither
+    from rich.table import Table
+    from rich.text import Text
+
+    from pellucid.tasks.answer import Answer, Answers, Reason
+
+TELLING = 8
+"""Tokens whose share in an answer is written out as numbers."""
+
+NUMBERS = 6
+"""Numbers of a vector that are shown."""
+
+
+def shown(answer: "Answer | Answers", item: str, several: bool, ranked: bool) -> "Iterator[Table | Text]":
+    """What to draw for an answer.
+
+    item: the text that it answers, on one line.  several: whether it stands among answers to other texts.
+    ranked: show all that was possible, and not the best alone.
+    """
+    if isinstance(answer, list):
+        rows = _rows_of(answer)
+        if several:
+            yield _line((item, "bold"))
+        yield _table(rows) if rows else _line(("nothing found", "dim"))
+    elif "label" in answer and not ranked:
+        beside = [(item, "dim")] if several else []
+        yield _table([[(answer["label"], "bold"), _share(answer["score"]), *beside]])
+    elif "score" in answer and "labels" not in answer:
+        if several:
+            yield _line((item, "bold"))
+        yield _table([_possible(one) for one in (answer.all or [answer] if ranked else [answer])])
+    else:
+        yield from _other(answer, item, several, ranked)
+    for one in [answer, *(answer if isinstance(answer, list) else [])]:
+        why: Reason | None = getattr(one, "why", None)
+        if why is not None:
+            yield from _why(why)
+
+
+def _other(answer: "Answer", item: str, several: bool, ranked: bool) -> "Iterator[Table | Text]":
+    """Labels of one's own, and texts that were written."""
+    if "labels" in answer:
+        if several:
+            yield _line((item, "bold"))
+        yield _table([[(label, ""), _share(score)] for label, score in zip(answer["labels"], answer["scores"])])
+        return
+    for one in answer.all or [answer] if ranked else [answer]:
+        for written in one.values():
+            yield _line((written if isinstance(written, str) else _last_said(written), ""))
+
+
+def _possible(answer: "Answer") -> list[tuple[str, str]]:
+    """One line of a task that answers with a score."""
+    if "label" in answer:
+        return [(answer["label"], ""), _share(answer["score"])]
+    if "answer" in answer:
+        return [(answer["answer"] or "(no answer)", "bold"), _share(answer["score"]), _place(answer)]
+    return [(f"{answer['score']:.4f}", "bold")]
+
+
+def _rows_of(answers: Sequence[Any]) -> list[list[tuple[str, str]]]:
+    """Entities, words for a mask, ranked documents, or vectors."""
+    rows = []
+    for i, one in enumerate(answers):
+        if not isinstance(one, dict):
+            rows.append([(str(i), "dim"), (" ".join(f"{x:+.4f}" for x in one[:NUMBERS]), ""), (_rest(one), "dim")])
+        elif "token_str" in one:
+            rows.append([(one["token_str"], "bold"), _share(one["score"]), (one["sequence"], "dim")])
+        elif "corpus_id" in one:
+            rows.append([(str(one["corpus_id"]), "dim"), (f"{one['score']:.4f}", "bold"), (one["text"], "")])
+        else:
+            kind = one.get("entity_group", one.get("entity", ""))
+            rows.append([(kind, "bold"), (one["word"], ""), _share(one["score"]), _place(one)])
+    return rows
+
+
+def _rest(vector: Sequence[float]) -> str:
+    return f"and {len(vector) - NUMBERS} more" if len(vector) > NUMBERS else ""
+
+
+def _place(one: Any) -> tuple[str, str]:
+    """Characters from and to."""
+    return ("" if one.get("start") is None else f"{one['start']}-{one['end']}", "dim")
+
+
+def _share(score: float) -> tuple[str, str]:
+    """A probability as a percent; what is none, as of a regression, as it is."""
+    if not 0 <= score <= 1:
+        return f"{score:.4f}", ""
+    return f"{score:.1%}", "green" if score > 0.5 else "yellow" if score > 0.1 else "red"
+
+
+def _last_said(conversation: Any) -> str:
+    return str(conversation[-1]["content"]) if conversation else ""
+
+
+def _table(rows: list[list[tuple[str, str]]]) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*(Text(clean(text), style) for text, style in row))
+    return table
+
+
+def _line(*parts: tuple[str, str]) -> "Text":
+    from rich.text import Text
+
+    return Text.assemble(*((clean(text), style) for text, style in parts))
+
+
+def _why(why: "Reason") -> "Iterator[Text]":
+    """The tokens, shaded where there are colours, and the most telling ones with sign and number."""
+    most = max((abs(score) for score in why.scores), default=0.0) or 1.0
+    yield _line(("why: ", "bold"), (why.said, "dim"))
+    paper = console()
+    if paper.is_terminal and not paper.no_color:
+        yield _line(*(part for token, score in zip(why.tokens, why.scores) for part in _shaded(token, score / most)))
+    order = sorted(range(len(why.tokens)), key=lambda i: -abs(why.scores[i]))[:TELLING]
+    yield _line(("   ".join(f"{why.tokens[i]} {why.scores[i]:+.2g}" for i in order), ""))
+
+
+def _shaded(token: str, share: float) -> list[tuple[str, str]]:
+    """A token on green where it speaks for the answer, on red where against; deeper, the stronger. share: -1 to 1."""
+    deep = round(40 + 150 * abs(share))
+    colour = f"white on rgb(0,{deep},0)" if share > 0 else f"white on rgb({deep},0,0)"
+    return [(token, colour if abs(share) > 0.05 else ""), (" ", "")]

@@ -1,0 +1,349 @@
+"""`pellucid run`: answers on stdout as they are found, the rest on stderr, and what is typed in every form."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pellucid
+from pellucid.cli.app import app
+from pellucid.cli.errors import run
+from pellucid.tasks.names import TASKS
+from tests.generation.writers import one_thread
+from tests.tasks.answerers import HEADS, saved
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+Pellucid = Callable[..., Done]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory, minilm: pellucid.Model) -> Path:
+    """Small models with each head, which answer nonsense by a real tokenizer."""
+    place = tmp_path_factory.mktemp("models")
+    for name in HEADS:
+        saved(name, place, minilm)
+    return place
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], models: Path) -> Pellucid:
+    """Runs `pellucid run` in this process; a model of `HEADS` is named by its short name."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(models)
+
+    def called(*arguments: str, stdin: str = "") -> Done:
+        monkeypatch.setattr(sys, "argv", ["pellucid", "run", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        capsys.readouterr()
+        code = run(app)
+        return Done(code, *capsys.readouterr())
+
+    return called
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.csv"
+    path.write_text('id;text;more\n1;I love glass;NA\n2;"two\nlines";x\n', encoding="utf-8")
+    return path
+
+
+def rows(done: Done) -> list[Any]:
+    """The lines of JSON; the last digits of a number depend on what was read beside it."""
+    assert done.code == 0, done.err
+    return [rounded(json.loads(line)) for line in done.out.splitlines()]
+
+
+def rounded(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {key: rounded(value) for key, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [rounded(value) for value in found]
+    return pytest.approx(found, abs=1e-5) if isinstance(found, float) else found
+
+
+# -- what is typed -----------------------------------------------------------------------------------------------------
+
+
+def test_texts_come_from_everywhere(command: Pellucid, models: Path, table: Path, tmp_path: Path) -> None:
+    pipe = pellucid.pipeline("sentiment-analysis", models / "feel")
+    wanted = [answer.whole() for answer in pipe(["I love glass", "two\nlines"])]
+    asked = ("sentiment-analysis", "-m", "feel", "--json")
+    assert rows(command(*asked, "I love glass", "two\nlines")) == wanted
+    done = command(*asked, str(table), "--column", "text")
+    assert rows(done) == wanted
+    assert done.err == "rows.csv: a semicolon stands between its fields\n"
+    lines = tmp_path / "lines.txt"
+    lines.write_text("I love glass\r\nhate\n")
+    wanted[1:] = [pipe("hate").whole()]
+    assert rows(command(*asked, str(lines))) == wanted
+    assert rows(command(*asked, "-", stdin="I love glass\nhate\n")) == wanted
+    objects = tmp_path / "rows.jsonl"
+    objects.write_text('{"text": "I love glass"}\n{"text": "hate", "id": 5}\n')
+    assert rows(command(*asked, str(objects), "-c", "text")) == wanted
+    assert rows(command(*asked, str(lines), "--whole")) == [pipe("I love glass\r\nhate").whole()]
+    assert rows(command(*asked, "-", "--whole", stdin="a\nb\n")) == [pipe("a\nb").whole()]
+
+
+def test_a_file_of_another_encoding(command: Pellucid, models: Path, tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_bytes("naïve\n".encode("latin-1"))
+    asked = ("sentiment-analysis", "-m", "feel", str(tmp_path / "old.txt"), "--json")
+    done = command(*asked)
+    assert (done.code, done.out) == (3, "") and "line 1, byte 0xef): try --encoding latin-1" in done.err
+    pipe = pellucid.pipeline("sentiment-analysis", models / "feel")
+    assert rows(command(*asked, "--encoding", "latin-1")) == [pipe("naïve").whole()]
+    assert command("sentiment-analysis", "-m", "feel", "-", stdin="").out == ""
+
+
+def test_pairs_and_questions(command: Pellucid, models: Path, table: Path) -> None:
+    feel, spans = pellucid.pipeline("text-classification", models / "feel"), ("question-answering", "-m", "spans")
+    pairs = [feel(("I love glass", "NA")).whole(), feel(("two\nlines", "x")).whole()]
+    asked = ("text-classification", "-m", "feel", "--json")
+    assert rows(command(*asked, str(table), "--column", "text", "--pair-column", "more")) == pairs
+    assert rows(command(*asked, "I love glass", "--pair", "NA")) == pairs[:1]
+    pipe = pellucid.pipeline("question-answering", models / "spans")
+    wanted = pipe(question="Who came?", context="Ada came at five.").whole()
+    for typed in (
+        ("Who came?", "--context", "Ada came at five."),
+        ("--question", "Who came?", "Ada came at five."),
+        ("--question", "Who came?", "--context", "Ada came at five."),
+    ):
+        assert rows(command(*spans, *typed, "--json")) == [wanted]
+    table.write_text("question,context\nWho came?,Ada came at five.\n")
+    columns = ("--column", "question", "--context-column", "context")
+    assert rows(command(*spans, str(table), *columns, "--json")) == [wanted]
+    assert rows(command(*spans, str(table), "--question", "Who came?", "--context-column", "context", "--json")) == [
+        wanted
+    ]
+
+
+def test_options_by_name(command: Pellucid, models: Path) -> None:
+    labels = pellucid.pipeline("zero-shot-classification", models / "nli")
+    asked = ("zero-shot-classification", "-m", "nli", "It ended 2:1.", "--labels", "sport, art", "--json")
+    assert rows(command(*asked)) == [labels("It ended 2:1.", candidate_labels=["sport", "art"]).whole()]
+    given = {"multi_label": True, "hypothesis_template": "About {}."}
+    typed = ("-O", "multi_label=true", "-O", "hypothesis-template=About {}.")
+    assert rows(command(*asked, *typed)) == [
+        labels("It ended 2:1.", candidate_labels=["sport", "art"], **given).whole()
+    ]
+    pipe = pellucid.pipeline("token-classification", models / "tags")
+    cut = rows(command("ner", "-m", "tags", "a " * 90, "--long", "truncate", "--max-length", "9", "--json"))
+    assert cut == [pipe("a " * 90, long="truncate", max_length=9).whole()]
+    stretches = ("--long", "windows", "--max-length", "9", "--stride", "2")
+    assert rows(command("ner", "-m", "tags", "a " * 90, *stretches, "--json")) == [
+        pipe("a " * 90, long="windows", max_length=9, stride=2).whole()
+    ]
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+def test_a_person_reads_lines(command: Pellucid, models: Path) -> None:
+    found = pellucid.pipeline("sentiment-analysis", models / "feel")("glass")
+    share = f"{found['score']:.1%}"
+    assert command("sentiment-analysis", "-m", "feel", "glass").out == f"{found['label']}  {share}\n"
+    several = command("sentiment-analysis", "-m", "feel", "glass", "a\nb").out.splitlines()
+    assert several[0] == f"{found['label']}  {share}  glass" and several[1].endswith("  a b")
+    every = command("sentiment-analysis", "-m", "feel", "glass", "--top-k", "3").out.splitlines()
+    assert [line.split("  ")[0] for line in every] == [one["label"] for one in found.all]
+    span = pellucid.pipeline("question-answering", models / "spans")(question="Who?", context="Ada came")
+    line = command("question-answering", "-m", "spans", "Who?", "--context", "Ada came").out
+    assert line == f"{span['answer']}  {span['score']:.1%}  {span['start']}-{span['end']}\n"
+    words = pellucid.pipeline("fill-mask", models / "mask", top_k=2)("a [MASK] of glass")
+    lines = command("fill-mask", "-m", "mask", "a [MASK] of glass", "--top-k", "2").out.splitlines()
+    assert [line.split()[0] for line in lines] == [one["token_str"] for one in words]
+    assert lines[0].endswith(words[0]["sequence"])
+
+
+def test_entities_stand_with_their_places(command: Pellucid, models: Path) -> None:
+    text = "Ada Lovelace met Charles Babbage in London"
+    found = pellucid.pipeline("ner", models / "tags")(text)
+    lines = command("ner", "-m", "tags", text).out.splitlines()
+    assert found and len(lines) == len(found)
+    for line, one in zip(lines, found):
+        assert line.split() == [
+            one["entity_group"],
+            *one["word"].split(),
+            f"{one['score']:.1%}",
+            f"{one['start']}-{one['end']}",
+        ]
+    assert command("ner", "-m", "tags", "").out == "nothing found\n"
+
+
+def test_why_names_the_tokens(command: Pellucid, models: Path) -> None:
+    found = pellucid.pipeline("sentiment-analysis", models / "feel")("I love glass", explain=True)
+    said = command("sentiment-analysis", "-m", "feel", "I love glass", "--why").out.splitlines()
+    assert said[1] == f"why: {found.why.said}"
+    strongest = max(range(len(found.why.tokens)), key=lambda i: abs(found.why.scores[i]))
+    assert said[2].startswith(f"{found.why.tokens[strongest]} {found.why.scores[strongest]:+.2g}   ")
+    (whole,) = rows(command("sentiment-analysis", "-m", "feel", "I love glass", "--why", "--json"))
+    assert [token for token, _ in whole["why"]["tokens"]] == list(found.why.tokens)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_terminal_gets_colours_and_nothing_that_steers_it(models: Path, plain: bool) -> None:
+    """On a real terminal; a text that would steer it is shown and does nothing."""
+    pty = pytest.importorskip("pty")
+    above, below = pty.openpty()
+    colours = {"NO_COLOR": "1"} if plain else {}
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {"TERM": "xterm"} | colours
+    command = [
+        sys.executable,
+        "-m",
+        "pellucid",
+        "run",
+        "sentiment-analysis",
+        "-m",
+        "feel",
+        "a\x1b[2Jb",
+        "glass",
+        "--why",
+    ]
+    with subprocess.Popen(command, cwd=models, stdout=below, stderr=below, env=environment) as running:
+        os.close(below)
+        said = b""
+        try:
+            while block := os.read(above, 4096):
+                said += block
+        except OSError:  # so a terminal ends on Linux
+            running.wait(60)
+    os.close(above)
+    assert running.returncode == 0, said
+    assert b"\x1b[2J" not in said and "a\ufffd[2Jb".encode() in said
+    assert (b"\x1b[32m" in said or b"\x1b[33m" in said or b"\x1b[37;4" in said) != plain
+
+
+# -- files and streams -------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_answers_is_written_whole(command: Pellucid, table: Path, tmp_path: Path) -> None:
+    target = tmp_path / "answers.jsonl"
+    asked = ("sentiment-analysis", "-m", "feel", str(table), "--column", "text", "-o", str(target))
+    done = command(*asked)
+    assert (done.code, done.out) == (0, f"{target}\n")
+    before = target.read_bytes()
+    assert [json.loads(line)["label"] for line in before.splitlines()]
+    table.write_text(table.read_text() + "3;too;many;fields\n")
+    done = command(*asked)
+    assert done.code == 3 and "line 5: 4 fields, expected 3" in done.err
+    assert target.read_bytes() == before and sorted(tmp_path.iterdir()) == [target, table]
+    done = command(*asked, "--skip-bad-rows")
+    assert done.code == 0 and done.err.endswith("rows left out: 1 (line 5: 4 fields, expected 3)\n")
+    assert target.read_bytes() == before
+
+
+def long_file(folder: Path) -> Path:
+    path = folder / "long.txt"
+    path.write_text("".join(f"line {i} of a long file\n" for i in range(20_000)))
+    return path
+
+
+def test_answers_come_before_the_end_and_ctrl_c_leaves_them(models: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pellucid", "run", "sentiment-analysis", "-m", "feel", str(long_file(tmp_path))]
+    with subprocess.Popen(command, cwd=models, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None and running.stderr is not None
+        first = running.stdout.readline()
+        assert running.poll() is None, "the first answer came while the rest was read"
+        running.send_signal(signal.SIGINT)
+        rest, said = running.communicate(timeout=60)
+    assert first.endswith("line 0 of a long file\n")
+    assert running.returncode == 130 and said.splitlines()[-1] == "pellucid: interrupted"
+    assert rest.count("\n") < 20_000
+
+
+def test_a_line_that_is_typed_is_answered_before_the_next(models: Path) -> None:
+    pty = pytest.importorskip("pty")
+    above, below = pty.openpty()
+    command = [sys.executable, "-m", "pellucid", "run", "sentiment-analysis", "-m", "feel", "-"]
+    with subprocess.Popen(command, cwd=models, stdin=below, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        os.close(below)
+        assert running.stdout is not None
+        for word in (b"glass", b"house"):
+            os.write(above, word + b"\n")
+            assert running.stdout.readline().rstrip().endswith(b"%  " + word)
+        os.write(above, b"\x04")
+        assert running.wait(60) == 0
+    os.close(above)
+
+
+def test_what_was_not_read_is_told(command: Pellucid) -> None:
+    done = command("ner", "-m", "tags", "a " * 90, "b", "--long", "truncate", "--max-length", "9")
+    assert (done.code, done.err) == (0, "not read: 83 tokens (texts that were cut: 1)\n")
+
+
+def test_a_reader_that_goes_away_is_no_error(models: Path, tmp_path: Path) -> None:
+    asked = f"{sys.executable} -m pellucid run sentiment-analysis -m feel {long_file(tmp_path)}"
+    line = f"set -o pipefail; {asked} | head -n 2"
+    done = subprocess.run(["bash", "-c", line], cwd=models, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 2)
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+def test_without_a_task_all_are_listed(command: Pellucid) -> None:
+    listed = command().out.splitlines()
+    assert [line.split()[0] for line in listed] == [one.name for one in TASKS]
+    wrong = command("nr", "x")
+    assert wrong.code == 2 and wrong.out == ""
+    assert wrong.err.splitlines()[-1].startswith("pellucid: unknown task 'nr' (did you mean ner?); see ")
+    assert len(wrong.err.splitlines()) == len(TASKS) + 1
+
+
+def test_help_is_quick_and_without_torch() -> None:
+    code = (
+        "import sys\nfrom pellucid.cli.app import app\n"
+        "for line in (['run', '--help'], ['run']):\n    app.main(line, standalone_mode=False)\n"
+        "assert not {'torch', 'numpy', 'tokenizers'} & set(sys.modules)\n"
+    )
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert time.perf_counter() - started < 3, "0.15 s where nothing else runs"
+
+
+WRONG = {
+    "no text": (["ner"], 2, "was given no text"),
+    "no context": (["question-answering", "Who?"], 2, "add --context"),
+    "no query": (["text-ranking", "a"], 2, "add --query"),
+    "a pair for one": (["ner", "a", "--pair", "b"], 2, "one text at a time"),
+    "no value": (["ner", "a", "-O", "stride"], 2, "NAME=VALUE"),
+    "no file": (["ner", "none.csv", "--column", "a"], 3, "none.csv"),
+    "a column of nothing": (["ner", "a", "b", "--column", "a"], 2, "one FILE"),
+    "no such option": (["ner", "a", "-m", "tags", "-O", "strid=3"], 3, "did you mean stride"),
+    "a value that cannot be": (["ner", "a", "-m", "tags", "--stride", "-3"], 3, "stride"),
+    "another head": (["ner", "a", "-m", "feel"], 3, "sequence-classification"),
+    "no such model": (["ner", "a", "-m", "./nowhere"], 3, "./nowhere"),
+    "too long": (["ner", "a " * 90, "-m", "tags"], 3, "item 0 has"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, name: str) -> None:
+    arguments, code, fragment = WRONG[name]
+    done = command(*arguments)
+    assert (done.code, done.out) == (code, ""), done.err
+    assert fragment in done.err and len(done.err.strip().splitlines()) == 1
