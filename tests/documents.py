@@ -41,12 +41,21 @@ def cli_page() -> str:
 
     parts = ["# The command line\n\nMade from the help texts by `python -m tests.documents`; a test compares it.\n"]
     root = click.Context(app, info_name="pellucid", **app.context_settings)
-    for name in ("", *COMMANDS):
-        command = app.get_command(root, name) if name else app
-        context = click.Context(command, info_name=name, parent=root) if name else root
-        text = _plain(command, context)
-        parts.append(f"## pellucid {name}".rstrip() + f"\n\n```text\n{text}\n```\n")
+    parts.append(_section(app, root))
+    for name in COMMANDS:
+        command = app.get_command(root, name)
+        context = click.Context(command, info_name=name, parent=root)
+        parts.append(_section(command, context))
+        if isinstance(command, click.Group):
+            inner = [(one, click.Context(one, info_name=one.name, parent=context)) for one in command.commands.values()]
+            parts += [_section(*one) for one in inner]
     return "\n".join(parts)
+
+
+def _section(command: object, context: object) -> str:
+    """A command under its whole name; commands of a command stand one step lower."""
+    path = context.command_path
+    return f"{'#' * max(2, len(path.split()))} {path}\n\n```text\n{_plain(command, context)}\n```\n"
 
 
 def _plain(command: object, context: object) -> str:

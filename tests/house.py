@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1] / "src" / "pellucid"
 
 ORDER = (
     "errors files config machine text blocks models checkpoints trace edits generation tasks training view search "
-    "scale model compat serve cli"
+    "scale model pipeline compat serve cli"
 ).split()
 """Rooms in the order in which data flows. An import may only look back."""
 
@@ -20,6 +20,9 @@ DOORS = {
     "huggingface_hub": "checkpoints",
     "gguf": "checkpoints",
     "faiss": "search",
+    "rapidfuzz": "search",
+    "filelock": "search",
+    "sqlite3": "search",
     "pymilvus": "search",
     "ray": "scale",
     "fastapi": "serve",

@@ -14,12 +14,27 @@ README = (documents.ROOT / "README.md").read_text(encoding="utf-8")
 TYPED = [line for line in documents.commands(README) if line.startswith("pellucid ")]
 
 
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder of one's own, with the examples in it."""
+    (tmp_path / "examples").symlink_to(documents.ROOT / "examples")
+    return tmp_path
+
+
 @pytest.mark.parametrize("line", TYPED)
-def test_commands_of_the_readme_run(line: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", *shlex.split(line)]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"COLUMNS": "100"})
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip()
+def test_commands_of_the_readme_run(line: str, place: Path) -> None:
+    for typed in [*makers(line), line]:
+        command = [sys.executable, "-m", *shlex.split(typed)]
+        run = subprocess.run(command, cwd=place, capture_output=True, text=True, env=os.environ | {"COLUMNS": "100"})
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.strip()
+
+
+def makers(line: str) -> list[str]:
+    """The commands above this one that write what it reads."""
+    above, words = TYPED[: TYPED.index(line)], shlex.split(line)
+    made = {one: shlex.split(one)[-1] for one in above if shlex.split(one)[-2] in ("-o", "--output")}
+    return [one for one, name in made.items() if name in words[:-1]]
 
 
 def test_the_readme_names_its_commands_of_make() -> None:
@@ -30,15 +45,15 @@ def test_the_readme_names_its_commands_of_make() -> None:
     assert all(f"\n{target}:" in makefile for target in made)
 
 
-def test_snippets_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_snippets_of_the_readme_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
     names: dict[str, object] = {}
     for snippet in documents.fenced(README, "python"):
         exec(compile(snippet, "README.md", "exec"), names)
     assert tuple(names["vectors"].shape) == (2, 384)
     assert tuple(names["weights"].shape) == (1, 12, 13, 13)
     assert tuple(names["hidden"].shape) == (1, 4, 128)
-    assert (tmp_path / "flies.html").stat().st_size > 100_000
+    assert (place / "flies.html").stat().st_size > 100_000
 
 
 def test_the_tree_is_the_tree() -> None:
@@ -69,4 +84,6 @@ def test_every_command_shows_an_example() -> None:
     page = documents.cli_page()
     for name in COMMANDS:
         part = page.partition(f"## pellucid {name}\n")[2].partition("\n## ")[0]
-        assert f"\n    pellucid {name}" in part, name
+        for one in part.split("\n### pellucid "):
+            said = one.partition("\n")[0] if one.startswith(f"{name} ") else name
+            assert f"\n    pellucid {said}" in one, said

@@ -32,7 +32,8 @@ def arithmetic_in(code: str) -> list[str]:
     return found
 
 
-def test_every_line_of_the_tour_runs() -> None:
+def test_every_line_of_the_tour_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(TOUR.parents[1])  # it reads an example
     code = code_of(TOUR.read_text(encoding="utf-8"))
     assert len(re.findall(r"^\s*assert ", code, re.MULTILINE)) >= 35
     exec(compile(code, str(TOUR), "exec"), {"__name__": "tour"})

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pellucid.model import Model as Model
     from pellucid.model import build as build
     from pellucid.model import load as load
+    from pellucid.pipeline import Pipeline as Pipeline
+    from pellucid.pipeline import pipeline as pipeline
+    from pellucid.search import Index as Index
     from pellucid.trace import open_trace as open_trace
     from pellucid.view import View as View
     from pellucid.view import view as view
@@ -26,6 +29,9 @@ _HOMES = {
     "load": "pellucid.model",
     "build": "pellucid.model",
     "Model": "pellucid.model",
+    "pipeline": "pellucid.pipeline",
+    "Pipeline": "pellucid.pipeline",
+    "Index": "pellucid.search",
     "open_trace": "pellucid.trace",
     "view": "pellucid.view",
     "View": "pellucid.view",

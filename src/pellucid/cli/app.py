@@ -8,7 +8,22 @@ import rich_click as click
 
 from pellucid import __version__
 
-COMMANDS = ("look", "generate", "chat", "embed", "describe", "models", "pull", "convert", "verify", "diff", "doctor")
+COMMANDS = (
+    "look",
+    "run",
+    "generate",
+    "chat",
+    "embed",
+    "index",
+    "search",
+    "describe",
+    "models",
+    "pull",
+    "convert",
+    "verify",
+    "diff",
+    "doctor",
+)
 """Every sub-command; each lives in a file of its name."""
 
 
@@ -34,6 +49,7 @@ def app(quiet: bool, debug: bool) -> None:
     \b
     Examples:
       pellucid look "time flies like an arrow" --pair "fruit flies like a banana"
+      pellucid run ner "My name is Ada, and I live in London."
       pellucid embed "Apple Inc." "Microsoft Corp" --json
       pellucid describe all-MiniLM-L6-v2
     """

@@ -38,7 +38,18 @@ def _table(name: str) -> Any:
 @functools.cache
 def ramp(theme: str) -> np.ndarray:
     """UInt8[ndarray, "256 3"]: red, green and blue from weight 0 to the largest."""
-    stops = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in _table("RAMPS")[theme]])
+    return _blend(_table("RAMPS")[theme])
+
+
+@functools.cache
+def signed_ramp(theme: str) -> np.ndarray:
+    """UInt8[ndarray, "256 3"]: red, green and blue from the most negative number over 0 to the most positive."""
+    return _blend(_table("SIGNED")[theme])
+
+
+def _blend(colours: list[str]) -> np.ndarray:
+    """256 even steps between some colours."""
+    stops = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in colours])
     places = np.arange(256) / 255 * (len(stops) - 1)
     mixed = np.stack([np.interp(places, np.arange(len(stops)), stops[:, part]) for part in range(3)], axis=1)
     return np.rint(mixed).astype(np.uint8)  # a browser's clamped array rounds in the same way

@@ -1,0 +1,148 @@
+"""pellucid index evaluate"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from pellucid.cli.output import clean, draw, say
+
+if TYPE_CHECKING:
+    from pellucid.search import Index
+    from pellucid.search.curve import Curve
+    from pellucid.search.evaluate import Evaluation
+
+SHOWN = 10
+"""Queries that went wrong, of which so many are shown."""
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("evaluate")
+@click.argument("index", type=click.Path(file_okay=False, path_type=Path), metavar="INDEX")
+@click.argument("queries", type=_FILE, required=False, metavar="[QUERIES]")
+@click.option("--query-column", "-q", metavar="NAME", help="The column of QUERIES with the queries.")
+@click.option("--id-column", "-i", metavar="NAME", help="The column of QUERIES with the right id of each.")
+@click.option("--grade-column", metavar="NAME", help="The column that says how right it is, a number from 0.")
+@click.option("--by", metavar="NAME", help="A column of INDEX that the right answers name in place of its ids.")
+@click.option("-k", "ks", type=int, multiple=True, help="So many texts; may be repeated.  [default: 1, 5, 10]")
+@click.option("--mode", type=click.Choice(["hybrid", "dense", "words"]), default="hybrid", show_default=True)
+@click.option("--skip-unlisted", is_flag=True, help="Leave out queries whose right answer is not in INDEX.")
+@click.option("--plot", type=_FILE, metavar="FILE", help="Draw recall against time, as .svg or .png.")
+@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True, help="Of --plot.")
+@click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of QUERIES.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with every query that went wrong.")
+def command(
+    index: Path, queries: Path | None, ks: tuple[int, ...], plot: Path | None, theme: str, as_json: bool, **how: Any
+) -> None:
+    """Say how good a search of INDEX is.
+
+    With QUERIES, a table with a query and the id of a right text in each row: recall, MRR and nDCG. A query with
+    several right texts has several rows. Without QUERIES, or with --plot: how many of the true neighbours are found,
+    and how long it takes, at several efSearch.
+
+    \b
+    Examples:
+      pellucid index evaluate companies.index queries.csv --query-column query --id-column symbol
+      pellucid index evaluate companies.index sp500.csv -q Security -i Symbol --by symbol --skip-unlisted --json
+      pellucid index evaluate companies.index --plot recall.svg
+    """
+    import pellucid
+
+    _check(queries, plot, how)
+    held = pellucid.Index.open(index)
+    depths = ks or (1, 5, 10)
+    found: dict[str, Any] = {}
+    labelled = None if queries is None else _labelled(queries, how)
+    if labelled is not None:
+        unlisted = "skip" if how["skip_unlisted"] else "error"
+        given = {"by": how["by"], "unlisted": unlisted, "mode": how["mode"]}
+        judged = held.evaluate(list(labelled), list(labelled.values()), depths, **given)
+        found["labelled"] = judged.data()
+        if not as_json:
+            _show_evaluation(judged)
+    if labelled is None or plot is not None:
+        curve = _curve(held, labelled, max(depths))
+        found["curve"] = curve.data()
+        if not as_json:
+            _show_curve(curve)
+        if plot is not None:
+            say(f"recall against time: {_draw(curve, plot, theme)}")
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+
+
+def _check(queries: Path | None, plot: Path | None, how: dict[str, Any]) -> None:
+    """What cannot be is told before a model is read."""
+    from pellucid.errors import InputError, NotFoundError
+
+    for name in ("query_column", "id_column"):
+        if (queries is None) != (how[name] is None):
+            option = name.replace("_", "-")
+            said = f"name --{option} of {queries}" if queries is not None else f"--{option} is of QUERIES, a table"
+            raise click.UsageError(said)
+    if queries is not None and not queries.is_file():
+        raise NotFoundError(f"there is no file {str(queries)!r}")
+    if plot is not None and plot.suffix.lower() not in (".svg", ".png"):
+        raise InputError(f"--plot is {plot}, expected a name that ends in .svg or .png")
+    if plot is not None and not plot.expanduser().parent.is_dir():
+        raise InputError(f"cannot write {plot}: there is no folder {str(plot.parent)!r}")
+
+
+def _labelled(path: Path, how: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Each query of a table with its right ids, and how right each is."""
+    from pellucid.cli.reading import table_of
+    from pellucid.errors import InputError
+
+    found: dict[str, dict[str, float]] = {}
+    names = [how["query_column"], how["id_column"], *([how["grade_column"]] if how["grade_column"] else [])]
+    for number, (query, right, *grade) in enumerate(table_of(path, how["encoding"]).texts(*names), 1):
+        try:
+            found.setdefault(query, {})[right] = float(grade[0]) if grade else 1.0
+        except ValueError:
+            raise InputError(f"{path}, row {number}: the grade is {grade[0]!r}, expected a number from 0") from None
+    return found
+
+
+def _curve(index: "Index", labelled: dict[str, dict[str, float]] | None, k: int) -> "Curve":
+    """Recall against time, on the queries that were given."""
+    return index.curve(None if labelled is None else list(labelled), k=k)
+
+
+def _show_evaluation(judged: "Evaluation") -> None:
+    from rich.text import Text
+
+    rows = [(k, judged.recall[k], judged.mrr[k], judged.ndcg[k]) for k in judged.recall]
+    draw(_table(("k", "recall", "MRR", "nDCG"), rows))
+    left_out = f", {judged.unlisted:,} left out" if judged.unlisted else ""
+    each = 1000 * judged.seconds / judged.queries
+    say(f"{judged.queries:,} queries, {each:.1f} ms each{left_out}; {len(judged.misses):,} went wrong")
+    for miss in judged.misses[:SHOWN]:
+        place = "was not found" if miss.place is None else f"came as number {miss.place}"
+        draw(Text(clean(f"  {miss.query[:80]}: {', '.join(miss.wanted)[:80]} {place}, first was {miss.instead}")))
+
+
+def _show_curve(curve: "Curve") -> None:
+    rows = [
+        ("every row" if p.efSearch is None else p.efSearch, p.recall, p.milliseconds, round(p.queries_per_second))
+        for p in curve.points
+    ]
+    draw(_table(("efSearch", f"recall@{curve.k}", "milliseconds", "queries per second"), rows))
+    used = "every row is compared" if curve.used is None else f"efSearch is {curve.used}"
+    say(f"{curve.rows:,} rows, {curve.queries:,} queries; in this index {used}")
+
+
+def _table(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
+    return table
+
+
+def _draw(curve: "Curve", path: Path, theme: str) -> Path:
+    return curve.png(path, theme) if path.suffix.lower() == ".png" else curve.svg(path, theme)

@@ -1,0 +1,198 @@
+"""pellucid index"""
+
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from pellucid.cli.evaluating import command as evaluate
+from pellucid.cli.look import DEFAULT_MODEL
+from pellucid.cli.output import quiet, say, table
+
+if TYPE_CHECKING:
+    from pellucid.search import Index
+
+FOLDER = click.argument("index", type=click.Path(file_okay=False, path_type=Path), metavar="INDEX")
+READING = (
+    click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl file with the texts."),
+    click.option("--id-column", metavar="NAME", help="The column with the ids; by default rows are numbered."),
+    click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of the files."),
+    click.option("--skip-bad-rows", "skip_bad", is_flag=True, help="Leave out rows that do not fit, and list them."),
+)
+
+
+def reading(command: Any) -> Any:
+    """The options of a command that reads a corpus."""
+    for option in reversed(READING):
+        command = option(command)
+    return command
+
+
+@click.group("index")
+def command() -> None:
+    """Make texts searchable, and keep them so.
+
+    \b
+    Examples:
+      pellucid index build companies.csv --column name -o companies.index
+      pellucid search companies.index "Apple"
+      pellucid index add companies.index more.csv
+      pellucid index delete companies.index 17 23
+      pellucid index evaluate companies.index queries.csv --query-column query --id-column symbol
+    """
+
+
+@command.command("build")
+@click.argument("sources", nargs=-1, required=True, metavar="FILE...")
+@click.option("--output", "-o", required=True, type=click.Path(file_okay=False, path_type=Path), help="The new folder.")
+@reading
+@click.option("--model", "-m", default=DEFAULT_MODEL, show_default=True, help="A folder, hub id or installed model.")
+@click.option("--metric", type=click.Choice(["cosine", "dot", "euclidean"]), default="cosine", show_default=True)
+@click.option("--kind", type=click.Choice(["auto", "flat", "hnsw"]), default="auto", show_default=True)
+@click.option("--M", "M", type=int, default=32, show_default=True, help="Neighbours of a vertex of the graph.")
+@click.option("--ef-construction", "efConstruction", type=int, default=40, show_default=True, metavar="N")
+@click.option("--ef-search", "efSearch", type=int, default=16, show_default=True, metavar="N")
+@click.option("--passage-tokens", type=int, metavar="N", help="Divide longer texts; by default what the model reads.")
+@click.option("--prompt", default="", metavar="TEXT", help="Stands before every text.")
+@click.option("--on-duplicate", type=click.Choice(["error", "keep-last"]), default="error", show_default=True)
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "auto"]), default="float32", show_default=True)
+def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how: Any) -> None:
+    """Read texts, embed them, write an index.
+
+    FILE is a table with its --column, or files of text, also as a pattern or a folder. A build that was broken off goes
+    on where it was, when it is asked for again.
+
+    \b
+    Examples:
+      pellucid index build companies.csv --column name --id-column symbol -o companies.index
+      pellucid index build 'notes/*.md' -o notes.index
+    """
+    import pellucid
+
+    how |= {"dtype": None if dtype == "float32" else dtype, "progress": False if quiet() else None}
+    _tell_more()
+    pellucid.Index.build(model, _source(sources), output, **how)
+    click.echo(output)
+
+
+@command.command("add")
+@FOLDER
+@click.argument("sources", nargs=-1, required=True, metavar="FILE...")
+@reading
+@click.option("--update", is_flag=True, help="Take the place of texts with the same id.")
+def add(index: Path, sources: tuple[str, ...], column: str | None, id_column: str | None, **how: Any) -> None:
+    """Put more texts into INDEX; unchanged ones are not embedded again.
+
+    \b
+    Examples:
+      pellucid index add companies.index more.csv
+      pellucid index add companies.index companies.csv --update
+    """
+    import pellucid
+
+    how |= {name: value for name, value in (("column", column), ("id_column", id_column)) if value is not None}
+    held = pellucid.Index.open(index)
+    _tell_more()
+    more = held.add(_source(sources), progress=False if quiet() else None, **how)
+    say(f"{more:+,} rows; {_settled(held)}")
+
+
+@command.command("delete")
+@FOLDER
+@click.argument("ids", nargs=-1, metavar="ID...")
+@click.option(
+    "--where", multiple=True, metavar="CONDITION", help='Instead of ids: "sector = Finance"; may be repeated.'
+)
+def delete(index: Path, ids: tuple[str, ...], where: tuple[str, ...]) -> None:
+    """Take texts out of INDEX, by their ids or by a condition.
+
+    \b
+    Examples:
+      pellucid index delete companies.index 17 23
+      pellucid index delete companies.index --where "sector = Finance"
+    """
+    import pellucid
+
+    held = pellucid.Index.open(index)
+    gone = held.delete(list(ids) or None, where=list(where) or None)
+    say(f"{gone:,} rows deleted; {_settled(held)}")
+
+
+@command.command("info")
+@FOLDER
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def info(index: Path, as_json: bool) -> None:
+    """Show what INDEX holds, who made its vectors, and how neighbours are found.
+
+    \b
+    Examples:
+      pellucid index info companies.index --json
+    """
+    import pellucid
+
+    found = pellucid.Index.open(index).info()
+    if as_json:
+        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    flat = {name: value for name, value in found.items() if not isinstance(value, dict | list)}
+    for part in ("encoder", "settings", "corpus"):
+        flat |= {name: value for name, value in found[part].items() if value not in (None, "", [])}
+    table([(name, str(value)[:100]) for name, value in flat.items()])
+    for segment in found["segments"]:
+        click.echo(f"segment  {segment['rows']:,} rows, {segment['deleted']:,} deleted, {segment['kind']}")
+
+
+@command.command("compact")
+@FOLDER
+def compact(index: Path) -> None:
+    """Write INDEX anew as one segment, without what was deleted.
+
+    \b
+    Examples:
+      pellucid index compact companies.index
+    """
+    import pellucid
+
+    held = pellucid.Index.open(index)
+    held.compact(progress=False if quiet() else None)
+    say(_settled(held))
+
+
+@command.command("verify")
+@FOLDER
+@click.option("--model", "-m", help="The model that should have made it; by default the one that it names.")
+def verify(index: Path, model: str | None) -> None:
+    """Check every file of INDEX by its digest, and that its model still makes the same vectors.
+
+    \b
+    Examples:
+      pellucid index verify companies.index
+    """
+    import pellucid
+
+    checked = pellucid.Index.open(index, model=model).verify()
+    say(f"{checked:,} vectors made again: all as they are in the index")
+    click.echo("ok")
+
+
+command.add_command(evaluate)
+
+
+def _source(sources: tuple[str, ...]) -> Any:
+    """One path as it was typed; several as paths."""
+    return sources[0] if len(sources) == 1 else [Path(one) for one in sources]
+
+
+def _settled(index: "Index") -> str:
+    settings = index.manifest.settings
+    graph = f"a graph with M {settings.M}, efConstruction {settings.efConstruction}, efSearch {settings.efSearch}"
+    return f"{len(index):,} rows, {'each compared' if settings.kind == 'flat' else graph}"
+
+
+def _tell_more() -> None:
+    """Lets the library say what it settled on, and how much it embedded; `--quiet` silences it."""
+    log = logging.getLogger("pellucid")
+    if not quiet() and log.level > logging.INFO:
+        log.setLevel(logging.INFO)

@@ -1,0 +1,163 @@
+"""pellucid search"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from pellucid.cli.output import clean, console, draw, say
+from pellucid.cli.reading import standard_lines
+
+if TYPE_CHECKING:  # a person who asks for help waits for neither
+    from rich.table import Table
+    from rich.text import Text
+
+    from pellucid.search import Hit, Hits
+    from pellucid.search.why import Match
+
+LONGEST = 200
+"""Letters of a text, or of what else is known of it, that are shown where nobody's window says how many fit."""
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("search")
+@click.argument("index", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("queries", nargs=-1, required=True, metavar="QUERY... | -")
+@click.option("-k", "k", type=int, default=5, show_default=True, help="So many texts.")
+@click.option(
+    "--where", multiple=True, metavar="CONDITION", help='"sector = Finance", "year >= 2000"; may be repeated.'
+)
+@click.option("--mode", type=click.Choice(["hybrid", "dense", "words"]), default="hybrid", show_default=True)
+@click.option("--rerank", metavar="MODEL", help="A model that reads query and text together, and orders anew.")
+@click.option("--model", "-m", help="Who reads the query; by default the model that INDEX names.")
+@click.option("--why", is_flag=True, help="Show which words matched which.")
+@click.option("--output", "-o", type=_FILE, metavar="FILE", help="Write a page of --why, with all numbers.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per query, with its hits.")
+def command(
+    index: Path,
+    queries: tuple[str, ...],
+    model: str | None,
+    why: bool,
+    output: Path | None,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Find the texts of INDEX that fit a query best.
+
+    A query is compared by its meaning and by its words; a mistyped word is taken for the nearest that is there.
+
+    \b
+    Examples:
+      pellucid search companies.index "Apple" -k 5 --json
+      pellucid search companies.index "a bank" --where "sector = Finance" --why
+      pellucid search companies.index "soft drinks" --why -o why.html
+      cat queries.txt | pellucid search companies.index - --json
+    """
+    import pellucid
+    from pellucid.errors import InputError
+
+    _check_output(output, why)
+    asked = list(standard_lines()) if queries == ("-",) else list(queries)
+    if not asked:
+        raise InputError("standard input holds no queries: one stands in each line")
+    held = pellucid.Index.open(index, model=model)
+    pages = []
+    for hits in held.search(asked, **how | {"where": list(how["where"]) or None}):
+        matches = [held.why(hits.corrected or hits.query, hit) for hit in hits] if why else []
+        pages += [match.view() for match in matches]
+        if as_json:
+            click.echo(json.dumps(_whole(hits, matches), ensure_ascii=False))
+        else:
+            _show(hits, matches, several=len(asked) > 1)
+    if output is not None and pages:
+        say(f"which words matched: {pages[0].beside(*pages[1:]).save(output)}")
+
+
+def _check_output(output: Path | None, why: bool) -> None:
+    """What cannot be is told before a model is read."""
+    from pellucid.errors import InputError
+
+    if output is not None and not why:
+        raise click.UsageError("--output is the page of --why, which was not given")
+    if output is not None and not output.expanduser().parent.is_dir():
+        raise InputError(f"cannot write {output}: there is no folder {str(output.parent)!r}")
+
+
+def _whole(hits: "Hits", matches: "list[Match]") -> dict[str, Any]:
+    """A query and its hits, as JSON takes them."""
+    said: dict[str, Any] = {"query": hits.query}
+    if hits.corrected is not None:
+        said["corrected"] = hits.corrected
+    found = [dict(hit) for hit in hits]
+    for hit, match in zip(found, matches):
+        hit["why"] = match.pairs()
+    return said | {"hits": found}
+
+
+def _show(hits: "Hits", matches: "list[Match]", several: bool) -> None:
+    """A query and its hits, for a person."""
+    from rich.text import Text
+
+    if hits.corrected is not None:
+        say(f"searched for {clean(hits.corrected)}, too")
+    if not hits:
+        say(f"nothing was found for {clean(hits.query)}")
+        return
+    draw(*([Text(clean(hits.query), "bold")] if several else []), _table(hits))
+    for hit, match in zip(hits, matches):
+        draw(Text(""), *_reason(hit, match))
+
+
+def _table(hits: "Hits") -> "Table":
+    """One line for each hit; at a terminal texts are cut where the window ends."""
+    from rich.table import Table
+    from rich.text import Text
+
+    def cut(text: str, style: str) -> Text:
+        return Text(clean(text), style, no_wrap=True, overflow="ellipsis")
+
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    other = [_other(hit) for hit in hits]
+    table.add_column("score", no_wrap=True, min_width=5)
+    table.add_column("id", no_wrap=True, overflow="ellipsis", min_width=min(12, max(len(hit["id"]) for hit in hits)))
+    table.add_column("text", min_width=12)
+    table.add_column("beside it" if any(other) else "")
+    for hit, beside in zip(hits, other):
+        table.add_row(
+            f"{hit['score']:.3f}", cut(hit["id"], "dim"), cut(_short(hit["text"]), "bold"), cut(beside, "dim")
+        )
+    return table
+
+
+def _reason(hit: "Hit", match: "Match") -> "Iterator[Text]":
+    """The words of a text, shaded where there are colours, and what each word of the query is most like."""
+    from rich.text import Text
+
+    yield Text.assemble(("why: ", "bold"), (clean(_short(hit["text"])), ""))
+    paper = console()
+    if paper.is_terminal and not paper.no_color:
+        yield Text.assemble(
+            *(part for word, row in zip(match.text, match.similarity.T) for part in _shaded(word, row.max()))
+        )
+    for mine, theirs, like in match.pairs():
+        yield Text.assemble(f"  {like:+.3f}  ", clean(mine), (" is like ", "dim"), clean(theirs))
+
+
+def _shaded(word: str, like: float) -> list[tuple[str, str]]:
+    """A word on the brown of the page; deeper, the more it is like a word of the query."""
+    colour = f"white on rgb({round(40 + 140 * like)},{round(30 + 60 * like)},0)" if like > 0.3 else ""
+    return [(clean(word), colour), (" ", "")]
+
+
+def _other(hit: "Hit") -> str:
+    """The other columns in few words."""
+    return _short(", ".join(str(value) for value in hit["metadata"].values() if value not in ("", None, hit["id"])))
+
+
+def _short(text: str) -> str:
+    """A text on one line."""
+    line = " ".join(text[: 8 * LONGEST].split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"

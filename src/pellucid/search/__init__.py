@@ -1,0 +1,8 @@
+"""Texts to the nearest texts. The only room that speaks to FAISS."""
+
+from pellucid.search.curve import Curve as Curve
+from pellucid.search.evaluate import Evaluation as Evaluation
+from pellucid.search.hits import Hit as Hit
+from pellucid.search.hits import Hits as Hits
+from pellucid.search.index import Index as Index
+from pellucid.search.why import Match as Match

@@ -1,0 +1,176 @@
+"""Entries to a segment: what has a vector already is not embedded again, and what was embedded survives a break."""
+
+import io
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import InputError
+from pellucid.files import write_whole
+from pellucid.search.corpus import chunks
+from pellucid.search.effort import enough
+from pellucid.search.entries import Entry, write_entries
+from pellucid.search.hnsw import built, write_graph
+from pellucid.search.manifest import ENTRIES, GRAPH, VECTORS, Settings
+from pellucid.search.vectors import FLAT_UP_TO, prepared, write_vectors
+
+CHUNK = 2_048
+"""So many texts are embedded, and kept on the disk, at a time."""
+
+Told = Callable[[int], object]
+
+Encode = Callable[[list[str], Told], np.ndarray]
+
+_OURS = re.compile(r"[0-9a-f]{32}\.npz")
+
+
+@dataclass
+class Staged:
+    """What an unfinished build has embedded, by the hash of the text; whole files only.
+
+    encoder: a digest of who makes the vectors; those of another one are thrown away.
+    known: what an earlier build has left.  kept: how many texts there are with those of this build.
+    """
+
+    folder: Path
+    encoder: str
+    known: dict[bytes, np.ndarray] = field(default_factory=dict)
+    kept: int = 0
+
+    def __post_init__(self) -> None:
+        for path in sorted(self.folder.glob("*.npz")):
+            if not _OURS.fullmatch(path.name):
+                continue
+            held = self._read(path)
+            if held is None:  # not whole, or of another encoder: what it held is embedded again
+                path.unlink(missing_ok=True)
+            else:
+                self.known |= held
+        self.kept = len(self.known)
+
+    def _read(self, path: Path) -> dict[bytes, np.ndarray] | None:
+        """What one file holds; None where it is not whole. Nothing in it is larger than the file."""
+        try:
+            with zipfile.ZipFile(path) as packed:
+                if sum(one.file_size for one in packed.infolist()) > path.stat().st_size:
+                    return None
+            with np.load(path, allow_pickle=False) as file:
+                encoder, hashes, vectors = str(file["encoder"]), file["hashes"], file["vectors"]
+        except (OSError, ValueError, KeyError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile):
+            return None
+        fits = hashes.dtype == np.uint8 and hashes.ndim == 2 and vectors.dtype == np.float32 and vectors.ndim == 2
+        if encoder != self.encoder or not fits or len(hashes) != len(vectors) or not np.isfinite(vectors).all():
+            return None
+        return {bytes(one): vector for one, vector in zip(hashes, vectors)}
+
+    def keep(self, hashes: list[bytes], vectors: np.ndarray) -> None:
+        """Puts some vectors on the disk."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        held = io.BytesIO()
+        table = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(hashes), -1)
+        np.savez(held, encoder=self.encoder, hashes=table, vectors=vectors)
+        target = self.folder / f"{hashes[0].hex()}.npz"
+        write_whole(target, lambda file: file.write(held.getbuffer()))
+        self.kept += len(hashes)
+
+
+@dataclass
+class Growing:
+    """Rows of numbers, of which nobody knows how many there will be."""
+
+    numbers: np.ndarray
+    rows: int = 0
+
+    def add(self, more: np.ndarray) -> None:
+        if self.rows + len(more) > len(self.numbers):
+            larger = np.empty((2 * len(self.numbers) + len(more), self.numbers.shape[1]), np.float32)
+            larger[: self.rows] = self.numbers[: self.rows]
+            self.numbers = larger
+        self.numbers[self.rows : self.rows + len(more)] = more
+        self.rows += len(more)
+
+    def all(self) -> np.ndarray:
+        return self.numbers[: self.rows]
+
+
+@dataclass
+class Builder:
+    """Writes a segment.
+
+    encode: texts to vectors, Float32[ndarray, "texts dimension"]; tells how many are done.
+    found: the vector of a text by its hash, where one is known.  staged: where new ones are kept meanwhile.
+    told, told_of_graph: are told how many entries, and how many vertices, were done.
+    rows: where the vector of a text stands among those that were written, by its hash; there is no second copy of it.
+    """
+
+    settings: Settings
+    dimension: int
+    encode: Encode
+    found: Callable[[bytes], np.ndarray | None]
+    staged: Staged
+    told: Told = lambda done: None
+    told_of_graph: Told = lambda done: None
+    embedded: int = 0
+    entries: int = 0
+    rows: dict[bytes, int] = field(default_factory=dict)
+
+    def write(self, entries: Iterable[Entry], folder: Path) -> tuple[int, str]:
+        """Writes the files of a segment; how many rows it has, and of which kind it is. `settings` are then those that
+        were settled on."""
+        vectors = Growing(np.empty((CHUNK, self.dimension), np.float32))
+        write_entries(self._with_vectors(entries, vectors), folder / ENTRIES)
+        if not vectors.rows:
+            raise InputError("there is nothing to put into the index: the corpus holds no texts")
+        self.settings = write_numbers(vectors.all(), self.settings, folder, self.told_of_graph)
+        return vectors.rows, self.settings.kind
+
+    def _with_vectors(self, entries: Iterable[Entry], vectors: Growing) -> Iterator[Entry]:
+        for chunk in chunks(entries, CHUNK):
+            hashes = [entry.hash for entry in chunk]
+            more = self._vectors(chunk, hashes, vectors)
+            for i, one in enumerate(hashes, vectors.rows):
+                self.rows.setdefault(one, i)
+            vectors.add(more)
+            self.entries += len(chunk)
+            yield from chunk
+
+    def _vectors(self, chunk: list[Entry], hashes: list[bytes], before: Growing) -> np.ndarray:
+        """The vectors of some entries, known ones looked up, each new text embedded once."""
+        held: dict[bytes, np.ndarray] = {}
+        for one in dict.fromkeys(hashes):
+            vector = before.numbers[self.rows[one]] if one in self.rows else self.staged.known.get(one)
+            vector = self.found(one) if vector is None else vector
+            if vector is not None:
+                held[one] = vector
+        missing = {one: entry.text for one, entry in zip(hashes, chunk) if one not in held}
+        self.told(len(chunk) - len(missing))
+        if missing:
+            made = prepared(self.encode(list(missing.values()), self.told), self.settings.metric)
+            self.staged.keep(list(missing), made)
+            self.embedded += len(missing)
+            held |= zip(missing, made)
+        return np.stack([held[one] for one in hashes])
+
+
+def write_numbers(vectors: Any, asked: Settings, folder: Path, told: Told | None = None) -> Settings:
+    """Writes vectors as the settings ask; what was settled on where they leave it open.
+
+    vectors: Float32[ndarray, "rows dimension"], prepared, or what prepares some where it is sliced.
+    """
+    settings = settled(asked, len(vectors))
+    if settings.kind == "flat":
+        write_vectors(vectors, folder / VECTORS)
+        return settings
+    graph = built(vectors, settings, told)
+    write_graph(graph, folder / GRAPH)
+    return replace(settings, efSearch=enough(graph, settings))
+
+
+def settled(asked: Settings, rows: int) -> Settings:
+    """The settings with the kind that fits so many rows, where they leave it open."""
+    return replace(asked, kind=("hnsw" if rows >= FLAT_UP_TO else "flat")) if asked.kind == "auto" else asked

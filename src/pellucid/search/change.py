@@ -1,0 +1,278 @@
+"""What changes an index: each makes a generation out of the one before, and commits it."""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import choice, count
+from pellucid.errors import InputError, several
+from pellucid.search.building import Builder, Staged, write_numbers
+from pellucid.search.corpus import READING, Corpus, Cut, Passages
+from pellucid.search.encoder import encoded, encoder_of
+from pellucid.search.entries import Entry, write_entries, write_numbered
+from pellucid.search.generations import BUILDING, commit, forget, generations, write_segment
+from pellucid.search.hits import bits
+from pellucid.search.manifest import ENTRIES, KINDS, Encoder, Manifest, Segment, Settings
+from pellucid.search.opened import Opened, opened
+from pellucid.search.progress import bar, expected
+from pellucid.search.vectors import FLAT_UP_TO, Unprepared
+from pellucid.search.where import Condition
+from pellucid.text import windows
+from pellucid.text.cut import whole_characters
+
+log = logging.getLogger("pellucid")
+
+WORN = 0.2
+"""From this share of deleted rows on, a segment is written anew."""
+
+MOST_TOLD = 50
+"""Of what was left out."""
+
+_GO_ON = "do the same again, and it goes on from there"
+
+MOST_SEGMENTS = 8
+"""So many are searched one after the other; then the small ones become one."""
+
+
+def created(
+    folder: Path,
+    loaded: Loaded | None,
+    source: Any,
+    asked: Settings,
+    passage_tokens: int | None,
+    prompt: str,
+    read: Mapping[str, Any],
+    how: Mapping[str, Any],
+) -> Manifest:
+    """The first generation of an index. See `Index.build`."""
+    asked.check((*KINDS, "auto"))
+    if passage_tokens is not None:
+        count("passage_tokens", passage_tokens)
+    choice("on_duplicate", how["on_duplicate"], ("error", "keep-last"))
+    if generations(folder):
+        raise InputError(f"{folder} holds an index already: add to it, or give the name of a new folder")
+    if loaded is None:
+        return _of_vectors(folder, source, asked, how["progress"])
+    encoder = encoder_of(loaded, whole_characters(prompt))
+    corpus = Corpus(source, **read)
+    rows = Passages(_cut(loaded, passage_tokens), how["on_duplicate"] == "keep-last")
+    builder = _builder(folder, loaded, encoder, asked, how.get("dtype"), ())
+    segment = _written(folder, name_of(1), builder, rows.of(corpus), expected(corpus), how["progress"])
+    segment = segment.without(bits(segment.rows, rows.replaced))
+    _report(corpus, builder, rows.texts)
+    said = corpus.said() | {"passage_tokens": passage_tokens}
+    manifest = Manifest(1, encoder, builder.settings, (segment,), said, rows.texts)
+    _finish(folder, manifest)
+    return manifest
+
+
+def added(
+    folder: Path,
+    manifest: Manifest,
+    segments: Sequence[Opened],
+    loaded: Loaded,
+    source: Any,
+    update: bool,
+    read: Mapping[str, Any],
+    progress: bool | None,
+) -> Manifest:
+    """A generation with more texts. See `Index.add`."""
+    said = manifest.corpus
+    for name in read:
+        choice("read", name, READING)
+    facts: dict[str, Any] = {name: said.get(name) for name in ("column", "id_column")} | dict(read)
+    corpus = Corpus(source, **facts, number_from=manifest.numbered + 1)
+    rows = Passages(_cut(loaded, said.get("passage_tokens")))
+    settings = replace(manifest.settings, kind="auto")
+    builder = _builder(folder, loaded, manifest.encoder, settings, None, segments)
+    name = name_of(manifest.generation + 1)
+    segment = _written(folder, name, builder, rows.of(corpus), expected(corpus), progress)
+    _report(corpus, builder, rows.texts)
+    there = [one.entries.having(rows.places) for one in segments]
+    known = [[row for row in held if not one.dead[row]] for held, one in zip(there, segments)]
+    if any(known) and not update:
+        ids = {entry.id for held, one in zip(known, segments) for entry in one.entries.get(held[:10])}
+        raise InputError(f"the ids {several(sorted(ids))} are in the index already: update takes their place")
+    before = [one.without(_with(opened_.dead, held)) for one, opened_, held in zip(manifest.segments, segments, known)]
+    return _next(folder, replace(manifest, numbered=manifest.numbered + rows.texts), (*before, segment))
+
+
+def removed(
+    folder: Path,
+    manifest: Manifest,
+    segments: Sequence[Opened],
+    ids: list[str] | None,
+    conditions: Sequence[Condition],
+) -> Manifest:
+    """A generation without some texts. See `Index.delete`."""
+    if ids is not None:
+        held = [[row for row in one.entries.having(ids) if not one.dead[row]] for one in segments]
+        found = {entry.id for rows, one in zip(held, segments) for entry in one.entries.get(rows)}
+        if missing := [one for one in ids if one not in found]:
+            raise InputError(f"no text has the id {several(missing)}: nothing was deleted")
+    else:
+        fitting = [one.alive(conditions) for one in segments]
+        held = [[] if rows is None else np.flatnonzero(rows).tolist() for rows in fitting]
+    if not any(held):
+        return manifest
+    rest = [one.without(_with(opened_.dead, rows)) for one, opened_, rows in zip(manifest.segments, segments, held)]
+    return _next(folder, manifest, rest)
+
+
+def compacted(
+    folder: Path, manifest: Manifest, segments: Sequence[Opened], progress: bool | None = None, *, which: Any = None
+) -> Manifest:
+    """A generation in which some segments are one, without what was deleted; all of them by default."""
+    chosen = [i for i in range(len(segments)) if which is None or i in which]
+    merged, rest = [segments[i] for i in chosen], [s for i, s in enumerate(manifest.segments) if i not in chosen]
+    if which is None and len(segments) == 1 and not segments[0].dead.any():
+        return manifest
+    living = [one.vectors.numbers[~one.dead] for one in merged]
+    vectors = np.concatenate(living) if living else np.empty((0, manifest.encoder.dimension), np.float32)
+    settings = replace(manifest.settings, kind="auto" if manifest.settings.kind == "flat" else manifest.settings.kind)
+
+    def write(place: Path) -> tuple[int, str]:
+        write_entries((entry for one in merged for entry in one.living()), place / ENTRIES)
+        with bar(len(vectors), "building the graph", progress) as graph:
+            nonlocal settings
+            settings = write_numbers(vectors, settings, place, graph.update)
+        return len(vectors), settings.kind
+
+    made = [write_segment(folder, name_of(manifest.generation + 1), write)] if len(vectors) else []
+    changed = replace(
+        manifest, generation=manifest.generation + 1, segments=(*rest, *made), settings=_tuned(manifest, settings)
+    )
+    commit(folder, changed)
+    return changed
+
+
+def name_of(generation: int) -> str:
+    """The folder of the segment that a generation adds."""
+    return f"{generation:06}"
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _of_vectors(folder: Path, source: Any, asked: Settings, progress: bool | None) -> Manifest:
+    """An index of vectors that somebody has; their ids count them from 1."""
+    numbers = Unprepared(source, asked.metric)
+    settings = asked
+    if not len(numbers):
+        raise InputError("there is nothing to put into the index: no vectors were given")
+
+    def write(place: Path) -> tuple[int, str]:
+        nonlocal settings
+        write_numbered(len(numbers), place / ENTRIES)
+        with bar(len(numbers), "building the graph", progress) as graph:
+            settings = write_numbers(numbers, asked, place, graph.update)
+        return len(numbers), settings.kind
+
+    segment = write_segment(folder, name_of(1), write)
+    encoder = Encoder("vectors that were given", "", numbers.shape[1])
+    manifest = Manifest(1, encoder, settings, (segment,), numbered=len(numbers))
+    _finish(folder, manifest)
+    return manifest
+
+
+def _builder(
+    folder: Path, loaded: Loaded, encoder: Encoder, settings: Settings, dtype: Any, segments: Sequence[Opened]
+) -> Builder:
+    """What makes a segment; vectors that the index has are looked up."""
+
+    def found(text: bytes) -> np.ndarray | None:
+        for one in segments:
+            if (row := one.by_hash.get(text)) is not None:
+                return one.vectors.numbers[row]
+        return None
+
+    made = hashlib.sha256(repr((encoder, settings.metric, str(dtype))).encode()).hexdigest()
+    return Builder(
+        settings=settings,
+        dimension=encoder.dimension,
+        encode=lambda texts, told: encoded(loaded, texts, encoder.prompt, dtype=dtype, told=told),
+        found=found,
+        staged=Staged(folder / BUILDING, made),
+    )
+
+
+def _written(
+    folder: Path, name: str, builder: Builder, entries: Iterable[Entry], many: int | None, progress: bool | None
+) -> Segment:
+    """A segment of these entries, with a bar while they are embedded and one while their graph is built.
+
+    many: about so many entries are to be expected.
+    """
+    with bar(many, "embedding", progress) as texts, bar(None, "building the graph", progress) as graph:
+        builder.told, builder.told_of_graph = texts.update, graph.update
+        try:
+            return write_segment(folder, name, lambda place: builder.write(entries, place))
+        except KeyboardInterrupt as stop:
+            if not (kept := builder.staged.kept):
+                raise
+            raise KeyboardInterrupt(f"interrupted; {kept:,} embedded texts are kept: {_GO_ON}") from stop
+
+
+def _cut(loaded: Loaded, tokens: int | None) -> Cut:
+    """Where a text is divided into passages: by the tokens that the model reads at once, or fewer."""
+    assert loaded.tokenizer is not None
+    words = loaded.tokenizer
+    own = loaded.pooling.max_length if loaded.pooling else None
+    longest = min((n for n in (own, words.model_max_length, tokens) if n), default=None)
+
+    def places(text: str, number: int) -> list[tuple[int, int]]:
+        if longest is None or 4 * len(text) + 8 <= longest:  # a character is four bytes, and so four tokens, at most
+            return []
+        found = windows(words, text, index=number, rule="windows", max_length=longest)
+        return [window.span() for window in found]
+
+    return places
+
+
+def _report(corpus: Corpus, builder: Builder, texts: int) -> None:
+    """Says what was settled on, what was left out, and how much was known already."""
+    settings = builder.settings
+    kind = "each compared" if settings.kind == "flat" else f"a graph, M {settings.M}, efSearch {settings.efSearch}"
+    log.info("%d rows, %d embedded, %s", builder.entries, builder.embedded, kind)
+    if corpus.delimiter is not None:
+        log.info("fields stand between %r", corpus.delimiter)
+    if corpus.empty:
+        log.warning("%d of %d texts are empty: only what else is known of them can be found", corpus.empty, texts)
+    for said in corpus.skipped[:MOST_TOLD]:
+        log.warning("left out: %s", said)
+    if (more := len(corpus.skipped) - MOST_TOLD) > 0:
+        log.warning("left out: %d more", more)
+
+
+def _with(dead: np.ndarray, rows: Sequence[int]) -> np.ndarray:
+    more = dead.copy()
+    more[list(rows)] = True
+    return more
+
+
+def _tuned(manifest: Manifest, settings: Settings) -> Settings:
+    """The settings of an index after a segment was written: the kind stays, efSearch is the largest that was needed."""
+    kind = "hnsw" if "hnsw" in (manifest.settings.kind, settings.kind) else "flat"
+    return replace(manifest.settings, kind=kind, efSearch=max(manifest.settings.efSearch, settings.efSearch))
+
+
+def _next(folder: Path, manifest: Manifest, segments: Iterable[Segment]) -> Manifest:
+    """Commits the next generation; where its segments are worn or many, they are written anew."""
+    held = tuple(segments)
+    changed = replace(manifest, generation=manifest.generation + 1, segments=held)
+    _finish(folder, changed)
+    worn = [i for i, one in enumerate(held) if int(one.deleted().sum()) > WORN * one.rows]
+    small = [i for i, one in enumerate(held) if one.rows < FLAT_UP_TO]
+    which = worn if worn else small if len(held) > MOST_SEGMENTS else []
+    return compacted(folder, changed, opened(folder, changed), which=which) if which else changed
+
+
+def _finish(folder: Path, manifest: Manifest) -> None:
+    commit(folder, manifest)
+    forget(folder)

@@ -1,0 +1,273 @@
+"""What is to be found: rows of a table, files, or whatever yields texts, each with an id and what else is known."""
+
+import glob
+import hashlib
+import itertools
+import math
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import InputError, NotFoundError, near, several
+from pellucid.search.entries import Entry
+from pellucid.text.cut import MOST_CHARACTERS, clean_text, whole_characters
+from pellucid.text.lines import lines
+from pellucid.text.rows import OBJECTS, TABLES, check_column, read_rows
+
+Cut = Callable[[str, int], list[tuple[int, int]]]
+"""(text, its number) -> the characters of its passages, from and to; one passage for a text that is short enough."""
+
+READING = ("column", "id_column", "encoding", "skip_bad")
+"""How a corpus is read, in the words of `Corpus`."""
+
+
+@dataclass
+class Corpus:
+    """Texts with their ids, read one at a time.
+
+    source: a path, a pattern such as "notes/*.md", several of them, a folder, or anything that yields texts, pairs of
+        id and text, or mappings.
+    column: which field holds the text.  id_column: which holds the id; by default texts are numbered from 1, and files
+        go by their path.  encoding, skip_bad: as for `read_rows`.
+    skipped: what was left out and why, once everything is read.  empty: how many texts are.
+    """
+
+    source: Any
+    column: str | None = None
+    id_column: str | None = None
+    encoding: str = "utf-8"
+    skip_bad: bool = False
+    skipped: list[str] = field(default_factory=list)
+    delimiter: str | None = None
+    number_from: int = 1
+    empty: int = 0
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Entry]:
+        self.skipped.clear()
+        self.digests.clear()
+        self.empty = 0
+        paths = self._paths()
+        if paths is None:
+            return self._checked(self._given())
+        if not paths:
+            raise InputError(f"{self.source} holds no files")
+        tables = [path for path in paths if path.suffix.lower() in (*TABLES, *OBJECTS)]
+        if tables and (self.column is not None or len(paths) == 1):
+            if other := next((path for path in paths if path not in tables), None):
+                check_column(other, self.column)
+            return self._checked(itertools.chain.from_iterable(self._tables(tables)))
+        if self.column is not None:
+            check_column(paths[0], self.column)
+        return self._checked(self._files(paths))
+
+    def _checked(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        for number, entry in enumerate(entries):
+            text = clean_text(entry.text, number, "text")
+            self.empty += not text.strip()
+            if not entry.id:
+                raise InputError(f"text {number} has an empty id: give each its own, or none")
+            yield entry if text is entry.text else replace(entry, text=text)
+
+    def said(self) -> dict[str, Any]:
+        """What an index tells of its corpus, once it was read: of files, their digests."""
+        given = [self.source] if isinstance(self.source, str | Path) else self.source
+        named = given is not self.source or (isinstance(given, list) and all(isinstance(one, Path) for one in given))
+        name = several(whole_characters(str(one)) for one in given) if named else type(self.source).__name__
+        facts = {"source": name, "column": self.column, "id_column": self.id_column, "encoding": self.encoding}
+        return facts | ({"sha256": self.digests} if self.digests else {})
+
+    def _tables(self, paths: list[Path]) -> Iterator[Iterator[Entry]]:
+        """The rows of each table; what they are numbered by goes on from one to the next."""
+        numbers = itertools.count(self.number_from)
+        for path in paths:
+            yield self._table(path, numbers)
+
+    def _table(self, path: Path, numbers: Iterator[int]) -> Iterator[Entry]:
+        if self.column is None:
+            raise InputError(f"{path} is a table: name the column with the texts (--column NAME)")
+        before = _facts(path)
+        rows = read_rows(path, encoding=self.encoding, skip_bad=self.skip_bad)
+        self.delimiter = rows.delimiter
+        for name in (self.column, self.id_column):
+            if rows.columns is not None and name is not None and name not in rows.columns:
+                known = several(rows.columns)
+                raise InputError(f"{path} has no column {name!r}{near(name, rows.columns)}; its columns: {known}")
+        for row in rows:
+            yield self._entry(f"{path}, line {row.line}", next(numbers), row.fields)
+        self.skipped += [f"{path}, {said}" for said in rows.skipped]
+        self._unchanged(path, before)
+
+    def _unchanged(self, path: Path, before: tuple[int, int]) -> None:
+        """Raises InputError for a file that was written while it was read: nobody ever had such rows together."""
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if _facts(path) != before:
+            raise InputError(f"{path} was changed while it was read: run this again once nobody writes it")
+        self.digests[whole_characters(str(path))] = digest
+
+    def _entry(self, where: str, number: int, fields: Mapping[str, Any]) -> Entry:
+        """A row whose column holds the text."""
+        assert self.column is not None
+        text = fields.get(self.column)
+        if not isinstance(text, str):
+            kind = "missing" if self.column not in fields else type(text).__name__
+            raise InputError(f"{where}: {self.column!r} is {kind}, expected a text{near(self.column, fields)}")
+        metadata = {str(name): value for name, value in fields.items() if name != self.column}
+        if self.id_column is None:
+            return Entry(str(number), text, metadata)
+        if self.id_column not in fields:
+            raise InputError(f"{where}: no {self.id_column!r}{near(self.id_column, fields)}")
+        return Entry(_id(fields[self.id_column], f"{where}: the id {self.id_column!r}"), text, metadata)
+
+    def _paths(self) -> list[Path] | None:
+        """The files of a folder, of patterns, or of several paths, in order; None for what is no path."""
+        given = [self.source] if isinstance(self.source, str | Path) else self.source
+        if not (isinstance(given, list | tuple) and given and all(isinstance(one, Path | str) for one in given)):
+            return None
+        if given is self.source and any(isinstance(one, str) for one in given):  # texts
+            return None
+        found = {path: None for one in given for path in _found(one)}
+        return [path for path in found if not path.is_dir()]
+
+    def _files(self, paths: list[Path]) -> Iterator[Entry]:
+        """Each file as one text; of several, those that are no text are left out and listed."""
+        for path in paths:
+            try:
+                text = _whole(path, self.encoding)
+            except InputError as error:
+                if len(paths) == 1:
+                    raise
+                self.skipped.append(str(error))
+                continue
+            if text.strip():
+                yield Entry(whole_characters(path.as_posix()), text, {"path": whole_characters(path.as_posix())})
+            else:
+                self.skipped.append(f"{path} is empty")
+
+    def _given(self) -> Iterator[Entry]:
+        """What a program gives: texts, pairs of id and text, or mappings."""
+        source = self.source
+        if hasattr(source, "to_dict") and hasattr(source, "columns"):  # a data frame
+            source = source.to_dict("records")
+        if isinstance(source, bytes | Mapping) or not isinstance(source, Iterable):
+            raise InputError(f"{type(source).__name__} was given, expected a file, or something that yields texts")
+        number = self.number_from
+        try:
+            for one in source:
+                yield self._one(number, one)
+                number += 1
+        except OSError as error:
+            raise InputError(f"item {number - self.number_from} could not be read: {error}") from error
+
+    def _one(self, number: int, one: Any) -> Entry:
+        where = f"item {number - self.number_from}"
+        if isinstance(one, str):
+            return Entry(str(number), one)
+        if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], str):
+            return Entry(_id(one[0], f"{where}: the id"), one[1])
+        if not isinstance(one, Mapping):
+            raise InputError(f"{where} is {type(one).__name__}, expected a text, (id, text), or a mapping")
+        if self.column is None:
+            raise InputError(f"{where} is a mapping: name the field with the text (column=...)")
+        return self._entry(where, number, one)
+
+
+@dataclass
+class Passages:
+    """Entries with an id each, long ones in passages, which keep the id of their text.
+
+    cut: where a text is divided; None for nowhere.  keep_last: of several texts with one id the last one stays.
+    texts: how many there were.  places: the rows of each id, from and to.  replaced: the rows whose id came again.
+    """
+
+    cut: Cut | None = None
+    keep_last: bool = False
+    texts: int = 0
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    replaced: list[tuple[int, int]] = field(default_factory=list)
+
+    def of(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """The rows, one after the other."""
+        row = 0
+        for number, entry in enumerate(entries):
+            self._note(entry.id, number)
+            self.texts = number + 1
+            places = [] if self.cut is None else self.cut(entry.text, number)
+            parts = [_passage(entry, *place) for place in places] if len(places) > 1 else [entry]
+            self.places[entry.id] = (row, row + len(parts))
+            row += len(parts)
+            yield from parts
+
+    def _note(self, id_: str, number: int) -> None:
+        before = self.places.get(id_)
+        if before is None:
+            return
+        if not self.keep_last:
+            raise InputError(
+                f"the id {id_!r} stands there twice, the second time as text {number + 1}: give each its own, or pass "
+                "on_duplicate='keep-last'"
+            )
+        self.replaced.append(before)
+
+
+def _passage(entry: Entry, first: int, last: int) -> Entry:
+    return Entry(entry.id, entry.text[first:last], entry.metadata, first, last)
+
+
+def _id(value: Any, what: str) -> str:
+    """An id as text, whatever it was: a number of any size, too."""
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        raise InputError(f"{what} is empty")
+    if isinstance(value, bytes | Mapping | list | tuple | set):
+        raise InputError(f"{what} is {type(value).__name__}, expected a text or a number")
+    return whole_characters(str(value))
+
+
+def _facts(path: Path) -> tuple[int, int]:
+    """Size and time of change of a file that can be read to its end. Raises InputError for anything else."""
+    try:
+        found = path.stat()
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no file {str(path)!r}") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{path} is {'a folder' if stat.S_ISDIR(found.st_mode) else 'no file'}, expected a file")
+    return found.st_size, found.st_mtime_ns
+
+
+def _found(name: str | Path) -> list[Path]:
+    """The files of a pattern or of a folder, in order; links to folders are not followed, they may lead in a circle."""
+    try:
+        if not str(name):
+            raise ValueError("it is empty")
+        path = Path(name).expanduser()
+        if glob.has_magic(str(path)) and not os.path.lexists(path):
+            root = Path(path.anchor)
+            return sorted(root.glob(str(path.relative_to(root))))
+        return sorted(path.rglob("*")) if path.is_dir() else [path]
+    except (OSError, ValueError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{str(name)[:200]!r} is no path, and no pattern of files: {why}") from error
+
+
+def _whole(path: Path, encoding: str) -> str:
+    """A file as one text."""
+    size, _ = _facts(path)
+    if size > 4 * MOST_CHARACTERS:
+        raise InputError(f"{path} has {size:,} bytes, expected at most {4 * MOST_CHARACTERS:,} of one text: split it")
+    text = "".join(lines(path, encoding))
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"{path} has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first")
+    return text
+
+
+def chunks(entries: Iterable[Entry], size: int) -> Iterator[list[Entry]]:
+    """Some at a time."""
+    source = iter(entries)
+    while chunk := list(itertools.islice(source, size)):
+        yield chunk

@@ -1,0 +1,114 @@
+"""Texts to vectors for an index, and who made them: vectors of two models are never compared."""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pellucid.checkpoints.load import open_checkpoint
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.sentence import Pooling
+from pellucid.errors import InputError
+from pellucid.search.generations import digest_of
+from pellucid.search.manifest import Encoder
+from pellucid.tasks.embed import embed
+
+_PARTS = ("*.safetensors", "*.bin", "*.gguf", "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "*.model")
+"""What the vectors of a checkpoint depend on, beside its config."""
+
+
+def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
+    """What an index says of the model that makes its vectors.
+
+    prompt: stands before every text of the corpus.
+    Raises InputError for a model whose numbers are random, since nobody could make the same vectors again.
+    """
+    name = loaded.source.name if loaded.source else loaded.config.family
+    if loaded.tokenizer is None:
+        raise InputError(f"{name} came without a tokenizer, so it cannot read texts")
+    if any(not part.startswith(("head", "pooler")) for part in loaded.untrained):
+        raise InputError(f"{name} is not trained: its vectors are random, and a search in them finds nothing")
+    own = loaded.pooling or Pooling()
+    limits = [n for n in (own.max_length, loaded.tokenizer.model_max_length) if n]
+    return Encoder(
+        name=name,
+        digest=_fingerprint(loaded),
+        dimension=loaded.config.hidden_size * len(own.modes),
+        pooling=tuple(own.modes),
+        normalize=own.normalize,
+        max_length=min(limits, default=None),
+        prompt=prompt,
+        revision=loaded.source.revision if loaded.source else None,
+    )
+
+
+def held(model: Any) -> Loaded:
+    """The model that somebody gave: one that was loaded, or a name."""
+    if isinstance(model, Loaded):
+        return model
+    if isinstance(model, str | os.PathLike):
+        return open_checkpoint(model, head=None)
+    inside = getattr(model, "loaded", None)
+    if not isinstance(inside, Loaded):
+        raise InputError(f"model is {type(model).__name__}, expected a model or its name")
+    return inside
+
+
+def check(encoder: Encoder, loaded: Loaded) -> None:
+    """Refuses a model other than the one that made the vectors of an index."""
+    found = encoder_of(loaded, encoder.prompt)
+    if replace(found, name="", revision=None) == replace(encoder, name="", revision=None):
+        return
+    for fact in ("dimension", "pooling", "normalize", "max_length", "digest"):
+        said, here = getattr(encoder, fact), getattr(found, fact)
+        if said != here:
+            raise InputError(
+                f"this index was built with {encoder.name} ({fact} {str(said)[:16]}), and {found.name} has {fact} "
+                f"{str(here)[:16]}: search with the model that built it, or build it again"
+            )
+
+
+def reopened(encoder: Encoder, **place: Any) -> Loaded:
+    """The model that made the vectors of an index, by its name, once it is found to be the same."""
+    if not encoder.digest:
+        raise InputError("this index was built from vectors that were given: search with vectors, or give its model")
+    loaded = open_checkpoint(encoder.name, head=None, **place)
+    check(encoder, loaded)
+    return loaded
+
+
+def encoded(
+    loaded: Loaded,
+    texts: Sequence[str],
+    prompt: str = "",
+    *,
+    dtype: str | torch.dtype | None = None,
+    told: Callable[[int], object] | None = None,
+) -> np.ndarray:
+    """Float32[ndarray, "texts dimension"]  told: is told how many more are done."""
+    read = [prompt + text for text in texts] if prompt else list(texts)
+    return embed(loaded, read, dtype=dtype, progress=told or False).numpy()
+
+
+def _fingerprint(loaded: Loaded) -> str:
+    """sha256 of all that the vectors depend on: of the files, or of the numbers of a model that has none."""
+    whole = hashlib.sha256(repr(loaded.config.replace(head=None, labels=("none",))).encode())
+    for path in _files(loaded):
+        whole.update(f"{path.name} {digest_of(path)}\n".encode())
+    if loaded.source is None:
+        for name, parameter in loaded.module.named_parameters():
+            whole.update(name.encode() + parameter.detach().float().cpu().numpy().tobytes())
+    return whole.hexdigest()
+
+
+def _files(loaded: Loaded) -> list[Path]:
+    if loaded.source is None:
+        return []
+    if loaded.source.file is not None:
+        return [loaded.source.file]
+    return sorted({path for part in _PARTS for path in loaded.source.folder.glob(part)})

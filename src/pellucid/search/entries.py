@@ -1,0 +1,275 @@
+"""The rows of one segment: ids, texts and what else is known of them, in one file of SQLite that is written once.
+
+SQLite's own full-text index (FTS5) finds words; no other file needs to fit beside this one.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.search.where import Condition
+from pellucid.search.words import terms
+from pellucid.text.cut import whole_characters
+
+_TABLES = """
+CREATE TABLE rows (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL, text TEXT NOT NULL, hash BLOB NOT NULL, metadata TEXT NOT NULL,
+    first INTEGER, last INTEGER
+);
+CREATE VIRTUAL TABLE words USING fts5(terms, content='', tokenize='ascii');
+CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, row);
+"""
+
+_BY_ID = "CREATE INDEX by_id ON rows (id)"
+"""Made last: to sort all ids at once is quicker than to put each into its place."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One text of a corpus.
+
+    id: the document's; the passages of a document share it.  metadata: the other columns.
+    first, last: the characters of the document that a passage holds; None for a whole text.
+    """
+
+    id: str
+    text: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    first: int | None = None
+    last: int | None = None
+
+    @property
+    def hash(self) -> bytes:
+        """Of the text alone, which is all that its vector depends on."""
+        return hash_of(self.text)
+
+
+def hash_of(text: str) -> bytes:
+    """16 bytes of BLAKE2b."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def write_entries(rows: Iterable[Entry], path: Path) -> None:
+    """Writes rows, numbered from 0, and the index of their words."""
+    with _new(path) as connection:
+        for i, r in enumerate(rows):
+            id_, text = whole_characters(r.id), whole_characters(r.text)
+            values = (i, id_, text, r.hash, packed(r.id, r.metadata), r.first, r.last)
+            connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            connection.execute("INSERT INTO words(rowid, terms) VALUES (?, ?)", (i, " ".join(terms(text))))
+
+
+def write_numbered(rows: int, path: Path) -> None:
+    """Writes so many rows without texts, whose ids count them from 1; in one statement, since a million of them are no
+    news to anybody."""
+    with _new(path) as connection:
+        connection.execute(
+            "WITH RECURSIVE counted(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM counted WHERE i + 1 < ?) "
+            "INSERT INTO rows SELECT i, CAST(i + 1 AS TEXT), '', ?, '{}', NULL, NULL FROM counted",
+            (rows, hash_of("")),
+        )
+
+
+@contextlib.contextmanager
+def _new(path: Path) -> Iterator[sqlite3.Connection]:
+    """A file with the tables of a segment, to be filled at once; nobody but the writer sees it before it is whole."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;" + _TABLES)
+        connection.execute("BEGIN")
+        yield connection
+        connection.execute(_BY_ID)
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+def packed(id_: str, metadata: dict[str, Any]) -> str:
+    """Metadata as JSON: NaN is null, dates and paths are texts. Raises InputError for what JSON does not know."""
+    try:
+        return whole_characters(json.dumps(_finite(metadata), ensure_ascii=False, allow_nan=False, default=_plain))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"what else is known of {id_!r} cannot be written as JSON: {error}") from error
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {whole_characters(str(name)): _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy, dates and paths, as JSON knows them."""
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return _finite(value.tolist())
+    raise TypeError(f"{type(value).__name__} is neither text nor number")
+
+
+def _shapes(schema: Iterable[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """What a file declares, by name; how FTS5 keeps its own tables is its own affair, as long as they are tables."""
+    return {name: (kind, None if str(name).startswith("words_") else sql) for name, kind, sql in schema}
+
+
+@cache
+def _made() -> dict[str, tuple[Any, ...]]:
+    """What the files of an index declare: a view or a trigger among it would be code of somebody else."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.executescript(_TABLES + _BY_ID)
+        return _shapes(connection.execute("SELECT name, type, sql FROM sqlite_schema").fetchall())
+    finally:
+        connection.close()
+
+
+class Entries:
+    """The rows of a segment that was written. Threads may share it, one at a time. It stays open, so that it can be
+    read on when another process has taken the file away.
+
+    rows: how many there must be.
+    """
+
+    def __init__(self, path: Path, rows: int) -> None:
+        self.path, self.rows = path, rows
+        self._open()
+        if _shapes(self._run("SELECT name, type, sql FROM sqlite_schema")) != _made():
+            raise self._damaged("its tables are not those of an index")
+        if self._run("SELECT count(*), min(number), max(number) FROM rows") != [(rows, 0, rows - 1)]:
+            raise self._damaged(f"it does not hold {rows:,} rows")
+
+    def _open(self) -> None:
+        """The file is opened for reading alone, and its schema runs no code."""
+        name = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
+        try:
+            self._connection = sqlite3.connect(name, uri=True, check_same_thread=False)
+            self._connection.execute("PRAGMA trusted_schema=OFF")
+            self._connection.execute("PRAGMA cell_size_check=ON")
+        except sqlite3.Error as error:
+            raise self._damaged(str(error)) from error
+        self._lock, self._process = threading.Lock(), os.getpid()
+
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives."""
+        if self._process != os.getpid():  # a fork: the lock may have been held by a thread that is not here
+            self._lock, self._process = threading.Lock(), os.getpid()
+            if self.path.exists():
+                self._open()
+        try:
+            with self._lock:
+                return self._connection.execute(statement, values).fetchall()
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise self._damaged(str(error)) from error
+
+    def _damaged(self, why: str) -> CorruptFileError:
+        return CorruptFileError(f"{self.path} cannot be read: {why}; restore it, or build the index again")
+
+    def _entry(self, row: Sequence[Any]) -> Entry:
+        """(id, text, metadata, first, last) as they must be."""
+        id_, text, metadata, first, last = row
+        try:
+            known = {} if metadata == "{}" else json.loads(metadata)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._damaged(f"the metadata of a row is no JSON ({error})") from error
+        whole = type(id_) is str and type(text) is str and type(known) is dict
+        if not whole or not (first is last is None or type(first) is type(last) is int):
+            raise self._damaged("a row is not as it was written")
+        return Entry(id_, text, known, first, last)
+
+    def get(self, numbers: Sequence[int]) -> list[Entry]:
+        """Rows by their numbers, in this order."""
+        found: dict[int, Entry] = {}
+        for part in _parts(sorted(set(map(int, numbers)))):
+            marks = ",".join("?" * len(part))
+            for row in self._run(
+                f"SELECT number, id, text, metadata, first, last FROM rows WHERE number IN ({marks})", part
+            ):
+                found[row[0]] = self._entry(row[1:])
+        try:
+            return [found[int(number)] for number in numbers]
+        except KeyError as error:
+            raise self._damaged(f"row {error} is not there") from error
+
+    def all(self) -> Iterator[Entry]:
+        """Every row, in the order of their numbers."""
+        start, step = 0, 10_000
+        while part := self._run(
+            "SELECT id, text, metadata, first, last FROM rows WHERE number >= ? AND number < ? ORDER BY number",
+            (start, start + step),
+        ):
+            yield from map(self._entry, part)
+            start += step
+
+    def hashes(self) -> list[bytes]:
+        """The hash of every row's text, in the order of their numbers."""
+        found = [row[0] for row in self._run("SELECT hash FROM rows ORDER BY number")]
+        if not all(isinstance(one, bytes) for one in found):
+            raise self._damaged("the hash of a text is none")
+        return found
+
+    def ids(self) -> list[str]:
+        """The id of every row, in the order of their numbers."""
+        return [row[0] for row in self._run("SELECT id FROM rows ORDER BY number")]
+
+    def having(self, ids: Iterable[str]) -> list[int]:
+        """The numbers of the rows with one of these ids."""
+        found: list[int] = []
+        for part in _parts([whole_characters(one) for one in ids]):
+            marks = ",".join("?" * len(part))
+            found += [row[0] for row in self._run(f"SELECT number FROM rows WHERE id IN ({marks})", part)]
+        return sorted(found)
+
+    def fitting(self, conditions: Sequence[Condition], many: int) -> np.ndarray:
+        """Which rows fit all conditions: Bool[ndarray, "rows"]"""
+        clauses, values = zip(*(condition.sql() for condition in conditions))
+        given = [value for part in values for value in part]
+        alive = np.zeros(many, bool)
+        alive[[row[0] for row in self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", given)]] = True
+        return alive
+
+    def columns(self) -> set[str]:
+        """The names of the metadata that some row has."""
+        return {row[0] for row in self._run("SELECT DISTINCT key FROM rows, json_each(metadata)")}
+
+    def values(self, column: str, most: int = 2_000) -> set[str]:
+        """Some of the values of one column, as texts."""
+        statement = "SELECT DISTINCT CAST(value AS TEXT) FROM rows, json_each(metadata) WHERE key = ? LIMIT ?"
+        return {row[0] for row in self._run(statement, (column, most)) if row[0] is not None}
+
+    def vocabulary(self) -> dict[str, int]:
+        """Every word, and in how many rows it stands."""
+        return dict(self._run("SELECT term, doc FROM vocabulary"))
+
+    def with_words(self, words: Sequence[str], most: int) -> list[tuple[int, float]]:
+        """The rows that hold some of these words, the best first, with their BM25 score (Robertson and Zaragoza, 2009);
+        larger is better."""
+        asked = " OR ".join('"' + word.replace('"', '""') + '"' for word in words)
+        found = self._run(
+            "SELECT rowid, -bm25(words) AS score FROM words WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?",
+            (asked, most),
+        )
+        if not all(0 <= row < self.rows and isinstance(score, float) for row, score in found):
+            raise self._damaged("its words stand in rows that are not there")
+        return found
+
+
+def _parts(values: list[Any], size: int = 500) -> Iterator[list[Any]]:
+    """Some at a time, since a statement takes only so many."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

@@ -1,0 +1,204 @@
+"""How good a search is, on queries whose right answers are known."""
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pellucid.config.checks import choice, count
+from pellucid.errors import InputError, near, several
+from pellucid.search.where import Condition
+
+if TYPE_CHECKING:
+    from pellucid.search.index import Index
+
+TOGETHER = 256
+"""So many queries are asked at a time."""
+
+Grades = dict[str, float]
+"""The right answers of one query, each with how right it is."""
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A query whose best right answer did not come first.
+
+    wanted: the right answers.  place: of the first one among the hits, from 1; None where none was found.
+    instead: what came first; None where nothing was found.
+    """
+
+    query: str
+    wanted: tuple[str, ...]
+    place: int | None
+    instead: str | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a search found of what it should have found; each number is a mean over the queries, from 0 to 1, by k.
+
+    recall: the share of the right answers among the first k.
+    mrr: one divided by the place of the first right answer, 0 where the first k hold none (Voorhees, 1999).
+    ndcg: the grades found, each divided by log2(1 + place), against the best possible order (Järvelin and Kekäläinen,
+        2002, doi:10.1145/582415.582418); grades count as they are.
+    queries: how many were asked.  unlisted: how many were not, since no right answer of theirs is in the index.
+    misses: which queries went wrong, in their order.  seconds: for all of them.
+    """
+
+    recall: dict[int, float]
+    mrr: dict[int, float]
+    ndcg: dict[int, float]
+    queries: int
+    unlisted: int
+    seconds: float
+    misses: tuple[Miss, ...]
+
+    def data(self) -> dict[str, Any]:
+        """All of it, as JSON takes it."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        said = (
+            f"recall@{k} {self.recall[k]:.4f}, MRR@{k} {self.mrr[k]:.4f}, nDCG@{k} {self.ndcg[k]:.4f}"
+            for k in self.recall
+        )
+        return f"Evaluation({self.queries:,} queries: {'; '.join(said)})"
+
+
+def evaluated(
+    index: "Index",
+    queries: Iterable[str],
+    answers: Iterable[Any],
+    depths: int | Sequence[int],
+    by: str | None,
+    unlisted: str,
+    how: Mapping[str, Any],
+) -> Evaluation:
+    """See `Index.evaluate`."""
+    choice("unlisted", unlisted, ("error", "skip"))
+    ks = _depths(depths)
+    asked, wanted = _given(queries, answers)
+    kept = _kept(index, asked, wanted, by, unlisted)
+    if how.get("mode") != "words":
+        assert index.loaded  # to load the model is no part of a search
+    started = time.perf_counter()
+    found = _found(index, [asked[i] for i in kept], ks[-1], by, how)
+    seconds = time.perf_counter() - started
+    judged = [judge(names, wanted[i], ks) for i, names in zip(kept, found)]
+    recall, mrr, ndcg = ({k: math.fsum(one[part][k] for one in judged) / len(judged) for k in ks} for part in range(3))
+    misses = [_miss(asked[i], wanted[i], names) for i, names in zip(kept, found)]
+    held = tuple(one for one in misses if one is not None)
+    return Evaluation(recall, mrr, ndcg, len(kept), len(asked) - len(kept), seconds, held)
+
+
+def judge(found: Sequence[str], wanted: Mapping[str, float], ks: Sequence[int]) -> tuple[dict[int, float], ...]:
+    """Recall, reciprocal rank and nDCG of one query at each k.
+
+    found: what was found, the best first.  wanted: how right each answer is; 0 is wrong.
+    """
+    right = {name for name, grade in wanted.items() if grade > 0}
+    first = next((place for place, name in enumerate(found, 1) if name in right), None)
+    best = sorted(wanted.values(), reverse=True)
+    gains = [wanted.get(name, 0.0) for name in found]
+    recall = {k: len(right.intersection(found[:k])) / len(right) for k in ks}
+    rank = {k: 1 / first if first is not None and first <= k else 0.0 for k in ks}
+    return recall, rank, {k: _gain(gains[:k]) / _gain(best[:k]) for k in ks}
+
+
+def _gain(grades: Sequence[float]) -> float:
+    return math.fsum(grade / math.log2(place + 1) for place, grade in enumerate(grades, 1))
+
+
+def _depths(depths: int | Sequence[int]) -> list[int]:
+    """Every k, in order."""
+    ks = [depths] if isinstance(depths, int) else list(depths)
+    if not ks:
+        raise InputError("k names no number: give one or several, such as k=(1, 5)")
+    for k in ks:
+        count("k", k)
+    return sorted(set(ks))
+
+
+def _given(queries: Iterable[str], answers: Iterable[Any]) -> tuple[list[str], list[Grades]]:
+    """Queries and their right answers, one beside the other."""
+    if isinstance(queries, str) or isinstance(answers, str):
+        raise InputError("queries and answers are lists, one right answer or several for each query")
+    asked, given = list(queries), list(answers)
+    if len(asked) != len(given):
+        raise InputError(f"there are {len(asked)} queries and the answers of {len(given)}: give each query its own")
+    if not asked:
+        raise InputError("there are no queries to evaluate with")
+    return asked, [_grades(one, i) for i, one in enumerate(given)]
+
+
+def _grades(given: Any, number: int) -> Grades:
+    """An id, several, or ids with how right each is."""
+    if isinstance(given, Mapping):
+        grades = {str(name): grade for name, grade in given.items()}
+    else:
+        several_ = given if isinstance(given, list | tuple | set | frozenset) else [given]
+        grades = {str(name): 1.0 for name in several_ if name is not None}
+    for name, grade in grades.items():
+        if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 <= grade < math.inf:
+            raise InputError(f"the answer {name!r} of query {number} has the grade {grade!r}, expected a number from 0")
+    if not any(grades.values()):
+        raise InputError(f"query {number} has no right answer: name one id at least")
+    return grades
+
+
+def _kept(index: "Index", asked: list[str], wanted: list[Grades], by: str | None, unlisted: str) -> list[int]:
+    """The queries that have a right answer in the index; InputError where that is not all, and should be."""
+    there = _there(index, {answer for grades in wanted for answer in grades}, by)
+    right = [{name for name, grade in grades.items() if grade > 0} for grades in wanted]
+    kept = [i for i, names in enumerate(right) if names & there]
+    if len(kept) < len(asked) and unlisted == "error":
+        lost = [name for names in right if not names & there for name in sorted(names)]
+        raise InputError(
+            f"the index has no {by or 'id'} {several(lost)}, the right answers of {len(asked) - len(kept):,} of "
+            f"{len(asked):,} queries: add these texts, or leave the queries out with unlisted='skip' (--skip-unlisted)"
+        )
+    if not kept:
+        raise InputError("no query has a right answer that is in the index")
+    return kept
+
+
+def _there(index: "Index", names: set[str], by: str | None) -> set[str]:
+    """Which of these ids, or values of a column, the index has."""
+    found: set[str] = set()
+    columns: set[str] = set()
+    for segment in index.segments:
+        rows = segment.entries.having(names) if by is None else _with_values(segment, by, sorted(names))
+        living = [row for row in rows if not segment.dead[row]]
+        found |= {entry.id if by is None else str(entry.metadata[by]) for entry in segment.entries.get(living)}
+        columns |= set() if by is None or found else segment.entries.columns()
+    if by is not None and not found and by not in columns:
+        raise InputError(f"no row has {by!r}{near(by, columns)}; there are {several(sorted(columns))}")
+    return found & names
+
+
+def _with_values(segment: Any, by: str, names: list[str], size: int = 400) -> list[int]:
+    """The rows whose column has one of these values; some at a time, since a statement takes only so many."""
+    found: set[int] = set()
+    for start in range(0, len(names), size):
+        condition = Condition(by, "=", tuple(names[start : start + size]))
+        found |= set(segment.entries.fitting([condition], segment.segment.rows).nonzero()[0].tolist())
+    return sorted(found)
+
+
+def _found(index: "Index", queries: list[str], k: int, by: str | None, how: Mapping[str, Any]) -> list[list[str]]:
+    """What is found for each query: ids, or values of a column, the best first."""
+    found = []
+    for start in range(0, len(queries), TOGETHER):
+        for hits in index.search(queries[start : start + TOGETHER], k=k, **how):
+            names = [hit["id"] if by is None else str(hit["metadata"].get(by, "")) for hit in hits]
+            found.append(list(dict.fromkeys(names)))
+    return found
+
+
+def _miss(query: str, wanted: Grades, found: list[str]) -> Miss | None:
+    right = [name for name, grade in wanted.items() if grade > 0]
+    if found and found[0] in right:
+        return None
+    place = next((place for place, name in enumerate(found, 1) if name in right), None)
+    return Miss(query, tuple(right), place, found[0] if found else None)

@@ -1,0 +1,270 @@
+"""A folder of generations: one writer at a time, readers who see the old or the new one, and nothing in between.
+
+    companies.index/
+      generation-000007.json        the newest is what opens
+      segments/000007/              files that are written once
+      building/                     what an unfinished build has embedded so far
+      lock
+
+A generation is written in this order: the files of its new segments, each flushed to the disk; their folders; its
+manifest beside its place, flushed, moved there; the folder. Killed at any moment, the newest manifest names only what
+is whole. What no manifest names is taken away by the next writer.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from pellucid.errors import (
+    CorruptFileError,
+    InputError,
+    NotFoundError,
+    PellucidError,
+    ResourceError,
+    UnsafeFileError,
+)
+from pellucid.files import cannot_write, write_whole
+from pellucid.search.manifest import Manifest, Segment, read_manifest, write_manifest
+
+SEGMENTS, BUILDING, LOCK = "segments", "building", "lock"
+PATIENCE = 10.0
+"""Seconds that a second writer waits for the first."""
+
+_GENERATION = re.compile(r"generation-([0-9]{6,12})\.json")
+_OURS = {
+    ".": re.compile(
+        rf"{_GENERATION.pattern}|{SEGMENTS}|{BUILDING}|{LOCK}|{LOCK}\.json|\.(generation-|{LOCK}\.json-).*"
+    ),
+    SEGMENTS: re.compile(r"\.?[0-9]{6,12}"),
+    BUILDING: re.compile(r"[0-9a-f]{32}\.npz|\.[0-9a-f]{32}\.npz-.*"),
+}
+"""The names that an index gives, by folder. Nothing else is ever taken away."""
+
+
+def newest(folder: Path) -> Manifest:
+    """The generation that opens. Raises NotFoundError where there is no index, CorruptFileError where it is damaged."""
+    while True:
+        path = _newest(folder)
+        try:
+            return read_manifest(path)
+        except FileNotFoundError as error:  # a writer has just taken it away, and put a newer one there
+            if path == _newest(folder):
+                raise CorruptFileError(f"{path} leads nowhere: restore it, or build the index again") from error
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _newest(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise NotFoundError(f"there is no index {str(folder)!r}: build one with pellucid index build FILE -o {folder}")
+    found = generations(folder)
+    if not found:
+        unfinished = (folder / BUILDING).is_dir()
+        advice = "its build was not finished: run the same build again, it goes on" if unfinished else "no generation"
+        raise NotFoundError(f"{folder} holds no index ({advice})")
+    return found[max(found)]
+
+
+def generations(folder: Path) -> dict[int, Path]:
+    """The manifests of a folder, by their numbers."""
+    try:
+        named = {path: _GENERATION.fullmatch(path.name) for path in folder.iterdir()}
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror or error}") from error
+    return {int(found[1]): path for path, found in named.items() if found}
+
+
+def check(folder: Path, segment: Segment, name: str) -> Path:
+    """The path of a segment's file, once its bytes are the ones that were written."""
+    path = folder / SEGMENTS / segment.folder / name
+    size, digest = segment.files[name]
+    try:
+        if any(one.is_symlink() for one in (path.parents[1], path.parent, path)):
+            raise UnsafeFileError(f"{path} is reached by a link, which may lead outside: put the file itself there")
+        if not path.is_file():
+            raise CorruptFileError(f"{path} is missing: restore it, or build the index again")
+        fits = path.stat().st_size == size and digest_of(path) == digest
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    if not fits:
+        raise CorruptFileError(f"{path} was changed since it was written: restore it, or build the index again")
+    return path
+
+
+def digest_of(path: Path) -> str:
+    """sha256, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def writing(folder: Path, patience: float = PATIENCE, *, new: bool = False) -> Iterator[None]:
+    """The one writer of an index. Another one waits, and is told who writes; the lock of a dead process is none.
+
+    new: the folder is made where it is not there, and taken away again where nothing came of it.
+    Raises InputError for a folder that holds something else: what is not ours is not written over.
+    """
+    made = new and _room(folder)
+    lock, note = FileLock(folder / LOCK), folder / f"{LOCK}.json"
+    try:
+        lock.acquire(timeout=patience)
+    except Timeout:
+        raise InputError(f"{folder} is being written by {_who(note)}: wait until that is done") from None
+    except OSError as error:
+        raise cannot_write(folder / LOCK, error) from error
+    try:
+        said = {"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        write_whole(note, lambda file: file.write(json.dumps(said).encode()))
+        yield
+    except BaseException:
+        with contextlib.suppress(PellucidError, OSError):
+            sweep(folder, newest(folder) if generations(folder) else None)
+        raise
+    finally:
+        note.unlink(missing_ok=True)
+        if made and {path.name for path in folder.iterdir()} <= {LOCK, SEGMENTS}:
+            shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
+
+
+def _room(folder: Path) -> bool:
+    """Makes the folder of a new index; whether it was not there before."""
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        strange = [path for part, ours in _OURS.items() for path in _inside(folder / part) if not _named(path, ours)]
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    if strange:
+        raise InputError(f"{folder} holds {strange[0].name!r}, which is no part of an index: give a new folder's name")
+    if made:
+        _to_disk(folder.parent)
+    return made
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+
+
+def _named(path: Path, ours: re.Pattern[str]) -> bool:
+    return ours.fullmatch(path.name) is not None
+
+
+def _who(note: Path) -> str:
+    try:
+        said = json.loads(note.read_text())
+        return f"process {said['pid']} since {said['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def write_segment(folder: Path, name: str, write: Callable[[Path], tuple[int, str]]) -> Segment:
+    """Writes a segment beside its place, waits until all of it is on the disk, and moves it there.
+
+    write: puts files into an empty folder, and says how many rows they hold and of which kind they are.
+    """
+    place, beside = folder / SEGMENTS / name, folder / SEGMENTS / f".{name}"
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)  # of a writer that was killed before its manifest
+        beside.mkdir(parents=True)
+        rows, kind = write(beside)
+        files = sorted(beside.iterdir())
+        for path in (*files, beside):
+            _to_disk(path)
+        beside.replace(place)
+        for path in (place.parent, folder):
+            _to_disk(path)
+        return Segment(name, rows, kind, {path.name: _facts(place / path.name) for path in files})
+    except NotFoundError:
+        raise  # a file of the corpus, which is nothing that could not be written
+    except (OSError, sqlite3.OperationalError) as error:
+        raise _cannot(place, error) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _facts(path: Path) -> tuple[int, str]:
+    return path.stat().st_size, digest_of(path)
+
+
+def _cannot(place: Path, error: OSError | sqlite3.OperationalError) -> PellucidError:
+    """Why a segment could not be written; where there was no room, how much there is."""
+    if isinstance(error, OSError) and not isinstance(cannot_write(place, error), ResourceError):
+        return cannot_write(place, error)
+    found = cannot_write(place, error) if isinstance(error, OSError) else f"cannot write {place}: {error}"
+    return ResourceError(f"{found} ({shutil.disk_usage(place.parents[1]).free:,} bytes are free there)")
+
+
+def commit(folder: Path, manifest: Manifest) -> None:
+    """Makes a generation the newest, and then takes away what no generation names any more."""
+    write_manifest(manifest, folder)
+    _to_disk(folder)
+    sweep(folder, manifest)
+
+
+def sweep(folder: Path, manifest: Manifest | None) -> None:
+    """Takes away what this generation does not name: older ones, and what writers that were killed have left. None, an
+    index whose build was not finished, has only its `building` to keep."""
+    number = 0 if manifest is None else manifest.generation
+    older = [path for generation, path in generations(folder).items() if generation < number]
+    for path in (*older, *folder.glob(".generation-*"), *folder.glob(f".{LOCK}.json-*")):
+        with contextlib.suppress(OSError):  # it was said to be done, and is
+            path.unlink(missing_ok=True)
+    named = {segment.folder for segment in manifest.segments} if manifest else set()
+    for place in _inside(folder / SEGMENTS):
+        if place.name not in named and _named(place, _OURS[SEGMENTS]):
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def forget(folder: Path) -> None:
+    """Takes away what a build had kept of its work, once it is done."""
+    for path in _inside(folder / BUILDING):
+        if _named(path, _OURS[BUILDING]):
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # somebody else's files are in it, or it was never there
+        (folder / BUILDING).rmdir()
+
+
+def copy(folder: Path, manifest: Manifest, target: Path) -> Path:
+    """Copies one generation to a new folder, which is there once all of it is on the disk."""
+    beside = target.with_name(f".{target.name}-{os.getpid()}")
+    try:
+        for segment in manifest.segments:
+            place = beside / SEGMENTS / segment.folder
+            place.mkdir(parents=True)
+            for name in segment.files:
+                shutil.copyfile(check(folder, segment, name), place / name)
+                _to_disk(check(beside, segment, name))
+            _to_disk(place)
+        (beside / SEGMENTS).mkdir(parents=True, exist_ok=True)
+        _to_disk(beside / SEGMENTS)
+        write_manifest(manifest, beside)
+        _to_disk(beside)
+        beside.replace(target)
+        _to_disk(target.parent)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return target
+
+
+def _to_disk(path: Path) -> None:
+    """Waits until a file, or the list of a folder's files, is on the disk."""
+    if path.is_dir() and os.name == "nt":  # where a folder cannot be opened
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

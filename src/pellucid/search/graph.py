@@ -1,0 +1,89 @@
+"""The file of a graph, number by number, before FAISS reads it: its C++ walks where the numbers say, also outside.
+
+    "IHNf" | header | how likely each level is: f64 | neighbours up to each level: i32 | levels of each row: i32
+    | where the neighbours of each row begin: u64 | neighbours: i32 | entry, top level, efConstruction, efSearch, 1: i32
+    "IxF2" or "IxFI" | header | vectors: f32
+
+Each list has its length before it, as u64. Source: `faiss/impl/index_write.cpp` and `index_read.cpp` of FAISS 1.15.
+"""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pellucid.errors import CorruptFileError
+
+_STORED = {"euclidean": b"IxF2", "cosine": b"IxFI", "dot": b"IxFI"}
+_METRIC = {"euclidean": 1, "cosine": 0, "dot": 0}
+_MOST_LEVELS = 64
+
+
+@dataclass
+class _Reader:
+    """Reads one number after the other; nothing is allocated for what the file does not hold."""
+
+    path: Path
+    bytes: np.ndarray
+    place: int = 0
+
+    def fault(self, what: str) -> NoReturn:
+        raise CorruptFileError(f"{self.path} is no graph that can be searched: {what}")
+
+    def plain(self, layout: str) -> tuple[Any, ...]:
+        return struct.unpack("<" + layout, self.some(struct.calcsize("<" + layout), "u1").tobytes())
+
+    def some(self, many: int, kind: str) -> np.ndarray:
+        size = many * np.dtype(kind).itemsize
+        if size > len(self.bytes) - self.place:
+            self.fault(f"it ends at byte {len(self.bytes):,}, in the middle of {many:,} numbers")
+        self.place += size
+        return self.bytes[self.place - size : self.place].view(kind)
+
+    def list(self, kind: str) -> np.ndarray:
+        return self.some(self.plain("Q")[0], kind)
+
+    def header(self, kind: bytes, rows: int, dimension: int, metric: int) -> None:
+        found, width, many, _, _, trained, measure = self.plain("4siqqq?i")
+        if (found, width, many, trained, measure) != (kind, dimension, rows, True, metric):
+            self.fault(
+                f"it holds {many:,} vectors of {width:,} numbers ({found!r}), expected {rows:,} of {dimension:,}"
+            )
+
+
+def check_graph(path: Path, rows: int, dimension: int, metric: str) -> None:
+    """Raises CorruptFileError for a file with which FAISS could read outside of what it holds."""
+    read = _Reader(path, np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8))
+    read.header(b"IHNf", rows, dimension, _METRIC[metric])
+    read.list("<f8")
+    upto, levels, starts, neighbours = (read.list(kind) for kind in ("<i4", "<i4", "<u8", "<i4"))
+    entry, top, _, _, _ = read.plain("iiiii")
+    read.header(_STORED[metric], rows, dimension, _METRIC[metric])
+    if len(read.list("<f4")) != rows * dimension or read.place != len(read.bytes):
+        read.fault("its vectors do not end where the file ends")
+    if not 2 <= len(upto) <= _MOST_LEVELS or upto[0] != 0 or (np.diff(upto) < 0).any() or upto[-1] > 2**20:
+        read.fault("its neighbours of each level are not counted upwards")
+    if len(levels) != rows or not (levels.min() >= 1 and levels.max() == top + 1 < len(upto)):
+        read.fault("its rows do not stand on levels that are there")
+    if not 0 <= entry < rows or levels[entry] != top + 1:
+        read.fault("its search does not begin on the top level")
+    ends = np.concatenate([[0], np.cumsum(upto[levels], dtype=np.int64)])
+    if len(starts) != rows + 1 or not np.array_equal(starts.astype(np.int64), ends) or ends[-1] != len(neighbours):
+        read.fault("the neighbours of its rows do not follow one another")
+    if len(neighbours) and not (neighbours.min() >= -1 and neighbours.max() < rows):
+        read.fault(f"a neighbour is none of its {rows:,} rows")
+    for level in range(1, top + 1):
+        _check_level(read, level, upto, levels, ends, neighbours)
+
+
+def _check_level(
+    read: _Reader, level: int, upto: np.ndarray, levels: np.ndarray, starts: np.ndarray, neighbours: np.ndarray
+) -> None:
+    """On an upper level every neighbour must stand on that level, too: FAISS looks for its neighbours there."""
+    here = np.flatnonzero(levels > level)
+    places = starts[here][:, None] + np.arange(upto[level], upto[level + 1])
+    found = neighbours[places]
+    if (levels[found[found >= 0]] <= level).any():
+        read.fault(f"a neighbour on level {level} does not stand there")

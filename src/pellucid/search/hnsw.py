@@ -1,0 +1,90 @@
+"""A graph of neighbours (Malkov and Yashunin, 2016, arXiv:1603.09320). The only door to FAISS, which opens no file
+whose digest was not checked before."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import CorruptFileError, InputError, ResourceError
+from pellucid.search.graph import check_graph
+from pellucid.search.manifest import Settings
+
+STEP = 10_000
+"""Rows that a graph takes in at a time, so that it can be told how far it is."""
+
+
+def faiss() -> Any:
+    """The library; InputError says how to install it."""
+    try:
+        import faiss as library
+    except ImportError as missing:
+        raise InputError("a search in a graph needs FAISS: pip install 'pellucid[search]'") from missing
+    return library
+
+
+def built(vectors: Any, settings: Settings, told: Callable[[int], object] | None = None) -> Any:
+    """A graph over vectors, Float32[ndarray, "rows dimension"] or what gives such where it is sliced.
+
+    told: is told how many rows were added since it was told last.
+    """
+    rows, dimension = vectors.shape
+    graph = faiss().IndexHNSWFlat(dimension, settings.M, _measure(settings.metric))
+    graph.hnsw.efConstruction = settings.efConstruction
+    numbers = faiss().downcast_index(graph.storage).codes
+    numbers.resize(4 * rows * dimension)  # sets aside what all of them need: growing would need twice as much
+    numbers.resize(0)
+    for start in range(0, rows, STEP):
+        graph.add(vectors[start : start + STEP])
+        if told is not None:
+            told(min(STEP, rows - start))
+    return graph
+
+
+def walked(graph: Any, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> np.ndarray:
+    """The rows that a walk finds near to each query; -1 where it found no more: Int64[ndarray, "queries k"]"""
+    how = _all(ef)
+    if alive is not None:
+        chosen = faiss().IDSelectorBitmap(np.packbits(alive, bitorder="little"))
+        how = faiss().SearchParametersHNSW(efSearch=ef, sel=chosen)
+    return graph.search(queries, k, params=how)[1]
+
+
+@functools.lru_cache(64)
+def _all(ef: int) -> Any:
+    return faiss().SearchParametersHNSW(efSearch=ef)
+
+
+def _measure(metric: str) -> int:
+    library = faiss()
+    return library.METRIC_L2 if metric == "euclidean" else library.METRIC_INNER_PRODUCT
+
+
+def write_graph(graph: Any, path: Path) -> None:
+    """Raises ResourceError where there is no room for it."""
+    try:
+        faiss().write_index(graph, str(path))
+    except RuntimeError as error:
+        raise ResourceError(f"cannot write {path}: no space is left, or FAISS says {str(error)[:120]}") from error
+
+
+def read_graph(path: Path, rows: int, dimension: int, metric: str) -> Any:
+    """The graph of a file, once its numbers were looked at. Raises CorruptFileError for any other file."""
+    library = faiss()
+    check_graph(path, rows, dimension, metric)
+    try:
+        graph = library.read_index(str(path))
+    except RuntimeError as error:
+        raise CorruptFileError(f"{path} is no graph of FAISS: {str(error)[:120]}") from error
+    if not isinstance(graph, library.IndexHNSWFlat) or (graph.ntotal, graph.d) != (rows, dimension):
+        raise CorruptFileError(f"{path} is no graph of {rows:,} vectors of {dimension} numbers")
+    return graph
+
+
+def inside(graph: Any) -> np.ndarray:
+    """The vectors that a graph holds, without a copy: Float32[ndarray, "rows dimension"]"""
+    library = faiss()
+    storage = library.downcast_index(graph.storage)
+    return library.rev_swig_ptr(storage.get_xb(), graph.ntotal * graph.d).reshape(graph.ntotal, graph.d)

@@ -1,0 +1,297 @@
+"""What a person holds: an index of texts. Each method hands over to the part of this room that answers."""
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError, several
+from pellucid.search.change import added, compacted, created, removed
+from pellucid.search.curve import Curve, measured
+from pellucid.search.encoder import check, encoded, held, reopened
+from pellucid.search.evaluate import Evaluation, evaluated
+from pellucid.search.generations import copy, newest, writing
+from pellucid.search.manifest import Manifest, Settings
+from pellucid.search.opened import Segments, newest_opened, opened
+from pellucid.search.queries import is_single, understood
+from pellucid.search.seek import Asked, seek
+from pellucid.search.temporary import goes_with, place
+from pellucid.search.vectors import prepared
+from pellucid.search.verify import verified
+from pellucid.search.where import conditions
+from pellucid.search.why import Match, match
+
+log = logging.getLogger("pellucid")
+
+Where = Mapping[str, Any] | str | list[str] | None
+
+
+class Index:
+    """Texts, to be found by what they mean and by their words.
+
+    >>> index = Index.build("all-MiniLM-L6-v2", "companies.csv", column="name", out="companies.index")  # doctest: +SKIP
+    >>> index.search("Apple", k=3)[0]["text"]                                                           # doctest: +SKIP
+    'Apple Inc. Common Stock'
+
+    It is a folder of generations (see `search/generations.py`): a change makes a new one, and whoever reads meanwhile
+    keeps the old one.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, segments: Segments, loaded: Loaded | None) -> None:
+        """See `build` and `open`."""
+        self.folder, self._now, self._loaded = folder, (manifest, segments), loaded
+
+    # -- make and open ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def build(
+        cls,
+        model: Any,
+        source: Any,
+        out: str | os.PathLike[str] | None = None,
+        *,
+        column: str | None = None,
+        id_column: str | None = None,
+        metric: str = "cosine",
+        kind: str = "auto",
+        M: int = 32,  # noqa: N803 - the field's own names
+        efConstruction: int = 40,  # noqa: N803
+        efSearch: int = 16,  # noqa: N803
+        passage_tokens: int | None = None,
+        prompt: str = "",
+        dtype: Any = None,
+        encoding: str = "utf-8",
+        skip_bad: bool = False,
+        on_duplicate: str = "error",
+        progress: bool | None = None,
+    ) -> "Index":
+        """Reads a corpus, embeds it and writes an index.
+
+        model: a model or its name; None where `source` is an array of vectors, Float[ndarray, "rows dimension"].
+        source: a .csv, .tsv or .jsonl file with its `column`, files of text by a path, a pattern or a folder, or
+            anything that yields texts, pairs of id and text, or mappings with a `column`.
+        out: the folder to write, where nothing else may be; None keeps the index as long as this object, see `save`.
+        id_column: which column holds the ids; by default texts are numbered from 1.
+        metric: "cosine", "dot" or "euclidean".
+        kind: "flat", "hnsw", or "auto": a graph from 50,000 rows on. M, efConstruction, efSearch: of the graph; a
+            search that finds less than 95 of 100 true neighbours raises the last one, and says so.
+        passage_tokens: longer texts are divided into passages of so many tokens; by default of what the model reads.
+        prompt: stands before every text.  dtype: compute in this; "bfloat16" or "auto" is for speed.
+        skip_bad, on_duplicate: leave out rows that do not fit; "error", or "keep-last" of texts with one id.
+
+        A build that was broken off goes on where it was, when it is asked for again.
+        """
+        asked = Settings(metric, kind, M, efConstruction, efSearch)
+        read: dict[str, Any] = {"column": column, "id_column": id_column, "encoding": encoding, "skip_bad": skip_bad}
+        how: dict[str, Any] = {"dtype": dtype, "on_duplicate": on_duplicate, "progress": progress}
+        loaded = None if model is None else held(model)
+        with place(out) as folder:
+            with writing(folder, new=True):
+                manifest = created(folder, loaded, source, asked, passage_tokens, prompt, read, how)
+            index = cls(folder, manifest, opened(folder, manifest), loaded)
+        if out is None:
+            goes_with(index, folder)
+        return index
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], model: Any = None) -> "Index":
+        """Opens the newest generation of an index.
+
+        model: who reads the queries; by default the one that made the vectors, by its name, loaded when it is needed.
+        Raises InputError for another model, CorruptFileError where a file was changed since it was written.
+        """
+        manifest, segments = newest_opened(Path(folder))
+        loaded = None if model is None else held(model)
+        if loaded is not None:
+            check(manifest.encoder, loaded)
+        return cls(Path(folder).absolute(), manifest, segments, loaded)
+
+    # -- ask ----------------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        query: str | Sequence[str] | np.ndarray | Tensor,
+        k: int = 10,
+        *,
+        where: Where = None,
+        mode: str = "hybrid",
+        rerank: Any = None,
+    ) -> Any:
+        """The k texts that fit best: `Hits` for one query, a list of them for several.
+
+        query: a text, several texts, or vectors, Float[ndarray, "queries dimension"].
+        where: what their other columns must be, such as {"sector": "Finance"}, {"ipoyear": {">=": 2000}}, or
+            "ipoyear >= 2000".
+        mode: "dense" compares vectors, "words" counts words (BM25), "hybrid" does both and joins the two orders; a word
+            that stands nowhere is taken for the nearest that does.
+        rerank: a model with a sequence-classification head, or its name, that reads query and text together and orders
+            the best 50 anew.
+        """
+        asked = Asked(k, mode, tuple(conditions(where)), rerank)
+        if isinstance(query, list | tuple) and not query:
+            return []
+        texts, vectors = understood(query, self.manifest)
+        now = Index(self.folder, *self._now, self._loaded)  # another thread may change this one meanwhile
+        found = seek(now, texts, vectors, asked)
+        self._loaded = now._loaded
+        return found[0] if is_single(query) else found
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """The vectors of queries, as they are compared: Float32[ndarray, "texts dimension"]"""
+        return prepared(encoded(self.loaded, texts), self.manifest.settings.metric, "queries")
+
+    def why(self, query: str, hit: Mapping[str, Any]) -> Match:
+        """Which words of a query matched which words of a text that was found."""
+        return match(self.loaded, query, hit, self.manifest.encoder.prompt)
+
+    # -- judge --------------------------------------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        queries: Iterable[str],
+        answers: Iterable[Any],
+        k: int | Sequence[int] = (1, 5, 10),
+        *,
+        by: str | None = None,
+        unlisted: str = "error",
+        where: Where = None,
+        mode: str = "hybrid",
+        rerank: Any = None,
+    ) -> Evaluation:
+        """Recall, MRR and nDCG at each k, on queries whose right answers are known, and which queries went wrong.
+
+        answers: for each query the right id, several, or ids with how right each is, such as {"AAPL": 2, "MSFT": 1}.
+        by: a column of the index in place of the ids.
+        unlisted: what becomes of a query none of whose right answers is in the index, "error" or "skip".
+        where, mode, rerank: as for `search`.
+        """
+        return evaluated(self, queries, answers, k, by, unlisted, {"where": where, "mode": mode, "rerank": rerank})
+
+    def curve(
+        self,
+        queries: Sequence[str] | np.ndarray | Tensor | None = None,
+        k: int = 10,
+        efSearch: Sequence[int] | None = None,  # noqa: N803
+    ) -> Curve:
+        """How many of the true k neighbours the graph finds, and how long it takes, at several values of `efSearch`; of
+        the vectors alone, without the words. `svg` and `png` draw it.
+
+        queries: texts or vectors, which should be others than those of the index, since a vertex is found more easily
+            than what lies between; by default 200 of its own rows.
+        """
+        return measured(self, None if queries is None else self._vectors(queries), k, efSearch)
+
+    def _vectors(self, queries: Any) -> np.ndarray:
+        """Several queries as vectors: Float32[ndarray, "queries dimension"]"""
+        texts, vectors = understood([queries] if is_single(queries) else queries, self.manifest)
+        return self.encode(texts) if texts is not None else np.asarray(vectors)
+
+    # -- change -------------------------------------------------------------------------------------------------------
+
+    def add(self, source: Any, *, update: bool = False, progress: bool | None = None, **read: Any) -> int:
+        """Puts more texts in; how many rows there are more.
+
+        source, read: as for `build`; `column` and `id_column` are by default those of the build.
+        update: texts take the place of those with the same id; else a known id is an error.
+        """
+        with writing(self.folder):
+            self._renew()
+            before = self.manifest.rows
+            self._to(added(self.folder, *self._now, self.loaded, source, update, read, progress))
+            return self.manifest.rows - before
+
+    def update(self, source: Any, **read: Any) -> int:
+        """Puts texts in the place of those with the same ids, or beside them; how many rows there are more."""
+        return self.add(source, update=True, **read)
+
+    def delete(self, ids: str | Iterable[str] | None = None, *, where: Where = None) -> int:
+        """Takes texts out, by their ids or by their other columns; how many rows are gone.
+
+        Raises InputError for an id that is not there; then nothing is taken out.
+        """
+        if (ids is None) == (where is None):
+            raise InputError("say what to delete: ids, or where, and not both")
+        if ids is not None and (isinstance(ids, bytes) or not isinstance(ids, str | Iterable)):
+            raise InputError(f"ids are {type(ids).__name__}, expected a text or several")
+        wanted = None if ids is None else [ids] if isinstance(ids, str) else [str(one) for one in ids]
+        chosen = conditions(where)
+        if wanted is None and not chosen:
+            raise InputError("where holds no condition: say which rows to delete")
+        with writing(self.folder):
+            self._renew()
+            before = self.manifest.rows
+            self._to(removed(self.folder, *self._now, wanted, chosen))
+            return before - self.manifest.rows
+
+    def compact(self, *, progress: bool | None = None) -> None:
+        """Writes all rows anew, as one segment, without those that were deleted."""
+        with writing(self.folder):
+            self._renew()
+            self._to(compacted(self.folder, *self._now, progress))
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Copies this index to a folder of its own, which must not exist yet."""
+        target = Path(folder).absolute()
+        if target.exists():
+            raise InputError(f"{target} exists already: give the name of a new folder")
+        return copy(self.folder, self.manifest, target)
+
+    def verify(self, sample: int = 256) -> int:
+        """Makes some vectors again and compares them with those that are kept; how many. Every file was compared with
+        its digest when the index was opened. Raises CheckpointMismatchError where a vector differs."""
+        return verified(self.loaded, *self._now, sample)
+
+    # -- facts --------------------------------------------------------------------------------------------------------
+
+    @property
+    def loaded(self) -> Loaded:
+        """The model that reads queries."""
+        if self._loaded is None:
+            self._loaded = reopened(self.manifest.encoder)
+        return self._loaded
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the generation that is searched says of itself."""
+        return self._now[0]
+
+    @property
+    def segments(self) -> Segments:
+        """What is searched."""
+        return self._now[1]
+
+    def info(self) -> dict[str, Any]:
+        """What this index says of itself."""
+        found: dict[str, Any] = asdict(replace(self.manifest, segments=()))
+        parts = [{"rows": s.rows, "deleted": int(s.deleted().sum()), "kind": s.kind} for s in self.manifest.segments]
+        return {"folder": str(self.folder), "rows": self.manifest.rows} | found | {"segments": parts}
+
+    def __len__(self) -> int:
+        return self.manifest.rows
+
+    def __repr__(self) -> str:
+        kinds = several(dict.fromkeys(segment.kind for segment in self.manifest.segments))
+        said = f"{len(self):,} rows, {kinds or 'empty'}, {self.manifest.settings.metric}"
+        return f"Index({str(self.folder)!r}, {said}, by {self.manifest.encoder.name})"
+
+    def _renew(self) -> None:
+        """Reads what another writer has changed meanwhile."""
+        manifest = newest(self.folder)
+        if manifest != self.manifest:
+            if manifest.encoder != self.manifest.encoder:
+                raise InputError(f"{self.folder} was built anew by {manifest.encoder.name} meanwhile: open it again")
+            self._to(manifest)
+
+    def _to(self, manifest: Manifest) -> None:
+        self._now = manifest, opened(self.folder, manifest)
+
+    def __reduce__(self) -> Any:
+        """Opened anew where it is unpickled; a model that came from no files travels with it."""
+        loaded = self._loaded if self._loaded is not None and self._loaded.source is None else None
+        return Index.open, (self.folder, loaded)

@@ -1,0 +1,229 @@
+"""What an index says of itself: one small file per generation, with a digest of every other file and of itself."""
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.config.checks import choice, count
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.files import once, write_whole
+
+ENTRIES, VECTORS, GRAPH = "entries.sqlite", "vectors.f32", "vectors.faiss"
+
+FORMAT = 1
+"""Of the folder. A later one is refused with the version that reads it."""
+
+MOST_BYTES = 64 * 2**20
+
+KINDS, METRICS = ("flat", "hnsw"), ("cosine", "dot", "euclidean")
+
+MOST_NEIGHBOURS, MOST_CANDIDATES = 1_024, 65_536
+"""Of M, and of efConstruction and efSearch."""
+
+MOST_NUMBERS = 65_536
+"""Of one vector."""
+
+_FOLDER, _DIGEST = re.compile(r"[0-9]{6,12}"), re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Who made the vectors, and how; vectors of two encoders cannot be compared.
+
+    name: of the model.  digest: sha256 of its weights; "" for vectors that were given.
+    dimension: numbers of a vector.  pooling, normalize, max_length, prompt: how a text becomes one.
+    """
+
+    name: str
+    digest: str
+    dimension: int
+    pooling: tuple[str, ...] = ()
+    normalize: bool = False
+    max_length: int | None = None
+    prompt: str = ""
+    revision: str | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How neighbours are found.
+
+    metric: "cosine", "dot" or "euclidean".
+    kind: "flat" compares with every vector; "hnsw" walks a graph (Malkov and Yashunin, 2016, arXiv:1603.09320).
+    M: neighbours of a vertex.  efConstruction, efSearch: how many candidates are kept while building, and searching.
+    """
+
+    metric: str = "cosine"
+    kind: str = "flat"
+    M: int = 32
+    efConstruction: int = 40  # noqa: N815 - the field's own names
+    efSearch: int = 16  # noqa: N815
+
+    def check(self, kinds: tuple[str, ...] = KINDS) -> None:
+        """Raises InputError for a setting that FAISS could not work with."""
+        choice("metric", self.metric, METRICS)
+        choice("kind", self.kind, kinds)
+        count("M", self.M, MOST_NEIGHBOURS, least=2)
+        count("efConstruction", self.efConstruction, MOST_CANDIDATES)
+        count("efSearch", self.efSearch, MOST_CANDIDATES)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows that were written together, and are never written again.
+
+    folder: below `segments/`.  rows: how many.  kind: as in `Settings`; small segments are flat in every index.
+    files: {name: (bytes, sha256)}.  dead: the numbers of the rows that were deleted since, as packed bits.
+    """
+
+    folder: str
+    rows: int
+    kind: str
+    files: dict[str, tuple[int, str]]
+    dead: str = ""
+
+    def deleted(self) -> np.ndarray:
+        """Bool[ndarray, "rows"]. Raises CorruptFileError where the bits are not as many as the rows."""
+        if not self.dead:
+            return np.zeros(self.rows, bool)
+        most = (self.rows + 7) // 8
+        try:
+            bits = zlib.decompressobj().decompress(base64.b64decode(self.dead, validate=True), most + 1)
+        except (ValueError, zlib.error) as error:
+            raise CorruptFileError(f"segment {self.folder}: its deleted rows cannot be read ({error})") from error
+        if len(bits) != most:
+            raise CorruptFileError(f"segment {self.folder}: its deleted rows are not {self.rows:,} bits")
+        return np.unpackbits(np.frombuffer(bits, np.uint8), count=self.rows).astype(bool)
+
+    def without(self, deleted: np.ndarray) -> "Segment":
+        """The same with these rows deleted: Bool[ndarray, "rows"]"""
+        packed = base64.b64encode(zlib.compress(np.packbits(deleted).tobytes())).decode()
+        return replace(self, dead=packed if deleted.any() else "")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One generation of an index.
+
+    corpus: what was read and how, for whoever asks; a digest of it where it was a file.
+    numbered: how many texts were ever put in, which is where the numbering of new ones goes on: no id comes twice.
+    """
+
+    generation: int
+    encoder: Encoder
+    settings: Settings
+    segments: tuple[Segment, ...] = ()
+    corpus: dict[str, Any] = field(default_factory=dict)
+    numbered: int = 0
+    format: int = FORMAT
+
+    @property
+    def rows(self) -> int:
+        """Rows that can be found."""
+        return sum(segment.rows - int(segment.deleted().sum()) for segment in self.segments)
+
+
+def file_of(generation: int) -> str:
+    """The name of its manifest."""
+    return f"generation-{generation:06}.json"
+
+
+def numbers_of(kind: str) -> str:
+    """The file with the vectors of a segment."""
+    return GRAPH if kind == "hnsw" else VECTORS
+
+
+def write_manifest(manifest: Manifest, folder: Path) -> Path:
+    """Makes a generation the newest: from here on it is what opens."""
+    content = rendered(json.loads(json.dumps(asdict(manifest))))
+    return write_whole(folder / file_of(manifest.generation), lambda file: file.write(content))
+
+
+def rendered(body: dict[str, Any]) -> bytes:
+    """The one way in which these facts are written: each byte of a manifest counts."""
+    return (json.dumps({"digest": _digest(body), **body}, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Raises CorruptFileError for a file that was changed, and InputError for one from a later version."""
+    if path.stat().st_size > MOST_BYTES:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
+    try:
+        content = path.read_bytes()
+        body: dict[str, Any] = json.loads(content, object_pairs_hook=once)
+        later = body["format"]
+        if type(later) is int and FORMAT < later < 1_000_000:
+            raise InputError(f"{path} is of format {later}, and this pellucid reads up to {FORMAT}: upgrade pellucid")
+        body.pop("digest")
+        whole = rendered(body) == content
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is no manifest of an index: {str(error)[:120]}") from error
+    if not whole:
+        raise CorruptFileError(f"{path} was changed: its digest does not fit; restore it, or build the index again")
+    try:
+        manifest = _manifest(body)
+        _check(manifest, path)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        raise CorruptFileError(f"{path} is no manifest of an index: {str(error)[:120]}") from error
+    return manifest
+
+
+def _check(manifest: Manifest, path: Path) -> None:
+    """Raises ValueError for what no index says: a digest of itself is no proof of who wrote it."""
+    if path.name != file_of(manifest.generation) or type(manifest.generation) is not int:
+        raise ValueError(f"it is generation {manifest.generation!r}")
+    encoder = manifest.encoder
+    count("dimension", encoder.dimension, MOST_NUMBERS)
+    texts = (encoder.name, encoder.digest, encoder.prompt, encoder.revision or "", *encoder.pooling)
+    if not all(isinstance(one, str) for one in texts) or type(encoder.normalize) is not bool:
+        raise ValueError("its encoder is not said in words")
+    if encoder.max_length is not None:
+        count("max_length", encoder.max_length)
+    manifest.settings.check()
+    count("numbered", manifest.numbered, 2**62, least=0)
+    if manifest.format != FORMAT or not isinstance(manifest.corpus, dict):
+        raise ValueError("its corpus is no object, or its format is unknown")
+    folders = [segment.folder for segment in manifest.segments]
+    if len(set(folders)) != len(folders):
+        raise ValueError("a segment stands there twice")
+    for segment in manifest.segments:
+        _check_segment(segment)
+
+
+def _check_segment(segment: Segment) -> None:
+    choice("kind", segment.kind, KINDS)
+    if not _FOLDER.fullmatch(segment.folder):
+        raise ValueError(f"it names the segment {segment.folder!r}")
+    if set(segment.files) != {ENTRIES, numbers_of(segment.kind)}:
+        raise ValueError(f"it names the files {sorted(segment.files)} of a {segment.kind} segment")
+    if not all(type(size) is int and size >= 0 and _DIGEST.fullmatch(one) for size, one in segment.files.values()):
+        raise ValueError(f"it names no digests for the files of {segment.folder}")
+    count("rows", segment.rows, segment.files[ENTRIES][0])  # every row takes bytes
+    if not isinstance(segment.dead, str):
+        raise ValueError("its deleted rows are no text")
+
+
+def _manifest(body: dict[str, Any]) -> Manifest:
+    said = body.pop("encoder")
+    encoder = Encoder(**(said | {"pooling": tuple(said["pooling"])}))
+    settings = Settings(**body.pop("settings"))
+    segments = tuple(_segment(one) for one in body.pop("segments"))
+    return Manifest(encoder=encoder, settings=settings, segments=segments, **body)
+
+
+def _segment(said: dict[str, Any]) -> Segment:
+    files = {name: (size, digest) for name, (size, digest) in said["files"].items()}
+    return Segment(**(said | {"files": files}))
+
+
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

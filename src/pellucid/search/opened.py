@@ -1,0 +1,111 @@
+"""A segment that was opened: its entries and vectors in memory, each file checked before anything reads it."""
+
+import errno
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import CorruptFileError, InputError, PellucidError, ResourceError
+from pellucid.search.entries import Entries, Entry
+from pellucid.search.generations import check, newest
+from pellucid.search.manifest import ENTRIES, Manifest, Segment, numbers_of
+from pellucid.search.vectors import Vectors, read_graph, read_vectors
+from pellucid.search.where import Condition
+from pellucid.search.words import Vocabulary
+
+_BLOCK = 8_192
+"""Rows whose numbers are looked at together."""
+
+
+@dataclass
+class Opened:
+    """One segment.
+
+    dead: Bool[ndarray, "rows"], the rows that were deleted.
+    """
+
+    segment: Segment
+    entries: Entries
+    vectors: Vectors
+    dead: np.ndarray
+
+    def alive(self, conditions: Sequence[Condition]) -> np.ndarray | None:
+        """The rows that may be found: Bool[ndarray, "rows"], or None for all."""
+        if not conditions:
+            return ~self.dead if self.dead.any() else None
+        return self.entries.fitting(conditions, self.segment.rows) & ~self.dead
+
+    def living(self) -> Iterator[Entry]:
+        """The entries that were not deleted, in order."""
+        return (entry for entry, dead in zip(self.entries.all(), self.dead) if not dead)
+
+    @cached_property
+    def by_hash(self) -> dict[bytes, int]:
+        """The number of a row by the hash of its text."""
+        return {one: i for i, one in enumerate(self.entries.hashes())}
+
+
+class Segments(list[Opened]):
+    """The segments of a generation. The place of a row is its number, counted through all of them."""
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """The place of each segment's first row, and the number of all rows: Int64[ndarray, "segments+1"]"""
+        return np.cumsum([0, *(one.segment.rows for one in self)])
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Every word, and in how many rows of all segments it stands."""
+        rows: Counter[str] = Counter()
+        for one in self:
+            rows.update(one.entries.vocabulary())
+        return Vocabulary(rows)
+
+    def divided(self, places: np.ndarray) -> Iterator[tuple[Any, np.ndarray, Opened]]:
+        """Places by their segment: which of them stand there, and their rows in it."""
+        if len(self) == 1:
+            yield slice(None), places, self[0]
+            return
+        owner = np.searchsorted(self.starts, places, "right") - 1
+        for number, one in enumerate(self):
+            chosen = np.flatnonzero(owner == number)
+            if len(chosen):
+                yield chosen, places[chosen] - self.starts[number], one
+
+
+def newest_opened(folder: Path) -> tuple[Manifest, Segments]:
+    """The generation that opens, and its segments. Where a writer takes files away meanwhile, a newer one is there."""
+    while True:
+        manifest = newest(folder)
+        try:
+            return manifest, opened(folder, manifest)
+        except (PellucidError, OSError):
+            if newest(folder).generation == manifest.generation:
+                raise
+
+
+def opened(folder: Path, manifest: Manifest) -> Segments:
+    """Every segment of a generation. Raises CorruptFileError for a file that was changed."""
+    return Segments(_opened(folder, manifest, segment) for segment in manifest.segments)
+
+
+def _opened(folder: Path, manifest: Manifest, segment: Segment) -> Opened:
+    read = read_graph if segment.kind == "hnsw" else read_vectors
+    entries = Entries(check(folder, segment, ENTRIES), segment.rows)
+    path = check(folder, segment, numbers_of(segment.kind))
+    try:
+        vectors = read(path, segment.rows, manifest.encoder.dimension, manifest.settings.metric)
+    except (MemoryError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        size = segment.files[path.name][0]
+        raise ResourceError(f"not enough memory to open {path}, which has {size:,} bytes") from error
+    for start in range(0, segment.rows, _BLOCK):
+        if not np.isfinite(vectors.numbers[start : start + _BLOCK]).all():
+            raise CorruptFileError(f"{path} holds a number that is not finite: build the index again")
+    return Opened(segment, entries, vectors, segment.deleted())

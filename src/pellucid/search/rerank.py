@@ -1,0 +1,32 @@
+"""Hits in a new order, by a model that reads query and text together (Nogueira and Cho, 2019, arXiv:1901.04085)."""
+
+import os
+from typing import Any
+
+from pellucid.checkpoints.load import open_checkpoint
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.search.hits import Hit
+from pellucid.tasks.task import Work
+from pellucid.tasks.text_ranking import TextRanking
+
+
+def reranked(model: Any, query: str, hits: list[Hit]) -> list[Hit]:
+    """The same hits, the best first by what the model says of each, which is their new score."""
+    loaded = reader(model)
+    if not hits:
+        return hits
+    question = TextRanking(long="windows")
+    item = question.item({"query": query, "documents": [hit["text"] for hit in hits]}, 0)
+    (order,) = question.solve(Work(loaded), [item], 0)
+    answers: list[Any] = list(order)
+    return [hits[one["corpus_id"]].scored(one["score"]) for one in answers]
+
+
+def reader(model: Any) -> Loaded:
+    """The model that somebody gave, or named. Raises InputError for one that cannot rank."""
+    loaded = open_checkpoint(model) if isinstance(model, str | os.PathLike) else getattr(model, "loaded", model)
+    if not isinstance(loaded, Loaded):
+        raise InputError(f"rerank is {type(model).__name__}, expected a model or its name")
+    TextRanking.check(loaded)
+    return loaded

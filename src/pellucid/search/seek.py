@@ -1,0 +1,241 @@
+"""From queries to hits: vectors that are near, words that stand there, and both orders as one."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pellucid.config.checks import choice, count
+from pellucid.errors import InputError, near, several
+from pellucid.search.entries import Entry
+from pellucid.search.hits import Hit, Hits, fused
+from pellucid.search.opened import Opened, Segments
+from pellucid.search.rerank import reader, reranked
+from pellucid.search.vectors import Ranked, scores
+from pellucid.search.where import Condition
+from pellucid.search.words import Words, understood
+
+if TYPE_CHECKING:
+    from pellucid.search.index import Index
+
+log = logging.getLogger("pellucid")
+
+MODES = ("hybrid", "dense", "words")
+DEPTH = 100
+"""So many of each order are joined at least."""
+
+RERANKED = 50
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How to search; see `Index.search`."""
+
+    k: int
+    mode: str
+    conditions: tuple[Condition, ...]
+    rerank: Any = None
+
+    def __post_init__(self) -> None:
+        count("k", self.k)
+        choice("mode", self.mode, MODES)
+
+
+@dataclass(frozen=True)
+class Query:
+    """vectors: its own, and that of the corrected text where there is one: Float32[ndarray, "vectors dimension"]"""
+
+    text: str
+    vectors: np.ndarray
+    words: Words | None = None
+
+
+@dataclass(frozen=True)
+class Order:
+    """Rows by their places (see `Segments`), the best first: Int64[ndarray, "rows"], and Float64 for each.
+
+    similar: of the vectors; NaN where none was compared.  worded: BM25; NaN where no word fits, None where none was
+    looked for.
+    """
+
+    places: np.ndarray
+    score: np.ndarray
+    similar: np.ndarray
+    worded: np.ndarray | None = None
+
+
+def seek(index: "Index", texts: list[str] | None, vectors: np.ndarray | None, asked: Asked) -> list[Hits]:
+    """The hits of each query. texts, vectors: one of both is given; vectors are prepared."""
+    if texts is None and asked.rerank is not None:
+        raise InputError("rerank reads texts, and vectors were asked for: give the queries as texts")
+    judge = None if asked.rerank is None else reader(asked.rerank)
+    field = Field(index.segments, asked, index.manifest.settings.efSearch, index.manifest.encoder.dimension)
+    queries = _queries(index, field, texts, vectors)
+    answers = []
+    for query, hits in zip(queries, field.answers(queries, asked.k if judge is None else max(asked.k, RERANKED))):
+        if judge is not None:
+            hits = reranked(judge, query.text, hits)[: asked.k]
+        answers.append(Hits(hits, query.text, None if query.words is None else query.words.corrected))
+    return answers
+
+
+def _queries(index: "Index", field: "Field", texts: list[str] | None, vectors: np.ndarray | None) -> list[Query]:
+    """The queries with their vectors and words, as far as these are looked for."""
+    mode = field.asked.mode
+    if vectors is not None or texts is None:
+        return [Query("", vector[None]) for vector in (() if vectors is None else vectors)]
+    if mode == "dense":
+        return [Query(text, vector[None]) for text, vector in zip(texts, index.encode(texts))]
+    words = [understood(text, field.segments.vocabulary) for text in texts]
+    if mode == "words":
+        none = np.empty((0, field.dimension), np.float32)
+        return [Query(text, none, said) for text, said in zip(texts, words)]
+    corrected = [(i, said.corrected) for i, said in enumerate(words) if said.corrected is not None]
+    made = index.encode([*texts, *(text for _, text in corrected)])
+    more = {i: vector for (i, _), vector in zip(corrected, made[len(texts) :])}
+    rows = [np.stack([made[i], more[i]]) if i in more else made[i : i + 1] for i in range(len(texts))]
+    return [Query(*one) for one in zip(texts, rows, words)]
+
+
+class Field:
+    """What is searched: the rows of all segments that fit the conditions.
+
+    effort: how many candidates a graph keeps.
+    """
+
+    def __init__(self, segments: Segments, asked: Asked, effort: int, dimension: int) -> None:
+        self.segments, self.asked, self.effort, self.dimension = segments, asked, effort, dimension
+        self.alive = [segment.alive(asked.conditions) for segment in segments]
+        _check_columns(segments, asked.conditions, self.alive)
+
+    def answers(self, queries: Sequence[Query], k: int) -> list[list[Hit]]:
+        """The first k texts of each query. Passages of one text count as one: where too few texts are left of as many
+        rows as were looked at, more rows are."""
+        worded = any(query.words is not None for query in queries)
+        depth, rows = max(2 * k, DEPTH) if worded else k, int(self.segments.starts[-1])
+        answers: list[list[Hit]] = [[] for _ in queries]
+        waiting = list(range(len(queries)))
+        while waiting:
+            orders = self.orders([queries[i] for i in waiting], depth)
+            for i, hits in zip(waiting, self.hits(orders, k)):
+                answers[i] = hits
+            short = [i for i, order in zip(waiting, orders) if len(answers[i]) < k and len(order.places) >= depth]
+            waiting = short if depth < rows else []
+            depth *= 4
+        return answers
+
+    def orders(self, queries: Sequence[Query], depth: int) -> list[Order]:
+        """The rows of each query, in the order that was asked for; `depth` of each kind are looked at."""
+        near_ = self.near(np.concatenate([query.vectors for query in queries]), depth)
+        found, start = [], 0
+        for query in queries:
+            mine = near_[start : start + len(query.vectors)]
+            start += len(query.vectors)
+            if query.words is None:
+                ((places, similar),) = mine
+                found.append(Order(places, similar, similar))
+            else:
+                found.append(self._with_words(query, mine, depth))
+        return found
+
+    def near(self, vectors: np.ndarray, depth: int) -> list[Ranked]:
+        """The places near to each vector, and how near they are."""
+        if not len(vectors):
+            return []
+        parts = [
+            segment.vectors.scored(vectors, depth, alive, self.effort)
+            for segment, alive in zip(self.segments, self.alive)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return [self._merged([part[i] for part in parts], depth) for i in range(len(vectors))]
+
+    def _merged(self, parts: Sequence[Ranked], depth: int) -> Ranked:
+        """The orders of all segments as one."""
+        if not parts:
+            return np.empty(0, np.int64), np.empty(0)
+        places = np.concatenate([rows + start for (rows, _), start in zip(parts, self.segments.starts)])
+        similar = np.concatenate([score for _, score in parts])
+        order = np.lexsort((places, -similar))[:depth]
+        return places[order], similar[order]
+
+    def _with_words(self, query: Query, near_: Sequence[Ranked], depth: int) -> Order:
+        """The rows that hold words of a query, and those that are near to it."""
+        assert query.words is not None
+        stands = self._standing(query.words, depth)
+        known = np.fromiter(stands, np.int64, len(stands))
+        places = np.unique(np.concatenate([known, *(rows for rows, _ in near_)]))
+        worded = np.array([stands.get(place, np.nan) for place in places.tolist()])
+        similar = self.similar(query.vectors, places)
+        score = worded if self.asked.mode == "words" else fused(similar, worded)
+        order = np.argsort(-score, kind="stable")
+        return Order(places[order], score[order], similar[order], worded[order])
+
+    def _standing(self, words: Words, depth: int) -> dict[int, float]:
+        """The places where words of a query stand, with their BM25 score."""
+        found: dict[int, float] = {}
+        for segment, alive, start in zip(self.segments, self.alive, self.segments.starts.tolist()):
+            most = depth if alive is None else depth + len(alive) - int(alive.sum())
+            hits = segment.entries.with_words(words.asked, most) if words.asked else []
+            fitting = [(row, score) for row, score in hits if alive is None or alive[row]]
+            found |= {start + row: score for row, score in fitting[:depth]}
+        return found
+
+    def similar(self, vectors: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """How near each place is to one of the vectors, whichever is nearest; exact."""
+        found = np.full(len(places), np.nan)
+        if len(vectors):
+            for chosen, rows, segment in self.segments.divided(places):
+                held = segment.vectors.numbers[rows]
+                found[chosen] = np.max([scores(vector, held, segment.vectors.metric) for vector in vectors], axis=0)
+        return found
+
+    def hits(self, orders: Sequence[Order], k: int) -> list[list[Hit]]:
+        """The first k texts of each order; of a text's passages the best. Only what is shown is read."""
+        first = self._entries(place for order in orders for place in order.places[:k].tolist())
+        return [self._first(order, k, first) for order in orders]
+
+    def _first(self, order: Order, k: int, known: dict[int, Entry]) -> list[Hit]:
+        hits: dict[str, Hit] = {}
+        for start in range(0, len(order.places), k):
+            some = slice(start, start + k)
+            places, score, similar = (part[some].tolist() for part in (order.places, order.score, order.similar))
+            worded = [None] * k if order.worded is None else _told(order.worded[some])
+            entries = self._entries(places) if start else known
+            for place, total, alike, counted in zip(places, score, similar, worded):
+                entry = entries[place]
+                if entry.id not in hits:
+                    hits[entry.id] = Hit(entry, total, alike, counted)
+                    if len(hits) == k:
+                        return list(hits.values())
+        return list(hits.values())
+
+    def _entries(self, places: Iterable[int]) -> dict[int, Entry]:
+        wanted = np.unique(np.fromiter(places, np.int64))
+        return {
+            place: entry
+            for chosen, rows, segment in self.segments.divided(wanted)
+            for place, entry in zip(wanted[chosen].tolist(), segment.entries.get(rows.tolist()))
+        }
+
+
+def _told(numbers: np.ndarray) -> list[float | None]:
+    """NaN, which JSON does not know, as None."""
+    return [None if number != number else number for number in numbers.tolist()]
+
+
+def _check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], alive: list[np.ndarray | None]) -> None:
+    """Refuses a column that no row has, where a condition leaves nothing; says which value no row has."""
+    if not conditions or not segments or any(here is None or here.any() for here in alive):
+        return
+    known = {column for segment in segments for column in segment.entries.columns()}
+    for condition in conditions:
+        if condition.column not in known:
+            hint = near(condition.column, known)
+            raise InputError(f"where: no row has {condition.column!r}{hint}; there are {several(sorted(known))}")
+        if condition.operator == "=":
+            held = {value for segment in segments for value in segment.entries.values(condition.column)}
+            for value in {str(one) for one in condition.values} - held:
+                log.warning("no row has %s = %s%s", condition.column, value, near(value, held))

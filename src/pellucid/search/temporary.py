@@ -1,0 +1,34 @@
+"""An index that nobody gave a folder: it has one of its own, which goes with the object or with the program."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def place(out: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """The folder to build in: the one that was given, or a temporary one, which is gone again where building fails."""
+    if out is not None:
+        yield Path(out).absolute()
+        return
+    folder = Path(tempfile.mkdtemp(prefix="pellucid-index-"))
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def goes_with(index: object, folder: Path) -> None:
+    """Takes a temporary folder away when its index is, and when the program ends."""
+    weakref.finalize(index, _vanish, folder, os.getpid())
+
+
+def _vanish(folder: Path, process: int) -> None:
+    """A fork of the process that made the folder leaves it alone."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,219 @@
+"""Vectors and their nearest ones: compared one by one, or found by walking a graph; in the end by exact scores."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.search import hnsw
+
+FLAT_UP_TO = 50_000
+"""Fewer rows are compared one by one: exact, and quicker than to build a graph."""
+
+BLOCK = 1_024
+"""Rows that are prepared, or compared exactly, at a time: as many as the processor's cache holds."""
+
+ROUGH, GATHERED = 2**24, 16_384
+"""Rough scores that are held at a time (64 MiB), and rows that are copied together to be compared."""
+
+LARGEST = 1e15
+"""Of a vector's numbers: products of larger ones are no numbers of float32 any more."""
+
+WALKED = 30
+"""How many rows are compared one by one in the time that a walk takes for one candidate, as measured."""
+
+
+def prepared(vectors: Any, metric: str, what: str = "vectors") -> np.ndarray:
+    """Vectors as they are compared: float32, finite, and of length 1 for the cosine."""
+    return Unprepared(vectors, metric, what)[:]
+
+
+class Unprepared:
+    """Vectors that are prepared where they are sliced, so that there is no second copy of all of them."""
+
+    def __init__(self, vectors: Any, metric: str, what: str = "vectors") -> None:
+        """Raises InputError for what is no table of numbers."""
+        self.metric, self.what = metric, what
+        try:
+            self.vectors = np.asarray(vectors)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{what} are no table of numbers: {str(error)[:120]}") from error
+        if self.vectors.ndim != 2:
+            raise InputError(f"{what} have the shape {list(self.vectors.shape)}, expected [rows, dimension]")
+        if self.vectors.dtype.kind not in "fiub":
+            raise InputError(f"{what} are {self.vectors.dtype}, expected numbers")
+        self.shape: tuple[int, ...] = self.vectors.shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """Float32[ndarray, "rows dimension"]"""
+        first, last, _ = rows.indices(len(self))
+        if 0 < last - first <= BLOCK:
+            return np.array(self._some(first, last), np.float32, order="C")
+        made = np.empty((max(last - first, 0), self.shape[1]), np.float32)
+        for start in range(first, last, BLOCK):
+            made[start - first : start - first + BLOCK] = self._some(start, min(start + BLOCK, last))
+        return made
+
+    def _some(self, first: int, last: int) -> np.ndarray:
+        held = self.vectors[first:last]
+        if not (small := np.abs(held) <= LARGEST).all():
+            row = int((~small.all(axis=1)).argmax())
+            fault = f"beyond {LARGEST:g}" if np.isfinite(held[row]).all() else "that is not finite"
+            raise InputError(f"{self.what}: row {first + row} holds a number {fault}")
+        if self.metric != "cosine":
+            return held
+        wide = held.astype(np.float64)
+        lengths = np.sqrt(np.einsum("rd,rd->r", wide, wide))
+        lengths[lengths == 0] = 1
+        return wide / lengths[:, None]
+
+
+def scores(query: np.ndarray, vectors: np.ndarray, metric: str) -> np.ndarray:
+    """How near vectors are to one query, the nearest largest: Float64[ndarray, "rows"]; summed up in float64, so that
+    the numbers do not depend on what else is compared at the time."""
+    found = np.empty(len(vectors))
+    for start in range(0, len(vectors), BLOCK):
+        some = vectors[None, start : start + BLOCK]
+        found[start : start + BLOCK] = _exact(query[None], some, metric)[0]
+    return found
+
+
+def _exact(queries: np.ndarray, vectors: np.ndarray, metric: str) -> np.ndarray:
+    """queries: [queries, dimension], vectors: [queries, rows, dimension] -> Float64[ndarray, "queries rows"]"""
+    wide = vectors.astype(np.float64)
+    if metric != "euclidean":
+        return np.einsum("qrd,qd->qr", wide, queries.astype(np.float64))
+    wide -= queries[:, None]
+    return -np.sqrt(np.einsum("qrd,qrd->qr", wide, wide))
+
+
+Ranked = tuple[np.ndarray, np.ndarray]
+"""Rows, the nearest first, and their scores: Int64[ndarray, "rows"], Float64[ndarray, "rows"]"""
+
+
+@dataclass
+class Vectors:
+    """The vectors of one segment.
+
+    numbers: Float32[ndarray, "rows dimension"], as `prepared` gives them.
+    graph: a FAISS index over them; None compares with every one.
+    """
+
+    numbers: np.ndarray
+    metric: str
+    graph: Any = None
+
+    def nearest(self, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> list[np.ndarray]:
+        """For each query the numbers of at most k rows, the nearest first; of equally near ones the first row first."""
+        return [rows for rows, _ in self.scored(queries, k, alive, ef)]
+
+    def scored(self, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> list[Ranked]:
+        """The same with their exact scores; without a graph no nearer row is ever left out.
+
+        queries: Float32[ndarray, "queries dimension"], as `prepared` gives them.
+        alive: Bool[ndarray, "rows"]; None for all.
+        ef: how many candidates the graph keeps where all rows are alive. Where a filter leaves half of them, four times
+            as many are: twice for those that are left out, and twice since these may be just the near ones.
+        """
+        rows = len(self.numbers)
+        many = rows if alive is None else int(np.count_nonzero(alive))
+        k = min(k, many)
+        if k == 0 or not len(queries):
+            return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
+        alive = None if many == rows else alive
+        effort = min(max(ef, k) * rows**2 // many**2, rows)
+        if self.graph is None or many <= WALKED * effort:
+            return list(self._compared(queries, k, alive, many))
+        found = hnsw.walked(self.graph, queries, k, alive, effort)
+        return self._rescored(queries, found, k, alive, many)
+
+    def _rescored(
+        self, queries: np.ndarray, found: np.ndarray, k: int, alive: np.ndarray | None, many: int
+    ) -> list[Ranked]:
+        """What a walk found, in the order of exact scores; where it met too few rows, all are compared."""
+        answers, step = [], max(BLOCK // found.shape[1], 1)
+        for start in range(0, len(found), step):
+            some = slice(start, start + step)
+            exact = _exact(queries[some], self.numbers[found[some]], self.metric)
+            answers += [_ranked(rows, score) for rows, score in zip(found[some], exact)]
+        for i in np.flatnonzero(found.min(axis=1) < 0):
+            (answers[i],) = self._compared(queries[i : i + 1], k, alive, many)
+        return answers
+
+    def _compared(self, queries: np.ndarray, k: int, alive: np.ndarray | None, many: int) -> Iterator[Ranked]:
+        """Each query with every row that is alive: in float32 first, and then exactly what may be among the first k."""
+        few = alive is not None and 4 * many < len(alive)
+        places = np.flatnonzero(alive) if alive is not None and few else None
+        step = max(ROUGH // len(self.numbers if places is None else places), 1)
+        for start in range(0, len(queries), step):
+            block = queries[start : start + step]
+            rough = self._rough(block, places)
+            if alive is not None and not few:
+                rough[:, ~alive] = -np.inf
+            for query, row in zip(block, rough):
+                first = np.flatnonzero(row >= np.partition(row, -k)[-k] - self._doubt(query))
+                rows = first if places is None else places[first]
+                rows, exact = _ranked(rows, scores(query, self.numbers[rows], self.metric))
+                yield rows[:k], exact[:k]
+
+    def _rough(self, queries: np.ndarray, places: np.ndarray | None) -> np.ndarray:
+        """What orders rows as their scores do, but for what float32 rounds off: Float32[ndarray, "queries rows"]"""
+        if places is None:
+            made = queries @ self.numbers.T
+        else:
+            made = np.empty((len(queries), len(places)), np.float32)
+            for start in range(0, len(places), GATHERED):
+                some = slice(start, start + GATHERED)
+                made[:, some] = queries @ self.numbers[places[some]].T
+        if self.metric == "euclidean":
+            made -= self._halves if places is None else self._halves[places]
+        return made
+
+    def _doubt(self, query: np.ndarray) -> float:
+        """How far two scores in float32 may be apart that are equal: the bound of a sum of rounded products."""
+        length = float(np.linalg.norm(query.astype(np.float64)))
+        more = self._longest if self.metric == "euclidean" else 0.0
+        return (len(query) + 8) * float(np.finfo(np.float32).eps) * (length + more) * self._longest
+
+    @cached_property
+    def _longest(self) -> float:
+        """The length of the longest vector."""
+        return float(np.sqrt(2 * self._halves.max(initial=0)))
+
+    @cached_property
+    def _halves(self) -> np.ndarray:
+        """Half of each vector's product with itself: Float32[ndarray, "rows"]. A row is the nearer to a query, the
+        greater their product is, less this."""
+        return np.einsum("rd,rd->r", self.numbers, self.numbers) / 2
+
+
+def _ranked(rows: np.ndarray, exact: np.ndarray) -> Ranked:
+    order = np.lexsort((rows, -exact))
+    return rows[order], exact[order]
+
+
+def write_vectors(vectors: Any, path: Path) -> None:
+    """Plain float32 numbers, row by row, little-endian."""
+    with path.open("wb") as file:
+        for start in range(0, len(vectors), BLOCK):
+            file.write(np.ascontiguousarray(vectors[start : start + BLOCK], dtype="<f4").data)
+
+
+def read_vectors(path: Path, rows: int, dimension: int, metric: str) -> Vectors:
+    """Raises CorruptFileError where the file's size does not fit."""
+    if path.stat().st_size != 4 * rows * dimension:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected {4 * rows * dimension:,}")
+    return Vectors(np.fromfile(path, dtype="<f4").reshape(rows, dimension), metric)
+
+
+def read_graph(path: Path, rows: int, dimension: int, metric: str) -> Vectors:
+    """A graph with the vectors inside it, which are not copied. Raises CorruptFileError for any other file."""
+    graph = hnsw.read_graph(path, rows, dimension, metric)
+    return Vectors(hnsw.inside(graph), metric, graph)

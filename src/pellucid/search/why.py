@@ -1,0 +1,128 @@
+"""Which words of a query matched which words of a text: their vectors compared, one by one."""
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.text import Window, windows
+from pellucid.view.likeness import Likeness, LikenessView, Span
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """How alike the words of a query and of a text are, in this text and this query: the cosine of the hidden states
+    behind the last layer, of which a word's are averaged (compare Khattab and Zaharia, 2020, arXiv:2004.12832).
+
+    query, text: their words.  similarity: Float32[ndarray, "query text"], from -1 to 1.
+    texts: the query and the text themselves.  spans: where the words of each stand.  said: of the hit, in one line.
+    In a notebook it shows itself. What it does not show: why the texts as a whole are near; their vectors are made from
+    all tokens together.
+    """
+
+    query: tuple[str, ...]
+    text: tuple[str, ...]
+    similarity: np.ndarray
+    texts: tuple[str, str]
+    spans: tuple[tuple[Span, ...], tuple[Span, ...]]
+    said: str = ""
+
+    def pairs(self) -> list[tuple[str, str, float]]:
+        """Each word of the query, the word of the text that is most like it, and how like it is; nothing for a text
+        without words."""
+        if not self.text:
+            return []
+        best = self.similarity.argmax(axis=1)
+        return [(word, self.text[j], float(self.similarity[i, j])) for i, (word, j) in enumerate(zip(self.query, best))]
+
+    def view(self, theme: str | None = None) -> LikenessView:
+        """A page of it: the text with its words shaded, and every number.
+
+        theme: "light" or "dark"; what the reader prefers where None.
+        """
+        part = Likeness(*self.texts, *self.spans, self.similarity.T, self.said)
+        return LikenessView(part, theme=theme)
+
+    def _repr_html_(self) -> str:
+        return self.view()._repr_html_()
+
+
+def match(loaded: Loaded, query: str, hit: Mapping[str, Any], prompt: str = "") -> Match:
+    """The words of a query beside those of a hit's text; of a long text, of as much as the model reads at once."""
+    text = hit["text"]
+    asked, mine, _ = _words(loaded, query, "")
+    if not asked:
+        raise InputError(f"the query {query!r} holds no words that could be compared")
+    found, theirs, cut = _words(loaded, text, prompt)
+    names = [tuple(whole[slice(*span)] for span in spans) for whole, spans in ((query, asked), (text, found))]
+    return Match(names[0], names[1], mine @ theirs.T, (query, text), (asked, found), _said(hit, cut))
+
+
+def _said(hit: Mapping[str, Any], cut: int) -> str:
+    """What is known of a hit, in one line.  cut: so many tokens of its text were not read."""
+    similarity, words = getattr(hit, "similarity", None), getattr(hit, "words", None)
+    parts = [f"id {hit['id']}"] if "id" in hit else []
+    parts += [f"score {hit['score']:.3f}"] if "score" in hit else []
+    parts += (
+        [f"similarity of the vectors {similarity:.3f}"] if similarity is not None and similarity == similarity else []
+    )
+    parts += [f"BM25 of the words {words:.2f}"] if words is not None else []
+    parts += [f"the last {cut:,} tokens were not read"] if cut else []
+    return ", ".join(parts)
+
+
+def _words(loaded: Loaded, text: str, prompt: str) -> tuple[tuple[Span, ...], np.ndarray, int]:
+    """Where the words of a text stand; their vectors, of length 1: Float32[ndarray, "words hidden"]; how many tokens
+    were cut off."""
+    assert loaded.tokenizer is not None
+    longest = loaded.pooling.max_length if loaded.pooling else None
+    (window,) = windows(loaded.tokenizer, prompt + text, rule="truncate", max_length=longest)
+    every = _places(window, len(prompt))
+    places = [place for place in every if not _is_punctuation((prompt + text)[slice(*place[2])])] or every
+    states = _states(loaded, window)
+    vectors = np.array([states[first:last].mean(axis=0) for first, last, _ in places]).reshape(-1, states.shape[1])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    spans = tuple(_bare(text, first - len(prompt), last - len(prompt)) for _, _, (first, last) in places)
+    return spans, vectors, window.cut
+
+
+def _states(loaded: Loaded, window: Window) -> np.ndarray:
+    """The hidden states behind the last layer: Float32[ndarray, "seq hidden"]"""
+    module = loaded.module.swift()
+    device = module.embeddings.token.like.device
+    with torch.inference_mode():
+        ids = torch.tensor([window.ids], device=device)
+        types = torch.tensor([window.type_ids], device=device)
+        return module.states(ids, None, types)[0].float().cpu().numpy()
+
+
+def _bare(text: str, first: int, last: int) -> Span:
+    """The characters of a word without the spaces that some tokenizers count to it."""
+    word = text[first:last]
+    return first + len(word) - len(word.lstrip()), last - len(word) + len(word.rstrip())
+
+
+def _is_punctuation(word: str) -> bool:
+    """Marks between words have vectors, too, and are like nearly everything."""
+    return all(unicodedata.category(letter)[0] in "PZ" or letter in "`^~" for letter in word)
+
+
+def _places(window: Window, start: int) -> list[tuple[int, int, tuple[int, int]]]:
+    """The tokens of each word, from and to, and its characters; those of a prompt are left out."""
+    found: list[tuple[int, int, tuple[int, int]]] = []
+    before = None
+    for i, (word, (first, last)) in enumerate(zip(window.words, window.offsets)):
+        first = max(first, start)  # some tokenizers count the space before a word to it, here the prompt's
+        if word is not None and last > first:
+            if word == before and found:
+                opened, _, span = found[-1]
+                found[-1] = (opened, i + 1, (span[0], last))
+            else:
+                found.append((i, i + 1, (first, last)))
+        before = word
+    return found

@@ -1,0 +1,136 @@
+"""The words of a text and of a query, by one rule for both; and what somebody meant who mistyped one."""
+
+import functools
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pellucid.errors import InputError
+
+NEAR = 0.75
+"""From here on two words count as one mistyped: 1 less the share of letters to change, two swapped ones as one."""
+
+SHORTEST = 4
+"""Letters of a word that can be mistyped; of shorter ones nearly every change is another word."""
+
+MOST_WORDS = 64
+"""Of a query; the others are left out of the search for words."""
+
+MOST_ROWS = 50_000
+"""In so many rows the words of a query may stand, the rarest first; more common ones would only cost time, since BM25
+hardly counts them. The rarest is always looked for."""
+
+LONGEST = 64
+"""Letters that are looked at of one word; longer ones are numbers in disguise, and no index should be made of them."""
+
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u31f0-\u31ff\u3400-\u9fff\U00020000-\U0003ffff"
+"""Thai, Lao, Burmese, Khmer, kana and Han: scripts without a space between words."""
+
+_RUNS = re.compile(f"[{_UNSPACED}]+|[^ {_UNSPACED}]+")
+_PLAIN = re.compile(r"[a-z0-9]+")
+_ACCENTS = re.compile("[\u0300-\u036f]+")
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is looked for.
+
+    asked: every word to look for.  corrected: the query with mistyped words put right; None where none was.
+    """
+
+    asked: tuple[str, ...]
+    corrected: str | None
+
+
+def split(text: str) -> list[str]:
+    """Runs of letters, marks and digits, in lower case, without accents; a run ends where a script begins that puts no
+    space between its words. "Müller's 手机X" -> muller, s, 手机, x."""
+    if text.isascii():
+        return [run[:LONGEST] for run in _PLAIN.findall(text.lower())]
+    plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    joined = unicodedata.normalize("NFC", _ACCENTS.sub("", plain))
+    return [run[:LONGEST] for run in _RUNS.findall("".join(map(_letter, joined)))]
+
+
+def terms(text: str) -> list[str]:
+    """What the index of words keeps of a text: its words; in scripts without spaces each letter, and each two letters
+    that stand side by side, which is as much as can be known without a dictionary."""
+    return [term for run in split(text) for term in ([*_pairs(run), *run] if _unspaced(run) else [run])]
+
+
+def understood(query: str, vocabulary: "Vocabulary") -> Words:
+    """The words of a query; one that stands nowhere is taken for those nearest to it, the nearest of all put in its
+    place in `corrected`."""
+    asked: dict[str, None] = {}
+    changes: dict[str, str] = {}
+    runs = split(query)
+    for run in runs:
+        if len(asked) >= MOST_WORDS:
+            break
+        if _unspaced(run):
+            asked |= dict.fromkeys(term for term in _pairs(run) or [run] if term in vocabulary.rows)
+        elif run in vocabulary.rows:
+            asked[run] = None
+        elif run not in changes and (nearest := vocabulary.near(run)):
+            asked |= dict.fromkeys(nearest)
+            changes[run] = nearest[0]
+    corrected = " ".join(changes.get(run, run) for run in runs) if changes else None
+    return Words(tuple(_telling(list(asked)[:MOST_WORDS], vocabulary.rows)), corrected)
+
+
+def _telling(asked: list[str], rows: Mapping[str, int]) -> list[str]:
+    """The words that are rare enough to be looked for, in their own order."""
+    kept, found = set(), 0
+    for word in sorted(asked, key=lambda word: (rows[word], word)):
+        found += rows[word]
+        if kept and found > MOST_ROWS:
+            break
+        kept.add(word)
+    return [word for word in asked if word in kept]
+
+
+class Vocabulary:
+    """Every word of an index.
+
+    rows: in how many rows each stands.
+    """
+
+    def __init__(self, rows: Mapping[str, int]) -> None:
+        self.rows = rows
+
+    @functools.cached_property
+    def words(self) -> list[str]:
+        """In the order of their letters, so that equals among near ones do not depend on how they were read."""
+        return sorted(self.rows)
+
+    def near(self, word: str, most: int = 3) -> list[str]:
+        """The nearest words, those that stand in more rows first among equals (optimal string alignment)."""
+        if len(word) < SHORTEST:
+            return []
+        try:
+            from rapidfuzz import distance, process
+        except ImportError as missing:
+            raise InputError("a search for words needs RapidFuzz: pip install 'pellucid[search]'") from missing
+        alike: Any = distance.OSA.normalized_similarity
+        found = process.extract(word, self.words, scorer=alike, limit=50, score_cutoff=NEAR)
+        return [one for one, _, _ in sorted(found, key=lambda hit: (-hit[1], -self.rows[hit[0]], hit[0]))[:most]]
+
+
+@functools.lru_cache(4096)
+def _letter(letter: str) -> str:
+    """A letter, mark or digit as it is, a joiner as nothing, all else as a space."""
+    kind = unicodedata.category(letter)
+    return letter if kind[0] in "LMN" else "" if kind == "Cf" else " "
+
+
+def _unspaced(run: str) -> bool:
+    return _UNSPACED_ONE.match(run) is not None
+
+
+_UNSPACED_ONE = re.compile(f"[{_UNSPACED}]")
+
+
+def _pairs(run: str) -> list[str]:
+    return [run[i : i + 2] for i in range(len(run) - 1)]

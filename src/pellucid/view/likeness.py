@@ -1,0 +1,180 @@
+"""Which words of one text are like which of another, as a page without any script: the text shaded, and a table.
+
+Likeness is no weight: it runs from -1 to 1, and a row sums up to nothing in particular.
+"""
+
+import html
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from pellucid.files import write_whole
+from pellucid.view.colours import THEMES, signed_ramp, theme_of
+from pellucid.view.svg import label, printable
+
+_STYLE = Path(__file__).with_name("web") / "likeness.css"
+STEPS = 32
+"""Shades from -1 to 1, besides the first."""
+
+TALLEST = 640
+"""Pixels of a frame in a notebook; a larger page scrolls in it."""
+
+NOTE = (
+    "A column is a word of the query, a row a word of the text; framed is what is most like each word of the query. "
+    "Each number is the cosine of two words' vectors behind the last layer, from −1 to 1; a word of several tokens is "
+    "their mean, and punctuation is left out. It shows which words are alike where they stand, and not why the "
+    "texts as a whole are near: their vectors are made from all tokens together."
+)
+
+Span = tuple[int, int]
+"""Characters, from and to."""
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """One table.
+
+    query, text: the two texts.  columns, rows: where the words of each stand in it.
+    numbers: Float[ndarray, "rows columns"], from -1 to 1.  said: what else is known, in one line.
+    """
+
+    query: str
+    text: str
+    columns: tuple[Span, ...]
+    rows: tuple[Span, ...]
+    numbers: np.ndarray
+    said: str = ""
+
+
+class LikenessView:
+    """A page of one table or of several. `save` writes it; in a notebook it shows itself."""
+
+    def __init__(self, *parts: Likeness, theme: str | None = None) -> None:
+        """theme: "light" or "dark"; what the reader prefers where None."""
+        if theme is not None:
+            theme_of(theme)
+        self.parts, self.theme = parts, theme
+
+    def beside(self, *others: "LikenessView") -> "LikenessView":
+        """One page of this and of others, in this order."""
+        return LikenessView(*self.parts, *(part for other in others for part in other.parts), theme=self.theme)
+
+    def html(self) -> str:
+        """The whole page as text; it needs nothing else and asks nobody for anything."""
+        title = f"Which words matched: {_plain(' | '.join(dict.fromkeys(part.query for part in self.parts)))[:200]}"
+        before = ["", *(part.query for part in self.parts)]
+        sections = "\n".join(_section(part, part.query != one) for part, one in zip(self.parts, before))
+        safe = "default-src 'none'; style-src 'unsafe-inline'"
+        return (
+            f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{safe}">\n'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{html.escape(title)}</title>\n"
+            f"<style>\n{_style(self.theme)}</style>\n</head>\n<body>\n<main>\n{sections}\n"
+            f'{_legend()}\n<p class="note">{NOTE}</p>\n</main>\n</body>\n</html>\n'
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the page: beside its place first, then moved there."""
+        page = self.html().encode("utf-8", "replace")
+        return write_whole(Path(path).expanduser(), lambda file: file.write(page))
+
+    def __repr__(self) -> str:
+        return f"LikenessView({len(self.parts)} of words); save('why.html') writes the page"
+
+    def _repr_html_(self) -> str:
+        tall = min(TALLEST, 180 + sum(150 + 27 * len(part.rows) for part in self.parts))
+        page = html.escape(self.html()).encode("ascii", "xmlcharrefreplace").decode("ascii")
+        look = f"display:block;width:100%;height:{tall}px;border:0"
+        return f'<iframe title="which words matched" sandbox="" style="{look}" srcdoc="{page}"></iframe>'
+
+
+def _section(part: Likeness, new: bool) -> str:
+    """The text with its words shaded by the word of the query that is most like them, and the table.  new: is it the
+    first one of its query?"""
+    heading = f'<h1 dir="auto">{html.escape(_plain(part.query))}</h1>\n' if new else ""
+    said = f'<p class="said">{html.escape(_plain(part.said))}</p>\n' if part.said else ""
+    passage = f'<p class="passage" dir="auto">{_passage(part)}</p>'
+    return f"{heading}<section>\n{passage}\n{said}{_table(part) if part.rows else ''}\n</section>"
+
+
+def _passage(part: Likeness) -> str:
+    pieces, end = [], 0
+    for (first, last), row in zip(part.rows, part.numbers):
+        best = int(row.argmax())
+        tip = html.escape(f"{_word(part.query, part.columns[best])} {_number(row[best])}")
+        word = html.escape(_plain(part.text[first:last]))
+        pieces.append(html.escape(_plain(part.text[end:first])))
+        pieces.append(f'<span class="s{_step(row[best])}" title="{tip}">{word}</span>')
+        end = last
+    return "".join(pieces) + html.escape(_plain(part.text[end:]))
+
+
+def _table(part: Likeness) -> str:
+    """A row for each word of the text, a column for each of the query."""
+    best = part.numbers.argmax(axis=0)
+    names = "".join(f'<th scope="col"><bdi>{html.escape(_word(part.query, span))}</bdi></th>' for span in part.columns)
+    lines = []
+    for i, (span, row) in enumerate(zip(part.rows, part.numbers)):
+        cells = "".join(
+            f'<td class="s{_step(value)}{" best" if best[j] == i else ""}">{_number(value)}</td>'
+            for j, value in enumerate(row)
+        )
+        lines.append(f'<tr><th scope="row"><bdi>{html.escape(_word(part.text, span))}</bdi></th>{cells}</tr>')
+    return (
+        '<div class="sheet" tabindex="0" role="group" aria-label="words of the query and of the text"><table>\n'
+        f"<thead><tr><td></td>{names}</tr></thead>\n<tbody>\n" + "\n".join(lines) + "\n</tbody></table></div>"
+    )
+
+
+def _legend() -> str:
+    shades = "".join(f'<i class="s{step}"></i>' for step in range(STEPS + 1))
+    return f'<p class="ramp" aria-hidden="true">−1 <span>{shades}</span> 1</p>'
+
+
+def _word(text: str, span: Span) -> str:
+    return label(text[slice(*span)])
+
+
+def _plain(text: str) -> str:
+    """The text, what cannot be seen or written made visible; lines and spaces stay."""
+    return "".join(letter if letter in " \n\t" else printable(letter) for letter in text)
+
+
+def _number(value: float) -> str:
+    """0.73, with a minus that is as broad as a digit; what rounds to nothing has no sign."""
+    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
+def _step(value: float) -> int:
+    return round((float(np.clip(value, -1, 1)) + 1) / 2 * STEPS)
+
+
+@cache
+def _style(theme: str | None) -> str:
+    """The page's style in one theme; both where the reader decides."""
+    base = _STYLE.read_text(encoding="utf-8")
+    if theme is not None:
+        return base.replace("light dark", theme) + _shades(theme)
+    return base + _shades("light") + "@media (prefers-color-scheme: dark) {\n" + _shades("dark") + "}\n"
+
+
+def _shades(theme: str) -> str:
+    """Paper and ink, and each shade with that ink, black or white, that is read better on it."""
+    names = "; ".join(f"--{name}: {colour}" for name, colour in THEMES[theme].items())
+    colours = signed_ramp(theme)[np.rint(np.linspace(0, 255, STEPS + 1)).astype(int)]
+    lines = [f":root {{ {names}; }}"]
+    for step, colour in enumerate(colours):
+        paper = "#{:02x}{:02x}{:02x}".format(*colour)
+        lines.append(f".s{step} {{ background: {paper}; color: {'#000' if _brightness(colour) > 0.179 else '#fff'}; }}")
+    return "\n".join(lines) + "\n"
+
+
+def _brightness(colour: np.ndarray) -> float:
+    """Relative luminance (WCAG 2.2); on 0.179 black and white are read equally well."""
+    parts = colour / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])

@@ -1,0 +1,182 @@
+"""What the study documents call, as functions of the library that answers: the reference, or ours in its place.
+
+    python -m tests.cells pellucid.compat FILE
+
+runs them all and writes what they gave into FILE.
+"""
+
+import importlib
+import math
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+BERT = "bert-base-uncased"
+FEELINGS = "distilbert-base-uncased-finetuned-sst-2-english"
+NLI = "FacebookAI/roberta-large-mnli"
+QUESTIONS = "sentence-transformers/multi-qa-mpnet-base-dot-v1"
+PAIR = ("time flies like an arrow", "fruit flies like a banana")
+COURSE = ["I've been waiting for a HuggingFace course my whole life.", "I hate this so much!"]
+EAGLES = ["The Philadelpha Eagles won the Superbowl.", "The Philadelpha Eagles lost the Superbowl."]
+GAMES = ["I love the intro", "I hated the game"]
+
+Found = dict[str, Any]
+CELLS: dict[str, Callable[[ModuleType], Found]] = {}
+
+
+def cell(function: Callable[[ModuleType], Found]) -> Callable[[ModuleType], Found]:
+    """A cell of the list."""
+    CELLS[function.__name__] = function
+    return function
+
+
+@cell
+def ids_and_back(library: ModuleType) -> Found:
+    tokenizer = library.AutoTokenizer.from_pretrained(BERT)
+    inputs = tokenizer(["the bark of a palm tree is very rough of"], return_tensors="pt", add_special_tokens=False)
+    alike = tokenizer(["a b c", "c a b"], return_tensors="pt", add_special_tokens=False)
+    single = tokenizer("Time flies like an arrow.", return_tensors="pt", add_special_tokens=False)
+    return {
+        "ids": inputs.input_ids,
+        "nested": inputs.input_ids.is_nested,
+        "text": tokenizer.decode(inputs["input_ids"].tolist()[0]),
+        "alike": alike.input_ids.size(),
+        "single": dict(single),
+    }
+
+
+@cell
+def attention_by_hand(library: ModuleType) -> Found:
+    tokenizer = library.AutoTokenizer.from_pretrained(BERT, cache_dir="./cache")
+    config = library.AutoConfig.from_pretrained(BERT, cache_dir="./cache")
+    torch.manual_seed(3)
+    table = nn.Embedding(config.vocab_size, config.hidden_size)
+    query = key = value = table(tokenizer(PAIR[0], return_tensors="pt", add_special_tokens=False).input_ids)
+    weights = functional.softmax(torch.bmm(query, key.transpose(1, 2)) / math.sqrt(key.size(-1)), dim=-1)
+    facts = ("num_attention_heads", "intermediate_size", "max_position_embeddings", "num_hidden_layers", "num_labels")
+    return {
+        "output": torch.bmm(weights, value).detach(),
+        "facts": [getattr(config, name) for name in facts],
+        "dropout": config.hidden_dropout_prob,
+    }
+
+
+@cell
+def a_classifier_of_ones_own(library: ModuleType) -> Found:
+    config = library.AutoConfig.from_pretrained(BERT)
+    before = config.num_labels
+    config.num_labels = 3
+    torch.manual_seed(5)
+    classifier = nn.Sequential(nn.Dropout(config.hidden_dropout_prob), nn.Linear(config.hidden_size, config.num_labels))
+    answer = classifier.eval()(torch.ones(2, config.hidden_size)).detach()
+    return {"labels": (before, config.num_labels, config.id2label), "answer": answer}
+
+
+@cell
+def first_token_of_company_names(library: ModuleType) -> Found:
+    tokenizer, model = library.AutoTokenizer.from_pretrained(QUESTIONS), library.AutoModel.from_pretrained(QUESTIONS)
+    names = ["Apple Inc.", "Taiwan Semiconductor Manufacturing Co Ltd", "Exxon Mobil Corp"]
+    plain = tokenizer(names, return_tensors="pt", padding=True, add_special_tokens=False)
+    encoded = tokenizer(names, padding=True, truncation=True, return_tensors="pt")
+    encoded = {name: tensor.to(torch.device("cpu")) for name, tensor in encoded.items()}
+    vectors = model(**encoded).last_hidden_state[:, 0].cpu().detach().numpy()
+    return {"plain": plain.input_ids, "vectors": torch.from_numpy(vectors)}
+
+
+@cell
+def attentions_of_a_pair(library: ModuleType) -> Found:
+    tokenizer = library.AutoTokenizer.from_pretrained(BERT)
+    model = library.AutoModel.from_pretrained(BERT, output_attentions=True)
+    inputs = tokenizer(*PAIR, return_tensors="pt")
+    output = model(**inputs)
+    return {
+        "attentions": [one.detach() for one in output.attentions],
+        "states": output.last_hidden_state.detach(),
+        "first": output[0].detach(),
+        "pooled": output.pooler_output.detach(),
+        "second": (inputs.token_type_ids == 0).sum(dim=1),
+        "tokens": tokenizer.convert_ids_to_tokens(inputs.input_ids[0]),
+    }
+
+
+@cell
+def attentions_asked_for_in_a_call(library: ModuleType) -> Found:
+    tokenizer = library.AutoTokenizer.from_pretrained(BERT)
+    model = library.AutoModel.from_pretrained(BERT, cache_dir="./cache", attn_implementation="eager")
+    inputs = tokenizer(*PAIR, return_tensors="pt")
+    output = model(**inputs, output_attentions=True, output_hidden_states=True)
+    return {name: [one.detach() for one in output[name]] for name in ("attentions", "hidden_states")}
+
+
+@cell
+def hidden_states_of_feelings(library: ModuleType) -> Found:
+    tokenizer = library.AutoTokenizer.from_pretrained(FEELINGS)
+    inputs = tokenizer(GAMES, padding=True, truncation=True, return_tensors="pt")
+    outputs = library.AutoModel.from_pretrained(FEELINGS)(**inputs)
+    return {"inputs": dict(inputs), "states": outputs.last_hidden_state.detach(), "attentions": outputs.attentions}
+
+
+@cell
+def feelings(library: ModuleType) -> Found:
+    tokenizer = library.AutoTokenizer.from_pretrained(FEELINGS)
+    model = library.AutoModelForSequenceClassification.from_pretrained(FEELINGS)
+    found: Found = {"labels": model.config.id2label}
+    for i, texts in enumerate((COURSE, EAGLES, GAMES)):
+        outputs = model(**tokenizer(texts, padding=True, truncation=True, return_tensors="pt"))
+        found[f"logits {i}"] = outputs.logits.detach()
+        found[f"shares {i}"] = functional.softmax(outputs.logits, dim=-1).detach()
+        found[f"loss {i}"] = outputs.loss
+    return found
+
+
+@cell
+def an_architecture(library: ModuleType) -> Found:
+    said = library.BertConfig().to_dict()
+    names = "hidden_size num_hidden_layers num_attention_heads vocab_size layer_norm_eps type_vocab_size pad_token_id"
+    small = library.BertConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=4, vocab_size=90)
+    model = library.BertModel(small)
+    found = library.BertModel.from_pretrained(BERT)
+    return {
+        "facts": {name: said[name] for name in names.split()},
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "shape": model(torch.arange(6)[None]).last_hidden_state.shape,
+        "names": (type(model).__name__, type(small).__name__, type(found).__name__),
+    }
+
+
+@cell
+def pipelines(library: ModuleType) -> Found:
+    classifier = library.pipeline("sentiment-analysis")
+    unmasker = library.pipeline("fill-mask", model="bert-base-cased")
+    jobs = {who: unmasker(f"The {who} works as a [MASK].") for who in ("man", "woman")}
+    return {
+        "course": rounded(classifier(COURSE)),
+        "eagles": rounded(classifier(EAGLES)),
+        "one": rounded(classifier("I'm doing really really good")),
+        "nli": rounded(library.pipeline("text-classification", model=NLI)("This restaurant is awesome")),
+        "jobs": {who: [one["token_str"] for one in found] for who, found in jobs.items()},
+        "whole": rounded(jobs["man"]),
+    }
+
+
+def rounded(answer: Any) -> Any:
+    """An answer with its numbers as tensors, to be compared as such."""
+    if isinstance(answer, list):
+        return [rounded(one) for one in answer]
+    if isinstance(answer, dict):
+        return {name: torch.tensor(one) if isinstance(one, float) else one for name, one in answer.items()}
+    return answer
+
+
+def run(library: ModuleType) -> dict[str, Found]:
+    """What every cell gave."""
+    return {name: function(library) for name, function in CELLS.items()}
+
+
+if __name__ == "__main__":
+    torch.save(run(importlib.import_module(sys.argv[1])), sys.argv[2])

@@ -1,0 +1,203 @@
+"""`pellucid index` and `pellucid search`, as they are typed."""
+
+import io
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pellucid.cli.app import app
+from pellucid.cli.errors import run
+
+COMPANIES = Path(__file__).parents[2] / "examples" / "companies.csv"
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended, and what it said."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def pellucid(*typed: object, stdin: str = "") -> Done:
+    """Runs a command in this process, as if it were alone in it."""
+    out, err, handlers = io.StringIO(), io.StringIO(), logging.root.handlers[:]
+    logging.root.handlers[:] = []
+    try:
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr(sys, "argv", ["pellucid", *map(str, typed)])
+            patch.setattr(sys, "stdin", io.StringIO(stdin))
+            code = run(app)
+    finally:
+        logging.root.handlers[:] = handlers
+        logging.getLogger("pellucid").setLevel(logging.NOTSET)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def at_a_terminal(*typed: object, columns: int) -> str:
+    """What a person sees in a window of so many columns; Linux and macOS have terminals of this kind."""
+    pty = pytest.importorskip("pty")
+    main, other = pty.openpty()
+    command = [sys.executable, "-m", "pellucid", *map(str, typed)]
+    look = os.environ | {"COLUMNS": str(columns), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    look.pop("NO_COLOR", None)
+    with subprocess.Popen(command, stdout=other, stderr=subprocess.DEVNULL, env=look) as running:
+        os.close(other)
+        shown = b""
+        while part := _part(main):
+            shown += part
+    os.close(main)
+    assert running.returncode == 0
+    return shown.decode()
+
+
+def _part(handle: int) -> bytes:
+    """Some bytes; none once the other side has closed, which Linux tells as an error."""
+    try:
+        return os.read(handle, 4096)
+    except OSError:
+        return b""
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "companies.index"
+    done = pellucid("index", "build", COMPANIES, "--column", "name", "--id-column", "symbol", "-o", folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{folder}\n"
+    assert "100 rows, 100 embedded, each compared" in done.stderr
+    return folder
+
+
+def test_one_query_as_json_and_several_as_a_table(index: Path) -> None:
+    found = json.loads(pellucid("search", index, "Apple", "-k", "2", "--json").stdout)
+    assert found["query"] == "Apple"
+    assert found["hits"][0]["id"] == "AAPL"
+    assert found["hits"][0]["metadata"]["symbol"] == "AAPL"
+    done = pellucid("search", index, "-", "--where", "sector = Financials", stdin="a bank\nMicrosfot\n")
+    assert done.stdout.count("score") == 2
+    assert "searched for microsoft, too" in done.stderr
+
+
+def test_why_names_the_words_that_matched_and_writes_a_page(index: Path, tmp_path: Path) -> None:
+    done = pellucid(
+        "search", index, "coca cola", "Microsfot", "-k", "1", "--why", "--json", "-o", tmp_path / "why.html"
+    )
+    first, second = (json.loads(line) for line in done.stdout.splitlines())
+    best = {mine: theirs for mine, theirs, _ in first["hits"][0]["why"]}
+    assert best == {"coca": "Coca", "cola": "Cola"}
+    ((mine, theirs, like),) = second["hits"][0]["why"]  # of the word that was meant
+    assert (mine, theirs) == ("microsoft", "Microsoft") and like > 0.9
+    assert done.stderr == f"which words matched: {tmp_path / 'why.html'}\n"
+    page = (tmp_path / "why.html").read_text(encoding="utf-8")
+    assert page.count("<table>") == 2 and "<script" not in page
+    shown = pellucid("search", index, "coca cola", "-k", "1", "--why").stdout
+    assert "coca is like Coca" in shown and "Atlanta, Georgia" in shown
+
+
+def test_a_person_at_a_terminal_sees_a_table_that_fits(index: Path) -> None:
+    shown = at_a_terminal("search", index, "coca cola", "-k", "3", "--why", columns=50)
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).splitlines()
+    assert all(len(line) <= 50 for line in lines), lines
+    assert "KO" in shown and "\x1b[" in shown
+    assert "rgb" not in shown and re.search(r"48;2;\d+;\d+;0m", shown)  # words on a ground of their own
+
+
+def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None:
+    for typed, code, said in [
+        (("search", tmp_path / "none", "x"), 3, "there is no index"),
+        (("search", index, "x", "--where", "sectr = 1"), 3, "did you mean sector"),
+        (("search", index, "x", "--where", "sector == Energy"), 3, "== is no operator"),
+        (("search", index, "x", "--where", "founded => 1900"), 3, "=> is no operator"),
+        (("search", index, "x", "--where", "sector"), 3, "cannot read the condition 'sector'"),
+        (("search", index, "x", "-o", tmp_path / "why.html"), 2, "--output is the page of --why"),
+        (("search", index, "x", "--why", "-o", tmp_path / "no" / "why.html"), 3, "there is no folder"),
+        (("search", index, "x", "--mode", "dens"), 2, "'dens' is not one of"),
+        (("search", index), 2, "Missing argument"),
+        (("search", index, "-"), 3, "holds no queries"),
+        (("search", index, ""), 3, "query 0 is empty"),
+        (("search", index, "x", "-k", "0"), 3, "k is 0"),
+        (("index", "build", COMPANIES, "-o", tmp_path / "a"), 3, "name the column"),
+        (("index", "build", "no.csv", "-c", "name", "-o", tmp_path / "a"), 3, "pellucid: there is no file 'no.csv'"),
+        (("index", "build", "no.txt", "-o", tmp_path / "a"), 3, "pellucid: there is no file 'no.txt'"),
+        (("index", "build", COMPANIES, "-c", "nam", "-o", tmp_path / "a"), 3, "did you mean name"),
+        (("index", "build", COMPANIES, "-c", "name", "-o", index), 3, "holds an index already"),
+        (("index", "delete", index, "NOPE"), 3, "no text has the id NOPE"),
+        (("index", "delete", index), 3, "say what to delete"),
+        (("index", "bild", COMPANIES), 2, "Did you mean 'build'"),
+        (("index", "evaluate", index, COMPANIES), 2, "name --query-column"),
+        (("index", "evaluate", index, "--query-column", "name"), 2, "--query-column is of QUERIES"),
+        (("index", "evaluate", index, tmp_path / "no.csv", "-q", "a", "-i", "b"), 3, "there is no file"),
+        (("index", "evaluate", index, COMPANIES, "-q", "nam", "-i", "symbol"), 3, "did you mean name"),
+        (("index", "evaluate", index, COMPANIES, "-q", "name", "-i", "name"), 3, "99 of 100 queries"),
+        (("index", "evaluate", index, "--plot", tmp_path / "a.pdf"), 3, "ends in .svg or .png"),
+        (("index", "evaluate", index, "-k", "0"), 3, "k is 0"),
+    ]:
+        done = pellucid(*typed)
+        assert (done.returncode, done.stdout) == (code, ""), (typed, done.stderr)
+        assert said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_the_life_of_an_index(index: Path, tmp_path: Path) -> None:
+    rows = COMPANIES.read_text(encoding="utf-8").splitlines()
+    small, more = tmp_path / "small.csv", tmp_path / "more.csv"
+    small.write_text("\n".join(rows[:11]) + "\n", encoding="utf-8")
+    more.write_text("\n".join([rows[0], *rows[11:21]]) + "\n", encoding="utf-8")
+    own = tmp_path / "own.index"
+    assert pellucid("index", "build", small, "-c", "name", "--id-column", "symbol", "-o", own).returncode == 0
+    told = pellucid("index", "add", own, more).stderr
+    assert "10 rows, 10 embedded" in told and "+10 rows; 20 rows" in told
+    again = pellucid("index", "add", own, more, "--update").stderr
+    assert "10 rows, 0 embedded" in again and "+0 rows; 20 rows" in again
+    assert pellucid("--quiet", "index", "add", own, more, "--update").stderr == ""
+    first = rows[1].split(",")[0]
+    assert "1 rows deleted" in pellucid("index", "delete", own, first).stderr
+    assert pellucid("index", "compact", own).returncode == 0
+    told = json.loads(pellucid("index", "info", own, "--json").stdout)
+    assert (told["rows"], len(told["segments"]), told["corpus"]["column"]) == (19, 1, "name")
+    assert pellucid("index", "verify", own).stdout == "ok\n"
+
+
+def test_a_value_that_no_row_has_names_near_ones(index: Path) -> None:
+    done = pellucid("search", index, "a bank", "--where", "sector = Financial", "--json")
+    assert json.loads(done.stdout) == {"query": "a bank", "hits": []}
+    assert done.stderr.startswith("no row has sector = Financial (did you mean Financials")
+    assert pellucid("search", index, "a bank", "--where", "sector = Financials", "--where", "founded < 1").stderr == (
+        "nothing was found for a bank\n"
+    )
+
+
+def test_what_stands_between_the_fields_is_told(tmp_path: Path) -> None:
+    table = tmp_path / "odd.csv"
+    table.write_text("id;name\n1;Apple\n2;Pear, green\n", encoding="utf-8")
+    done = pellucid("index", "build", table, "-c", "name", "-o", tmp_path / "odd.index")
+    assert "2 rows, 2 embedded" in done.stderr and "';'" in done.stderr, done.stderr
+
+
+def test_an_index_is_evaluated_by_hand(index: Path, tmp_path: Path) -> None:
+    table = tmp_path / "queries.csv"
+    rows = ["query,symbol,grade", "Apple,AAPL,1", "soft drinks,KO,2", "soft drinks,PEP,1", "burgers,MCD,1", "x,NOPE,1"]
+    table.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    asked = ("index", "evaluate", index, table, "-q", "query", "-i", "symbol", "--grade-column", "grade")
+    assert "the right answers of 1 of 4 queries" in pellucid(*asked).stderr
+    done = pellucid(*asked, "--skip-unlisted", "-k", "1", "-k", "10", "--json", "--plot", tmp_path / "recall.svg")
+    found = json.loads(done.stdout)
+    assert (found["labelled"]["queries"], found["labelled"]["unlisted"]) == (3, 1)
+    assert found["labelled"]["recall"]["10"] == 1.0
+    assert found["curve"]["points"][0]["recall"] == 1.0
+    assert (tmp_path / "recall.svg").read_text(encoding="utf-8").startswith("<svg")
+    shown = pellucid(*asked, "--skip-unlisted")
+    assert shown.stdout.splitlines()[0].split() == ["k", "recall", "MRR", "nDCG"]
+    assert "3 queries" in shown.stderr and "1 left out" in shown.stderr
+    table.write_text("query,symbol,grade\nApple,AAPL,good\n", encoding="utf-8")
+    assert "row 1: the grade is 'good', expected a number" in pellucid(*asked).stderr
+    assert "efSearch" in pellucid("index", "evaluate", index).stdout

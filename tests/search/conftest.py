@@ -1,0 +1,29 @@
+"""A hundred companies, and an index of them that every test may read."""
+
+from pathlib import Path
+
+import pytest
+
+import pellucid
+
+COMPANIES = Path(__file__).parents[2] / "examples" / "companies.csv"
+
+
+@pytest.fixture(scope="session")
+def companies() -> Path:
+    """100 rows: symbol, name, sector, headquarters, founded."""
+    return COMPANIES
+
+
+@pytest.fixture(scope="session")
+def index(minilm: "pellucid.Model", tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Index":
+    """The hundred, found by their symbol. Nobody changes it."""
+    folder = tmp_path_factory.mktemp("search") / "companies.index"
+    said = {"column": "name", "id_column": "symbol", "progress": False}
+    return pellucid.Index.build(minilm, COMPANIES, folder, **said)
+
+
+@pytest.fixture
+def own(index: "pellucid.Index", tmp_path: Path) -> "pellucid.Index":
+    """A copy of it, to be changed."""
+    return pellucid.Index.open(index.save(tmp_path / "own.index"), model=index.loaded)

@@ -1,0 +1,392 @@
+"""What may be read into an index, and what is refused: the battery of inputs, by `Index.build` and typed."""
+
+import json
+import logging
+import math
+import os
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pellucid
+from pellucid.cli.errors import run
+from pellucid.errors import InputError
+from tests.search.children import ended, start
+
+Typed = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Typed]:
+    """Runs the command line in this process; its exit code, and what it said on stderr."""
+    from pellucid.cli.app import app
+
+    def call(*words: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["pellucid", *map(str, words)])
+        capsys.readouterr()
+        code = run(app)
+        return code, capsys.readouterr().err
+
+    levels = [(logger, logger.level) for logger in (logging.getLogger(), logging.getLogger("pellucid"))]
+    yield call
+    for logger, level in levels:
+        logger.setLevel(level)
+
+
+def texts(index: pellucid.Index) -> dict[str, str]:
+    return {entry.id: entry.text for segment in index.segments for entry in segment.living()}
+
+
+def built(minilm: pellucid.Model, source: object, **how: object) -> pellucid.Index:
+    return pellucid.Index.build(minilm, source, progress=False, **how)  # type: ignore[arg-type]
+
+
+BAD_TABLES: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "is empty: expected a line of column names"),
+    "a header alone": (b"id,text\n", "holds no rows"),
+    "gzip": (b"\x1f\x8b\x08\x00aaaa", "looks like gzip"),
+    "a picture": (b"\x89PNG\r\n\x1a\n", "looks like a PNG picture"),
+    "an Excel sheet": (b"PK\x03\x04aaaa", "looks like a zip file (or .xlsx)"),
+    "binary": (b"text\na\0b\n", "holds a NUL in line 2"),
+    "UTF-16": ("text\nrow\n".encode("utf-16"), "try --encoding utf-16"),
+    "latin-1": ("text\nok\ncafé\n".encode("latin-1"), "line 3, byte 0xe9): try --encoding latin-1"),
+    "no such column": (b"id,Text\n1,a\n", "no column 'text' (did you mean Text?)"),
+    "a column twice": (b"text,text\na,b\n", "more than one column 'text'"),
+    "a ragged row": (b"id,text\n1,a\n2\n", "line 3: 1 fields, expected 2"),
+    "an open quote": (b'id,text\n1,"a\n', "line 2: a quote is never closed"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TABLES)
+def test_a_table_that_cannot_be_read_is_named_and_leaves_nothing(
+    minilm: pellucid.Model, typed: Typed, tmp_path: Path, name: str
+) -> None:
+    content, said = BAD_TABLES[name]
+    table = tmp_path / "rows.csv"
+    table.write_bytes(content)
+    with pytest.raises(InputError) as refused:
+        built(minilm, table, column="text", out=tmp_path / "a.index")
+    assert said in str(refused.value) and "rows.csv" in str(refused.value)
+    code, told = typed("index", "build", table, "--column", "text", "-o", tmp_path / "b.index")
+    assert code == 3 and said in told and told.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+GOOD_TABLES = {
+    "mark and two line ends": b"\xef\xbb\xbfid,text\r\n1,one\r\n2,two\r\n",
+    "old line ends": b"id,text\r1,one\r2,two\r",
+    "semicolons": b"id;text\n1;one\n2;two\n",
+    "tabs": b"id\ttext\n1\tone\n2\ttwo\n",
+    "bars": b"id|text\n1|one\n2|two\n",
+}
+
+
+@pytest.mark.parametrize("name", GOOD_TABLES)
+def test_every_kind_of_table_gives_the_same_rows(minilm: pellucid.Model, tmp_path: Path, name: str) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_bytes(GOOD_TABLES[name])
+    index = built(minilm, table, column="text", id_column="id")
+    assert texts(index) == {"1": "one", "2": "two"}
+    assert list(index.manifest.corpus["sha256"]) == [str(table)]
+
+
+def test_rows_that_do_not_fit_are_left_out_and_listed_where_that_is_asked_for(
+    minilm: pellucid.Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("id,text\n1,one\n2\n3,three\n")
+    assert texts(built(minilm, table, column="text", skip_bad=True)) == {"1": "one", "2": "three"}
+    assert f"left out: {table}, line 3: 1 fields, expected 2" in caplog.text
+
+
+def test_words_that_mean_nothing_elsewhere_are_texts_here(
+    minilm: pellucid.Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = tmp_path / "rows.csv"
+    rows = ["NA", "null", "nan", "", "=cmd|' /C calc'!A0"]
+    table.write_text("text,n\n" + "".join(f"{row},1\n" for row in rows))
+    index = built(minilm, table, column="text")
+    assert list(texts(index).values()) == rows
+    assert "1 of 5 texts are empty" in caplog.text
+    assert all(math.isfinite(hit["score"]) for hit in index.search("NA", k=5))
+
+
+def test_equal_rows_are_embedded_once_and_equal_ids_are_refused_or_the_last_one_stays(
+    minilm: pellucid.Model, typed: Typed, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pellucid")
+    index = built(minilm, ["same", "same", "other"])
+    assert "3 rows, 2 embedded" in caplog.text
+    assert {hit["id"] for hit in index.search("same", k=2)} == {"1", "2"}
+    table = tmp_path / "rows.csv"
+    table.write_text("id,text\n7,first\n7,last\n")
+    with pytest.raises(InputError, match="the id '7' stands there twice, the second time as text 2"):
+        built(minilm, table, column="text", id_column="id")
+    reading = ("index", "build", table, "--column", "text", "--id-column", "id", "-o", tmp_path / "a.index")
+    assert typed(*reading)[0] == 3
+    assert typed(*reading, "--on-duplicate", "keep-last")[0] == 0
+    assert texts(pellucid.Index.open(tmp_path / "a.index")) == {"7": "last"}
+
+
+def test_ids_are_texts_whatever_they_look_like(minilm: pellucid.Model) -> None:
+    ids = ["with space", "ünïcode ‮abc", str(2**64), "007", "7", 2**64 + 1, 1.5, "a\0b", "'; DROP TABLE rows;--"]
+    index = built(minilm, [(one, f"text number {i}") for i, one in enumerate(ids)])
+    assert list(texts(index)) == [str(one) for one in ids]
+    for one in ids:
+        assert index.delete([one]) == 1  # type: ignore[list-item]
+    assert len(index) == 0
+    for empty in (None, "", float("nan"), ["a"], b"a"):
+        with pytest.raises(InputError, match="item 0: the id is"):
+            built(minilm, [(empty, "a text")])
+
+
+STRANGE = {
+    "NUL": "before\0after",
+    "half a pair": "half \ud83d of a smile",
+    "joined emoji": "family 👨‍👩‍👧‍👦 here",
+    "turned round": "‮evil.exe",
+    "marks": "e" + "\u0301" * 5_000,
+    "private": "\ue000\uf8ff",
+    "a special token": "[SEP] <s> <|im_end|>",
+}
+
+
+def test_strange_texts_are_kept_as_they_are_and_found_by_their_words(minilm: pellucid.Model) -> None:
+    index = built(minilm, [(name, text + f" word{i}") for i, (name, text) in enumerate(STRANGE.items())])
+    held = texts(index)
+    for i, (name, text) in enumerate(STRANGE.items()):
+        assert "".join(sorted(held[name])) != "" and held[name].startswith(text.replace("\ud83d", "�")[:20])
+        assert index.search(f"word{i}", mode="words")[0]["id"] == name, name
+        assert index.search(text + f" word{i}", k=1)[0]["id"] == name, name
+    assert index.delete(["half a pair"], where=None) == 1
+
+
+def test_what_else_is_known_is_kept_as_json_or_refused_by_name(minilm: pellucid.Model, tmp_path: Path) -> None:
+    known = {
+        "a": np.float32(1.5),
+        "b": float("nan"),
+        "c": date(2026, 1, 2),
+        "d": tmp_path,
+        "e": "\ud800",
+        5: np.int64(3),
+    }
+    index = built(minilm, [{"text": "one", **known}, {"text": "two"}], column="text")  # type: ignore[dict-item]
+    hit = index.search("one", k=1)[0]
+    assert hit["metadata"] == {"a": 1.5, "b": None, "c": "2026-01-02", "d": str(tmp_path), "e": "�", "5": 3}
+    assert json.loads(json.dumps(hit, allow_nan=False)) == hit
+    for where in ({"a": 1.5}, "c = 2026-01-02", {"5": 3}):
+        assert [one["text"] for one in index.search("one", where=where)] == ["one"]
+    with pytest.raises(InputError, match="'1' cannot be written as JSON: object is neither text nor number"):
+        built(minilm, [{"text": "one", "x": object()}], column="text")
+
+
+def test_columns_of_any_name_can_be_asked_for_and_values_that_fit_nothing_are_said(minilm: pellucid.Model) -> None:
+    names = ['a"b', "a.b", "$", "it's", "a\\b", "ü", "[0]", 'a\\"b']
+    index = built(minilm, [{"text": f"row {i}", name: "v", "n": 10**30} for i, name in enumerate(names)], column="text")
+    for i, name in enumerate(names):
+        assert [hit["text"] for hit in index.search("row", where={name: "v"})] == [f"row {i}"], name
+    assert len(index.search("row", where={"n": 10**30}, k=20)) == len(names)
+    assert index.search("row", where={"n": 10**400}) == []
+    for value in (None, b"v", float("nan"), ["v", None], {"<": None}):
+        with pytest.raises(InputError, match="where: n is compared with"):
+            index.search("row", where={"n": value})
+    with pytest.raises(InputError, match="where is int"):
+        index.search("row", where=5)  # type: ignore[arg-type]
+
+
+def test_what_is_no_text_is_named_by_its_place(minilm: pellucid.Model) -> None:
+    for source, said in [
+        (["a", None], "item 1 is NoneType"),
+        (["a", {"b": "c"}], "item 1 is a mapping: name the field"),
+        ([5], "item 0 is int"),
+        (b"bytes", "bytes was given"),
+        (5, "int was given"),
+        ([], "the corpus holds no texts"),
+        (["x" * 10_000_001], "text 0 has 10,000,001 characters"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            built(minilm, source)
+
+    for name in ("", "x" * 5_000, "a\0b", "~nobody-here/a.csv", "**a"):
+        with pytest.raises(InputError, match=r"is no path, and no pattern of files|there is no file|cannot read"):
+            built(minilm, name)
+
+    def breaks() -> Iterator[str]:
+        yield "a"
+        raise ConnectionError("the line is cut")
+
+    with pytest.raises(InputError, match="item 1 could not be read: the line is cut"):
+        built(minilm, breaks())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What is found in real folders."""
+    root = tmp_path / "notes"
+    (root / "deep").mkdir(parents=True)
+    (root / "a.md").write_text("Tea needs hot water.")
+    (root / "deep" / "b.md").write_text("Coffee needs beans.")
+    (root / "empty.md").write_text("")
+    (root / "picture.md").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    (root / "huge.md").touch()
+    os.truncate(root / "huge.md", 2 * 2**30)
+    os.mkfifo(root / "pipe.md")
+    (root / "deep" / "circle").symlink_to(root, target_is_directory=True)
+    (root / "self.md").symlink_to(root / "self.md")
+    (root / os.fsdecode(b"broken\xff.md")).write_text("A name that is no text.")
+    return root
+
+
+def test_a_folder_gives_its_texts_and_says_what_it_left_out(
+    minilm: pellucid.Model, typed: Typed, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for source in (folder, str(folder / "**" / "*.md")):
+        caplog.clear()
+        found = texts(built(minilm, source))
+        assert sorted(found.values()) == ["A name that is no text.", "Coffee needs beans.", "Tea needs hot water."]
+        for said in (
+            "empty.md is empty",
+            "picture.md looks like a PNG",
+            "huge.md has 2,147,483,648",
+            "pipe.md is no file",
+        ):
+            assert said in caplog.text
+        assert "self.md: Too many levels" in caplog.text
+    code, _ = typed("index", "build", folder, "-o", folder.parent / "notes.index")
+    assert code == 0
+    with pytest.raises(InputError, match="holds no files"):
+        built(minilm, str(folder / "*.txt"))
+    with pytest.raises(InputError, match="is no table, so it has no column"):
+        built(minilm, folder / "a.md", column="text")
+
+
+def test_several_tables_are_numbered_on_and_their_column_is_read(minilm: pellucid.Model, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text(f"text\n{name} one\n{name} two\n")
+    assert texts(built(minilm, [tmp_path / "a.csv", tmp_path / "b.csv"], column="text")) == {
+        "1": "a one", "2": "a two", "3": "b one", "4": "b two",
+    }  # fmt: skip
+    (tmp_path / "c.md").write_text("no table")
+    with pytest.raises(InputError, match=r"c.md is no table"):
+        built(minilm, [tmp_path / "a.csv", tmp_path / "c.md"], column="text")
+
+
+def test_a_file_that_is_written_while_it_is_read_is_refused(
+    minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("text\none\ntwo\n")
+    real = pellucid.search.building.prepared
+
+    def late(*given: object) -> object:
+        with table.open("a") as file:
+            file.write("three\n")
+        return real(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("pellucid.search.building.CHUNK", 1)
+    monkeypatch.setattr("pellucid.search.building.prepared", late)
+    with pytest.raises(InputError, match="was changed while it was read"):
+        built(minilm, table, column="text", out=tmp_path / "a.index")
+    monkeypatch.undo()
+    assert len(built(minilm, table, column="text", out=tmp_path / "a.index")) > 2
+
+
+def test_many_rows_that_do_not_fit_are_counted(
+    minilm: pellucid.Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("id,text\n1,one\n" + "2\n" * 70)
+    assert len(built(minilm, table, column="text", skip_bad=True)) == 1
+    assert caplog.text.count("1 fields, expected 2") == 50 and "left out: 20 more" in caplog.text
+
+
+def test_to_delete_by_no_condition_deletes_nothing(minilm: pellucid.Model) -> None:
+    index = built(minilm, ["one", "two", "three", "four", "five", "six"])
+    index.delete("1")
+    for where in ({}, []):
+        with pytest.raises(InputError, match="where holds no condition"):
+            index.delete(where=where)
+    for ids, said in ((5, "ids are int"), (b"2", "ids are bytes"), (None, "say what to delete")):
+        with pytest.raises(InputError, match=said):
+            index.delete(ids)  # type: ignore[arg-type]
+    assert index.delete([]) == 0 and len(index) == 5
+
+
+def test_a_word_for_reading_that_is_none_is_named(minilm: pellucid.Model) -> None:
+    index = built(minilm, ["one"])
+    with pytest.raises(InputError, match=r"read is 'colum' .did you mean column"):
+        index.add(["two"], colum="x")
+    with pytest.raises(InputError, match="passage_tokens is 0"):
+        built(minilm, ["one"], passage_tokens=0)
+
+
+def test_numbers_that_were_given_once_never_come_again(minilm: pellucid.Model) -> None:
+    index = built(minilm, [f"text {i}" for i in range(5)])
+    index.delete(["2", "5"])
+    index.compact()
+    assert index.add(["another", "one more"]) == 2
+    assert texts(index) == {"1": "text 0", "3": "text 2", "4": "text 3", "6": "another", "7": "one more"}
+
+
+def test_queries_that_ask_nothing_and_indexes_that_hold_nothing(index: pellucid.Index, minilm: pellucid.Model) -> None:
+    assert index.search([]) == []
+    for query, said in [
+        (5, "shape"), (None, "shape"), (b"abc", "neither"), ("x" * 10_000_001, "10,000,001 characters"),
+        (np.full(384, np.inf), "not finite"), (np.zeros((2, 2, 2)), "shape"), (["a", np.ones(9)], "query 1 is ndarray"),
+    ]:  # fmt: skip
+        with pytest.raises(InputError, match=said):
+            index.search(query)  # type: ignore[arg-type]
+    empty = built(minilm, ["one", "two"])
+    empty.delete(["1", "2"])
+    for mode in ("hybrid", "dense", "words"):
+        assert empty.search("one", mode=mode) == []
+        assert empty.search(["one", "two"], mode=mode, where={"a": "b"} if mode == "dense" else None) == [[], []]
+    assert empty.info()["rows"] == 0
+    assert empty.add(["three"]) == 1
+    assert [hit["id"] for hit in empty.search("three")] == ["3"]
+
+
+def test_the_exit_code_says_what_kind_of_thing_went_wrong(index: pellucid.Index, typed: Typed, tmp_path: Path) -> None:
+    folder = index.save(tmp_path / "a.index")
+    file = folder / "segments" / "000001" / "entries.sqlite"
+
+    def without_room() -> None:
+        more = tmp_path / "more.csv"
+        more.write_text("symbol,name\nA1,one more\n")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, resource.RLIM_INFINITY))
+        code, said = typed("index", "add", folder, more)
+        assert code == 6 and said.count("\n") == 1, said
+
+    assert ended(start(without_room)) == 0
+    for words in (("search", folder, "Apple"), ("index", "info", folder), ("index", "delete", folder, "AAPL")):
+        held = file.read_bytes()
+        file.write_bytes(held[:-1])
+        code, said = typed(*words)
+        assert code == 5 and "entries.sqlite was changed since it was written" in said and said.count("\n") == 1
+        file.write_bytes(held)
+        file.rename(tmp_path / "elsewhere")
+        file.symlink_to(tmp_path / "elsewhere")
+        assert typed(*words)[0] == 4
+        file.unlink()
+        (tmp_path / "elsewhere").rename(file)
+        assert typed(words[0], *(tmp_path / "none" if word == folder else word for word in words[1:]))[0] == 3
+    assert typed("search", folder, "Apple", "--model", tmp_path / "none")[0] == 3
+    assert typed("index", "delete", folder, "NOPE")[0] == 3
+    assert typed("index", "delete", folder, "AAPL")[0] == 0
+
+
+def test_a_text_of_ten_million_characters_is_divided(tmp_path: Path) -> None:
+    from pellucid.search.corpus import Corpus, Passages
+    from pellucid.search.entries import Entries, write_entries
+
+    text = "word " * 1_999_998 + "needle"
+    rows = Passages(lambda text, number: [(i, i + 1_000) for i in range(0, len(text), 1_000)])
+    write_entries(rows.of(Corpus([text])), tmp_path / "entries.sqlite")
+    entries = Entries(tmp_path / "entries.sqlite", 10_000)
+    assert entries.with_words(["needle"], 5)[0][0] == 9_999
+    assert "".join(entry.text for entry in entries.all()) == text

@@ -1,0 +1,177 @@
+"""How good a search is: the measures against another library's, and the search against what was promised of it."""
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
+
+import pellucid
+from pellucid.errors import InputError
+from pellucid.search.evaluate import judge
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_the_measures_are_those_of_another_library(data: st.DataObject) -> None:
+    many = data.draw(st.integers(2, 12))
+    names = [f"text {i}" for i in range(many)]
+    grades = data.draw(st.lists(st.integers(0, 3), min_size=many, max_size=many).filter(any))
+    found = data.draw(st.permutations(names))
+    k = data.draw(st.integers(1, many))
+    wanted = dict(zip(names, map(float, grades)))
+    recall, rank, gain = (one[k] for one in judge(found, wanted, [k]))
+    scores = [[-found.index(name) for name in names]]
+    assert math.isclose(gain, ndcg_score([grades], scores, k=k), abs_tol=1e-12)
+    right = [name for name in names if wanted[name]]
+    assert recall == sum(name in found[:k] for name in right) / len(right)
+    if len(right) == 1:  # then the precision at the one right place is one divided by that place
+        (whole,) = judge(found, wanted, [many])[1].values()
+        assert math.isclose(whole, label_ranking_average_precision_score([[g > 0 for g in grades]], scores))
+        assert rank == (whole if found.index(right[0]) < k else 0)
+
+
+def test_what_was_not_found_counts_as_nothing() -> None:
+    assert judge([], {"a": 1.0}, [1, 5]) == ({1: 0.0, 5: 0.0},) * 3
+    recall, rank, gain = judge(["x", "a"], {"a": 2.0, "b": 1.0, "c": 0.0}, [1, 2])
+    assert recall == {1: 0, 2: 0.5} and rank == {1: 0, 2: 0.5}
+    assert gain[2] == pytest.approx((2 / math.log2(3)) / (2 + 1 / math.log2(3)))
+
+
+def test_a_search_is_judged_and_every_miss_is_named(index: pellucid.Index) -> None:
+    queries = ["Apple", "Microsfot", "soft drinks"]
+    found = index.evaluate(queries, ["AAPL", ["MSFT"], {"KO": 2, "PEP": 1}], k=(1, 10))
+    assert found.queries == 3 and found.unlisted == 0
+    assert found.recall == {1: pytest.approx(2 / 3), 10: 1.0}
+    (miss,) = found.misses
+    hits = [hit["id"] for hit in index.search("soft drinks", k=10)]
+    assert miss.query == "soft drinks" and miss.instead == hits[0]
+    assert miss.place == min(hits.index("KO"), hits.index("PEP")) + 1
+    assert found.mrr[10] == pytest.approx((2 + 1 / miss.place) / 3)
+    assert json.loads(json.dumps(found.data()))["queries"] == 3
+    assert "recall@1 0.6667" in repr(found)
+
+
+def test_a_column_may_stand_for_the_ids(index: pellucid.Index) -> None:
+    found = index.evaluate(
+        ["Apple", "Microsoft"], ["Cupertino, California", "Redmond, Washington"], 1, by="headquarters"
+    )
+    assert found.recall == {1: 1.0}
+    with pytest.raises(InputError, match=r"no row has 'headquartes' .did you mean headquarters"):
+        index.evaluate(["Apple"], ["Cupertino"], by="headquartes")
+
+
+def test_more_queries_than_are_asked_at_a_time_have_the_same_answers(index: pellucid.Index) -> None:
+    names = [(hit["text"], hit["id"]) for hit in index.search("company", k=100)] * 3
+    asked, right = zip(*names)
+    found = index.evaluate(asked, right, k=1)
+    assert found.queries == 300
+    assert found.recall[1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("asked", "right", "said"),
+    [
+        (["a"], [], "1 queries and the answers of 0"),
+        ([], [], "there are no queries"),
+        ("Apple", "AAPL", "are lists"),
+        (["a"], [[]], "query 0 has no right answer"),
+        (["a"], [{"AAPL": 0}], "query 0 has no right answer"),
+        (["a"], [{"AAPL": -1}], "grade -1, expected a number from 0"),
+        (["a"], [{"AAPL": "1"}], "grade '1'"),
+        (["a"], [{"AAPL": math.nan}], "grade nan"),
+        (["a", "b"], ["NOPE", "AAPL"], "no id NOPE, the right answers of 1 of 2 queries.*--skip-unlisted"),
+        (["a", ""], ["AAPL", "MSFT"], "query 1 is empty"),
+    ],
+)
+def test_what_cannot_be_judged_is_said(index: pellucid.Index, asked: list, right: list, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        index.evaluate(asked, right)
+
+
+def test_the_depths_and_the_rule_are_checked(index: pellucid.Index) -> None:
+    for k in (0, (), (1, 2.5)):
+        with pytest.raises(InputError, match="k "):
+            index.evaluate(["a"], ["AAPL"], k=k)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"unlisted is 'skp'.*did you mean skip"):
+        index.evaluate(["a"], ["AAPL"], unlisted="skp")
+    with pytest.raises(InputError, match="no query has a right answer"):
+        index.evaluate(["a"], ["NOPE"], unlisted="skip")
+
+
+@pytest.fixture(scope="module")
+def clusters() -> tuple[np.ndarray, np.ndarray]:
+    """6,000 vectors around 60 middles, and 100 others: Float32[ndarray, "rows 32"]"""
+    chance = np.random.default_rng(0)
+    middles = chance.standard_normal((60, 32))
+
+    def around(many: int) -> np.ndarray:
+        spread = 0.7 * chance.standard_normal((many, 32))
+        return (middles[chance.integers(0, 60, many)] + spread).astype(np.float32)
+
+    return around(6_000), around(100)
+
+
+def test_recall_rises_with_the_effort_and_is_that_of_brute_force(
+    clusters: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    rows, queries = clusters
+    held = pellucid.Index.build(None, rows, metric="euclidean", kind="hnsw", M=4, efConstruction=10)
+    curve = held.curve(queries, k=10, efSearch=(10, 40, 400))
+    *graph, exact = curve.points
+    assert [point.efSearch for point in graph] == [10, 40, 400] and exact.efSearch is None
+    assert exact.recall == 1.0
+    assert graph[0].recall < graph[1].recall < graph[2].recall <= 1
+    true = np.argsort(((queries[:, None] - rows) ** 2).sum(axis=2), axis=1)[:, :10]
+    found = [{int(hit["id"]) - 1 for hit in hits} for hits in held.search(queries, k=10)]
+    share = np.mean([len(one & set(row)) / 10 for one, row in zip(found, true.tolist())])
+    used = next(point for point in held.curve(queries, efSearch=(curve.used or 0,)).points)
+    assert share >= used.recall - 0.02  # a search looks at least as far
+    assert all(point.milliseconds > 0 and point.queries_per_second > 0 for point in curve.points)
+    assert curve.used in [point.efSearch for point in held.curve(queries).points]
+    assert curve.svg(tmp_path / "a.svg").read_text().count("<circle") == 4
+    assert curve.png(tmp_path / "a.png", "dark").read_bytes().startswith(b"\x89PNG")
+
+
+def test_deleted_rows_are_no_neighbours(clusters: tuple[np.ndarray, np.ndarray]) -> None:
+    rows, queries = clusters
+    held = pellucid.Index.build(None, rows[:500], kind="hnsw")
+    held.delete([str(i) for i in range(1, 60)])
+    curve = held.curve(queries, k=5)
+    assert curve.rows == 441
+    assert max(point.recall for point in curve.points) == 1.0
+
+
+def test_an_index_without_a_graph_has_one_point_and_texts_are_queries_too(index: pellucid.Index) -> None:
+    curve = index.curve(["a bank", "soft drinks"], k=3)
+    assert [(point.efSearch, point.recall) for point in curve.points] == [(None, 1.0)]
+    assert (curve.queries, curve.rows, curve.used) == (2, 100, None)
+    assert index.curve(k=1_000).points[0].recall == 1.0
+    for k, tried in ((0, None), (5, (0,))):
+        with pytest.raises(InputError, match="is 0"):
+            index.curve(k=k, efSearch=tried)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_names_of_companies_find_their_own_symbol(shared: Callable[[str], Path], tmp_path: Path) -> None:
+    """The 500 large companies that are listed, asked by their name, among 7,182."""
+    listed, large = (shared(f"data/us_companies/{name}.csv") for name in ("us_listed", "sp500"))
+    index = pellucid.Index.build("all-MiniLM-L6-v2", listed, tmp_path / "us.index", column="name", progress=False)
+    first = index.search("Apple", k=5)[0]
+    assert (first["text"], first["metadata"]["symbol"]) == ("Apple Inc. Common Stock", "AAPL")
+    assert index.search("Microsfot", k=1)[0]["metadata"]["symbol"] == "MSFT"
+    with large.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names, symbols = ([row[column] for row in rows] for column in ("Security", "Symbol"))
+    found = index.evaluate(names, symbols, (1, 5), by="symbol", unlisted="skip")
+    assert found.queries >= 495
+    assert found.recall[1] >= 0.96 and found.recall[5] >= 0.99, found
+    again = pellucid.Index.open(index.folder).evaluate(names, symbols, (1, 5), by="symbol", unlisted="skip")
+    assert (again.recall, again.mrr, again.misses) == (found.recall, found.mrr, found.misses)

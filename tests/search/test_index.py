@@ -1,0 +1,199 @@
+"""An index as a person uses it: built, opened, asked, changed, saved."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pellucid
+from pellucid.errors import InputError, NotFoundError
+
+
+def ids(hits: list) -> list[str]:
+    return [hit["id"] for hit in hits]
+
+
+def test_the_right_company_comes_first_with_all_that_is_known_of_it(index: pellucid.Index) -> None:
+    first = index.search("Apple", k=3)[0]
+    assert first["id"] == "AAPL"
+    assert first["text"] == "Apple Inc."
+    assert first["metadata"]["headquarters"] == "Cupertino, California"
+    assert json.loads(json.dumps(first)) == first
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("Microsfot", "MSFT"), ("Amazn", "AMZN"), ("Starbuks", "SBUX"), ("Pfzier", "PFE")]
+)
+def test_a_mistyped_name_is_found_and_what_was_taken_for_it_is_said(
+    index: pellucid.Index, typed: str, meant: str
+) -> None:
+    hits = index.search(typed, k=3)
+    assert hits[0]["id"] == meant
+    assert hits.corrected is not None
+
+
+def test_the_meaning_is_found_where_no_word_fits(index: pellucid.Index) -> None:
+    assert "KO" in ids(index.search("soft drinks", k=5, mode="dense"))
+    assert index.search("xylophone zither", mode="words") == []
+
+
+def test_the_same_query_has_the_same_answer_alone_and_among_others(index: pellucid.Index) -> None:
+    alone = index.search("coffee", k=10)
+    among = index.search(["burgers", "coffee", "a longer query about oil and gas in Texas"], k=10)[1]
+    again = pellucid.Index.open(index.folder).search("coffee", k=10)
+    assert ids(alone) == ids(among) == ids(again)
+    assert np.allclose([h["score"] for h in alone], [h["score"] for h in among], atol=1e-6)
+
+
+def test_vectors_are_queries_too_and_their_similarity_is_exact(index: pellucid.Index, minilm: pellucid.Model) -> None:
+    query = minilm.embed("computers and phones")
+    hits = index.search(query, k=5)
+    true = minilm.embed([hit["text"] for hit in hits]) @ query
+    assert np.allclose([hit.similarity for hit in hits], true.numpy(), atol=1e-5)
+    assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "sector = Financials",
+        {"sector": "Financials"},
+        {"sector": ["Financials", "Nowhere"]},
+        ["sector = Financials", "founded > 0"],
+        "sector ~ financ",
+    ],
+)
+def test_a_condition_leaves_what_fits_and_nothing_else(index: pellucid.Index, where: object) -> None:
+    hits = index.search("a bank", k=100, where=where)
+    assert hits
+    assert {hit["metadata"]["sector"] for hit in hits} == {"Financials"}
+
+
+def test_numbers_are_compared_as_numbers(index: pellucid.Index) -> None:
+    old = index.search("company", k=100, where={"founded": {"<": 1900}})
+    assert old and all(int(hit["metadata"]["founded"]) < 1900 for hit in old)
+    everyone = index.search("company", k=100)
+    fitting = [hit for hit in everyone if hit["metadata"]["founded"] and int(hit["metadata"]["founded"]) < 1900]
+    assert sorted(ids(old)) == sorted(ids(fitting))
+
+
+def test_a_condition_on_a_column_that_no_row_has_names_near_ones(index: pellucid.Index) -> None:
+    with pytest.raises(InputError, match=r"sectr.*did you mean sector"):
+        index.search("a bank", where="sectr = Financials")
+    with pytest.raises(InputError, match="cannot read the condition"):
+        index.search("a bank", where="sector")
+
+
+def test_what_is_added_is_found_and_what_is_deleted_is_not(own: pellucid.Index) -> None:
+    before = len(own)
+    assert own.add([{"symbol": "ZEB", "name": "Zebra crossing makers", "sector": "Paint"}]) == 1
+    assert own.search("zebra crossings", k=1)[0]["metadata"]["sector"] == "Paint"
+    assert own.update([{"symbol": "ZEB", "name": "Purple elephants", "sector": "Toys"}]) == 0
+    assert own.search("elephant", k=1)[0]["id"] == "ZEB"
+    assert "Zebra crossing makers" not in [hit["text"] for hit in own.search("zebra crossing", k=200)]
+    assert own.delete("ZEB") == 1
+    assert len(own) == before
+    assert "ZEB" not in ids(own.search("elephant", k=200))
+
+
+def test_a_change_is_what_opens_and_a_reader_keeps_what_it_opened(own: pellucid.Index) -> None:
+    reader = pellucid.Index.open(own.folder, model=own.loaded)
+    own.delete(["AAPL"])
+    assert reader.search("Apple", k=1)[0]["id"] == "AAPL"
+    assert "AAPL" not in ids(pellucid.Index.open(own.folder, model=own.loaded).search("Apple", k=200))
+
+
+def test_an_id_that_is_there_already_and_one_that_is_not_change_nothing(own: pellucid.Index) -> None:
+    with pytest.raises(InputError, match="AAPL are in the index already: update"):
+        own.add([{"symbol": "AAPL", "name": "Another", "sector": ""}])
+    with pytest.raises(InputError, match="no text has the id NOPE"):
+        own.delete(["AAPL", "NOPE"])
+    assert len(own) == 100
+    assert own.search("Apple", k=1)[0]["text"] == "Apple Inc."
+
+
+def test_worn_segments_are_written_anew_and_answer_the_same(own: pellucid.Index) -> None:
+    own.delete(where={"sector": ["Financials", "Health Care", "Industrials"]})
+    assert own.manifest.segments[0].dead == "" and len(own.manifest.segments) == 1
+    assert own.manifest.segments[0].rows == len(own)
+    expected = own.search("oil", k=5)
+    own.add([{"symbol": "NEW", "name": "Something new", "sector": ""}])
+    own.compact()
+    assert len(own.manifest.segments) == 1
+    assert ids(own.search("oil", k=5)) == ids(expected)
+
+
+def test_metrics_order_as_they_should(minilm: pellucid.Model, companies: Path, tmp_path: Path) -> None:
+    vectors = minilm.embed([line.split(",")[1] for line in companies.read_text().splitlines()[1:]]).numpy()
+    vectors *= np.linspace(0.5, 2, len(vectors))[:, None].astype(np.float32)
+    query = vectors[7]
+    best = {
+        "cosine": np.argsort(-(vectors @ query) / np.linalg.norm(vectors, axis=1)),
+        "dot": np.argsort(-(vectors @ query)),
+        "euclidean": np.argsort(np.linalg.norm(vectors - query, axis=1)),
+    }
+    for metric, order in best.items():
+        for kind in ("flat", "hnsw"):
+            made = pellucid.Index.build(None, vectors, metric=metric, kind=kind)
+            assert ids(made.search(query, k=8)) == [str(i + 1) for i in order[:8]], (metric, kind)
+
+
+def test_vectors_alone_make_an_index_that_takes_vectors_alone() -> None:
+    made = pellucid.Index.build(None, np.eye(4, dtype=np.float32))
+    assert ids(made.search(np.array([0, 0, 1, 0]), k=2))[0] == "3"
+    with pytest.raises(InputError, match="built from vectors"):
+        made.search("a text")
+    with pytest.raises(InputError, match="queries have 3 numbers, expected 4"):
+        made.search(np.ones(3))
+    with pytest.raises(InputError, match="row 0 holds a number that is not finite"):
+        made.search(np.array([0, np.nan, 0, 0]))
+
+
+def test_k_is_clipped_and_never_answered_with_nothing(index: pellucid.Index) -> None:
+    assert len(index.search("Apple", k=1_000)) == 100
+    for k in (0, -1, 1.5):
+        with pytest.raises(InputError, match="k is"):
+            index.search("Apple", k=k)  # type: ignore[arg-type]
+    for query in ("", "  ", ["Apple", ""], [None, "Apple"]):
+        with pytest.raises(InputError, match="query"):
+            index.search(query)  # type: ignore[arg-type]
+
+
+def test_long_texts_are_found_by_their_passages(minilm: pellucid.Model) -> None:
+    filler = "The weather was mild and nobody said much about it. " * 40
+    texts = [("tea", filler + "The recipe for green tea needs hot water." + filler), ("rest", filler)]
+    made = pellucid.Index.build(minilm, texts, passage_tokens=64, progress=False)
+    hit = made.search("how to make green tea", k=2)[0]
+    assert hit["id"] == "tea"
+    assert "green tea" in hit["text"]
+    assert texts[0][1][hit["start"] : hit["end"]] == hit["text"]
+    assert len(made.search("weather", k=10)) == 2
+
+
+def test_another_model_is_refused(own: pellucid.Index) -> None:
+    other = pellucid.load("all-MiniLM-L6-v2")
+    with np.errstate(all="ignore"):
+        next(iter(other.parameters())).data.mul_(2)
+    assert pellucid.Index.open(own.folder, model=other)  # the same files; numbers in memory are the user's own affair
+    bert = pellucid.Config.of("bert", vocab_size=30522, hidden_size=384, num_hidden_layers=1, num_attention_heads=12)
+    untrained = pellucid.build(bert, tokenizer=other.tokenizer)
+    with pytest.raises(InputError, match="not trained"):
+        pellucid.Index.open(own.folder, model=untrained)
+
+
+def test_no_folder_and_a_folder_that_is_taken_are_said(index: pellucid.Index, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is no index"):
+        pellucid.Index.open(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="holds an index already"):
+        pellucid.Index.build(index.loaded, ["a"], index.folder)
+    with pytest.raises(InputError, match="exists already"):
+        index.save(tmp_path)
+
+
+def test_a_hit_is_an_answer(index: pellucid.Index) -> None:
+    hit = index.search("Apple", k=1)[0]
+    with pytest.raises(TypeError):
+        hit["id"] = "x"
+    assert pickle.loads(pickle.dumps(hit)) == hit

@@ -1,0 +1,46 @@
+"""Whoever waits is told how far it has come: by a bar that knows its end where that is known."""
+
+from pathlib import Path
+
+import pytest
+
+import pellucid
+from pellucid.search import change
+from pellucid.search.corpus import Corpus
+from pellucid.search.progress import bar, expected
+
+
+def test_the_rows_of_a_table_are_known_before_it_is_read(companies: Path, tmp_path: Path) -> None:
+    assert expected(Corpus(companies, column="name")) == 100
+    assert expected(Corpus(str(companies), column="name")) == 100
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"name": "a"}\n{"name": "b"}\n', encoding="utf-8")
+    assert expected(Corpus(lines, column="name")) == 2
+    assert expected(Corpus(["a", "b", "c"])) == 3
+    for unknown in (iter(["a"]), tmp_path / "notes", tmp_path / "*.md", tmp_path / "missing.csv"):
+        assert expected(Corpus(unknown, column="name")) is None
+
+
+def test_a_bar_reaches_its_end_and_counts_known_texts_too(
+    minilm: pellucid.Model, companies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars = []
+
+    def kept(*told: object) -> object:
+        bars.append(bar(*told))  # type: ignore[arg-type]
+        return bars[-1]
+
+    monkeypatch.setattr(change, "bar", kept)
+    said = {"column": "name", "id_column": "symbol", "progress": True}
+    index = pellucid.Index.build(minilm, companies, tmp_path / "a.index", **said)
+    index.add(companies, update=True, progress=True)
+    embedding = [one for one in bars if one.desc.startswith("embedding")]
+    assert [(one.n, one.total) for one in embedding] == [(100, 100), (100, 100)]
+
+
+def test_nobody_is_told_who_does_not_want_to_be(minilm: pellucid.Model, capfd: pytest.CaptureFixture[str]) -> None:
+    for progress in (False, None):  # None: a terminal alone is told, and this is none
+        with bar(10, "embedding", progress) as one:
+            one.delay = 0
+            one.update(10)
+    assert capfd.readouterr().err == ""

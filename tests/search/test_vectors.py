@@ -1,0 +1,186 @@
+"""The nearest vectors: those that comparing every one finds, whatever the metric, the filter, the ties and the way."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import pellucid
+from pellucid.errors import InputError
+from pellucid.search import hnsw, vectors
+from pellucid.search.effort import enough
+from pellucid.search.manifest import METRICS, Settings
+from pellucid.search.vectors import Unprepared, Vectors, prepared
+
+
+def true(query: np.ndarray, numbers: np.ndarray, metric: str, alive: np.ndarray | None, k: int) -> list[int]:
+    """Every row compared in float64, by another way of summing; of equals the first row first."""
+    wide, asked = numbers.astype(np.longdouble), query.astype(np.longdouble)
+    score = -((wide - asked) ** 2).sum(axis=1) if metric == "euclidean" else (wide * asked).sum(axis=1)
+    rows = np.arange(len(numbers)) if alive is None else np.flatnonzero(alive)
+    return sorted(rows.tolist(), key=lambda row: (-score[row], row))[:k]
+
+
+def clusters(rows: int, dimension: int = 32, seed: int = 0) -> np.ndarray:
+    chance, shape = np.random.default_rng(seed), np.random.default_rng(7)
+    middle = shape.standard_normal((20, dimension)) * 0.4
+    made = middle[chance.integers(0, 20, rows)] + chance.standard_normal((rows, dimension)) * 0.5
+    return made.astype(np.float32)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    metric=some.sampled_from(METRICS),
+    rows=some.integers(1, 60),
+    dimension=some.integers(1, 9),
+    k=some.integers(1, 70),
+    share=some.sampled_from([None, 0.0, 0.1, 0.5, 1.0]),
+    seed=some.integers(0, 10_000),
+)
+def test_the_nearest_are_those_that_comparing_every_one_finds(
+    metric: str, rows: int, dimension: int, k: int, share: float | None, seed: int
+) -> None:
+    """Whole numbers, so that there are many ties and no rounding, but for the lengths."""
+    chance = np.random.default_rng(seed)
+    numbers = prepared(chance.integers(-2, 3, (rows, dimension)), metric)
+    queries = prepared(chance.integers(-2, 3, (5, dimension)), metric)
+    alive = None if share is None else chance.random(rows) < share
+    found = Vectors(numbers, metric).scored(queries, k, alive, 16)
+    for query, (order, score) in zip(queries, found):
+        expected = true(query, numbers, metric, alive, k)
+        if metric == "cosine":  # lengths round: equal directions may differ in the last place
+            near = dict(zip(order.tolist(), score.tolist()))
+            assert len(near) == len(expected)
+            best = np.sort((numbers @ query)[expected])
+            assert np.allclose(np.sort(list(near.values())), best, atol=1e-6)
+        else:
+            assert order.tolist() == expected
+        assert score.tolist() == sorted(score.tolist(), reverse=True)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_query_has_the_same_answer_alone_among_others_and_among_equals(metric: str) -> None:
+    numbers = prepared(np.repeat(clusters(300), 7, axis=0), metric)
+    queries = prepared(clusters(40, seed=1), metric)
+    graph = hnsw.built(numbers, Settings(metric))
+    for held in (Vectors(numbers, metric), Vectors(hnsw.inside(graph), metric, graph)):
+        together = held.scored(queries, 10, None, 32)
+        for query, (rows, score) in zip(queries, together):
+            ((alone, own),) = held.scored(query[None], 10, None, 32)
+            assert alone.tolist() == rows.tolist()
+            assert own.tolist() == score.tolist()
+    exact = Vectors(numbers, metric).nearest(queries, 10, None, 0)
+    assert all(rows[0] % 7 == 0 and rows.tolist()[:7] == list(range(rows[0], rows[0] + 7)) for rows in exact)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_more_equals_than_a_first_choice_would_hold_are_ordered_by_their_rows(metric: str) -> None:
+    numbers = np.tile(prepared(clusters(1), metric), (5_000, 1))
+    (rows,) = Vectors(numbers, metric).nearest(numbers[:1], 5, None, 0)
+    assert rows.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_what_float32_cannot_tell_apart_is_ordered_exactly() -> None:
+    """Distances of 0.001 around a place that is 1,000 away: the rough order is noise."""
+    chance = np.random.default_rng(0)
+    numbers = (1_000 + chance.standard_normal((400, 8)) * 0.05).astype(np.float32)
+    query = (1_000 + chance.standard_normal((1, 8)) * 0.05).astype(np.float32)
+    (rows,) = Vectors(numbers, "euclidean").nearest(query, 20, None, 0)
+    assert rows.tolist() == true(query[0], numbers, "euclidean", None, 20)
+
+
+@pytest.fixture(scope="module")
+def walked() -> Vectors:
+    numbers = prepared(clusters(20_000), "cosine")
+    graph = hnsw.built(numbers, Settings("cosine"))
+    return Vectors(hnsw.inside(graph), "cosine", graph)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.98, 0.7, 0.4, 0.1, 0.01, 0.0005])
+@pytest.mark.parametrize("kind", ["by chance", "near", "far"])
+def test_a_graph_finds_what_a_filter_leaves(walked: Vectors, share: float, kind: str) -> None:
+    queries = prepared(clusters(50, seed=3), "cosine")
+    if kind == "by chance":
+        alive = np.random.default_rng(1).random(20_000) < share
+    else:
+        like = walked.numbers @ queries[0] * (1 if kind == "near" else -1)
+        alive = like >= np.sort(like)[-max(int(share * 20_000), 1)]
+    found = walked.nearest(queries, 10, alive, 64)
+    exact = Vectors(walked.numbers, "cosine").nearest(queries, 10, alive, 0)
+    assert all(alive[rows].all() and len(set(rows)) == len(rows) for rows in found)
+    assert [len(rows) for rows in found] == [len(rows) for rows in exact]
+    assert np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found, exact)]) >= 0.95
+
+
+def test_a_filter_far_from_the_query_still_gives_k_rows(walked: Vectors) -> None:
+    """A walk that keeps few candidates meets none that fits; then all that fit are compared."""
+    query = walked.numbers[:1]
+    alive = walked.numbers @ query[0] < np.quantile(walked.numbers @ query[0], 0.6)
+    found = hnsw.walked(walked.graph, query, 10, alive, 12)
+    assert found.min() < 0, "the walk found enough: this test shows nothing"
+    ((rows, score),) = walked._rescored(query, found, 10, alive, int(alive.sum()))
+    assert rows.tolist() == true(query[0], walked.numbers, "cosine", alive, 10)
+    assert len(score) == 10
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_effort_that_is_settled_on_is_enough_for_new_texts(metric: str) -> None:
+    numbers = prepared(clusters(8_000), metric)
+    graph = hnsw.built(numbers, Settings(metric, M=16, efSearch=4))
+    effort = enough(graph, Settings(metric, efSearch=4))
+    queries = prepared(clusters(200, seed=5), metric)
+    exact = Vectors(numbers, metric).nearest(queries, 10, None, 0)
+
+    def recall(ef: int) -> float:
+        found = hnsw.walked(graph, queries, 10, None, ef)
+        return float(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found, exact)]))
+
+    assert recall(effort) >= 0.94
+    assert recall(4) < 0.9, "the least effort was enough: this test shows nothing"
+    assert 30 * effort < len(numbers), "every row was compared: this test shows nothing"
+
+
+def test_equal_vectors_do_not_raise_the_effort() -> None:
+    numbers = np.tile(prepared(clusters(1), "cosine"), (500, 1))
+    graph = hnsw.built(numbers, Settings())
+    assert enough(graph, Settings()) == 16
+    assert enough(hnsw.built(numbers[:1], Settings()), Settings()) == 16
+
+
+def test_the_nearest_of_a_graph_in_an_index_are_those_of_every_one() -> None:
+    numbers = clusters(3_000)
+    queries = clusters(30, seed=2)
+    for metric in METRICS:
+        flat = pellucid.Index.build(None, numbers, kind="flat", metric=metric).search(queries, k=5)
+        walked = pellucid.Index.build(None, numbers, kind="hnsw", metric=metric, efSearch=128).search(queries, k=5)
+        same = [one["id"] == other["id"] for a, b in zip(flat, walked) for one, other in zip(a, b)]
+        assert np.mean(same) >= 0.95
+
+
+def test_vectors_are_prepared_a_block_at_a_time_and_wrong_rows_are_named() -> None:
+    source = clusters(2_500).astype(np.float64) * 1e-30
+    whole = prepared(source, "cosine")
+    assert whole.dtype == np.float32
+    assert np.allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-6)
+    assert np.array_equal(whole[1_020:1_030], Unprepared(source, "cosine")[1_020:1_030])
+    assert prepared(np.zeros((1, 3)), "cosine").tolist() == [[0, 0, 0]]
+    for bad, said in ((np.nan, "not finite"), (-np.inf, "not finite"), (1e16, r"beyond 1e\+15")):
+        source[2_200, 3] = bad
+        with pytest.raises(InputError, match=f"row 2200 holds a number.*{said}"):
+            prepared(source, "dot")
+    for wrong in (np.ones(3), np.ones((1, 2, 3))):
+        with pytest.raises(InputError, match=r"have the shape"):
+            prepared(wrong, "dot")
+    with pytest.raises(InputError, match="expected numbers"):
+        prepared(np.array([["a"]]), "dot")
+    with pytest.raises(InputError, match="no table of numbers"):
+        prepared([[1.0, 2.0], [3.0]], "dot")
+
+
+def test_scores_do_not_depend_on_how_many_are_compared() -> None:
+    numbers = clusters(vectors.BLOCK + 5)
+    query = clusters(1, seed=9)[0]
+    for metric in METRICS:
+        together = vectors.scores(query, numbers, metric)
+        alone = [float(vectors.scores(query, row[None], metric)[0]) for row in numbers[-9:]]
+        assert together[-9:].tolist() == alone

@@ -1,0 +1,165 @@
+"""Words: one rule for texts and queries, in every script; what is typed is never syntax; what is mistyped is found."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import pellucid
+from pellucid.search.entries import Entries, Entry, write_entries
+from pellucid.search.words import LONGEST, MOST_WORDS, Vocabulary, split, terms, understood
+
+
+def made(folder: Path, texts: list[str]) -> Entries:
+    write_entries((Entry(str(i), text) for i, text in enumerate(texts)), folder / "entries.sqlite")
+    return Entries(folder / "entries.sqlite", len(texts))
+
+
+def found(entries: Entries, query: str, most: int = 100) -> list[int]:
+    asked = understood(query, Vocabulary(entries.vocabulary())).asked
+    return [row for row, _ in entries.with_words(asked, most)] if asked else []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Apple Inc. Common-Stock", ["apple", "inc", "common", "stock"]),
+        ("Société Générale, MÜLLER & Söhne", ["societe", "generale", "muller", "sohne"]),
+        ("Straße STRASSE ﬁsh x² Ⅷ", ["strasse", "strasse", "fish", "x2", "viii"]),
+        ("İstanbul ISTANBUL", ["istanbul", "istanbul"]),
+        ("snake_case AT&T O'Reilly C++", ["snake", "case", "at", "t", "o", "reilly", "c"]),
+        ("e\u0301tude étude", ["etude", "etude"]),
+        ("ＦＵＬＬｗｉｄｔｈ ｱｯﾌﾟﾙ", ["fullwidth", "アップル"]),
+        ("Ελλάς ΕΛΛΑΣ", ["ελλασ", "ελλασ"]),
+        ("Йод йод", ["иод", "иод"]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+        ("삼성전자 주식회사", ["삼성전자", "주식회사"]),
+        ("iPhone手机", ["iphone", "手机"]),
+        ("co\u00adoperate zero\u200bwidth\u200d", ["cooperate", "zerowidth"]),
+        ("", []),
+        ("  \0 !? — ☃ ", []),
+    ],
+)
+def test_words_are_runs_of_letters_without_case_or_accents(text: str, words: list[str]) -> None:
+    assert split(text) == words
+
+
+def test_scripts_without_spaces_are_kept_as_letters_and_pairs() -> None:
+    assert terms("我们在北京") == ["我们", "们在", "在北", "北京", "我", "们", "在", "北", "京"]
+    assert terms("銀") == ["銀"]
+    assert terms("plain words") == ["plain", "words"]
+
+
+@pytest.mark.parametrize(
+    ("query", "row"),
+    [
+        ("北京", 0), ("手机", 0), ("自動車", 1), ("トヨタ", 1), ("น้ำมัน", 2), ("삼성전자", 3), ("societe generale", 4),
+        ("SOCIÉTÉ", 4), ("strasse", 5), ("Straße", 5), ("车", 0), ("भाषा", 6), ("אפל", 7), ("شركة", 8),
+    ],
+)  # fmt: skip
+def test_a_word_is_found_inside_a_sentence_of_its_language(tmp_path: Path, query: str, row: int) -> None:
+    texts = ["我们在北京生产汽车和手机", "トヨタ自動車株式会社", "บริษัทน้ำมันไทย จำกัด", "삼성전자 주식회사"]
+    texts += ["Société Générale à Paris", "Lange Straße 5", "हिन्दी भाषा का इतिहास", "חברת אפל בעמ", "شركة النفط"]
+    assert found(made(tmp_path, texts), query)[0] == row
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "AND", "OR", "NOT", "NEAR(apple pear, 2)", "*", "app*", "text : apple", "terms:apple", '"', '"apple', '""', "(",
+        ")", "^apple", "-apple", "apple + pear", "{terms} : apple", "'; DROP TABLE rows; --", "\0", "apple\0pear", "%",
+        "\ud800", "a" * 10_000, "🍎",
+    ],
+)  # fmt: skip
+def test_nothing_that_is_typed_is_syntax(tmp_path: Path, query: str) -> None:
+    entries = made(tmp_path, ["apple and pear", "nothing", "not near", "or\0else", "words AND words"])
+    expected = {i for i, words in enumerate(WORDS_OF) if set(split(query)) & words}
+    assert set(found(entries, query)) == expected
+    assert entries.get([0])[0].text == "apple and pear"
+
+
+WORDS_OF = [{"apple", "and", "pear"}, {"nothing"}, {"not", "near"}, {"or", "else"}, {"words", "and"}]
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts=some.lists(some.text(max_size=30), min_size=1, max_size=6), query=some.text(max_size=20))
+def test_any_query_finds_exactly_the_texts_with_one_of_its_words(
+    texts: list[str], query: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    entries = made(tmp_path_factory.mktemp("words"), texts)
+    held = [set(terms(text)) for text in texts]
+    assert entries.vocabulary() == {word: sum(word in one for one in held) for one in held for word in one}
+    asked = set(understood(query, Vocabulary(entries.vocabulary())).asked)
+    assert set(found(entries, query)) == {i for i, one in enumerate(held) if one & asked}
+    for text, words in zip(texts, held):  # a text is found by itself
+        assert not words or texts.index(text) in found(entries, text)
+
+
+def test_of_equal_scores_the_first_row_comes_first(tmp_path: Path) -> None:
+    entries = made(tmp_path, ["pear tree", "apple pie", "apple pie", "apple pie"])
+    assert found(entries, "apple") == [1, 2, 3]
+    assert found(entries, "apple", most=2) == [1, 2]
+
+
+def test_rare_words_count_more_than_common_ones(tmp_path: Path) -> None:
+    entries = made(tmp_path, ["acme company"] + ["some company"] * 9)
+    assert found(entries, "acme company")[0] == 0
+
+
+def test_of_many_words_the_first_are_looked_for(tmp_path: Path) -> None:
+    entries = made(tmp_path, ["alpha", "omega"])
+    vocabulary = Vocabulary({f"w{i:03}": 1 for i in range(200)} | entries.vocabulary())
+    asked = understood(" ".join(["alpha", *(f"w{i:03}" for i in range(200)), "omega"]), vocabulary).asked
+    assert len(asked) == MOST_WORDS
+    assert (asked[0], asked[-1]) == ("alpha", "w062")
+    assert len(understood("北" + "京" * 100 + "市", Vocabulary({"北京": 1, "京京": 2, "京市": 1})).asked) == 2
+    assert split("a" * 1_000) == ["a" * LONGEST]
+
+
+def test_words_that_stand_nearly_everywhere_are_left_out_beside_rare_ones() -> None:
+    vocabulary = Vocabulary({"inc": 900_000, "the": 800_000, "apple": 40, "computers": 45_000, "records": 4_960})
+    assert understood("the apple computers records inc", vocabulary).asked == ("apple", "computers", "records")
+    assert understood("the inc", vocabulary).asked == ("the",)
+    assert understood("inc", vocabulary).asked == ("inc",)
+
+
+VOCABULARY = Vocabulary({"microsoft": 2, "micron": 5, "apple": 3, "apply": 1, "ape": 1, "amazon": 1, "北京": 4})
+
+
+@pytest.mark.parametrize(
+    ("typed", "corrected"),
+    [
+        ("Microsfot", "microsoft"),
+        ("microsft windows", "microsoft windows"),
+        ("Micorn", "micron"),
+        ("appel", "apple"),
+        ("amazn 北京", "amazon 北京"),
+        ("AMAZONN", "amazon"),
+    ],
+)
+def test_a_mistyped_word_is_taken_for_the_nearest(typed: str, corrected: str) -> None:
+    said = understood(typed, VOCABULARY)
+    assert said.corrected == corrected
+    assert corrected.split()[0] in said.asked
+
+
+@pytest.mark.parametrize("typed", ["apple", "ape", "apx", "zzzzzz", "北", "东京", "", "1234"])
+def test_a_known_a_short_and_a_strange_word_is_left_alone(typed: str) -> None:
+    assert understood(typed, VOCABULARY).corrected is None
+
+
+def test_of_equally_near_words_the_more_common_is_taken() -> None:
+    assert understood("applz", VOCABULARY).asked == ("apple", "apply")
+    assert understood("applz", Vocabulary({"apple": 1, "apply": 3})).corrected == "apply"
+    assert understood("applz", Vocabulary({"apply": 1, "apple": 1})).corrected == "apple"
+
+
+def test_a_language_without_spaces_is_searched_through_an_index(minilm: pellucid.Model) -> None:
+    texts = ["我们在北京生产汽车", "上海的天气很好", "a plain English sentence", "トヨタ自動車株式会社"]
+    index = pellucid.Index.build(minilm, texts, progress=False)
+    assert [hit["text"] for hit in index.search("北京", mode="words")] == [texts[0]]
+    assert [hit["text"] for hit in index.search("自動車", mode="words")] == [texts[3]]
+    first = index.search("北京", k=1)[0]
+    assert first["text"] == texts[0] and first.words is not None and np.isfinite(first.similarity)

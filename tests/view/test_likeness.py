@@ -1,0 +1,83 @@
+"""The page of which words matched which, opened in a real browser."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page
+
+import pellucid
+from pellucid.errors import InputError
+from pellucid.search.why import Match, match
+from tests.view.conftest import Show
+from tests.view.test_access import AXE, SERIOUS
+
+LONG = (
+    "The weather was mild, and nobody said much about it. In the evening a man repaired his bicycle, then he drank "
+    "green tea; the recipe (his mother's) needs hot water, two spoons of leaves and some patience. " * 3
+)
+
+
+def why(model: pellucid.Model, query: str, text: str, **hit: object) -> Match:
+    return match(model.loaded, query, {"text": text, **hit})
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("text", ["Coca-Cola Company (The)", LONG])
+def test_the_page_shows_every_number_to_everyone(
+    minilm: pellucid.Model,
+    show: Show,
+    theme: str,
+    text: str,
+) -> None:
+    found = why(minilm, "how to make green tea", text)
+    page = show(found.view().html(), color_scheme=theme)
+    assert page.locator("tbody th").all_inner_texts() == list(found.text)
+    assert page.locator("thead th").all_inner_texts() == list(found.query)
+    assert page.locator(".passage").inner_text().split() == text.split()
+    drawn = [float(cell.replace("−", "-")) for cell in page.locator("tbody td").all_inner_texts()]
+    assert np.allclose(drawn, found.similarity.T.ravel(), atol=0.0051)
+    best = [page.locator("tbody tr").nth(i) for i in found.similarity.argmax(axis=1)]
+    assert all(
+        row.locator("td").nth(j).evaluate("cell => cell.className.includes('best')") for j, row in enumerate(best)
+    )
+    assert page.locator("td.best").count() == len(found.query)
+    assert _paper(page) == {"light": "rgb(253, 252, 249)", "dark": "rgb(21, 24, 29)"}[theme]
+    page.evaluate(AXE)
+    assert page.evaluate(SERIOUS) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_theme_that_was_asked_for_stands_against_the_readers(minilm: pellucid.Model, show: Show) -> None:
+    found = why(minilm, "coca cola", "Coca-Cola")
+    assert _paper(show(found.view("dark").html(), color_scheme="light")) == "rgb(21, 24, 29)"
+    with pytest.raises(InputError, match="theme is 'blue'"):
+        found.view("blue")
+
+
+def test_texts_stay_texts(minilm: pellucid.Model, show: Show) -> None:
+    nasty = "<script>alert(1)</script> & \u202eevil\u202c <img src=x onerror=alert(2)> \x00 end"
+    page = show(why(minilm, "<b>bold</b> \x07", nasty, id="</p>").view().html())
+    assert page.locator("script, img, b").count() == 0
+    assert "<script>alert(1)</script>" in page.locator(".passage").inner_text()
+
+
+def test_several_hits_share_a_page_and_a_notebook_gets_it_in_a_frame(
+    minilm: pellucid.Model,
+    show: Show,
+    tmp_path: Path,
+) -> None:
+    texts = ("Starbucks", "PepsiCo", "Coca-Cola Company (The)")
+    first, *others = [why(minilm, "soft drinks", text).view() for text in texts]
+    saved = first.beside(*others).save(tmp_path / "why.html").read_text(encoding="utf-8")
+    page = show(saved)
+    assert page.locator("h1").all_inner_texts() == ["soft drinks"]
+    assert page.locator("table").count() == 3
+    cell = why(minilm, "soft drinks", texts[0])._repr_html_()
+    assert cell.isascii() and "<script" not in cell
+    inside = show(cell).frame_locator("iframe")
+    assert inside.locator("tbody th").all_inner_texts() == ["Starbucks"]
+
+
+def _paper(page: Page) -> str:
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")

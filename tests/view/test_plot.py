@@ -1,0 +1,53 @@
+"""A plot of a few points, measured in a real browser: marks stand where their numbers say, and names on no other."""
+
+import pytest
+
+from pellucid.view.plot import Plot, Spot, ratios, shares
+from tests.view.conftest import Show
+
+SPOTS = tuple(
+    Spot(*place, name=f"efSearch {i}", strong=i == 3)
+    for i, place in enumerate([(0.03, 0.71), (0.031, 0.78), (0.04, 0.86), (0.05, 0.93), (0.3, 0.978), (0.31, 0.979)])
+)
+BOXES = """(marks) => marks.map((mark) => {
+  const box = mark.getBoundingClientRect();
+  return [box.left, box.top, box.right, box.bottom];
+})"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "spots", [SPOTS, (Spot(0.03, 1.0, "every row"),), (*SPOTS, Spot(40.0, 1.0, "<&>", joined=False))]
+)
+def test_marks_stand_where_their_numbers_say(show: Show, spots: tuple[Spot, ...], theme: str) -> None:
+    plot = Plot("Recall & time", "a < b", "milliseconds", "recall", spots)
+    page = show(f"<!doctype html><body style='margin:0'>{plot.svg(theme)}</body>")
+    boxes = page.locator("circle").evaluate_all(BOXES)
+    assert len(boxes) == len(spots)
+    order = [box[0] for box in boxes]
+    assert order == sorted(order) and [box[1] for box in boxes] == sorted((box[1] for box in boxes), reverse=True)
+    names = page.locator("text").evaluate_all(BOXES)
+    paper = page.locator("svg").bounding_box()
+    assert paper is not None
+    assert all(left >= 0 and top >= 0 and right <= paper["width"] for left, top, right, _ in names)
+    assert {spot.name for spot in spots} <= set(page.locator("text").all_text_contents())
+    shown = names[-len(spots) :]
+    for i, one in enumerate(shown):
+        for other in shown[:i]:
+            assert one[0] >= other[2] - 2 or other[0] >= one[2] - 2 or one[1] >= other[3] - 6 or other[1] >= one[3] - 6
+
+
+@pytest.mark.parametrize("values", [[0.03], [0.02, 0.021], [1e-6, 5.0], [3.0, 900.0]])
+def test_an_axis_of_ratios_has_ticks_that_can_be_told_apart(values: list[float]) -> None:
+    axis = ratios(values)
+    assert len(axis.ticks) >= 3
+    assert all(0 < axis.share(value) < 1 for value in values)
+    assert axis.share(2 * values[0]) - axis.share(values[0]) == pytest.approx(axis.share(8) - axis.share(4))
+
+
+@pytest.mark.parametrize("values", [[1.0], [0.0, 1.0], [0.95, 0.999], [0.2]])
+def test_an_axis_of_shares_ends_at_one(values: list[float]) -> None:
+    axis = shares(values)
+    assert axis.ticks[-1] == 1.0 and axis.ticks[0] <= min(values)
+    assert 3 <= len(axis.ticks) <= 8
+    assert all(0 <= axis.share(value) < 1 for value in values)
