@@ -1,6 +1,6 @@
 """Times tasks: 2,000 mixed texts tagged and classified, pellucid beside `transformers.pipeline`, in one run.
 
-    PELLUCID_SHARED=FOLDER python bench/tasks.py [--rounds 5] [--quick] [--json FILE]
+    PELLUCID_SHARED=FOLDER python bench/tasks.py [--rounds 5] [--sides a,b] [--quick] [--json FILE]
 
 Each side has a process of its own; the reference is tuned to its best batch size; rounds are interleaved, after a
 warm-up of each.
@@ -27,14 +27,17 @@ PROMISES = {"pellucid float32": 2.0, "pellucid bfloat16": 5.0}
 """How many times as fast as the peer."""
 
 
-def parts(scratch: Path) -> list[Part]:
-    """The works of this script."""
+def parts(scratch: Path, asked: str | None, only: str | None) -> list[Part]:
+    """The works of this script.  asked: the sides to run, with commas; the peer runs in any case.  only: one task."""
     found = []
     for task, folder in ((TAGGER, tagger_folder()), (CLASSIFIER, classifier_folder(scratch))):
+        if only not in (None, task):
+            continue
         sides = {
             f"{who} {kind}": functools.partial(made, task=task, folder=folder, kind=kind)
             for who, made in (("pellucid", Own), ("transformers", Reference))
             for kind in ("float32", "bfloat16")
+            if asked is None or f"{who} {kind}" in (*asked.split(","), PEER)
         }
         found.append(Part(f"{task}, 2,000 mixed texts", PEER, sides))
     return found
@@ -77,6 +80,8 @@ def verdicts(part: Part, results: list[Result]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds after one warm-up (default 5)")
+    parser.add_argument("--sides", help="some of, with commas: pellucid float32, transformers bfloat16, ...")
+    parser.add_argument("--only", choices=(TAGGER, CLASSIFIER), help="one of the two tasks")
     parser.add_argument("--quick", action="store_true", help="two rounds, no waiting for quiet: a try")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
     options = parser.parse_args()
@@ -92,7 +97,7 @@ def main() -> None:
     rounds, most = (2, 1) if options.quick else (options.rounds, 3)
     with tempfile.TemporaryDirectory() as scratch:
         place = Place(Path(scratch), Path(scratch), threads())
-        for part in parts(Path(scratch)):
+        for part in parts(Path(scratch), options.sides, options.only):
             results = part.run(place, rounds, most)
             done[part.title] = [{**asdict(result), "told": len(result.told)} for result in results]
             said += verdicts(part, results)
