@@ -2,7 +2,7 @@
 `hub`, and they where PELLUCID_HUB=1 alone."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 if os.environ.get("PELLUCID_HUB") != "1":
@@ -73,3 +73,12 @@ def tiny_config(**changes: object) -> "pellucid.Config":
 @pytest.fixture(autouse=True)
 def _same_chance_everywhere() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Small products, such as those of a text that is written word by word, are quickest in one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

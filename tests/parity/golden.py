@@ -1,8 +1,8 @@
 """Makes the golden answers with the reference, in an environment of its own.
 
-    python3 -m venv /tmp/reference
-    /tmp/reference/bin/pip install torch==2.13.0 transformers==4.57.6 sentencepiece gguf accelerate
-    /tmp/reference/bin/python tests/parity/golden.py [TASK ...]
+    python3 -m venv ../reference
+    ../reference/bin/pip install torch==2.13.0 transformers==4.57.6 sentencepiece gguf accelerate
+    ../reference/bin/python tests/parity/golden.py [TASK ...]
 
 Each task of `cases.py` becomes `golden/<task>.json`. A case is answered twice, in float32 and in float64: what differs
 by more than a rounding is a near tie, which nothing should be compared with, and an error here. `golden_real.py` asks

