@@ -8,12 +8,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "pellucid"
 
 ORDER = (
-    "errors files config machine text blocks models checkpoints trace edits generation tasks training view search "
-    "scale model pipeline compat serve cli"
+    "errors files bars config machine text blocks models checkpoints trace edits generation tasks training view search "
+    "scale model pipeline learning compat serve cli"
 ).split()
 """Rooms in the order in which data flows. An import may only look back."""
 
 DOORS = {
+    "tqdm": "bars",
     "tokenizers": "text",
     "sentencepiece": "text",
     "safetensors": "checkpoints",
@@ -21,6 +22,11 @@ DOORS = {
     "gguf": "checkpoints",
     "faiss": "search",
     "rapidfuzz": "search",
+    "sklearn": "training",
+    "scipy": "training",
+    "nervaluate": "training",
+    "sacrebleu": "training",
+    "tomli_w": "training",
     "filelock": "search",
     "sqlite3": "search",
     "pymilvus": "search",

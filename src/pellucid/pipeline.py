@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
+from pellucid.bars import bar
 from pellucid.errors import InputError, near, several
 from pellucid.machine import choose_dtype
 from pellucid.model import Model, load
@@ -22,9 +22,6 @@ from pellucid.tasks.task import Task, Work
 
 CHUNK = 1_024
 """So many items are sorted by length and answered at a time, whatever their number."""
-
-LONG_WORK = 500
-"""From so many items on, a progress bar is worth its line."""
 
 
 def pipeline(
@@ -99,13 +96,12 @@ class Pipeline:
         self, question: Task, work: Work, items: Iterable[Any], progress: bool | None
     ) -> Iterator[Answer | Answers]:
         total = len(items) if isinstance(items, Sized) else None
-        hidden = progress is False or (progress is None and (total or LONG_WORK) < LONG_WORK)
-        with tqdm(total=total, unit=" items", desc=self.task, disable=hidden or None, leave=False) as bar:
+        with bar(self.task, total=total, unit=" items", shown=progress) as line:
             for first, chunk in _chunks(_iterated(items)):
                 checked = [question.item(given, first + i) for i, given in enumerate(chunk)]
                 for answer in question.solve(work, checked, first):
                     yield answer
-                    bar.update()
+                    line.update()
 
     def _given(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """What was given, told apart from the options."""

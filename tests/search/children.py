@@ -3,12 +3,9 @@
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
-
-from tqdm.auto import tqdm
 
 KILLED = -signal.SIGKILL
 
@@ -23,7 +20,6 @@ def start(work: Callable[[], object]) -> int:
     code = 1
     try:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # whose threads are not here
-        tqdm.set_lock(threading.RLock())  # its own is shared by all forks, and one that is killed may hold it for ever
         work()
         code = 0
     except BaseException:  # noqa: BLE001 - the parent reads the exit code

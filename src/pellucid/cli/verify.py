@@ -41,22 +41,21 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
       pellucid verify all-MiniLM-L6-v2
       pellucid verify ./my-model --dtype float64 --text "a sentence of my own" --json
     """
-    from tqdm.auto import tqdm
-
+    from pellucid.bars import bar
     from pellucid.tasks.verify import TEXTS, verify
 
     checks = []
-    with tqdm(bar_format="{desc} ({elapsed})", leave=False, disable=quiet() or None, file=sys.stderr) as bar:
+    with bar("", shown=False if quiet() else None, bar_format="{desc} ({elapsed})") as line:
         for check in verify(
             checkpoint,
             texts=texts or TEXTS,
             tokens=tokens,
             dtype=dtype,
-            begin=lambda what: bar.set_description_str(what),
+            begin=lambda what: line.set_description_str(what),
         ):
             checks.append(check)
             if not as_json:
-                bar.clear()
+                line.clear()
                 click.echo(_line(check))
     holds = all(check.holds is not False for check in checks)
     if as_json:

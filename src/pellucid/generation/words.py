@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
+from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
 from pellucid.errors import InputError
@@ -17,9 +17,6 @@ from pellucid.generation.loop import Judge, write
 from pellucid.generation.prompts import Messages, Order, order_chat, order_one, order_texts
 from pellucid.generation.score import Seen, seen, weigh
 from pellucid.generation.stops import Growing, cut
-
-LONG_WORK = 64
-"""From so many prompts on, a progress bar is worth its line."""
 
 MOST_ALTERNATIVES = 1_000
 
@@ -75,11 +72,10 @@ def _completions(order: Order, alternatives: int, progress: bool | None) -> list
 def _all(order: Order, progress: bool | None, **looking: Any) -> list[list[Draft]]:
     """The texts behind every prompt, in the order of the prompts."""
     found: dict[int, list[Draft]] = {}
-    hidden = progress is False or (progress is None and len(order.prompts) < LONG_WORK)
-    with tqdm(total=len(order.prompts), unit=" texts", desc="writing", disable=hidden or None, leave=False) as bar:
+    with bar("writing", total=len(order.prompts), unit=" texts", shown=progress) as line:
         for group in order.groups():
             found |= zip(group, written(order, group, **looking))
-            bar.update(len(group))
+            line.update(len(group))
     return [found[i] for i in range(len(found))]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count
 from pellucid.errors import InputError, several
@@ -20,7 +21,7 @@ from pellucid.search.generations import BUILDING, commit, forget, generations, w
 from pellucid.search.hits import bits
 from pellucid.search.manifest import ENTRIES, KINDS, Encoder, Manifest, Segment, Settings
 from pellucid.search.opened import Opened, opened
-from pellucid.search.progress import bar, expected
+from pellucid.search.progress import expected
 from pellucid.search.vectors import FLAT_UP_TO, Unprepared
 from pellucid.search.where import Condition
 from pellucid.text import windows
@@ -139,7 +140,7 @@ def compacted(
 
     def write(place: Path) -> tuple[int, str]:
         write_entries((entry for one in merged for entry in one.living()), place / ENTRIES)
-        with bar(len(vectors), "building the graph", progress) as graph:
+        with bar("building the graph", total=len(vectors), unit=" rows", shown=progress) as graph:
             nonlocal settings
             settings = write_numbers(vectors, settings, place, graph.update)
         return len(vectors), settings.kind
@@ -170,7 +171,7 @@ def _of_vectors(folder: Path, source: Any, asked: Settings, progress: bool | Non
     def write(place: Path) -> tuple[int, str]:
         nonlocal settings
         write_numbered(len(numbers), place / ENTRIES)
-        with bar(len(numbers), "building the graph", progress) as graph:
+        with bar("building the graph", total=len(numbers), unit=" rows", shown=progress) as graph:
             settings = write_numbers(numbers, asked, place, graph.update)
         return len(numbers), settings.kind
 
@@ -209,7 +210,8 @@ def _written(
 
     many: about so many entries are to be expected.
     """
-    with bar(many, "embedding", progress) as texts, bar(None, "building the graph", progress) as graph:
+    rows: dict[str, Any] = {"unit": " rows", "shown": progress}
+    with bar("embedding", total=many, **rows) as texts, bar("building the graph", **rows) as graph:
         builder.told, builder.told_of_graph = texts.update, graph.update
         try:
             return write_segment(folder, name, lambda place: builder.write(entries, place))

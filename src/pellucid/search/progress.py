@@ -1,20 +1,11 @@
-"""How far a long work has come, for whoever waits at a terminal."""
+"""How much there is to do, for a bar that shows how far it has come."""
 
 import os
 from collections.abc import Sized
 from pathlib import Path
-from typing import Any
-
-from tqdm.auto import tqdm
 
 from pellucid.search.corpus import Corpus
 from pellucid.text.rows import OBJECTS, TABLES
-
-
-def bar(total: int | None, what: str, progress: bool | None) -> Any:
-    """A bar on stderr, once the work has lasted a second.  progress: None shows it where stderr is a terminal."""
-    hidden = None if progress is None else not progress
-    return tqdm(total=total, unit=" rows", unit_scale=False, desc=what, disable=hidden, leave=False, delay=1.0)
 
 
 def expected(corpus: Corpus) -> int | None:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
+from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.errors import InputError
@@ -14,9 +14,6 @@ from pellucid.machine import choose_dtype
 from pellucid.text import Encoded, by_length, collate
 
 log = logging.getLogger("pellucid")
-
-LONG_WORK = 5_000
-"""From so many texts on, a progress bar is worth its line."""
 
 
 def embed(
@@ -80,8 +77,8 @@ def _run(
     module = loaded.module.swift(dtype)
     lengths = [len(row.ids) for row in rows]
     pad = (loaded.tokenizer.pad_token_id if loaded.tokenizer else None) or 0
-    hidden = progress is False or callable(progress) or (progress is None and len(rows) < LONG_WORK)
-    with tqdm(total=len(rows), unit=" texts", desc="embedding", disable=hidden or None, leave=False) as bar:
+    shown = False if callable(progress) else progress
+    with bar("embedding", total=len(rows), unit=" texts", shown=shown) as line:
         for group in by_length(lengths):
             batch = {
                 name: torch.from_numpy(array).to(module.embeddings.token.like.device)
@@ -91,7 +88,7 @@ def _run(
             mask = None if full else batch["attention_mask"]
             stream = module.states(batch["input_ids"], mask, batch["token_type_ids"])
             yield group, pool(stream.float(), mask, plan).cpu()
-            bar.update(len(group))
+            line.update(len(group))
             if callable(progress):
                 progress(len(group))
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
+from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, near
 from pellucid.models import Output, evaluating
@@ -21,9 +21,6 @@ Metric = Callable[[Output], Any] | tuple[str, str]
 
 ROWS, POSITIONS = 32, 1_024
 """Texts of one pass, each with an edit of its own, and tokens of theirs, at most."""
-
-PATIENCE = 1
-"""Seconds from which on a progress bar is worth its line."""
 
 OVER = {"layers x heads": ("head", "attention.heads"), "layers x positions": ("position", "residual.pre")}
 """What is gone over: the word that chooses in an edit, and the point that is edited by default."""
@@ -58,13 +55,11 @@ def sweep(
     names = _layers(loaded, point or usual)
     tried = _edits(names, _columns(loaded, names[0], word, row), lambda i: _made(make, word, i))
     size = max(1, min(ROWS, POSITIONS // (len(row.ids) + len(row.target_ids))))
-    with tqdm(
-        total=len(tried), unit=" edits", desc=over, delay=PATIENCE, disable=_hidden(progress), leave=False
-    ) as bar:
+    with bar(over, total=len(tried), unit=" edits", shown=progress) as line:
         found: list[float] = []
         for start in range(0, len(tried), size):
             found += _measured(loaded, row, tried[start : start + size], measure)
-            bar.update(min(size, len(tried) - start))
+            line.update(min(size, len(tried) - start))
     return torch.tensor(found).view(len(names), -1)
 
 
@@ -145,8 +140,3 @@ def _number(measured: Any) -> float:
         return float(measured)
     except (TypeError, ValueError) as error:
         raise InputError(f"the metric gave {type(measured).__name__}, expected one number") from error
-
-
-def _hidden(progress: bool | None) -> bool | None:
-    """What tqdm calls `disable`: None hides the bar where there is no terminal."""
-    return None if progress is None else not progress

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 import torch
-from tqdm.auto import tqdm
 
+from pellucid.bars import bar
 from pellucid.checkpoints.convert.constants import Constants, Part
 from pellucid.checkpoints.convert.few_bits import blocks, looked_up, whole_numbers
 from pellucid.checkpoints.convert.graph import Graph, Node
@@ -15,8 +15,7 @@ from pellucid.errors import PellucidError
 def read_steps(graph: Graph, progress: bool | None = None) -> Steps:
     """Every step of a graph, with its numbers; a bar shows it where that takes more than a second."""
     found = Steps(graph, Constants(graph))
-    hidden = True if progress is False else None
-    for node in tqdm(graph.nodes, desc="reading", unit=" operations", delay=1, leave=False, disable=hidden):
+    for node in bar("reading", graph.nodes, unit=" operations", shown=progress):
         if node.kind in _SPELLINGS:
             try:
                 found.by_output |= {step.output: step for step in _SPELLINGS[node.kind](found, node)}

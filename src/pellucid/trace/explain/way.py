@@ -5,15 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
+from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.trace.explain.slope import Work, gradients_of, value_of
 
 BUDGET = 512
 """Positions in one pass: full matrix products, and a bounded memory for the gradients of their logits."""
-LONG_WORK = 20_000
-"""From so many positions in all on, a progress bar is worth its line."""
 NODES = 4
 """Places within a stretch, by the rule of Gauss and Legendre: exact for polynomials of degree 7. The ends are none of
 them, for at nothing at all the gradient may be beyond all numbers."""
@@ -63,12 +61,11 @@ class Way:
         todo, ends = torch.stack((edges[:-1], edges[1:]), dim=1), torch.stack((values[:-1], values[1:]), dim=1)
         change = max(float(abs(values[-1] - values[0])), EXACT * float(abs(values[-1])))
         total = torch.zeros(self.tokens, dtype=torch.float64)
-        hidden = progress is False or (progress is None and steps * self.tokens < LONG_WORK)
-        with tqdm(total=steps, unit=" steps", desc="integrating", disable=hidden or None, leave=False) as bar:
+        with bar("integrating", total=steps, unit=" steps", shown=progress) as line:
             while len(todo):
                 sums, length = self._stretches(todo), todo[:, 1] - todo[:, 0]
                 steps -= len(todo) * NODES
-                bar.update(len(todo) * NODES)
+                line.update(len(todo) * NODES)
                 missed = (sums.sum(dim=1) - (ends[:, 1] - ends[:, 0])).abs()
                 rough = (missed > EXACT * change * length.clamp(min=1 / 64)) & (length > SHORTEST)
                 room = min(steps // (2 * NODES), int(rough.sum()))

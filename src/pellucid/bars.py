@@ -1,0 +1,39 @@
+"""How far a long work has come, for whoever waits at a terminal or in a notebook."""
+
+import functools
+import importlib.util
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+PATIENCE = 1.0
+"""Work that is done within so many seconds shows no bar."""
+
+
+def bar(
+    what: str,
+    rows: Iterable[Any] | None = None,
+    *,
+    total: int | None = None,
+    unit: str = "",
+    shown: bool | None = None,
+    **style: Any,
+) -> Any:
+    """A bar on stderr, or in a notebook; it goes when the work is done.
+
+    what: the work, in a word.  rows: what is counted while somebody iterates over the bar; else it is told by `update`.
+    shown: None shows it once the work has lasted a second, where stderr is a terminal; True elsewhere too.
+    style: of tqdm.
+    """
+    said: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "leave": False}
+    return _kind()(rows, disable=None if shown is None else not shown, delay=PATIENCE, **said | style)
+
+
+@functools.cache
+def _kind() -> Any:
+    """A bar with a lock of its own: tqdm's is shared by all forks, and a child that is killed may hold it for ever."""
+    if importlib.util.find_spec("ipywidgets") is None:  # without them tqdm warns in a notebook
+        from tqdm.std import tqdm
+    else:
+        from tqdm.auto import tqdm
+    return type("Bar", (tqdm,), {"_lock": threading.RLock()})
