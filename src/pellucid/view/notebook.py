@@ -27,7 +27,9 @@ tell();
 if (frame.dataset.heard) return;
 frame.dataset.heard = 'yes';
 window.addEventListener('message', (event) => {
-  if (event.source === frame.contentWindow && event.data.height > 0) frame.style.height = event.data.height + 'px';
+  if (event.source !== frame.contentWindow) return;
+  if (event.data.asks) tell();
+  if (event.data.height > 0) frame.style.height = event.data.height + 'px';
 });
 const watch = new MutationObserver(tell);
 for (const element of [document.documentElement, document.body]) watch.observe(element, { attributes: true });

@@ -1,7 +1,8 @@
 """A manifest and its blocks -> one HTML page that needs nothing else.
 
 The browser part lies in ``web/`` as plain ES modules. They are joined here, in the order in which they need each
-other, each in a function of its own; the data stands beside them in script tags that no browser executes.
+other, each in a function of its own, and lie in the page deflated, with their style; `web/loader.js` lets them in. The
+data stands beside them in script tags that no browser executes.
 """
 
 import base64
@@ -11,7 +12,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,12 @@ def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: boo
     style = (WEB / "page.css").read_text(encoding="utf-8")
     entry, call = ("served", "served.mountServed") if served else ("app", "app.mount")
     script = bundle(entry) + f'\nfor (const root of document.querySelectorAll(".pellucid")) {call}(root);\n'
+    loader = (WEB / "loader.js").read_text(encoding="utf-8")
     slots = {
-        "policy": _policy(style, script) + ("; connect-src 'self'" if served else ""),
+        "policy": _policy([style], [loader, script]) + ("; connect-src 'self'" if served else ""),
         "title": html.escape(" / ".join(manifest["texts"])[:80] or "pellucid"),
-        "style": style,
-        "script": script,
+        "program": packed(style, script),
+        "loader": loader,
         "data": _data(manifest, {} if served else blocks),
     }
     skeleton = (WEB / "page.html").read_text(encoding="utf-8")
@@ -59,7 +61,13 @@ def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: boo
 
 def scaffold_size() -> int:
     """Bytes of a page without any data."""
-    return len(bundle("app").encode()) + (WEB / "page.css").stat().st_size + (WEB / "page.html").stat().st_size + 600
+    program = packed((WEB / "page.css").read_text(encoding="utf-8"), bundle("app"))
+    return len(program) + sum((WEB / name).stat().st_size for name in ("loader.js", "page.html")) + 600
+
+
+def packed(style: str, script: str) -> str:
+    """The page's style and program as `web/loader.js` unpacks them: deflated (RFC 1950), as base64."""
+    return base64.b64encode(zlib.compress(f"{style}\0{script}".encode(), 9)).decode("ascii")
 
 
 def bundle(entry: str) -> str:
@@ -107,15 +115,17 @@ def _data(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
     return "\n".join(tags)
 
 
-def _policy(style: str, script: str) -> str:
-    """A content security policy that lets exactly this style and this script in, and no request out."""
-    style_hash, script_hash = (
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii") for text in (style, script)
-    )
+def _policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
+    """A content security policy that lets exactly these styles and scripts in, and no request out."""
     return (
-        f"default-src 'none'; style-src 'sha256-{style_hash}'; script-src 'sha256-{script_hash}'; "
+        f"default-src 'none'; style-src {_hashes(styles)}; script-src {_hashes(scripts)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
+
+
+def _hashes(texts: Sequence[str]) -> str:
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii") for text in texts)
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
 
 
 def _check(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-// host.js: a page in the frame of a notebook. It is told the colour of the words around it, and answers with its height.
+// host.js: a page in the frame of a notebook. It asks for the colour of the words around it, and answers with its height.
 
 /** Above this share of white, words stand on a dark ground. */
 const LIGHT = 0.5;
@@ -21,6 +21,7 @@ export function answerHost(root, wear) {
     wear(lightness(ink) > LIGHT ? "dark" : "light");
     tell();
   });
+  window.parent.postMessage({ asks: "ink" }, "*");
 }
 
 /** From 0 to 1, of a colour as `getComputedStyle` writes it: `rgb(r, g, b)`, whatever stands after. */

@@ -1,0 +1,14 @@
+// loader.js: the first to run. It unpacks the program and its style, which lie deflated in the page, and lets them in; the
+// page's policy knows both by their hashes.
+(async () => {
+  const packed = atob(document.querySelector("script.pellucid-program").textContent);
+  const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const [style, script] = (await new Response(stream).text()).split("\0");
+  for (const [kind, text] of [["style", style], ["script", script]]) {
+    document.head.append(Object.assign(document.createElement(kind), { textContent: text }));
+  }
+})().catch(() => {
+  const words = "This page cannot unpack its program: it is damaged, or the browser is older than 2023.";
+  document.querySelector(".pellucid").append(Object.assign(document.createElement("p"), { role: "alert", textContent: words }));
+});
