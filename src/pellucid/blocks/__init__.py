@@ -24,6 +24,8 @@ from pellucid.blocks.layer import PreNormLayer as PreNormLayer
 from pellucid.blocks.mask import causal_mask as causal_mask
 from pellucid.blocks.mask import padding_mask as padding_mask
 from pellucid.blocks.mask import remembered_mask as remembered_mask
+from pellucid.blocks.mask import segment_places as segment_places
+from pellucid.blocks.mask import segmented_mask as segmented_mask
 from pellucid.blocks.mask import windowed_mask as windowed_mask
 from pellucid.blocks.norm import RMSNorm as RMSNorm
 from pellucid.blocks.position import LearnedPositions as LearnedPositions

@@ -84,6 +84,16 @@ class KeyValues:
             row = end
         return whole
 
+    def apart(self, lengths: Sequence[int], capacity: int) -> "KeyValues":
+        """One row that holds several texts end to end, as a row for each; shorter ones begin further right."""
+        whole = KeyValues(capacity)
+        whole.filled, whole.widths = max(lengths), self.widths
+        heads, width = self.memory.shape[1], self.memory.shape[3]
+        whole.memory = self.memory.new_zeros(len(lengths), heads, capacity, width)
+        for row, text in zip(whole.memory, self.memory[0, :, : self.filled].split(list(lengths), dim=1)):
+            row[:, whole.filled - text.shape[1] : whole.filled] = text
+        return whole
+
     def _place(self, new: Tensor, heads: int) -> Tensor:
         """The next free slots, for as many positions as `new` has."""
         rows, _, length, width = new.shape
@@ -135,6 +145,16 @@ class Cache:
             across = [cache.layers[i].across for cache in caches]
             if across[0].filled:
                 layer.across = KeyValues.together(across, flush_right=False)
+        return whole
+
+    def apart(self, lengths: Sequence[int], capacity: int) -> "Cache":
+        """Texts that were read end to end in one row, from now on side by side: all end at the same slot."""
+        whole = Cache(len(self.layers), capacity)
+        whole.filled, whole.padded = max(lengths), len(set(lengths)) > 1
+        places = self.positions[0].split(list(lengths))
+        whole.positions = torch.stack([pad(one, (whole.filled - len(one), 0), value=-1) for one in places])
+        for layer, old in zip(whole.layers, self.layers):
+            layer.own = old.own.apart(lengths, capacity)
         return whole
 
     def check(self, rows: int, new: int) -> None:

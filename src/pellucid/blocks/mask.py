@@ -41,6 +41,37 @@ def remembered_mask(places: Tensor, source_places: Tensor, window: int | None = 
     return allowed if window is None else allowed & (answers > asks - window)
 
 
+def segment_places(segments: Tensor) -> Tensor:
+    """Where each token stands in its segment, counted from 0; -1 for padding, which is segment 0.
+
+    segments: Int[Tensor, "batch seq"], each one stretch  ->  Int[Tensor, "batch seq"]
+    """
+    index = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)
+    begins = torch.ones_like(segments, dtype=torch.bool)
+    begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    start = index.where(begins, 0).cummax(dim=1).values
+    return (index - start).where(segments > 0, -1)
+
+
+def segmented_mask(segments: Tensor, *, causal: bool, window: int | None = None) -> Tensor:
+    """Nobody sees another segment. Padding sees padding, so that no row of scores is without a number.
+
+        segments 1 1 2 2 2 0     1 1 . . . .
+                                 1 1 . . . .
+                                 . . 1 1 1 .      looking both ways; causal, only what is on and below the diagonal
+                                 . . 1 1 1 .
+                                 . . 1 1 1 .
+                                 . . . . . 1
+
+    segments: Int[Tensor, "batch seq"]  ->  Bool[Tensor, "batch 1 seq seq"]
+    """
+    same = segments[:, None, :, None] == segments[:, None, None, :]
+    if not causal:
+        return same
+    seq = segments.shape[1]
+    return same & windowed_mask(seq, min(window or seq, seq), segments.device)
+
+
 def combine(mask: Tensor | None, causal: bool, seq: int, source: int, device: torch.device) -> Tensor | None:
     """Both restrictions as one boolean mask; None where there is none."""
     if not causal:

@@ -36,6 +36,8 @@ class Pass:
     memory: Float[Tensor, "batch source hidden"], what cross-attention looks at.
     memory_mask: Bool[Tensor, "batch 1 1 source"], True where the memory may be looked at.
     cache: what the layer remembers of earlier passes.
+    lengths: of texts that stand end to end in the one row of a causal pass, where each is to be mixed by itself, which
+        gives the very numbers that it has alone; `mask` says the same.
     watch: records and edits the numbers on the way; None on the fast path.
     """
 
@@ -46,6 +48,7 @@ class Pass:
     memory: Tensor | None = None
     memory_mask: Tensor | None = None
     cache: LayerCache | None = None
+    lengths: tuple[int, ...] | None = None
     watch: Watch | None = None
 
     def see(self, name: str, value: Tensor) -> Tensor:
@@ -66,7 +69,7 @@ class Pass:
         if watch is None and cache is None:
             return self
         return Pass(  # in full, since `replace` takes as long as a step of arithmetic
-            self.mask, self.causal, self.bias, self.rotation, self.memory, self.memory_mask, cache, watch
+            self.mask, self.causal, self.bias, self.rotation, self.memory, self.memory_mask, cache, self.lengths, watch
         )
 
     def looking_across(self) -> "Pass":

@@ -10,6 +10,9 @@ from torch import Tensor
 from pellucid.blocks import Cache, Watch
 from pellucid.models import Decoder, EncoderDecoder
 
+PACKED = 1024
+"""Positions of prompts that are read end to end in one row; those longer than a quarter of it are read apart."""
+
 
 @dataclass
 class Reader:
@@ -61,28 +64,55 @@ def begin(
 ) -> tuple[Reader, Tensor]:
     """Reads the prompts; room for `most` more tokens of each is set aside. watch: gives an onlooker for each pass.
 
-    Prompts of one length are read together and others apart, so that nothing is computed for padding.
+    Prompts of one length are read together, short ones of several lengths end to end in one row, others apart, so that
+    nothing is computed for padding.
     ->  the reader, its rows in the order of the prompts, and the first logits Float[Tensor, "rows vocab"]
     """
-    lengths = sorted({len(prompt) for prompt in prompts}, reverse=True)
     order, readers, logits = [], [], []
-    for length in lengths:
-        rows = [i for i, prompt in enumerate(prompts) if len(prompt) == length]
-        device = module.embeddings.token.like.device
-        ids = torch.tensor([prompts[i] for i in rows], device=device).view(len(rows), length)
-        reader, first = _begin(module, ids, most, lengths[0], watch)
+    longest = max(map(len, prompts))
+    for rows in _groups(module, prompts, apart=watch is not None):
+        reader, first = _begin(module, [prompts[i] for i in rows], most, longest, watch)
         order += rows
         readers.append(reader)
         logits.append(first)
-    if len(readers) == 1:
+    if len(readers) == 1 and order == sorted(order):
         return readers[0], logits[0]
     back = torch.tensor(order).argsort()
     return _together(readers).choose(back), torch.cat(logits)[back]
 
 
+def _groups(module: Decoder | EncoderDecoder, prompts: Sequence[Sequence[int]], apart: bool) -> list[list[int]]:
+    """The prompts that are read in one pass each time, as numbers, the longest first.
+
+    apart: those of different lengths are not to be mixed.
+    """
+    groups: list[list[int]] = []
+    held = 0
+    for i in sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), i)):
+        length = len(prompts[i])
+        alike = bool(groups) and length == len(prompts[groups[-1][0]])
+        joins = not apart and isinstance(module, Decoder) and length <= PACKED // 4 and held + length <= PACKED
+        if groups and (alike or (joins and len(prompts[groups[-1][0]]) <= PACKED // 4)):
+            groups[-1].append(i)
+            held += length
+        else:
+            groups.append([i])
+            held = length
+    return groups
+
+
 def _begin(
-    module: Decoder | EncoderDecoder, ids: Tensor, most: int, longest: int, watch: Callable[[], Watch] | None
+    module: Decoder | EncoderDecoder,
+    prompts: Sequence[Sequence[int]],
+    most: int,
+    longest: int,
+    watch: Callable[[], Watch] | None,
 ) -> tuple[Reader, Tensor]:
+    device, lengths = module.embeddings.token.like.device, [len(prompt) for prompt in prompts]
+    if len(set(lengths)) > 1:
+        assert isinstance(module, Decoder)
+        return _packed(module, prompts, longest + most)
+    ids = torch.tensor(list(prompts), device=device).view(len(prompts), lengths[0])
     onlooker = None if watch is None else watch()
     if isinstance(module, EncoderDecoder):
         cache = module.new_cache(most + 1)
@@ -92,6 +122,20 @@ def _begin(
     cache = module.new_cache(longest + most)
     first = module(ids, cache=cache, logits_to_keep=1, watch=onlooker)
     return Reader(module, cache, watch=watch), _wide(first.logits[:, -1])
+
+
+def _packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) -> tuple[Reader, Tensor]:
+    """Prompts of several lengths read end to end, as if each stood alone; from then on each has a row of its own."""
+    device = module.embeddings.token.like.device
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    ids = torch.tensor([[i for prompt in prompts for i in prompt]], device=device)
+    segments = torch.arange(1, len(prompts) + 1).repeat_interleave(lengths)[None].to(device)
+    cache = module.new_cache(ids.shape[1])
+    stream = module.states(ids, cache=cache, segments=segments)
+    last = stream[0, (lengths.cumsum(0) - 1).to(device)]
+    assert module.head is not None
+    logits = module.head(last[:, None], None, ids, None)[:, 0]
+    return Reader(module, cache.apart(lengths.tolist(), capacity)), _wide(logits)
 
 
 def _wide(logits: Tensor) -> Tensor:

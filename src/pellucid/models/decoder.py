@@ -29,6 +29,7 @@ class Decoder(Stack, Swift):
         *,
         cache: Cache | None = None,
         logits_to_keep: int = 0,
+        segments: Tensor | None = None,
         watch: Watch | None = None,
     ) -> Output:
         """One pass, or the next piece of one.
@@ -36,10 +37,11 @@ class Decoder(Stack, Swift):
         input_ids: Int[Tensor, "batch seq"]; attention_mask: the same shape, 1 = word, 0 = padding, on either side.
         cache: what earlier passes read; it takes in what this one reads. The ids are then only the new ones.
         logits_to_keep: logits of so many last positions only, which is all that writing needs; 0 for all.
+        segments: Int[Tensor, "batch seq"], texts side by side in a row, 1, 2, 3, ..., 0 for padding: `Stack.states`.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], logits
         """
         run = self.watched(watch)
-        stream = self.states(input_ids, attention_mask, run=run, cache=cache)
+        stream = self.states(input_ids, attention_mask, run=run, cache=cache, segments=segments)
         answer = {"last_hidden_state": stream}
         if self.head is not None:
             kept = stream[:, -logits_to_keep:]

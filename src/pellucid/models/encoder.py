@@ -35,15 +35,17 @@ class Encoder(Stack, Swift):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         *,
+        segments: Tensor | None = None,
         watch: Watch | None = None,
     ) -> Output:
         """One pass.
 
         input_ids: Int[Tensor, "batch seq"]; attention_mask, token_type_ids: the same shape, 1 = word, 0 = padding.
+        segments: the same shape, texts side by side in one row, 1, 2, 3, ..., 0 for padding; see `Stack.states`.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], pooler_output Float[Tensor, "batch hidden"], logits
         """
         run = self.watched(watch)
-        stream = self.states(input_ids, attention_mask, token_type_ids, run=run)
+        stream = self.states(input_ids, attention_mask, token_type_ids, run=run, segments=segments)
         answer = {"last_hidden_state": stream}
         if self.pooler is not None:
             answer["pooler_output"] = run.see("pooled", self.pooler(stream))

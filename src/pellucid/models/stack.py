@@ -9,9 +9,12 @@ from pellucid.blocks import (
     Pass,
     RelativeBias,
     RotaryPositions,
+    WordPositions,
     causal_mask,
     padding_mask,
     remembered_mask,
+    segment_places,
+    segmented_mask,
     windowed_mask,
 )
 from pellucid.errors import InputError
@@ -56,16 +59,21 @@ class Stack(Watched):
         *,
         run: Pass | None = None,
         cache: Cache | None = None,
+        segments: Tensor | None = None,
     ) -> Tensor:
         """Hidden states: Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]
 
         run: the memory to look across at, and an onlooker.  cache: what earlier passes read.
+        segments: Int[Tensor, "batch seq"], texts that stand side by side in one row, 1, 2, 3, ...; 0 for padding. None
+            sees another, and places begin anew in each. A cache has to be empty.
         """
-        check_ids(self.embeddings, input_ids, attention_mask, token_type_ids)
+        check_ids(self.embeddings, input_ids, attention_mask, token_type_ids, segments)
+        if segments is not None:
+            self._check_segments(attention_mask, cache)
         if cache is not None:
             cache.check(*input_ids.shape)
-        places = self._places(input_ids, attention_mask, cache)
-        run = self._pass(run or self.watched(), places, attention_mask, cache)
+        places = self._places(input_ids, attention_mask, cache) if segments is None else self._places_within(segments)
+        run = self._pass(run or self.watched(), places, attention_mask, cache, segments)
         stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=places.clamp(min=0))
         for i in range(self.depth):
             layer = self.layers[i * len(self.layers) // self.depth]
@@ -82,19 +90,47 @@ class Stack(Watched):
         self._check_length(places)
         return places if cache is None else places.expand(len(input_ids), -1)
 
+    def _places_within(self, segments: Tensor) -> Tensor:
+        """Where each token stands in its segment, -1 for padding: Int[Tensor, "batch seq"]"""
+        places = segment_places(segments)
+        self._check_length(places)
+        return places
+
+    def _check_segments(self, attention_mask: Tensor | None, cache: Cache | None) -> None:
+        if attention_mask is not None:
+            raise InputError(
+                "segments and an attention_mask were given: segments alone say who sees whom, 0 is padding"
+            )
+        if cache is not None and cache.filled:
+            raise InputError(
+                f"segments cannot follow the {cache.filled} positions of this cache: read them in a new one"
+            )
+        if isinstance(self.embeddings.position, WordPositions):
+            raise InputError("segments cannot be read: this model counts places by its words, so give each text a row")
+
     def _check_length(self, places: Tensor) -> None:
         longest = self.embeddings.position.length
         if longest is not None and places.shape[1] and (most := int(places.max()) + 1) > longest:
             raise InputError(f"{most} tokens are too many: this model has {longest} positions; cut the text")
 
-    def _pass(self, run: Pass, places: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Pass:
+    def _pass(
+        self,
+        run: Pass,
+        places: Tensor,
+        attention_mask: Tensor | None,
+        cache: Cache | None,
+        segments: Tensor | None,
+    ) -> Pass:
         """The pass with everything that all layers share."""
         sources = places
         if cache is not None:
             cache.advance(places if attention_mask is None else places.where(attention_mask.bool(), -1))
             sources = cache.positions
         standing_at(run, places, attention_mask, cache)
-        mask, causal = self._mask(places, attention_mask, cache)
+        if segments is None:
+            mask, causal = self._mask(places, attention_mask, cache)
+        else:
+            mask, causal = segmented_mask(segments, causal=self.causal, window=self.window), False
         like = self.embeddings.token.like
         return Pass(
             mask=mask,
@@ -103,8 +139,16 @@ class Stack(Watched):
             rotation=None if self.rotary is None else self.rotary(places, like),
             memory=run.memory,
             memory_mask=run.memory_mask,
+            lengths=None if segments is None else self._lengths(segments),
             watch=run.watch,
         )
+
+    def _lengths(self, segments: Tensor) -> tuple[int, ...] | None:
+        """How long the texts of a single row are, where order alone decides within each."""
+        if not self.causal or len(segments) > 1 or bool((segments == 0).any()):
+            return None
+        lengths = tuple(segments[0].unique_consecutive(return_counts=True)[1].tolist())
+        return lengths if self.window is None or max(lengths) <= self.window else None
 
     def _mask(self, places: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> tuple[Tensor | None, bool]:
         """Who may look at whom; or None and whether order alone decides, which attention knows a quicker way for."""
@@ -122,12 +166,16 @@ class Stack(Watched):
 
 
 def check_ids(
-    embeddings: Embeddings, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None = None
+    embeddings: Embeddings,
+    input_ids: Tensor,
+    attention_mask: Tensor | None,
+    token_type_ids: Tensor | None = None,
+    segments: Tensor | None = None,
 ) -> None:
     """Refuses ids that this model cannot read, in one sentence."""
     if input_ids.dim() != 2 or input_ids.is_floating_point():
         raise InputError(f"input_ids are {_kind(input_ids)}, expected whole numbers of shape [batch, seq]")
-    for name, given in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
+    for name, given in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids), ("segments", segments)):
         if given is not None and given.shape != input_ids.shape:
             raise InputError(f"{name} is {_kind(given)}, expected the shape of input_ids, {list(input_ids.shape)}")
     if input_ids.device.type == "cpu":  # elsewhere it would wait for the device
