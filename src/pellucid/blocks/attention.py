@@ -143,8 +143,8 @@ class Attention(nn.Module):
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         """PyTorch's own kernel; order alone is told to it as a word, which is quicker than a mask."""
         if run.lengths is not None and bias is None:
-            texts = zip(*(x.split(run.lengths, dim=2) for x in (query, key, value)))
-            return torch.cat([self._fused(*text, None, Pass(causal=True)) for text in texts], dim=2)
+            texts = zip(*(x.split(list(run.lengths), dim=2) for x in (query, key, value)))
+            return torch.cat([self._fused(q, k, v, None, Pass(causal=True)) for q, k, v in texts], dim=2)
         word = run.causal and run.mask is None and bias is None and query.shape[2] == key.shape[2]
         mask = None if word else _mask(query, key, run)
         return F.scaled_dot_product_attention(

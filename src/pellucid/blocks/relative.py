@@ -51,6 +51,11 @@ class Rotation:
         left, right = x.chunk(2, dim=-1)
         return x * self.cosine + torch.cat((right, left), dim=-1) * self.sine
 
+    def turn_back(self, by_turned: Tensor) -> Tensor:
+        """The way back of `turn`, for a gradient: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
+        left, right = (by_turned * self.sine).chunk(2, dim=-1)
+        return by_turned * self.cosine + torch.cat((right, left), dim=-1)
+
     def turn_paired(self, x: Tensor, turned: int, still: int) -> Tensor:
         """Turns whole heads side by side, in one step, where the two columns of a pair are neighbours: each pair is a
         complex number then, and its turn a product.

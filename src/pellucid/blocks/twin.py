@@ -23,7 +23,7 @@ def evaluating(module: nn.Module) -> Any:
     """The same module, sharing every number, that never drops out; `module` itself may be in training."""
     if not any(part.training for part in module.modules()):
         return module
-    return _copy(module, type(module), lambda name, part: evaluating(part))
+    return copied(module, type(module), lambda name, part: evaluating(part))
 
 
 @torch.no_grad()
@@ -88,7 +88,7 @@ class _Twin:
     def copy(self, kind: type[nn.Module], **instead: nn.Module) -> Any:
         """The module as a `kind`, with some parts replaced; a `product` stands for the parts that it joins."""
         without = {*instead, *fast.JOINED.get(kind, ())}
-        twin = _copy(self.module, kind, lambda name, part: packed(part, self.packing, self.at(name)), without)
+        twin = copied(self.module, kind, lambda name, part: packed(part, self.packing, self.at(name)), without)
         twin._modules |= instead
         twin._parameters = {name: self._kept(name, p) for name, p in self.module._parameters.items()}
         twin.__dict__.update(twin._modules)  # found at once, without asking PyTorch
@@ -104,7 +104,7 @@ class _Twin:
         return nn.Parameter(number, requires_grad=False)
 
 
-def _copy(
+def copied(
     module: nn.Module,
     kind: type[nn.Module],
     part: Callable[[str, nn.Module], Any],

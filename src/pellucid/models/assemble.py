@@ -176,10 +176,16 @@ def _embeddings(config: Config) -> blocks.Embeddings:
         type_vocab_size=config.type_vocab_size,
         norm=_norm(config, config.embedding_size) if config.embedding_norm else None,
         dropout=config.dropout.hidden_dropout_prob,
-        pad_token_id=config.pad_token_id,
+        pad_token_id=_padding(config),
         width=config.embedding_size,
         scale=config.hidden_size**0.5 if config.scale_embedding else 1.0,
     )
+
+
+def _padding(config: Config) -> int | None:
+    """The row that never learns; none where the decoder begins with it, as T5's does."""
+    starts = None if config.decoder is None else config.decoder.decoder_start_token_id
+    return None if config.pad_token_id == starts else config.pad_token_id
 
 
 def _position(config: Config) -> blocks.Positions:

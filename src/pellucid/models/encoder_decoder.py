@@ -78,6 +78,17 @@ class EncoderDecoder(Swift):
             answer["logits"] = run.see("logits", self.head(stream, None, ids, attention_mask))
         return Output(answer)
 
+    def written(self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor) -> Tensor:
+        """Hidden states of the decoder, which no head has read yet: what one learns from, without any logits.
+
+        input_ids: Int[Tensor, "batch source"]; attention_mask: the same shape; decoder_input_ids:
+        Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]
+        """
+        run = self.watched()
+        memory = self.encoder.states(input_ids, attention_mask, run=run.inside("encoder"))
+        across = Pass(memory=memory, memory_mask=padding_mask(attention_mask), watch=run.inside("decoder").watch)
+        return self.decoder.states(decoder_input_ids, run=across)
+
     def states(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:

@@ -102,9 +102,18 @@ class MaskedToken(nn.Module):
         self.norm = norm
         self.decoder = nn.Linear(width, vocab_size)
 
+    def features(self, stream: Tensor) -> Tensor:
+        """What the table of tokens is multiplied with: Float[Tensor, "... hidden"]  ->  Float[Tensor, "... width"]"""
+        return self.norm(self.activation(self.dense(stream)))
+
+    @property
+    def table(self) -> tuple[Tensor, Tensor | None]:
+        """Float[Tensor, "vocab width"] and a summand per token."""
+        return self.decoder.weight, self.decoder.bias
+
     def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """->  Float[Tensor, "batch seq vocab"]"""
-        return self.decoder(self.norm(self.activation(self.dense(stream))))
+        return self.decoder(self.features(stream))
 
 
 class NextToken(nn.Module):
@@ -116,7 +125,16 @@ class NextToken(nn.Module):
         self.decoder = nn.Linear(hidden_size, vocab_size, bias=False)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
+    def features(self, stream: Tensor) -> Tensor:
+        """What the table of tokens is multiplied with: Float[Tensor, "... hidden"]  ->  the same shape"""
+        return stream if self.scale == 1.0 else stream * self.scale
+
+    @property
+    def table(self) -> tuple[Tensor, Tensor | None]:
+        """Float[Tensor, "vocab hidden"], and a summand per token where there is one."""
+        return self.decoder.weight, self.bias
+
     def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """->  Float[Tensor, "batch seq vocab"]"""
-        logits = self.decoder(stream if self.scale == 1.0 else stream * self.scale)
+        logits = self.decoder(self.features(stream))
         return logits if self.bias is None else logits + self.bias

@@ -1,9 +1,10 @@
-"""The same model for answering at speed: packed once, kept, made anew when its numbers have changed."""
+"""The same model for answering and for learning at speed; a packed copy is made anew when numbers have changed."""
 
 from typing import Any, Self
 
 import torch
 
+from pellucid.blocks.learning import Lesson, learning
 from pellucid.blocks.packing import Packing
 from pellucid.blocks.twin import evaluating, packed
 from pellucid.errors import InputError
@@ -51,6 +52,17 @@ class Swift(Watched):
             copy.laid_out = True
             kept[dtype] = (state, copy)
         return kept[dtype][1]
+
+    def learning(self, lesson: Lesson) -> Self:
+        """The same model for learning at speed: it shares every parameter, and drops out by the chance of its lesson.
+
+        Raises InputError for one of 8 or 4 bits, and for one that somebody looks on at.
+        """
+        if self.onlooker is not None:
+            raise InputError("an edited model does not learn: take the model that it was made from")
+        copy = learning(self.real("training"), lesson)
+        copy.__dict__.pop("_swift", None)
+        return copy
 
     def _plain(self, dtype: torch.dtype, own: torch.dtype) -> Self:
         if dtype != own:

@@ -1,0 +1,276 @@
+"""Steps of arithmetic with their way back written out: fewer and larger steps than PyTorch would find by itself.
+
+A gradient is called by the name of what it is a gradient of: `by_x` is the slope of the loss by x.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from pellucid.blocks.joined import end_to_end
+from pellucid.blocks.relative import Rotation
+
+Kept = dict[tuple[int, ...], tuple[Sequence[Tensor], list[int], Tensor]]
+"""Tables in half precision, by the tables that they were made from, with the versions of those."""
+
+
+class Product(torch.autograd.Function):
+    """x times several tables that stand one below the other, plus their biases: one product there, two back.
+
+        x [..., in]  ->  x . W' + b [..., out]          by_x = by_y . W,   by_W = by_y' . x,   by_b = sum of by_y
+
+    What does not learn is not differentiated.
+    """
+
+    @staticmethod
+    def forward(  # pyrefly: ignore[bad-override]
+        ctx: Any, x: Tensor, dtype: torch.dtype, kept: Kept, count: int, *tables: Tensor
+    ) -> Tensor:
+        weights, biases = tables[:count], tables[count:]
+        weight = _narrow(weights, dtype, kept)
+        bias = end_to_end(biases).to(dtype) if biases else None
+        rows = x.reshape(-1, x.shape[-1]).to(dtype)
+        ctx.lengths, ctx.kinds, ctx.like, ctx.count = [len(part) for part in weights], weights[0].dtype, x.dtype, count
+        learns = any(ctx.needs_input_grad[4 : 4 + count])
+        ctx.save_for_backward(rows if learns else None, weight if ctx.needs_input_grad[0] else None)
+        return forth(rows, weight, bias).view(*x.shape[:-1], len(weight))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_y: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
+        rows, weight = ctx.saved_tensors
+        needed = ctx.needs_input_grad
+        slopes = by_y.reshape(-1, by_y.shape[-1])
+        by_x = None if weight is None else back(slopes, weight).view(*by_y.shape[:-1], weight.shape[1]).to(ctx.like)
+        parts: list[Tensor | None] = [None] * (len(needed) - 4)
+        if rows is not None:
+            parts[: ctx.count] = across(slopes, rows).to(ctx.kinds).split(ctx.lengths)
+        if any(needed[4 + ctx.count :]):
+            parts[ctx.count :] = slopes.sum(dim=0).to(ctx.kinds).split(ctx.lengths)
+        return by_x, None, None, None, *(part if wanted else None for part, wanted in zip(parts, needed[4:]))
+
+
+def _narrow(weights: Sequence[Tensor], dtype: torch.dtype, kept: Kept) -> Tensor:
+    """Tables one below the other, of the asked kind; made once as long as the numbers stay."""
+    if weights[0].dtype == dtype or not all(isinstance(part, torch.nn.Parameter) for part in weights):
+        return end_to_end(weights).to(dtype)
+    name, state = tuple(map(id, weights)), [part._version for part in weights]
+    if name not in kept or kept[name][1] != state:
+        kept[name] = (weights, state, end_to_end(weights).to(dtype))
+    return kept[name][2]
+
+
+# -- the three products of a linear map -------------------------------------------------------------------------------
+
+
+def _one_dnn(x: Tensor, *kinds: torch.dtype) -> bool:
+    """Whether oneDNN has to be asked by name: half precision comes to it by itself, if not always by the shortest way,
+    float32 to MKL, which some processors run at half the speed. It makes no product of no rows."""
+    if not x.numel():
+        return False
+    if x.device.type != "cpu" or x.dtype not in (kinds or (torch.float32,)) or not torch.backends.mkldnn.is_available():
+        return False
+    return hasattr(torch.ops.mkldnn, "_linear_pointwise") and (
+        x.dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+
+
+def forth(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Float[Tensor, "rows in"], Float[Tensor, "out in"], Float[Tensor, "out"]  ->  Float[Tensor, "rows out"]"""
+    return _pointwise(x, weight, bias) if _one_dnn(x, torch.float32, torch.bfloat16) else F.linear(x, weight, bias)
+
+
+def back(by_y: Tensor, weight: Tensor) -> Tensor:
+    """Float[Tensor, "rows out"], Float[Tensor, "out in"]  ->  Float[Tensor, "rows in"]"""
+    return _pointwise(by_y, weight.t(), None) if _one_dnn(by_y) else by_y @ weight
+
+
+def across(by_y: Tensor, x: Tensor) -> Tensor:
+    """Float[Tensor, "rows out"], Float[Tensor, "rows in"]  ->  Float[Tensor, "out in"]"""
+    return _pointwise(by_y.t(), x.t(), None) if _one_dnn(by_y) else by_y.t() @ x
+
+
+def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """oneDNN's linear map; it takes transposed tables as they lie."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+# -- attention --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How attention's numbers lie side by side. heads: of query; shared: of key and value, each for neighbouring heads
+    of query.  width, value_width: of one.  scale: of scores."""
+
+    heads: int
+    shared: int
+    width: int
+    value_width: int
+    scale: float
+
+    def parts(self, own: Tensor, other: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value, each [batch, seq, heads, width], as views."""
+        key, value = self.shared * self.width, self.shared * self.value_width
+        if other is None:
+            three = own.split([self.heads * self.width, key, value], dim=-1)
+        else:
+            three = (own, *other.split([key, value], dim=-1))
+        widths = (self.width, self.width, self.value_width)
+        query, key, value = (one.unflatten(-1, (-1, width)) for one, width in zip(three, widths))
+        return query, key, value
+
+    def beside(self, x: Tensor) -> Tensor:
+        """[batch, seq, heads, width]  ->  [batch * shared, heads / shared * seq, width]: queries that share a key stand
+        below each other."""
+        batch, seq, heads, width = x.shape
+        return x.transpose(1, 2).reshape(batch * self.shared, heads // self.shared * seq, width)
+
+    def put(self, numbers: Tensor, into: Tensor) -> None:
+        """The way back from `beside`, written into a view [batch, seq, heads, width]."""
+        batch, seq, heads, width = into.shape
+        into.copy_(numbers.view(batch, heads, seq, width).transpose(1, 2))
+
+
+class Mix(torch.autograd.Function):
+    """Attention between its linear maps, step by step, as plain matrix products.
+
+    On a processor, PyTorch's one kernel has a slow way back, and a slow way forth where weights are dropped. Dropped
+    weights are formed again on the way back.
+
+    own: Float[Tensor, "batch seq widths"], query, key and value side by side, or query alone; other: key and value.
+    bias, summand: added to the scores [batch, heads, seq, source]; the first may learn.
+    kept: what weights are multiplied with, Float[Tensor, "batch heads seq source"] of 0 and 1 / (1 - share).
+    """
+
+    @staticmethod
+    def forward(  # pyrefly: ignore[bad-override]
+        ctx: Any,
+        own: Tensor,
+        other: Tensor | None,
+        bias: Tensor | None,
+        summand: Tensor | None,
+        rotation: Rotation | None,
+        kept: Tensor | None,
+        form: Heads,
+    ) -> Tensor:
+        asking, answering, said = form.parts(own, other)
+        query, key, value = form.beside(asking), form.beside(answering), form.beside(said)
+        batch, seq, source = len(own), asking.shape[1], said.shape[1]
+        if rotation is not None:
+            query, key = (
+                rotation.turn(x.view(batch, -1, seq, form.width)).to(x.dtype).view(x.shape) for x in (query, key)
+            )
+        scores = torch.baddbmm(query.new_empty(1), query, key.transpose(1, 2), beta=0, alpha=form.scale)
+        seen = scores.view(batch, form.heads, seq, source)
+        if bias is not None:
+            seen += bias
+        if summand is not None:
+            seen += summand
+        weights = scores.softmax(dim=-1)
+        mixed = _dropped(weights, kept) @ value
+        ctx.save_for_backward(query, key, value, weights)
+        ctx.kept, ctx.form, ctx.rotation = kept, form, rotation
+        ctx.shapes = (
+            own.shape,
+            None if other is None else other.shape,
+            None if bias is None else (bias.shape, bias.dtype),
+        )
+        mixed = mixed.view(batch, form.heads, seq, form.value_width)
+        return mixed.transpose(1, 2).reshape(batch, seq, form.heads * form.value_width)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_mixed: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
+        query, key, value, weights = ctx.saved_tensors
+        form, kept = ctx.form, ctx.kept
+        slopes = form.beside(by_mixed.unflatten(-1, (form.heads, form.value_width)))
+        by_value = _dropped(weights, kept).transpose(1, 2) @ slopes
+        by_weights = slopes @ value.transpose(1, 2)
+        if kept is not None:
+            by_weights *= kept.view(by_weights.shape)
+        by_scores = torch._softmax_backward_data(by_weights, weights, -1, weights.dtype)
+        empty = query.new_empty(1)
+        by_query = torch.baddbmm(empty, by_scores, key, beta=0, alpha=form.scale)
+        by_key = torch.baddbmm(empty, by_scores.transpose(1, 2), query, beta=0, alpha=form.scale)
+        if ctx.rotation is not None:
+            batch, seq = by_mixed.shape[:2]
+            by_query, by_key = (
+                ctx.rotation.turn_back(x.view(batch, -1, seq, form.width)).to(x.dtype).view(x.shape)
+                for x in (by_query, by_key)
+            )
+        own, other, bias = ctx.shapes
+        by_own = query.new_empty(own)
+        by_other = None if other is None else query.new_empty(other)
+        for numbers, into in zip((by_query, by_key, by_value), form.parts(by_own, by_other)):
+            form.put(numbers, into)
+        by_bias = None
+        if bias is not None and ctx.needs_input_grad[2]:
+            by_bias = by_scores.view(-1, form.heads, own[1], weights.shape[-1]).sum_to_size(bias[0]).to(bias[1])
+        return by_own, by_other, by_bias, None, None, None, None
+
+
+def _dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
+    return weights if kept is None else weights * kept.view(weights.shape)
+
+
+# -- small steps ------------------------------------------------------------------------------------------------------
+
+
+class Added(torch.autograd.Function):
+    """x + part * kept, where some of a part is dropped; x may be wider."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, part: Tensor, kept: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
+        ctx.kept, ctx.narrow = kept, part.dtype
+        return torch.addcmul(x, part, kept) if x.dtype == part.dtype else x + part * kept
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_sum: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
+        return by_sum, by_sum.to(ctx.narrow) * ctx.kept, None
+
+
+class Dropped(torch.autograd.Function):
+    """x * kept"""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kept: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
+        ctx.kept = kept
+        return x * kept
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_y: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
+        return by_y * ctx.kept, None
+
+
+class RootMeanSquare(torch.autograd.Function):
+    """x / sqrt(mean(x^2) + eps) * gain, and its way back: by_x = (s - n mean(s n)) / sqrt(...), s = by_y * gain."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:  # pyrefly: ignore[bad-override]
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        length = torch.linalg.vector_norm(wide, 2, -1, True)
+        scale = (length.square_().div_(x.shape[-1]).add_(eps)).rsqrt_()
+        normed = wide * scale
+        ctx.save_for_backward(normed, scale, gain)
+        ctx.kind = x.dtype
+        return (normed * gain).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_y: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
+        normed, scale, gain = ctx.saved_tensors
+        by_y = by_y.to(normed.dtype)
+        by_gain = (by_y * normed).flatten(0, -2).sum(dim=0).to(gain.dtype) if ctx.needs_input_grad[1] else None
+        if not ctx.needs_input_grad[0]:
+            return None, by_gain, None
+        slopes = by_y * gain
+        share = (slopes * normed).mean(dim=-1, keepdim=True)
+        return (slopes.addcmul_(normed, share, value=-1.0).mul_(scale)).to(ctx.kind), by_gain, None

@@ -1,0 +1,273 @@
+"""The twin of a module that learns: it shares every parameter, drops out by a `Chance`, and goes back by written steps.
+
+The plain module stays what it is, and evaluates; its parameters get the gradients. Results agree with the plain blocks
+up to rounding. Nobody can look on at a twin.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pellucid.blocks import backward
+from pellucid.blocks.activation import gelu_new
+from pellucid.blocks.attention import Attention
+from pellucid.blocks.chance import Chance
+from pellucid.blocks.feed_forward import FeedForward
+from pellucid.blocks.layer import PostNormLayer, PreNormLayer
+from pellucid.blocks.mask import additive, combine
+from pellucid.blocks.norm import RMSNorm
+from pellucid.blocks.run import Pass
+from pellucid.blocks.twin import copied
+
+LONGEST = 256
+"""Positions up to which attention is a chain of plain products; PyTorch's one kernel takes less memory beyond."""
+FEW = 16
+"""A product of so few columns, such as that of labels, costs nothing and is computed in the numbers of its table."""
+
+
+class Lesson:
+    """What all parts of one twin share.
+
+    dtype: of products; parameters stay as they are.  chance: what is dropped.
+    again: whether layers are computed a second time on the way back instead of being remembered.
+    """
+
+    def __init__(
+        self, dtype: torch.dtype, *, seed: int = 0, device: torch.device | str = "cpu", again: bool = False
+    ) -> None:
+        self.dtype, self.device, self.again = dtype, torch.device(device), again
+        self.chance = Chance(seed, dtype, device)
+        self.narrow: backward.Kept = {}
+        self._summand: tuple[Any, ...] = (None,)
+
+    def begin(self, step: int, piece: int) -> None:
+        """From here on, chance is that of a piece of a step."""
+        self.chance.begin(step, piece)
+        self._summand = (None,)
+
+    def product(self, x: Tensor, *linears: Any, dtype: torch.dtype | None = None) -> Tensor:
+        """These linear maps of one input, their results side by side: Float[Tensor, "... in"]  ->  "... all out" """
+        weights = [linear.weight for linear in linears]
+        biases = [linear.bias for linear in linears if linear.bias is not None]
+        found: Any = backward.Product.apply(x, dtype or self.dtype, self.narrow, len(weights), *weights, *biases)
+        return found
+
+    def added(self, x: Tensor, part: Tensor, share: float) -> Tensor:
+        """x + part, some of which is dropped."""
+        if share == 0.0:
+            return x + part
+        found: Any = backward.Added.apply(x, part, self.kept(part, share))
+        return found
+
+    def kept(self, x: Tensor, share: float) -> Tensor:
+        """A mask for x."""
+        return self.chance.mask(x.shape, share).to(x.dtype)
+
+    def summand(self, run: Pass, seq: int, source: int, like: Tensor) -> Tensor | None:
+        """Who may look at whom, as a summand for scores; made once for all layers."""
+        if run.mask is None and not run.causal:
+            return None
+        state = (run.causal, seq, source, like.dtype)
+        if self._summand[0] != state or self._summand[1] is not run.mask:
+            mask = combine(run.mask, run.causal, seq, source, like.device)
+            self._summand = (state, run.mask, additive(mask, None, like.dtype))
+        return self._summand[2]
+
+    def through(self, layer: Callable[..., Tensor], x: Tensor, run: Pass) -> Tensor:
+        """A layer's result; where layers are computed again, all that is dropped in between is dropped again."""
+        if not (self.again and torch.is_grad_enabled()):
+            return layer(x, run)
+        from torch.utils.checkpoint import checkpoint
+
+        asked = self.chance.asked
+
+        def once(x: Tensor) -> Tensor:
+            self.chance.asked = asked
+            return layer(x, run)
+
+        found: Any = checkpoint(once, x, use_reentrant=False, preserve_rng_state=False)
+        return found
+
+
+def learning(module: nn.Module, lesson: Lesson) -> Any:
+    """A copy of `module` that learns its parameters; what holds parameters and nothing else is shared."""
+
+    def part(name: str, inner: nn.Module) -> Any:
+        return learning(inner, lesson)
+
+    match module:
+        case PostNormLayer():
+            return copied(module, LearningPostNormLayer, part).given(lesson)
+        case PreNormLayer():
+            return copied(module, LearningPreNormLayer, part).given(lesson)
+        case Attention():
+            return copied(module, LearningAttention, part).given(lesson)
+        case FeedForward():
+            return _feed_forward(copied(module, type(module), part))
+        case nn.Linear():
+            return LearningLinear(module, lesson)
+        case nn.Dropout():
+            return LearningDropout(module.p, lesson)
+        case RMSNorm():
+            return copied(module, LearningRMSNorm, part)
+        case _ if not module._modules:
+            return module
+    return copied(module, type(module), part)
+
+
+def _feed_forward(twin: Any) -> Any:
+    """What is dropped is dropped by the layer; GELU written out as a formula has a kernel of its own."""
+    twin.share, twin.dropout = twin.dropout.p, nn.Identity()
+    if twin.activation is gelu_new:
+        twin.activation = partial(F.gelu, approximate="tanh")
+    return twin
+
+
+class LearningLinear(nn.Module):
+    """A linear map, its three products by the quickest library. The plain map is asked for its numbers at each pass,
+    since they may be computed from others."""
+
+    plain: Any
+    lesson: Any
+
+    def __init__(self, plain: nn.Linear, lesson: Lesson) -> None:
+        super().__init__()
+        self.__dict__ |= {"plain": plain, "lesson": lesson}  # no part of the twin: its parameters have names already
+
+    @property
+    def weight(self) -> Tensor:
+        """Float[Tensor, "out in"]"""
+        return self.plain.weight
+
+    @property
+    def bias(self) -> Tensor | None:
+        """Float[Tensor, "out"]"""
+        return self.plain.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
+        few = self.plain.out_features < FEW
+        return self.lesson.product(x, self, dtype=self.plain.weight.dtype if few else None)
+
+
+class LearningDropout(nn.Module):
+    """Sets a share `p` of numbers to zero and the others up; always, since only a learner asks."""
+
+    def __init__(self, p: float, lesson: Lesson) -> None:
+        super().__init__()
+        self.p, self.lesson = p, lesson
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape  ->  the same"""
+        return x if self.p == 0.0 else backward.Dropped.apply(x, self.lesson.kept(x, self.p))  # pyrefly: ignore
+
+
+class LearningRMSNorm(RMSNorm):
+    """The same in fewer steps."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Float[Tensor, "... hidden"]  ->  the same shape"""
+        found: Any = backward.RootMeanSquare.apply(x, self.weight, self.eps)
+        return found
+
+
+class LearningAttention(Attention):
+    """One product for query, key and value, and between the maps plain products and softmax, as one step with its way
+    back. What is dropped of its output is dropped by the layer."""
+
+    lesson: Lesson
+    output_dropout: Any
+
+    def given(self, lesson: Lesson) -> Self:
+        """Its lesson, and what follows from it."""
+        self.lesson, self.share, self.output_share = lesson, self.dropout.p, self.output_dropout.p
+        self.explicit = self.explicit or self.share > 0.0
+        self.output_dropout = nn.Identity()
+        return self
+
+    def forward(
+        self, x: Tensor, run: Pass | None = None, *, memory: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
+        run, lesson = run or Pass(), self.lesson
+        seq, source = x.shape[1], (x if memory is None else memory).shape[1]
+        if self.share == 0.0 and (x.device.type != "cpu" or seq * source > LONGEST**2):
+            return super().forward(x, run, memory=memory, bias=bias)
+        if memory is None:
+            own, other = self._product(x), None
+        else:
+            own, other = lesson.product(x, self.query), lesson.product(memory, self.key, self.value)
+        kept = None
+        if self.share:
+            kept = lesson.chance.mask((len(x), self.num_heads, seq, source), self.share).to(own.dtype)
+        summand, turn = lesson.summand(run, seq, source, own), None if memory is not None else run.rotation
+        return self.output(backward.Mix.apply(own, other, bias, summand, turn, kept, self._form()))
+
+    def _form(self) -> backward.Heads:
+        return backward.Heads(self.num_heads, self.num_key_value_heads, self.head_dim, self.value_head_dim, self.scale)
+
+    def _product(self, x: Tensor) -> Tensor:
+        return self.lesson.product(x, self.query, self.key, self.value)
+
+    def _mix(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
+        """What was turned is of the kind of the value again."""
+        return super()._mix(query.to(value.dtype), key.to(value.dtype), value, bias, run)
+
+    def _adjoin(self) -> None:
+        """The plain maps lie as they lie."""
+
+
+class LearningPostNormLayer(PostNormLayer):
+    """The same, what is dropped and the sum as one step. The stream stays float32 where products are narrower."""
+
+    lesson: Lesson
+    attention: Any
+    cross_attention: Any
+    feed_forward: Any
+
+    def given(self, lesson: Lesson) -> Self:
+        """Its lesson."""
+        self.lesson = lesson
+        return self
+
+    def forward(self, x: Tensor, run: Pass) -> Tensor:
+        """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
+        return self.lesson.through(self._step, x, run)
+
+    def _step(self, x: Tensor, run: Pass) -> Tensor:
+        added, own, across = self.lesson.added, self.attention, self.cross_attention
+        x = self.attention_norm(added(x, own(x, run, bias=run.bias), own.output_share))
+        if across is not None and self.cross_attention_norm is not None:
+            found = across(x, run.looking_across(), memory=run.memory)
+            x = self.cross_attention_norm(added(x, found, across.output_share))
+        return self.feed_forward_norm(added(x, self.feed_forward(x), self.feed_forward.share))
+
+
+class LearningPreNormLayer(PreNormLayer):
+    """The same, what is dropped and the sum as one step. The stream stays float32 where products are narrower."""
+
+    lesson: Lesson
+    attention: Any
+    cross_attention: Any
+    feed_forward: Any
+
+    def given(self, lesson: Lesson) -> Self:
+        """Its lesson."""
+        self.lesson = lesson
+        return self
+
+    def forward(self, x: Tensor, run: Pass) -> Tensor:
+        """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
+        return self.lesson.through(self._step, x, run)
+
+    def _step(self, x: Tensor, run: Pass) -> Tensor:
+        added, own, across = self.lesson.added, self.attention, self.cross_attention
+        x = added(x, own(self.attention_norm(x), run, bias=run.bias), own.output_share)
+        if across is not None and self.cross_attention_norm is not None:
+            found = across(self.cross_attention_norm(x), run.looking_across(), memory=run.memory)
+            x = added(x, found, across.output_share)
+        return added(x, self.feed_forward(self.feed_forward_norm(x)), self.feed_forward.share)
