@@ -11,6 +11,7 @@ PAIR = ("time flies like an arrow", "fruit flies like a banana")
 ALIKE = ("A man is eating food.", "A man is eating a piece of bread.")
 APART = ("A man is eating food.", "The girl is carrying a baby.")
 COMPANIES = Path(__file__).with_name("companies.csv")
+REVIEWS = ("I've been waiting for this my whole life.", "Two hours that nobody gives me back.")
 PERSON = "My name is Ada Lovelace, and I live at 12 St James's Square, London."
 
 
@@ -37,6 +38,11 @@ def main() -> None:
         for query in ("Apple", "Microsfot", "hamburgers"):
             hit = index.search(query, k=1)[0]
             print(f"{query:<12} {hit['id']:<5} {hit['text']}, {hit['metadata']['headquarters']}")
+
+    with timed("classified"):
+        classify = pellucid.pipeline("sentiment-analysis")
+        for text, answer in zip(REVIEWS, classify(list(REVIEWS))):
+            print(f"{answer['label']:<9} {answer['score']:.3f}   {text}")
 
     with timed("tagged"):
         for entity in pellucid.pipeline("ner")(PERSON):

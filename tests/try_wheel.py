@@ -1,9 +1,11 @@
-"""make wheel: the wheel alone, in an environment of its own outside the checkout, draws a page.
+"""make wheel: the wheel alone, in an environment of its own outside the checkout, draws a page and judges
+a sentence.
 
 PyTorch and the other requirements are borrowed from the environment that runs this, so nothing is installed twice; the
 package itself must come from the wheel.
 """
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -12,14 +14,22 @@ import zipfile
 from pathlib import Path
 
 MOST_BYTES = 3_000_000
+ADAPTER = "checkpoints/packaged/sentiment-minilm"
+NEEDED = (
+    "py.typed",
+    "view/web/page.html",
+    "view/web/app.js",
+    f"{ADAPTER}/adapter_model.safetensors",
+    f"{ADAPTER}/README.md",
+)
 
 
 def main(folder: str) -> None:
     (wheel,) = Path(folder).resolve().glob("pellucid-*.whl")
     assert wheel.stat().st_size < MOST_BYTES, f"{wheel.name} has {wheel.stat().st_size:,} bytes"
     names = zipfile.ZipFile(wheel).namelist()
-    for needed in ("pellucid/py.typed", "pellucid/view/web/page.html", "pellucid/view/web/app.js"):
-        assert needed in names, f"{wheel.name} lacks {needed}"
+    for needed in NEEDED:
+        assert f"pellucid/{needed}" in names, f"{wheel.name} lacks {needed}"
     with tempfile.TemporaryDirectory() as place:
         subprocess.run([sys.executable, "-m", "venv", f"{place}/env"], check=True)
         python = Path(place, "env", "Scripts" if sys.platform == "win32" else "bin", "python")
@@ -43,7 +53,10 @@ def main(folder: str) -> None:
         look = [str(python), "-m", "pellucid", "look", "time flies like an arrow", "-o", "page.html"]
         subprocess.run(look, cwd=place, check=True)
         assert Path(place, "page.html").stat().st_size > 100_000
-    sys.stdout.write(f"{wheel.name}: {wheel.stat().st_size:,} bytes, and it draws\n")
+        judge = [str(python), "-m", "pellucid", "run", "sentiment-analysis", "I love glass"]
+        said = subprocess.check_output(judge, cwd=place, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+        assert said.startswith("POSITIVE"), said
+    sys.stdout.write(f"{wheel.name}: {wheel.stat().st_size:,} bytes, and it draws and judges\n")
 
 
 _SITE = "import sysconfig; print(sysconfig.get_paths()['purelib'])"

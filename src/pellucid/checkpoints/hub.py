@@ -20,12 +20,13 @@ PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.i
 MODULES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
 WRITING = ("generation_config.json", "chat_template.jinja", "chat_template.json")
 ABOUT = ("README.md", *WRITING)
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 """What a checkpoint consists of; nothing else is fetched, and pickles only where there is no safetensors."""
 
-SPEAKING = (*FACTS, *WORDS, *OTHER_WORDS, *WRITING, *NUMBERS, *PICKLED)
+SPEAKING = (*FACTS, *WORDS, *OTHER_WORDS, *WRITING, *NUMBERS, *PICKLED, *ADAPTER, "adapter_model.bin")
 """Files that say what the model is: where one is saved over another, none of the older may stay."""
 
-_NEEDED = (*FACTS, *WORDS, *OTHER_WORDS, *NUMBERS, *MODULES)
+_NEEDED = (*FACTS, *WORDS, *OTHER_WORDS, *NUMBERS, *MODULES, *ADAPTER)
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
 _PATIENCE = 10
@@ -57,7 +58,7 @@ def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = No
 
     offline: be content with config and weights; other tools fetch less than pellucid would.
     """
-    hub, needed = _hub(), ["config.json", *NUMBERS] if offline else list(_NEEDED)
+    hub, needed = _hub(), ["config.json", *NUMBERS, *ADAPTER] if offline else list(_NEEDED)
     try:
         found = hub.snapshot_download(
             name, revision=revision, local_files_only=True, allow_patterns=needed, cache_dir=cache_dir
@@ -65,7 +66,7 @@ def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = No
     except hub.errors.LocalEntryNotFoundError:
         return None
     names = [path.name for path in Path(found).iterdir()]
-    whole = "config.json" in names and any_of(names, NUMBERS + PICKLED)
+    whole = set(ADAPTER) <= set(names) or ("config.json" in names and any_of(names, NUMBERS + PICKLED))
     return Path(found) if whole else None
 
 
@@ -77,7 +78,7 @@ def download(
     with _asking(name, package, revision):
         about = hub.HfApi(token=token).model_info(name, revision=revision, timeout=_PATIENCE)
     files = [file.rfilename for file in about.siblings or []]
-    if "config.json" not in files:
+    if "config.json" not in files and not set(ADAPTER) <= set(files):
         raise NotFoundError(f"{name!r} on the hub has no config.json, so it is not a checkpoint pellucid can open")
     wanted = [*_NEEDED, *ABOUT, *(() if any_of(files, NUMBERS) else PICKLED)]
     with _asking(name, package, revision):

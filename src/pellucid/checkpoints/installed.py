@@ -79,6 +79,17 @@ KNOWN = (
         foreign=True,
         aliases=("arcjet/rampart",),
     ),
+    Packaged(
+        name="pellucid/sentiment-minilm",
+        distribution="pellucid",
+        module="pellucid",
+        folder="checkpoints/packaged/sentiment-minilm",
+        weights="adapter_model.safetensors",
+        digest="799f419f98b4356412b388bc0a364c3b7ee3eba8662e25b146670c9d328028f4",
+        licence="Apache-2.0",
+        notice="an adapter on all-MiniLM-L6-v2, learned from the Stanford Sentiment Treebank, whose sentences are free "
+        "for research and come without a formal licence",
+    ),
 )
 
 ENTRY_POINT = "pellucid.models"

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pellucid.checkpoints import installed
+from pellucid.checkpoints.adapter_facts import is_adapter, read_adapter_facts
 from pellucid.checkpoints.families import families
+from pellucid.checkpoints.source import locate
+from pellucid.errors import PellucidError
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ def _cached() -> list[Entry]:
 def _state(folder: Path) -> str:
     if not (folder / "config.json").exists() and any(folder.glob("*.gguf")):
         return "ready"
+    if not (folder / "config.json").exists() and is_adapter(folder):
+        return _state_of_adapter(folder)
     try:
         kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
     except (OSError, ValueError, AttributeError):
@@ -59,6 +64,22 @@ def _state(folder: Path) -> str:
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
         return "incomplete: no weights"
     return "ready" if kind in families() else f"family {kind!r} is not known yet"
+
+
+def _state_of_adapter(folder: Path) -> str:
+    """It is as ready as its base."""
+    try:
+        base = read_adapter_facts(folder).base
+    except PellucidError:
+        return "incomplete: no readable adapter_config.json"
+    package = installed.find(base)
+    if package is not None and package.path() is not None:
+        return "ready"
+    try:
+        locate(base, local_files_only=True)
+    except PellucidError:
+        return f"needs its base {base}"
+    return "ready"
 
 
 def _size(folder: Path | None) -> int:

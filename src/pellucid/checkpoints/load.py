@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from pellucid.checkpoints.contents import Contents, read_contents
+from pellucid.checkpoints.adapter import read_source
+from pellucid.checkpoints.contents import Contents
 from pellucid.checkpoints.facts import read_json
 from pellucid.checkpoints.families import family_of, stranger
 from pellucid.checkpoints.fill import BITS, fill, fill_packed
@@ -45,7 +46,7 @@ def open_checkpoint(
     config: what it is to be, in place of what its own facts say: with other labels, or without dropout.
     """
     source = locate(name, revision=revision, token=token, local_files_only=local_files_only, cache_dir=cache_dir)
-    contents = read_contents(source)
+    contents = read_source(source)
     family = _family(contents)
     config = config or family.read(contents.facts, contents.said_in)
     if head != OWN_HEAD:
@@ -89,7 +90,7 @@ def account(name: str | os.PathLike[str]) -> Plan:
 
     Raises CheckpointMismatchError where a tensor is missing or strange.
     """
-    contents = read_contents(locate(name))
+    contents = read_source(locate(name))
     family = _family(contents)
     return make_plan(family, family.read(contents.facts, contents.said_in), contents, new_head=False)
 
@@ -97,8 +98,8 @@ def account(name: str | os.PathLike[str]) -> Plan:
 def read_config(name: str | os.PathLike[str], **place: Any) -> Config:
     """The facts of a checkpoint; its weights are not looked at.  place: as for `locate`."""
     source = locate(name, **place)
-    if source.file is not None:
-        contents = read_contents(source)  # one file holds everything, and only its head is read
+    if source.file is not None or source.base is not None:
+        contents = read_source(source)  # of what holds everything, only the head is read
     else:
         said_in = source.folder / "config.json"
         contents = Contents(said_in, read_json(said_in), {}, lambda config: None)
@@ -111,9 +112,10 @@ def read_tokenizer(name: str | os.PathLike[str], **place: Any) -> Tokenizer | No
     place: as for `locate`.
     """
     source = locate(name, **place)
-    if source.kind == "folder" and source.file is None and not (source.folder / "config.json").exists():
+    bare = source.kind == "folder" and source.file is None and source.base is None
+    if bare and not (source.folder / "config.json").exists():
         return open_tokenizer(source.folder, max_length=None)
-    contents = read_contents(source)
+    contents = read_source(source)
     return _tokenizer(_family(contents).read(contents.facts, contents.said_in), contents)
 
 

@@ -33,3 +33,9 @@ class Loaded:
     source: Source | None = None
     untrained: tuple[str, ...] = ()
     generation: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def padding(self) -> int:
+        """The token that stands where a row has ended: by which the model knows it, else the tokenizer's, else 0."""
+        own, words = self.config.pad_token_id, self.tokenizer
+        return own if own is not None else (words.pad_token_id if words else None) or 0

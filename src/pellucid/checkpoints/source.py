@@ -3,13 +3,14 @@
 import hashlib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from pellucid.checkpoints import hub, installed
+from pellucid.checkpoints.adapter_facts import FILE, is_adapter, read_adapter_facts
 from pellucid.checkpoints.converted import converted
-from pellucid.errors import InputError, NotFoundError, UnsafeFileError
+from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, UnsafeFileError
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Source:
     revision: str | None = None
     file: Path | None = None
     """The one file that holds everything (GGUF); None where the folder's several files do."""
+    base: "Source | None" = None
+    """Of an adapter, the checkpoint that it changes; None for a whole checkpoint."""
 
 
 def locate(
@@ -38,7 +41,36 @@ def locate(
     revision: a branch, tag or commit on the hub.
     local_files_only: never ask the network; what is in the cache is used without asking in any case.
     cache_dir: another folder than the hub's own cache.
+
+    An adapter stands over its base, which is looked for in the same way.
     """
+    place = {"token": token, "local_files_only": local_files_only, "cache_dir": cache_dir}
+    found = _located(name, revision, **place)
+    if found.file is not None or not is_adapter(found.folder):
+        return found
+    if (found.folder / "config.json").exists():  # a whole checkpoint with an adapter inside, as the format has it
+        return replace(found, base=found)
+    facts = read_adapter_facts(found.folder)
+    try:
+        base = _located(facts.base, facts.revision, **place)
+    except InputError as error:
+        raise NotFoundError(f"{name} is an adapter, and its base is not here: {error}") from error
+    if base.file is None and is_adapter(base.folder):
+        raise CheckpointMismatchError(
+            f"{found.folder / FILE} names {facts.base} as its base, which is an adapter itself"
+        )
+    return replace(found, base=base)
+
+
+def _located(
+    name: str | os.PathLike[str],
+    revision: str | None,
+    *,
+    token: str | None,
+    local_files_only: bool,
+    cache_dir: str | os.PathLike[str] | None,
+) -> Source:
+    """What a name stands for, whatever it is."""
     text = os.fspath(name)
     folder = _path(text)
     if folder.is_dir():
@@ -70,6 +102,8 @@ def pull(name: str, *, revision: str | None = None, token: str | None = None) ->
     _refuse_foreign(package, revision)
     name = package.name if package else name
     folder = hub.download(name, package, revision, token)
+    if is_adapter(folder) and not (folder / "config.json").exists():
+        return locate(name, revision=folder.name, token=token)  # its base comes with it
     return Source(name, folder, "hub", revision=folder.name)
 
 

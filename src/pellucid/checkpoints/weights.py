@@ -43,13 +43,14 @@ def stored(folder: Path) -> dict[str, Stored]:
     """Every tensor of a checkpoint folder by the name it has in the file; safetensors before `.bin`."""
     for name, form in _FORMS:
         if (folder / name).exists() or (folder / name).is_symlink():
-            return _one_file(inside(folder, name), form)
+            return one_file(inside(folder, name), form)
         if (folder / f"{name}.index.json").exists():
             return _shards(folder, folder / f"{name}.index.json", form)
     raise NotFoundError(f"{folder} holds no weights: expected model.safetensors, its shards, or pytorch_model.bin")
 
 
-def _one_file(path: Path, form: str) -> dict[str, Stored]:
+def one_file(path: Path, form: str) -> dict[str, Stored]:
+    """Every tensor of one file.  form: "safetensors" or "bin"."""
     if form == "safetensors":
         return {name: Stored(span.dtype, span.shape, span.read, span.rows) for name, span in spans(path).items()}
     return {name: _held(tensor) for name, tensor in read_pickled(path).items()}
@@ -78,7 +79,7 @@ def _shards(folder: Path, index: Path, form: str) -> dict[str, Stored]:
         )
     found: dict[str, Stored] = {}
     for shard, path in paths.items():
-        held = _one_file(path, form)
+        held = one_file(path, form)
         strange = [name for name in held if table.get(name) != shard]
         if strange:
             raise CheckpointMismatchError(f"{path} holds {several(strange)}, which {index.name} does not place there")

@@ -18,7 +18,17 @@ from pellucid.search.generations import digest_of
 from pellucid.search.manifest import Encoder
 from pellucid.tasks.embed import embed
 
-_PARTS = ("*.safetensors", "*.bin", "*.gguf", "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "*.model")
+_PARTS = (
+    "*.safetensors",
+    "*.bin",
+    "*.gguf",
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "*.model",
+    "adapter_config.json",
+)
 """What the vectors of a checkpoint depend on, beside its config."""
 
 
@@ -111,4 +121,6 @@ def _files(loaded: Loaded) -> list[Path]:
         return []
     if loaded.source.file is not None:
         return [loaded.source.file]
-    return sorted({path for part in _PARTS for path in loaded.source.folder.glob(part)})
+    folders = [one.folder for one in (loaded.source, loaded.source.base) if one is not None and one.file is None]
+    base = [loaded.source.base.file] if loaded.source.base and loaded.source.base.file else []
+    return sorted({path for folder in folders for part in _PARTS for path in folder.glob(part)}) + base

@@ -12,7 +12,6 @@ is whole. What no manifest names is taken away by the next writer.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -32,7 +31,8 @@ from pellucid.errors import (
     ResourceError,
     UnsafeFileError,
 )
-from pellucid.files import cannot_write, write_whole
+from pellucid.files import cannot_write, digest_of, write_whole
+from pellucid.files import to_disk as _to_disk
 from pellucid.search.manifest import Manifest, Segment, read_manifest, write_manifest
 
 SEGMENTS, BUILDING, LOCK = "segments", "building", "lock"
@@ -98,12 +98,6 @@ def check(folder: Path, segment: Segment, name: str) -> Path:
     if not fits:
         raise CorruptFileError(f"{path} was changed since it was written: restore it, or build the index again")
     return path
-
-
-def digest_of(path: Path) -> str:
-    """sha256, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
@@ -257,14 +251,3 @@ def copy(folder: Path, manifest: Manifest, target: Path) -> Path:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return target
-
-
-def _to_disk(path: Path) -> None:
-    """Waits until a file, or the list of a folder's files, is on the disk."""
-    if path.is_dir() and os.name == "nt":  # where a folder cannot be opened
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

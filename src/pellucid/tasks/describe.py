@@ -21,9 +21,10 @@ def describe(loaded: Loaded) -> dict[str, dict[str, Any]]:
     shared = config.num_attention_heads // config.num_key_value_heads
     groups: dict[str, dict[str, Any]] = {
         "model": {
-            "name": source.name if source else "untrained",
+            "name": source.name if source else "untrained" if loaded.untrained else "trained here",
             "found as": source.kind if source else "built",
             "folder": str(source.folder) if source else "-",
+            **({"adapter on": source.base.name} if source and source.base else {}),
             "untrained parts": ", ".join(loaded.untrained) or "none",
         },
         "architecture": {
@@ -67,11 +68,12 @@ def _plain(value: Any) -> Any:
 def summary(loaded: Loaded) -> str:
     """One line: what it is, how large, and whether its numbers mean anything."""
     config, weight = loaded.config, loaded.module.embeddings.token.like
-    name = loaded.source.name if loaded.source else "UNTRAINED"
+    name = loaded.source.name if loaded.source else "UNTRAINED" if loaded.untrained else "trained here"
+    base = f" (an adapter on {loaded.source.base.name})" if loaded.source and loaded.source.base else ""
     head = f", {config.head.name} head" if config.head else ""
     warning = " (UNTRAINED)" if loaded.source and loaded.untrained else ""
     return (
-        f"{name}: {config.family}, {config.num_hidden_layers} layers, {config.num_attention_heads} heads, "
+        f"{name}{base}: {config.family}, {config.num_hidden_layers} layers, {config.num_attention_heads} heads, "
         f"{config.hidden_size} wide{head}{warning}, {count(loaded.module):,} parameters, "
         f"{loaded.module.kind} on {weight.device}"
     )

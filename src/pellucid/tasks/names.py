@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"
+FEELINGS = "pellucid/sentiment-minilm"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ TASKS = (
     Name(
         "text-classification",
         "text_classification:TextClassification",
-        "distilbert/distilbert-base-uncased-finetuned-sst-2-english",
+        FEELINGS,
         "Which label a text, or a pair of texts, has.",
         ("label", "score"),
         ("sentiment-analysis",),

@@ -96,12 +96,11 @@ class Reader(Task):
         """What is kept of each row, by its number."""
         module = work.loaded.module.swift(work.dtype)
         device, takes = module.embeddings.token.like.device, module.forward.__annotations__
-        pad = (work.loaded.tokenizer.pad_token_id if work.loaded.tokenizer else None) or 0
         alike = _alike(rows)
         lengths = [len(rows[numbers[0]].ids) for numbers in alike]
         for group in by_length(lengths):
             firsts = [rows[alike[i][0]] for i in group]
-            arrays = collate([row.ids for row in firsts], [row.type_ids for row in firsts], pad)
+            arrays = collate([row.ids for row in firsts], [row.type_ids for row in firsts], work.loaded.padding)
             if lengths[group[0]] == lengths[group[-1]]:
                 del arrays["attention_mask"]
             batch = {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if name in takes}

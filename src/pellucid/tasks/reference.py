@@ -36,14 +36,19 @@ def open_reference(loaded: Loaded) -> tuple[Any, str]:
     """
     if (source := loaded.source) is None:
         raise NoReference("this model was built and has no files")
+    if source.base is not None:
+        return _open_saved(loaded), f", from a saved copy, with the adapter in the tables of {source.base.name}"
     if source.file is None:
         return _open(loaded, source.folder), ""
     try:
         return _open(loaded, source.folder, gguf_file=source.file.name), ""
     except NoReference as reason:  # then at least what was unpacked, in a form that it does open
-        with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
-            model = _open(loaded, save_checkpoint(loaded, Path(folder) / "saved"))
-        return model, f", from a saved copy, so that the unpacking itself was not compared: {reason}"
+        return _open_saved(loaded), f", from a saved copy, so that the unpacking itself was not compared: {reason}"
+
+
+def _open_saved(loaded: Loaded) -> Any:
+    with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
+        return _open(loaded, save_checkpoint(loaded, Path(folder) / "saved"))
 
 
 def _open(loaded: Loaded, folder: Path, **form: str) -> Any:

@@ -1,0 +1,188 @@
+"""Adapters of low rank, in the format of the library PEFT: opened over their base, as if its files held their numbers.
+
+    table of the file  =  table of the base + scale x B A          (Hu et al., 2021, arXiv:2106.09685)
+
+A holds [rank, in] numbers and B [out, rank]. What else an adapter holds, such as a head, stands in place of the base's.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.adapter_facts import FILE
+from pellucid.checkpoints.adapter_head import Adapter, facts_of
+from pellucid.checkpoints.contents import Contents, read_contents
+from pellucid.checkpoints.moves import JOINED_TRANSPOSED, TRANSPOSED
+from pellucid.checkpoints.names import Names, Place
+from pellucid.checkpoints.page import HeadPage
+from pellucid.checkpoints.source import Source
+from pellucid.checkpoints.weights import Stored
+from pellucid.config import Config
+from pellucid.errors import CheckpointMismatchError, near, several
+from pellucid.text import Tokenizer
+from pellucid.text.files import open_tokenizer
+
+PREFIX = "base_model.model."
+"""Stands before every name of the format."""
+
+_LOW = re.compile(r"(?P<module>[\w.]+)\.lora_(?P<kind>embedding_|)(?P<side>[AB])(?:\.weight)?")
+
+
+@dataclass(frozen=True)
+class _Low:
+    """What is added to one table. flipped: the file has it as [in, out]."""
+
+    down: Stored
+    up: Stored
+    scale: float
+    flipped: bool
+
+    def added_to(self, base: Stored) -> Stored:
+        """The sum, not read yet."""
+
+        def read() -> Tensor:
+            table = base.read()
+            kind = torch.promote_types(table.dtype, torch.float32)
+            change = self.scale * (self.up.read().to(kind) @ self.down.read().to(kind))
+            return table.to(kind) + (change.T if self.flipped else change)
+
+        return Stored(base.dtype, base.shape, read)
+
+
+def read_source(source: Source) -> Contents:
+    """What the files of a checkpoint say; of an adapter, what those of its base say with its own numbers in place.
+
+    Raises CheckpointMismatchError where the two do not belong together.
+    """
+    if source.base is None:
+        return read_contents(source)
+    adapter = Adapter(source.folder, read_contents(source.base), source.base.name)
+    return _Over(adapter).contents()
+
+
+class _Over:
+    """An adapter over the contents of its base."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter, self.base, self.facts, self.wrong = adapter, adapter.base, adapter.facts, adapter.wrong
+
+    def contents(self) -> Contents:
+        pairs, whole = self._sorted()
+        said = facts_of(self.adapter, whole)
+        page, names = self.adapter.page(said)
+        known = _Known(names, page, self.base.tensors)
+        tensors = dict(self.base.tensors)
+        for module, pair in pairs.items():
+            theirs, low = self._low(module, pair, known)
+            tensors[theirs] = low.added_to(tensors[theirs])
+        for name, numbers in whole.items():
+            tensors[self._replaced(name, known)] = numbers
+        return replace(self.base, facts=said, tensors=tensors, tokenizer=self._tokenizer())
+
+    # -- what the file holds ------------------------------------------------------------------------------------------
+
+    def _sorted(self) -> tuple[dict[str, dict[str, Stored]], dict[str, Stored]]:
+        """Pairs of tables by the path of their module, and whole tensors by name."""
+        pairs: dict[str, dict[str, Stored]] = {}
+        whole: dict[str, Stored] = {}
+        for name, numbers in self.adapter.held().items():
+            bare = name.removeprefix(PREFIX)
+            if bare == name:
+                raise self.wrong(f"{name!r} does not begin with {PREFIX!r}, as the names of the format do")
+            if not numbers.dtype.is_floating_point:
+                raise self.wrong(f"{name} holds {str(numbers.dtype).removeprefix('torch.')}, expected real numbers")
+            if found := _LOW.fullmatch(bare):
+                pairs.setdefault(found["module"], {})[found["kind"] + found["side"]] = numbers
+            elif "lora_" in bare:
+                raise self.wrong(f"{name} is of a kind of adapter that is not read")
+            else:
+                whole[bare.replace(".base_layer.", ".")] = numbers
+        return pairs, whole
+
+    def _low(self, module: str, pair: dict[str, Stored], known: "_Known") -> tuple[str, _Low]:
+        """The tensor of the base that a pair changes, and how."""
+        theirs, place = known.table(module)
+        if place is None:
+            hint = near(module, known.modules, most=1)
+            raise self.wrong(f"{module} is nothing in a {known.page.architecture}{hint}")
+        if theirs is None or known.shared(place):
+            raise self._twice(module)
+        embedding = "embedding_A" in pair or "embedding_B" in pair
+        sides = ("embedding_A", "embedding_B") if embedding else ("A", "B")
+        if set(pair) != set(sides):
+            there = several(f"lora_{side}" for side in sorted(pair))
+            raise self.wrong(f"{module} has {there} alone, expected a pair")
+        low = _Low(
+            pair[sides[0]],
+            pair[sides[1]],
+            self.facts.scale_of(module),
+            embedding or place.move in (TRANSPOSED, JOINED_TRANSPOSED),
+        )
+        self._check(module, low, self.base.tensors[theirs].shape)
+        return theirs, low
+
+    def _check(self, module: str, low: _Low, shape: tuple[int, ...]) -> None:
+        rank, wide = self.facts.rank_of(module), shape[::-1] if low.flipped else shape
+        if low.down.shape[:1] != (rank,):
+            found = low.down.shape[0] if low.down.shape else 0
+            raise self.wrong(f"{module} has rank {found}, and {FILE} says {rank}")
+        if len(shape) != 2 or low.down.shape != (rank, wide[1]) or low.up.shape != (wide[0], rank):
+            added = f"{[*low.up.shape]} x {[*low.down.shape]}"
+            raise self.adapter.stranger(f"at {module} it adds {added} to a table of {[*shape]}")
+
+    def _replaced(self, name: str, known: "_Known") -> str:
+        """The name under which a whole tensor goes: that of the base's, where there is one."""
+        places = known.places(name)
+        if not places:
+            raise self.wrong(
+                f"{name} is nothing in a {known.page.architecture}; task_type in {FILE} says which head there is"
+            )
+        if known.shared(next(iter(places.values()))):
+            raise self._twice(name)
+        return known.theirs.get(frozenset(places), name)
+
+    def _twice(self, what: str) -> CheckpointMismatchError:
+        base = self.adapter.base_name
+        return self.wrong(
+            f"it changes {what}, whose table serves twice in {base}: merge it with the library that made it"
+        )
+
+    def _tokenizer(self) -> Callable[[Config], Tokenizer | None]:
+        """The adapter's own, where it has one."""
+        folder, base = self.adapter.folder, self.base.tokenizer
+
+        def tokenizer(config: Config) -> Tokenizer | None:
+            said = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
+            return open_tokenizer(folder, max_length=config.longest, **said) or base(config)
+
+        return tokenizer
+
+
+class _Known:
+    """The tensors of the base by the names of ours that they fill, however its file spells them."""
+
+    def __init__(self, names: Names, page: HeadPage, tensors: dict[str, Stored]) -> None:
+        self.names, self.page, self.tensors = names, page, tensors
+        self.theirs = {frozenset(ours): name for name in tensors if (ours := names.ours(name, page.rows))}
+
+    @property
+    def modules(self) -> list[str]:
+        return [name.rpartition(".")[0] for name in self.tensors]
+
+    def places(self, name: str) -> dict[str, Place]:
+        return self.names.ours(name, self.page.rows)
+
+    def table(self, module: str) -> tuple[str | None, Place | None]:
+        """The base's name of a module's table, and how it lies."""
+        places = self.places(f"{module}.weight")
+        return self.theirs.get(frozenset(places)), next(iter(places.values()), None)
+
+    def shared(self, place: Place) -> bool:
+        """Whether a table is that of the tokens, and a head reads it too that has none of its own in the file."""
+        ours = set(self.places(place.theirs))
+        reads = self.page.head is not None and self.page.head.name.endswith("-lm")
+        own = any("head.decoder.weight" in names for names in self.theirs)
+        return reads and not own and any(name.endswith("embeddings.token.weight") for name in ours)

@@ -1,0 +1,209 @@
+"""`adapter_config.json`: what an adapter of low rank says of itself, in the format of the library PEFT.
+
+Every key is read, known to change no number, or named out loud; what would change numbers in a way that is not read
+here is refused.
+"""
+
+import logging
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pellucid.checkpoints.facts import read_json
+from pellucid.config.checks import count, truth, within
+from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, several
+
+log = logging.getLogger("pellucid")
+
+FILE = "adapter_config.json"
+NUMBERS = ("adapter_model.safetensors", "adapter_model.bin")
+"""The files with the numbers, the better one first."""
+
+KIND = "LORA"
+
+TASKS = {
+    "SEQ_CLS": "sequence-classification",
+    "TOKEN_CLS": "token-classification",
+    "QUESTION_ANS": "question-answering",
+    "CAUSAL_LM": "causal-lm",
+    "SEQ_2_SEQ_LM": "sequence-to-sequence-lm",
+    "FEATURE_EXTRACTION": None,
+}
+"""The format's word for what a model is for, and our name of the head."""
+
+_READ = frozenset(
+    """peft_type base_model_name_or_path revision task_type r lora_alpha rank_pattern alpha_pattern use_rslora bias
+    modules_to_save init_lora_weights""".split()
+)
+_INERT = frozenset(
+    """auto_mapping corda_config ensure_weight_tying eva_config exclude_modules fan_in_fan_out inference_mode
+    layers_pattern layers_to_transform loftq_config lora_dropout lora_ga_config megatron_config megatron_core
+    peft_version qalora_group_size runtime_config target_modules""".split()
+)
+"""Keys that change no number of an adapter that is learned already: its tensors say where it stands, and the family how
+its tables lie."""
+
+_CHANGING = frozenset(
+    """alora_invocation_tokens arrow_config layer_replication lora_bias monteclora_config target_parameters
+    trainable_token_indices use_bdlora use_dora use_qalora velora_config""".split()
+)
+"""Keys that change numbers in ways that are not read here, where they are set."""
+
+_HARMLESS_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
+"""Ways of drawing the first numbers that leave the table of the base as it is."""
+
+MOST_RANK = 100_000
+
+
+@dataclass(frozen=True)
+class AdapterFacts:
+    """What is added to a base: `scale` x B A to some of its tables, and some modules in place of its own.
+
+    base: the checkpoint, by a name that pellucid finds.  revision: of it on the hub.
+    task: what it is for, in the format's word; None where it does not say.
+    rank, alpha: of a module; ranks, alphas: of those that differ, by their path or the end of it.
+    rooted: the scale is alpha / sqrt(rank) (Kalajdzievski, 2023, arXiv:2312.03732), else alpha / rank.
+    whole: modules that are replaced, not added to.
+    """
+
+    base: str
+    revision: str | None = None
+    task: str | None = None
+    rank: int = 8
+    alpha: float = 8
+    ranks: dict[str, int] = field(default_factory=dict)
+    alphas: dict[str, float] = field(default_factory=dict)
+    rooted: bool = False
+    whole: tuple[str, ...] = ()
+
+    def rank_of(self, module: str) -> int:
+        """The rank of a module by its path."""
+        return _of(module, self.ranks, self.rank)
+
+    def scale_of(self, module: str) -> float:
+        """What the product of a module's two tables is multiplied with."""
+        rank = self.rank_of(module)
+        return _of(module, self.alphas, self.alpha) / (math.sqrt(rank) if self.rooted else rank)
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter."""
+    return (folder / FILE).is_file()
+
+
+def read_adapter_facts(folder: Path) -> AdapterFacts:
+    """What `adapter_config.json` says. Raises CheckpointMismatchError for what pellucid does not read."""
+    path = folder / FILE
+    raw = read_json(path)
+    if (kind := raw.get("peft_type")) != KIND:
+        raise CheckpointMismatchError(
+            f"{path}: peft_type is {ascii(kind)[:60]}, and adapters of kind {KIND} alone are read; merge it into its "
+            "base with the library that made it"
+        )
+    try:
+        _refuse(raw)
+        found = _facts(raw)
+    except InputError as error:
+        raise CheckpointMismatchError(f"{path}: {error}") from error
+    known = _READ | _INERT | _CHANGING
+    if strange := sorted(key for key, value in raw.items() if key not in known and value not in _NOTHING):
+        shown = several(ascii(key)[1:-1][:60] for key in strange)
+        log.warning("%s: these keys are not known and were left alone: %s", path, shown)
+    return found
+
+
+_NOTHING: tuple[Any, ...] = (None, False, "", [], {})
+
+
+def _refuse(raw: dict[str, Any]) -> None:
+    if changing := sorted(key for key in _CHANGING & raw.keys() if raw[key] not in _NOTHING):
+        raise InputError(f"{several(changing)} would change the numbers in a way that pellucid does not read")
+    if (bias := raw.get("bias", "none")) != "none":
+        raise InputError(f"bias is {ascii(bias)[:40]}, and only 'none' is read: its biases would be half an adapter")
+    start = raw.get("init_lora_weights", True)
+    if start not in _HARMLESS_STARTS:
+        raise InputError(
+            f"init_lora_weights is {ascii(start)[:40]}, which changes the base as well; save it as a plain adapter"
+        )
+
+
+def _facts(raw: dict[str, Any]) -> AdapterFacts:
+    base = raw.get("base_model_name_or_path")
+    if not isinstance(base, str) or not base.strip():
+        raise InputError(f"base_model_name_or_path is {ascii(base)[:60]}, expected the name of the model it belongs to")
+    revision = raw.get("revision")
+    if revision is not None and not isinstance(revision, str):
+        raise InputError(f"revision is {ascii(revision)[:60]}, expected a name")
+    task = raw.get("task_type")
+    if task is not None and (not isinstance(task, str) or task not in TASKS):
+        raise InputError(f"task_type is {ascii(task)[:60]}, expected one of {', '.join(TASKS)}")
+    rank, alpha, rooted = raw.get("r", 8), raw.get("lora_alpha", 8), raw.get("use_rslora", False)
+    count("r", rank, most=MOST_RANK)
+    within("lora_alpha", alpha, most=1e9, least=-1e9)
+    truth("use_rslora", rooted)
+    ranks, alphas = _pattern(raw, "rank_pattern"), _pattern(raw, "alpha_pattern")
+    for module, one in ranks.items():
+        count(f"the rank of {module}", one, most=MOST_RANK)
+    for module, one in alphas.items():
+        within(f"the alpha of {module}", one, most=1e9, least=-1e9)
+    whole = raw.get("modules_to_save") or []
+    if not isinstance(whole, list) or not all(isinstance(name, str) for name in whole):
+        raise InputError(f"modules_to_save is {ascii(whole)[:60]}, expected a list of names")
+    return AdapterFacts(base, revision, task, rank, alpha, ranks, alphas, rooted, tuple(whole))
+
+
+def _pattern(raw: dict[str, Any], key: str) -> dict[str, Any]:
+    found = raw.get(key) or {}
+    if not isinstance(found, dict):
+        raise InputError(f"{key} is {ascii(found)[:60]}, expected modules with a number each")
+    for module in found:
+        if not all(part.replace("_", "a").isalnum() for part in module.removeprefix("^").split(".")):
+            raise InputError(f"{key} names {ascii(module)[:80]}, expected a module's path: expressions are not run")
+    return found
+
+
+def _of(module: str, table: dict[str, Any], default: Any) -> Any:
+    """The first entry that is the module's path or, without a `^`, the end of it."""
+    for said, value in table.items():
+        path = said.removeprefix("^")
+        if module == path or (path == said and module.endswith(f".{path}")):
+            return value
+    return default
+
+
+def written(facts: AdapterFacts, targets: list[str], *, flipped: bool) -> dict[str, Any]:
+    """The same as the keys of the file.
+
+    targets: the paths of the modules that are added to.  flipped: their tables lie as [in, out].
+    """
+    return {
+        "alpha_pattern": facts.alphas,
+        "auto_mapping": None,
+        "base_model_name_or_path": facts.base,
+        "bias": "none",
+        "fan_in_fan_out": flipped,
+        "inference_mode": True,
+        "init_lora_weights": True,
+        "layers_pattern": None,
+        "layers_to_transform": None,
+        "lora_alpha": facts.alpha,
+        "lora_dropout": 0.0,
+        "modules_to_save": list(facts.whole) or None,
+        "peft_type": KIND,
+        "r": facts.rank,
+        "rank_pattern": facts.ranks,
+        "revision": facts.revision,
+        "target_modules": sorted(targets),
+        "task_type": facts.task,
+        "use_dora": False,
+        "use_rslora": facts.rooted,
+    }
+
+
+def numbers_of(folder: Path) -> str:
+    """The name of the file with the numbers of an adapter. Raises NotFoundError where there is none."""
+    for name in NUMBERS:
+        if (folder / name).exists() or (folder / name).is_symlink():
+            return name
+    raise NotFoundError(f"{folder} holds {FILE} and no numbers: expected {' or '.join(NUMBERS)}")

@@ -1,0 +1,132 @@
+"""What an adapter says of the whole model: by whose facts it was learned, which head it has, and how many labels."""
+
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pellucid.checkpoints.adapter_facts import TASKS, AdapterFacts, numbers_of, read_adapter_facts
+from pellucid.checkpoints.contents import Contents
+from pellucid.checkpoints.families import family_of
+from pellucid.checkpoints.names import Names
+from pellucid.checkpoints.page import Family, HeadPage
+from pellucid.checkpoints.source import inside
+from pellucid.checkpoints.tensors import note_in
+from pellucid.checkpoints.weights import Stored, one_file
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
+from pellucid.files import once
+
+NOTE = "config"
+"""In the header of our own files: what the whole model is, as its config.json would say it. The format has no place for
+the names of labels."""
+
+HEAD_KEYS = "architectures id2label label2id num_labels problem_type classifier_dropout pad_token_id".split()
+"""Facts that an adapter may say in place of its base."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter's files, before they are understood. base, base_name: the contents of its base, and who that is."""
+
+    folder: Path
+    base: Contents
+    base_name: str
+
+    @cached_property
+    def facts(self) -> AdapterFacts:
+        """What its own file says."""
+        return read_adapter_facts(self.folder)
+
+    @cached_property
+    def path(self) -> Path:
+        """The file with its numbers."""
+        return inside(self.folder, numbers_of(self.folder))
+
+    @cached_property
+    def family(self) -> Family:
+        """That of the base."""
+        return family_of(self.base.facts.get("model_type"), str(self.base.said_in))
+
+    def held(self) -> dict[str, Stored]:
+        """Its tensors by the names in its file."""
+        return one_file(self.path, "safetensors" if self.path.suffix == ".safetensors" else "bin")
+
+    def page(self, said: dict[str, Any]) -> tuple[HeadPage, Names]:
+        """The page of the head that these facts name, and how the tensors of its file are called."""
+        architecture = next(iter(said.get("architectures") or []), None)
+        page = next((one for one in self.family.heads if one.architecture == architecture), self.family.heads[0])
+        if isinstance(self.family.names, Names):
+            names = self.family.names if page.prefix is None else replace(self.family.names, prefix=page.prefix)
+            return page, names
+        return page, self.family.names_with(page, self.family.read(said, self.base.said_in))
+
+    def wrong(self, what: str) -> CheckpointMismatchError:
+        """The error that says what does not fit."""
+        return CheckpointMismatchError(f"{self.path}: {what}")
+
+    def stranger(self, why: str) -> CheckpointMismatchError:
+        """The error for a base that it was not learned on."""
+        return CheckpointMismatchError(f"{self.path} was made for another base than {self.base_name}: {why}")
+
+
+def facts_of(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
+    """The facts of the base with the head that the adapter speaks of.
+
+    whole: its tensors that stand in place of the base's, by the reference's names.
+    """
+    own, base = _noted(adapter.path), adapter.base.facts
+    if own is not None:
+        _compare(adapter, own)
+        return base | {key: own[key] for key in HEAD_KEYS if key in own}
+    task = adapter.facts.task
+    named = TASKS.get(task or "")
+    if named is None:
+        return base | ({"architectures": []} if task in TASKS else {})
+    try:
+        page = adapter.family.page(adapter.family.head_named(named))
+    except InputError as error:
+        raise adapter.wrong(f"task_type is {task}, and {error}") from error
+    said = base | {"architectures": [page.architecture]}
+    _, names = adapter.page(said)
+    for name, numbers in whole.items():
+        if "head.classifier.weight" in names.ours(name, page.rows) and named.endswith("classification"):
+            return _with_labels(said, numbers.shape[0] if numbers.shape else 0)
+    return said
+
+
+def _noted(path: Path) -> dict[str, Any] | None:
+    """What our own files say of the whole model."""
+    note = note_in(path) if path.suffix == ".safetensors" else {}
+    if NOTE not in note:
+        return None
+    try:
+        own = json.loads(note[NOTE], object_pairs_hook=once)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} has a damaged note in its header: {str(error)[:120]}") from error
+    if not isinstance(own, dict):
+        raise CorruptFileError(f"{path} has a note that is a {type(own).__name__}, expected an object")
+    return own
+
+
+def _compare(adapter: Adapter, own: dict[str, Any]) -> None:
+    """The facts by which the adapter was learned must be those of the base."""
+    keys, standard = adapter.family.keys, adapter.family.defaults.facts()
+    defaults = {"model_type": None} | {key: standard[ours] for key, ours in keys.plain.items()}
+    for key, default in defaults.items():
+        was, here = own.get(key), adapter.base.facts.get(key, default)
+        if was != here and None not in (was, here) and not _of_no_account(key):
+            raise adapter.stranger(f"its {key} was {ascii(was)[:40]}, and here it is {ascii(here)[:40]}")
+
+
+def _of_no_account(key: str) -> bool:
+    """Whether a fact may differ between an adapter and its base."""
+    return key in HEAD_KEYS or "drop" in key or key.endswith("token_id") or key == "initializer_range"
+
+
+def _with_labels(said: dict[str, Any], number: int) -> dict[str, Any]:
+    """The facts with so many labels, and their names where these are as many."""
+    named = said.get("id2label")
+    if isinstance(named, dict) and len(named) == number:
+        return said
+    return {key: value for key, value in said.items() if key not in ("id2label", "label2id")} | {"num_labels": number}

