@@ -1,0 +1,97 @@
+"""Texts that are read more than once: from files, a part at a time, or from a list."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import InputError, PellucidError, several
+from pellucid.text.cut import clean_text
+from pellucid.text.lines import lines
+from pellucid.text.rows import check_column, read_rows
+
+PART = 2**16
+"""Characters of a plain file that are handed on together; lines stay whole."""
+
+Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+"""One file, several, or none."""
+
+
+@dataclass
+class Corpus:
+    """Texts, as often as somebody asks for them.
+
+    name: what they are called.  texts: where there are no files.  fault: what went wrong while somebody else's library
+    was reading, which would tell it in its own words.
+    """
+
+    name: str
+    files: tuple[Path, ...] = ()
+    columns: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    encoding: str = "utf-8"
+    fault: PellucidError | None = field(default=None, init=False)
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            yield from self.texts
+            for path in self.files:
+                yield from self._table(path) if self.columns else self._plain(path)
+        except PellucidError as error:
+            self.fault = error
+            raise
+
+    def characters(self, cleaning: Any = None) -> Counter[str]:
+        """How often each character occurs. Raises InputError where there is nothing but white space.
+
+        cleaning: a step of the library that the texts go through first.
+        """
+        found: Counter[str] = Counter()
+        for text in self:
+            found.update(text if cleaning is None else cleaning.normalize_str(text))
+        if not any(not one.isspace() for one in found):
+            raise InputError(f"{self.name}: there is nothing but white space to learn from")
+        return found
+
+    def _plain(self, path: Path) -> Iterator[str]:
+        """A file in parts, each line ended by one character whatever ends it in the file."""
+        part: list[str] = []
+        size = 0
+        for line in lines(path, self.encoding):
+            bare = line.rstrip("\r\n")
+            part.append(line if bare == line else f"{bare}\n")
+            size += len(line)
+            if size >= PART:
+                yield "".join(part)
+                part, size = [], 0
+        if part:
+            yield "".join(part)
+
+    def _table(self, path: Path) -> Iterator[str]:
+        for texts in read_rows(path, encoding=self.encoding).texts(*self.columns):
+            yield from texts
+
+
+def corpus_of(files: Given, texts: Iterable[str] | None, column: str | Sequence[str], encoding: str) -> Corpus:
+    """The texts that a person gave, in files or as they are.
+
+    Raises InputError for none of both, for both, for what is no text, and for a table without a column.
+    """
+    columns = (column,) if isinstance(column, str) else tuple(column)
+    if (files is None) == (texts is None):
+        raise InputError("give files, or texts=[...]: one of both" if files is None else "files and texts: give one")
+    if texts is not None:
+        if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+            raise InputError(f"texts is {type(texts).__name__}, expected several texts; a file goes to files")
+        return Corpus("texts", texts=tuple(clean_text(text, i, "text") for i, text in enumerate(texts)))
+    paths = [files] if isinstance(files, str | os.PathLike) else files
+    if isinstance(paths, bytes) or not all(isinstance(path, str | os.PathLike) for path in paths or ()):
+        raise InputError("files hold something that is no path, expected names of files; texts go to texts=[...]")
+    found = tuple(Path(path).expanduser() for path in paths or ())
+    if not found:
+        raise InputError("files is empty: there is nothing to learn from")
+    for path in found:
+        check_column(path, columns[0] if columns else None)
+    return Corpus(several(map(str, found), 3), found, columns, encoding=encoding)

@@ -1,0 +1,138 @@
+"""A tokenizer learned from texts, as a person asks for it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, normalizers
+
+from pellucid.config.checks import choice, count, truth
+from pellucid.errors import InputError, near
+from pellucid.text.corpus import Given, corpus_of
+from pellucid.text.dress import dress
+from pellucid.text.kinds import KINDS, Wanted, learned
+from pellucid.text.layouts import LAYOUTS, ROLES, Layout
+from pellucid.text.tokenizer import Tokenizer
+
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+
+_USUAL: Mapping[str, Layout] = {
+    "bpe": LAYOUTS["gpt2"],
+    "wordpiece": LAYOUTS["bert"],
+    "unigram": LAYOUTS["mt5"],
+    "characters": Layout({}),
+}
+"""The special tokens of each kind, and where they stand, unless somebody names others."""
+
+
+def train_tokenizer(
+    files: Given = None,
+    kind: str = "bpe",
+    vocab_size: int | None = None,
+    *,
+    texts: Iterable[str] | None = None,
+    column: str | Sequence[str] = (),
+    special_tokens: Mapping[str, str] | None = None,
+    extra_tokens: Sequence[str] = (),
+    add_bos: bool = False,
+    add_eos: bool = False,
+    lowercase: bool = False,
+    strip_accents: bool = False,
+    normalization: str | None = None,
+    min_frequency: int = 2,
+    max_length: int | None = None,
+    encoding: str = "utf-8",
+) -> Tokenizer:
+    """Learns a tokenizer from texts; the same texts give the same tokenizer.
+
+    files: one or several: plain text, or tables whose `column` (or several) holds the texts.
+    texts: the texts themselves, instead of files.
+    kind: "bpe", pairs of bytes, to which no text is unknown; "wordpiece", words and `##` parts of words; "unigram",
+        pieces by their probability; "characters", each for itself.
+    vocab_size: tokens, special ones among them; None for 8,000, and of single characters for all.
+    special_tokens: tokens by their roles, {"pad": "<pad>", "eos": "</s>", ...}, in the order of their ids. By default
+        those of GPT-2, BERT and mT5, where theirs stand, and none for characters. Of others "cls" and "sep" stand
+        around each text, as in BERT, where both are named.
+    extra_tokens: further special tokens, such as those of languages.
+    add_bos, add_eos: whether the tokens in these roles stand around each text.
+    lowercase, strip_accents, normalization: what is done to a text first, the last by a form of Unicode: "NFC", "NFD",
+        "NFKC" or "NFKD".
+    min_frequency: a pair that is seen less often is not joined ("bpe", "wordpiece").
+    max_length: tokens of a text, as far as somebody asks for longer ones to be cut.
+    Raises InputError for texts that hold nothing, and for a vocabulary that is too small for them.
+    """
+    choice("kind", kind, tuple(KINDS))
+    count("min_frequency", min_frequency, most=1_000_000_000)
+    for name, size in (("vocab_size", vocab_size), ("max_length", max_length)):
+        if size is not None:
+            count(name, size)
+    for name, said in (("add_bos", add_bos), ("add_eos", add_eos)):
+        truth(name, said)
+    layout = _layout(kind, special_tokens, add_bos=add_bos, add_eos=add_eos)
+    special = tuple(dict.fromkeys((*layout.roles.values(), *_extra(extra_tokens))))
+    cleaning = _cleaning(kind, lowercase, strip_accents, normalization)
+    corpus = corpus_of(files, texts, column, encoding)
+    wanted = Wanted(corpus, vocab_size, special, layout.roles.get("unk"), min_frequency, cleaning)
+    backend, settings = learned(kind, wanted), _settings(kind, layout, extra_tokens)
+    dress(backend, layout, settings, Path(corpus.name))
+    return Tokenizer(backend, settings=settings, max_length=max_length, token_types=kind == "wordpiece")
+
+
+def _layout(kind: str, said: Mapping[str, str] | None, *, add_bos: bool, add_eos: bool) -> Layout:
+    """Which special tokens there are, and where they stand."""
+    usual = _USUAL[kind]
+    roles = _roles(usual.roles if said is None else said)
+    if kind in ("wordpiece", "unigram") and "unk" not in roles:
+        raise InputError(f"special_tokens has no 'unk', and kind {kind!r} needs one for what it does not know")
+    for name, role, wanted in (("add_bos", "bos", add_bos), ("add_eos", "eos", add_eos)):
+        if wanted and role not in roles:
+            raise InputError(f"{name} is true and no token has the role {role!r}: name it in special_tokens")
+    if add_bos or add_eos:
+        return Layout(roles, lead=add_bos, tail=add_eos)
+    if said is None:
+        return usual
+    around = {"cls", "sep"} <= roles.keys()
+    return Layout(roles, LAYOUTS["bert"].single, LAYOUTS["bert"].pair) if around else Layout(roles)
+
+
+def _roles(said: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(said, Mapping):
+        raise InputError(f"special_tokens is {type(said).__name__}, expected tokens by role, such as {{'eos': '</s>'}}")
+    for role, token in said.items():
+        if role not in ROLES:
+            raise InputError(f"special_tokens has the role {role!r}{near(str(role), ROLES)}: one of {', '.join(ROLES)}")
+        if not isinstance(token, str) or not token.strip():
+            raise InputError(f"special_tokens[{role!r}] is {token!r}, expected a token")
+    return dict(said)
+
+
+def _extra(tokens: Sequence[str]) -> Sequence[str]:
+    if isinstance(tokens, str) or not all(isinstance(token, str) and token.strip() for token in tokens):
+        raise InputError(f"extra_tokens is {tokens!r}, expected a list of tokens")
+    return tokens
+
+
+def _settings(kind: str, layout: Layout, extra: Sequence[str]) -> dict[str, Any]:
+    """What `tokenizer_config.json` will say."""
+    inputs = ["input_ids", *(["token_type_ids"] if kind == "wordpiece" else []), "attention_mask"]
+    settings: dict[str, Any] = {f"{role}_token": token for role, token in layout.roles.items()}
+    settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    return settings | {"model_input_names": inputs} | ({"additional_special_tokens": list(extra)} if extra else {})
+
+
+def _cleaning(kind: str, lowercase: bool, strip_accents: bool, form: str | None) -> Any:
+    """What is done to a text first, as a step of the library; None for nothing."""
+    truth("lowercase", lowercase)
+    truth("strip_accents", strip_accents)
+    if form is not None:
+        choice("normalization", form, FORMS)
+    steps: list[Any] = [getattr(normalizers, form)()] if form else []
+    if kind == "wordpiece":
+        steps.append(normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents))
+    else:
+        steps += [normalizers.NFD(), normalizers.StripAccents()] if strip_accents else []
+        steps += [normalizers.Lowercase()] if lowercase else []
+    if kind == "unigram":
+        steps = [*([] if form else [normalizers.NFKC()]), *steps, normalizers.Replace(Regex(r"\s+"), " ")]
+        steps.append(normalizers.Strip())
+    return normalizers.Sequence(steps) if len(steps) > 1 else steps[0] if steps else None

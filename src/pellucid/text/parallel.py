@@ -1,0 +1,28 @@
+"""Files whose lines belong together: line 7 of the one is what line 7 of the other says."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pellucid.errors import InputError
+from pellucid.text.lines import lines
+from pellucid.text.rows import Row
+
+
+def read_parallel(paths: Sequence[Path], names: Sequence[str], *, encoding: str = "utf-8") -> Iterator[Row]:
+    """The lines of several files side by side, the lines of each file under its own name.
+
+    A pair of lines that are both empty is left out, as corpora of translations have them between documents.
+    Raises InputError where a file ends before the others.
+    """
+    if len(paths) != len(names):
+        raise InputError(f"{len(paths)} files were given, expected {len(names)}: one each for {', '.join(names)}")
+    read = itertools.zip_longest(*(lines(path, encoding) for path in paths))
+    for number, each in enumerate(read, 1):
+        if None in each:
+            short = paths[each.index(None)]
+            long = next(path for path, line in zip(paths, each) if line is not None)
+            raise InputError(f"{short} ends after line {number - 1}, and {long} goes on: their lines do not pair")
+        texts = [line.rstrip("\r\n") for line in each]
+        if any(text.strip() for text in texts):
+            yield Row(number, dict(zip(names, texts)))
