@@ -44,6 +44,7 @@ DOORS = {
     "google": "checkpoints",
     "jinja2": "text",
     "sentence_transformers": "nowhere",
+    "peft": "nowhere",
 }
 """The one room that speaks to each outside library."""
 

@@ -2,6 +2,7 @@
 JSON file says, it says once."""
 
 import errno
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -29,6 +30,23 @@ def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
         if beside is not None:
             beside.unlink(missing_ok=True)
     return target
+
+
+def to_disk(path: Path) -> None:
+    """Waits until a file, or the list of a folder's files, is on the disk."""
+    if path.is_dir() and os.name == "nt":  # where a folder cannot be opened
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def digest_of(path: Path) -> str:
+    """sha256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def cannot_write(target: Path, error: OSError) -> PellucidError:

@@ -1,0 +1,1 @@
+"""Examples to better numbers: what is to be learned (objectives), and the one loop that learns it."""

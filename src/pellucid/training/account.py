@@ -1,0 +1,95 @@
+"""What a training says of itself: what it will do, in two lines before it begins, and its recipe."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pellucid import __version__
+from pellucid.models import count
+from pellucid.training.given import Given, Place
+from pellucid.training.recipe import Recipe
+from pellucid.training.said import NOTHING
+
+if TYPE_CHECKING:
+    from pellucid.training.report import Begun
+
+SHOWN = 6
+"""So many labels are named."""
+
+
+def plan(begun: "Begun", given: Given) -> list[str]:
+    """What will be done: the rows and their labels; the steps, what learns, and by which means."""
+    held = ""
+    if begun.held_out is not None:
+        where = f"of {given.held_out.name}" if given.held_out else f"({begun.share:.0%})" if begun.share else ""
+        held = f", {len(begun.held_out):,} held out {where}".rstrip()
+    data = f"{begun.objective.name}: {len(begun.data):,} rows of {given.data.name} to learn from{held}{_labels(begun)}"
+    settings = begun.settings
+    often = _many(settings.epochs, "epoch") if settings.max_steps is None else f"{settings.max_steps:,} at most"
+    numbers = [p for p in begun.loaded.module.parameters() if p.requires_grad]
+    learns = sum(p.numel() for p in numbers)
+    means = [str(begun.dtype).removeprefix("torch."), _many(torch.get_num_threads(), "thread")]
+    means += [f"{begun.ranks.world} processes"] if begun.ranks.world > 1 else []
+    base = begun.base.name if begun.base is not None else "random numbers"
+    steps = f"{_many(begun.steps, 'step')} ({often})" + (f", on from step {begun.step:,}" if begun.step else "")
+    share = f"{learns:,} numbers learn of {count(begun.loaded.module):,}"
+    return [data, f"{steps}, from {base}; {share}; {', '.join(means)}"]
+
+
+def recipe_of(begun: "Begun", given: Given, result: Mapping[str, Any] | None = None) -> Recipe:
+    """The recipe of a training that has begun.  result: what came of it, where it has ended."""
+    objective, base, held = begun.objective, begun.base, begun.held_out
+    whole = len(begun.data) + (len(held) if held is not None and given.held_out is None else 0)
+    model = {"from_scratch": True} if base is None else {"name": base.name, "revision": base.revision}
+    validation: dict[str, Any] = {} if given.held_out else {"share": float(begun.share or 0.0)}
+    if held is not None:
+        validation |= _facts(held, given.held_out or Place(f"a share of {given.data.name}"))
+    made = {
+        "pellucid": __version__,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "processes": begun.ranks.world,
+        "precision": str(begun.dtype).removeprefix("torch."),
+    }
+    return Recipe(
+        task=objective.name,
+        model=model | {"digest": begun.base_digest},
+        data=_facts(begun.data, given.data) | {"rows": whole, "columns": given.columns or None},
+        validation=validation,
+        options=_written(objective, {}),
+        settings=_written(begun.settings, objective.settings),
+        made=made,
+        result=result or {},
+    )
+
+
+def _labels(begun: "Begun") -> str:
+    """The labels of the rows, where each row has one of a few."""
+    labels, rows = begun.loaded.config.labels, begun.data.rows
+    many = Counter(str(row["label"]) for row in rows if row.get("label") is not None)
+    if not many or not set(many) <= set(labels):
+        return ""
+    named = ", ".join(f"{label} {many[label] / len(rows):.0%}" for label in labels[:SHOWN])
+    return f"; labels: {named}" + (f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else "")
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _facts(data: Any, place: Place) -> dict[str, Any]:
+    return {"file": place.told, "name": place.name, "rows": len(data), "digest": data.digest}
+
+
+def _written(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a person could have said; None is left out where it is what nothing said would mean."""
+    found = {}
+    for one in fields(record):
+        value = getattr(record, one.name)
+        default = defaults.get(one.name, None if one.default is MISSING else one.default)
+        if not one.name.startswith("_") and (value is not None or default is not None):
+            found[one.name] = NOTHING if value is None else value
+    return found

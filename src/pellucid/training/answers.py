@@ -1,0 +1,216 @@
+"""Which span of a context answers a question."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import Head
+from pellucid.config.checks import count, truth
+from pellucid.errors import InputError, near
+from pellucid.tasks.question_answering import REFERENCE_LENGTH
+from pellucid.tasks.question_answering import QuestionAnswering as Task
+from pellucid.tasks.reader import Stretch
+from pellucid.tasks.task import Work
+from pellucid.text import Window, windows
+from pellucid.text.cut import whole_characters
+from pellucid.training.data import place
+from pellucid.training.learner import Learner
+from pellucid.training.metrics import answer_scores
+from pellucid.training.objective import Example, Fields, Objective, head_for, passes, tensors
+from pellucid.training.reading import limit, words
+
+
+class Question(NamedTuple):
+    """A question, its context, and the answers that count as right, none where the context does not tell."""
+
+    question: str
+    context: str
+    answers: tuple[str, ...]
+    starts: tuple[int, ...]
+
+
+class Asked(NamedTuple):
+    """What a stretch of a context should answer: the first and the last token of the answer, both 0 where it has none.
+
+    row: the number of its question.
+    """
+
+    first: int
+    last: int
+    row: int
+    question: Question
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAnswering(Objective):
+    """Where in a context the answer stands; the mean of the cross-entropies of its first and its last token.
+
+    Rows hold `question` and `context`, and `answers` as SQuAD has them, or `answer` and, where it stands more than once
+    in the context, `answer_start` in characters. The first answer is learned; all count when the model is judged.
+    max_length: tokens of a stretch, 384 where the model reads as many.  stride: tokens that it shares with the one
+        before; by default a quarter of what it holds. A stretch without the answer points at its first token.
+    max_answer_len: tokens of an answer, at most, when the model is judged.
+    impossible: "the context does not tell" is one of the answers; None for whether the data have such questions.
+
+    Padding takes no part in the softmax, so that a step is the same in pieces; the reference lets it.
+    """
+
+    stride: int | None = None
+    max_answer_len: int = 30
+    impossible: bool | None = None
+
+    name: ClassVar[str] = "question-answering"
+    columns: ClassVar[tuple[str, ...]] = ("question", "context")
+    optional: ClassVar[tuple[str, ...]] = ("answers", "answer", "answer_start")
+    settings: ClassVar[dict[str, Any]] = {"learning_rate": 5e-5}
+    best: ClassVar[str] = "f1"
+
+    def __post_init__(self) -> None:
+        count("max_answer_len", self.max_answer_len)
+        if self.stride is not None:
+            count("stride", self.stride, least=0)
+        if self.impossible is not None:
+            truth("impossible", self.impossible)
+
+    def fitted(self, rows: Sequence[Fields]) -> Self:
+        lacking = [i for i, row in enumerate(rows) if not _question(row, place(row, i)).answers]
+        if self.impossible is False and lacking:
+            said = place(rows[lacking[0]], lacking[0])
+            raise InputError(
+                f"{said} has no answer, and impossible=False: leave such rows out, or pass impossible=True"
+            )
+        return replace(self, impossible=bool(lacking)) if self.impossible is None else self
+
+    def head(self, loaded: Loaded) -> Head:
+        return head_for(loaded, self.name)
+
+    # -- rows to examples ---------------------------------------------------------------------------------------------
+
+    def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
+        found = []
+        for i, row in enumerate(rows):
+            asked = _question(row, place(row, i))
+            for window in self._stretches(loaded, asked, i):
+                first, last = _place(window, asked)
+                found.append(Example((window.ids,), (window.type_ids,), Asked(first, last, i, asked)))
+        return found
+
+    def _stretches(self, loaded: Loaded, asked: Question, i: int) -> list[Window]:
+        own = limit(loaded, self.max_length)
+        length = self.max_length or min(own or REFERENCE_LENGTH, REFERENCE_LENGTH)
+        rule: dict[str, Any] = {"rule": "windows", "max_length": length, "stride": self.stride, "side": 1}
+        return windows(words(loaded), asked.question, asked.context, index=i, **rule)
+
+    # -- examples to numbers ------------------------------------------------------------------------------------------
+
+    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+        batch = tensors(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        ends = torch.tensor([one.target[:2] for one in examples])
+        return batch | {"labels": ends.to(batch["input_ids"].device)}
+
+    def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
+        given = {name: value for name, value in batch.items() if name != "labels"}
+        logits = learner(**given)["logits"].float()
+        if (mask := batch.get("attention_mask")) is not None:
+            logits = logits.masked_fill(mask[..., None] == 0, -torch.inf)
+        return functional.cross_entropy(logits, batch["labels"], reduction="sum") / 2
+
+    def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+        """->  "exact_match" and "f1" of the answers that the task finds in the whole context, and "loss" """
+        logits = passes(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        ends = [torch.tensor([one.target[:2]]) for one in examples]
+        losses = [float(functional.cross_entropy(here[None], aim)) for here, aim in zip(logits, ends)]
+        questions = {one.target.row: one.target.question for one in examples}
+        found = list(self._answers(loaded, questions, logits))
+        scores = answer_scores([asked.answers for asked in questions.values()], found)
+        return scores | {"loss": sum(losses) / max(len(losses), 1)}
+
+    def _answers(self, loaded: Loaded, questions: Mapping[int, Question], logits: Sequence[Tensor]) -> Iterator[str]:
+        """The task's answers, from logits of all stretches of all questions in their order."""
+        task = Task(handle_impossible_answer=bool(self.impossible), max_answer_len=self.max_answer_len)
+        work, rest = Work(loaded), iter(logits)
+        for i, asked in questions.items():
+            stretches = [Stretch(window, next(rest)) for window in self._stretches(loaded, asked, i)]
+            yield task.answer(work, task.item((asked.question, asked.context), i), stretches)["answer"]
+
+    def simplest(self, rows: Sequence[Fields]) -> dict[str, float]:
+        """Whoever says that no context tells."""
+        every = [_question(row, place(row, i)).answers for i, row in enumerate(rows)]
+        return answer_scores(every, [""] * len(every)) if self.impossible else {}
+
+
+def _question(row: Fields, said: str) -> Question:
+    """A row, checked: each answer stands where it is said to stand."""
+    for name in ("question", "context"):
+        if not isinstance(row.get(name), str) or not row[name].strip():
+            given = "has no" if name not in row else "has an empty" if row[name] == "" else "has no text as its"
+            raise InputError(f"{said} {given} {name!r}{'' if name in row else near(name, row)}")
+    question, context = (whole_characters(row[name]) for name in ("question", "context"))
+    pairs = _pairs(row, said)
+    starts = tuple(_start(context, text, start, said) for text, start in pairs)
+    return Question(question, context, tuple(text for text, _ in pairs), starts)
+
+
+def _pairs(row: Fields, said: str) -> list[tuple[str, Any]]:
+    """The answers of a row, each with its first character, as far as the row says it."""
+    given, pairs = row.get("answers", row.get("answer")), list[tuple[Any, Any]]()
+    if "answers" not in row and "answer" not in row:
+        raise InputError(
+            f"{said} has no 'answers'{near('answers', row)}: give 'answers', or 'answer' and 'answer_start'"
+        )
+    if isinstance(given, str) or given is None:
+        pairs += [(given, row.get("answer_start"))] if given else []
+    elif isinstance(given, Mapping):
+        listed, starts = given.get("text", ()), given.get("answer_start", ())
+        if len(listed) != len(starts):
+            raise InputError(
+                f"{said}: answers have {len(listed)} texts and {len(starts)} answer_start, expected as many"
+            )
+        pairs += zip(listed, starts)
+    else:
+        pairs += [
+            (one.get("text"), one.get("answer_start")) if isinstance(one, Mapping) else (one, None) for one in given
+        ]
+    for text, _ in pairs:
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"{said}: an answer is {repr(text)[:60]}, expected a stretch of the context")
+    return pairs
+
+
+def _start(context: str, text: str, start: Any, said: str) -> int:
+    """Where an answer begins: as the row says, where that is true; or the only place where it stands."""
+    shown = text if len(text) <= 60 else f"{text[:59]}…"
+    many = context.count(text)
+    if start is None or start == "":
+        if many != 1:
+            raise InputError(f"{said}: the answer {shown!r} stands {many} times in the context: give its answer_start")
+        return context.index(text)
+    try:
+        begin = int(start)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{said}: answer_start is {start!r}, expected the answer's first character") from error
+    if begin < 0 or context[begin : begin + len(text)] != text:
+        there = context[max(begin, 0) :][: len(text)][:60]
+        stands = f"it stands at {context.index(text)}" if many else "it stands nowhere"
+        raise InputError(
+            f"{said}: the answer {shown!r} is not at character {begin} of the context ({there!r}); {stands}"
+        )
+    return begin
+
+
+def _place(window: Window, asked: Question) -> tuple[int, int]:
+    """The first and the last token of the first answer, where the stretch holds all of it; else (0, 0)."""
+    if not asked.answers:
+        return 0, 0
+    start, end = asked.starts[0], asked.starts[0] + len(asked.answers[0])
+    here = [i for i, side in enumerate(window.sides) if side == 1]
+    held = [i for i in here if window.offsets[i][0] < end and start < window.offsets[i][1]]
+    first, last = window.span(side=1)
+    whole = held and first <= start and end <= last
+    return (held[0], held[-1]) if whole else (0, 0)

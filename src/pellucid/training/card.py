@@ -1,0 +1,152 @@
+"""The README.md of a model that was trained here: what it is, how it is used, what it was made from, and its scores."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pellucid import __version__
+from pellucid.checkpoints.front import Scored, front_matter
+from pellucid.checkpoints.hub import is_hub_id
+from pellucid.tasks.names import TASKS
+from pellucid.training.given import Given
+from pellucid.training.names import Name
+
+if TYPE_CHECKING:
+    from pellucid.training.report import Result
+
+HUB_NAMES = {
+    "matthews": "matthews_correlation",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+    "mse": "mse",
+    "f1_macro": "f1",
+}
+"""What the hub calls a score, where it has another name for it; "loss" is no metric there."""
+
+_USES = {
+    "text-classification": "A text to judge.",
+    "token-classification": "My name is Ada, and I live in London.",
+    "fill-mask": "Paris is the [MASK] of France.",
+    "text-generation": "Once upon a time",
+    "sentence-similarity": "One text.",
+}
+"""What is asked in the example, by task."""
+
+
+def card(result: "Result", name: Name, given: Given) -> str:
+    """The whole page; it speaks of files that stand beside it: recipe.toml, log.jsonl and curves.svg."""
+    title = result.folder.name if result.folder is not None else "A model"
+    parts = [_front(result, name, given, title), f"# {plain(title)}\n", _what(result, name, given), _use(result, name)]
+    parts += [_scores(result), _how(result)]
+    return "\n".join(part for part in parts if part)
+
+
+def plain(text: str) -> str:
+    """A text inside a page of Markdown: on one line, and without signs that the page would take for its own."""
+    return "".join(f"\\{sign}" if sign in "\\`*_|<>[]#" else sign for sign in " ".join(text.split()))
+
+
+def readable(value: float) -> str:
+    """A score as a person reads it."""
+    return f"{value:.4f}" if math.isfinite(value) else "not finite"
+
+
+def _front(result: "Result", name: Name, given: Given, title: str) -> str:
+    """What the hub reads."""
+    begun = result.begun
+    base = begun.base.name if begun.base is not None else None
+    scores = [
+        Scored(HUB_NAMES.get(one, one), one, value)
+        for one, value in result.scores.items()
+        if one != "loss" and math.isfinite(value)
+    ]
+    data = given.held_out or given.data
+    adapter = begun.settings.adapter_only
+    sentence = begun.loaded.config.head is None and not adapter
+    return front_matter(
+        title,
+        scores,
+        {"name": data.name, "type": data.kind, "split": "validation"},
+        name.task or name.name,
+        base_model=base if base is not None and is_hub_id(base) else None,
+        library_name="peft" if adapter else "sentence-transformers" if sentence else "transformers",
+        pipeline_tag=name.task or None,
+        metrics=list(dict.fromkeys(one.metric for one in scores)),
+        tags=["pellucid", "lora"] if begun.settings.lora else ["pellucid"],
+    )
+
+
+def _what(result: "Result", name: Name, given: Given) -> str:
+    begun = result.begun
+    says = {one.name: one.says for one in TASKS}.get(name.task, name.says)
+    base = "from random numbers" if begun.base is None else f"from {_linked(begun.base.name)}"
+    data = f"on {len(begun.data):,} rows of {plain(given.data.name)}"
+    labels = begun.loaded.config.labels
+    listed = (
+        f" Its labels: {', '.join(map(plain, labels[:50]))}." if labels and name.head and "class" in name.head else ""
+    )
+    means = "A model for" if not name.task else f"A model for {name.task}:"
+    what = says[:1].lower() + says[1:]
+    return f"{means} {what} Trained {base} by pellucid {__version__}, {data}.{listed}\n"
+
+
+def _linked(base: str) -> str:
+    return f"[{plain(base)}](https://huggingface.co/{base})" if is_hub_id(base) and "/" in base else plain(base)
+
+
+def _use(result: "Result", name: Name) -> str:
+    """Three lines that run."""
+    place = str(result.folder or ".")
+    if name.task == "sentence-similarity":
+        lines = [f"model = pellucid.load({place!r})", 'vectors = model.embed(["One text.", "Another text."])']
+    elif name.task == "question-answering":
+        lines = [f'answer = pellucid.pipeline("question-answering", {place!r})',
+                 'answer(question="Who came?", context="Ada came at five.")']  # fmt: skip
+    elif name.task:
+        lines = [f"ask = pellucid.pipeline({name.task!r}, {place!r})", f"ask({_USES.get(name.task, 'A text.')!r})"]
+    else:
+        lines = [f"model = pellucid.load({place!r})"]
+    code = "\n".join(["import pellucid", "", *lines]).replace("'", '"')
+    others = "sentence-transformers" if name.task == "sentence-similarity" else "transformers"
+    also = "PEFT" if result.begun.settings.adapter_only else others
+    return f"## Use\n\n```python\n{code}\n```\n\n{also} opens it as well.\n"
+
+
+def _scores(result: "Result") -> str:
+    """What was measured on the held-out rows, beside what it was at the beginning, and what the simplest answer has."""
+    if not result.scores:
+        return ""
+    columns: list[tuple[str, Mapping[str, float]]] = [("this model", result.scores)]
+    columns += [("before", result.before)] if result.before else []
+    columns += [("simplest answer", result.simplest)] if result.simplest else []
+    head = f"| | {' | '.join(title for title, _ in columns)} |\n|---|{'---:|' * len(columns)}\n"
+    held = result.begun.held_examples
+    return f"## Scores\n\nOf {held:,} held-out examples:\n\n{head}{''.join(_rows(columns, result.scores))}"
+
+
+def _rows(columns: Iterable[tuple[str, Mapping[str, float]]], names: Iterable[str]) -> Iterable[str]:
+    for name in names:
+        cells = [readable(scores[name]) if name in scores else "" for _, scores in columns]
+        yield f"| {plain(name)} | {' | '.join(cells)} |\n"
+
+
+def _how(result: "Result") -> str:
+    begun, settings = result.begun, result.begun.settings
+    kept = f"; the numbers are those of step {result.best_step:,}, the best" if result.best_step else ""
+    learned = f"an adapter of rank {settings.lora}" if settings.lora else "the whole model"
+    learned = f"{learned}, without {plain(', '.join(settings.freeze))}" if settings.freeze else learned
+    facts = {
+        "steps": f"{result.steps:,}{kept}",
+        "what learned": learned,
+        "learning rate": f"{settings.learning_rate:g}, {settings.schedule}, warm-up {settings.warmup:g}",
+        "precision": str(begun.dtype).removeprefix("torch."),
+        "seconds": f"{result.seconds:,.0f}",
+        "seed": str(settings.seed),
+    }
+    rows = "".join(f"| {name} | {value} |\n" for name, value in facts.items())
+    repeat = "`pellucid train --recipe recipe.toml -o NEW` does it again"
+    return (
+        f"## Training\n\n| | |\n|---|---|\n{rows}\nEvery setting, and digests of the base and the data, stand in "
+        f"[recipe.toml](recipe.toml); {repeat}. "
+        "Every step stands in [log.jsonl](log.jsonl).\n\n![Loss, scores and learning rate](curves.svg)\n"
+    )

@@ -1,0 +1,185 @@
+"""What comes next: a decoder learns to say each token of a text from those before it."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import Head
+from pellucid.config.checks import choice, count, truth
+from pellucid.errors import InputError
+from pellucid.text import by_length
+from pellucid.training.likely import OverVocabulary, likely, scores
+from pellucid.training.losses import IGNORED
+from pellucid.training.objective import EVALUATED, Example, Fields, head_for, padding_of
+from pellucid.training.packed import Piece, Row, Tokens, apart, cut, end_to_end, numbered, padded, together
+from pellucid.training.spoken import COLUMNS, Line, end_token, lines_of, reader_of, texts_of
+
+log = logging.getLogger("pellucid")
+
+MOST = 1024
+"""Positions of a row where nothing else is said; models of this kind read thousands."""
+
+PIECE = 500_000
+"""Characters of a long text that are made into tokens at a time, up to the end of a line."""
+
+
+class Stretch(NamedTuple):
+    """Where a row stands in one long text.  room: positions of a row."""
+
+    text: Tokens
+    start: int
+    room: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextGeneration(OverVocabulary):
+    """The next token (Radford et al., 2018); cross-entropy, each position but the last of a text being asked.
+
+    Rows hold a `text`; or a `prompt` and its `completion`, of which the completion alone is learned; or `messages`,
+    of which the answers are, told by the tokenizer's chat template. An end token is learned behind each text, where
+    the tokenizer has one.
+
+    max_length: positions of a row; None for what the model reads, 1,024 at most.
+    packing: "documents" lays texts side by side in one row, where none sees another and places begin anew; "stream"
+        takes all rows as one long text and cuts it into equal rows, as GPT-2 was trained; "none" gives each text a row.
+    between: what stands between two rows of a stream; None for the end token.
+    random_starts: the rows of a stream begin at places that are drawn anew each time.
+    """
+
+    packing: str = "documents"
+    between: str | None = "\n"
+    random_starts: bool = True
+
+    name: ClassVar[str] = "text-generation"
+    columns: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[tuple[str, ...]] = COLUMNS
+    settings: ClassVar[dict[str, Any]] = {"schedule": "cosine", "weight_decay": 0.1, "beta2": 0.99}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choice("packing", self.packing, ("documents", "stream", "none"))
+        truth("random_starts", self.random_starts)
+        if self.max_length is not None:
+            count("max_length", self.max_length)
+
+    @property
+    def ordered(self) -> bool:
+        return self.packing == "stream"
+
+    def head(self, loaded: Loaded) -> Head:
+        if loaded.config.kind != "decoder":
+            raise InputError(f"text-generation trains a decoder, and this model is of kind {loaded.config.kind!r}")
+        return head_for(loaded, "causal-lm")
+
+    # -- rows to examples ---------------------------------------------------------------------------------------------
+
+    def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
+        room = self.max_length or min(loaded.config.longest or MOST, MOST)
+        if self.packing == "stream":
+            return _stretches(self._stream(loaded, rows), room)
+        pieces = _pieces(lines_of(loaded, rows), room)
+        sizes = [len(piece.ids) for piece in pieces]
+        groups = together(sizes, room) if self.packing == "documents" else [[i] for i in range(len(pieces))]
+        return [_row([pieces[i] for i in sorted(group)]) for group in groups]
+
+    def _stream(self, loaded: Loaded, rows: Sequence[Fields]) -> Tokens:
+        """All rows as one text."""
+        reader, texts = reader_of(loaded, self.name), texts_of(rows)
+        if self.between is not None:
+            parts = reader.encode(_portions(self.between.join(texts)), add_special_tokens=False)
+            return end_to_end([np.asarray(part.ids, dtype=np.int32) for part in parts])
+        end = end_token(loaded)
+        if end is None:
+            raise InputError("between is None, and this tokenizer has no end token to stand there: give it some text")
+        ids = [reader.encode(_portions(text), add_special_tokens=False) for text in texts]
+        return end_to_end([np.asarray([i for part in one for i in part.ids] + [end], dtype=np.int32) for one in ids])
+
+    # -- examples to losses -------------------------------------------------------------------------------------------
+
+    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+        if self.packing != "stream" or not self.random_starts:
+            return self._batch(loaded, examples, [None] * len(examples))
+        return self._batch(loaded, examples, apart(chance, [example.target.start for example in examples]))
+
+    def _batch(
+        self, loaded: Loaded, examples: Sequence[Example], chances: Sequence[np.random.Generator | None]
+    ) -> dict[str, Tensor]:
+        read: list[tuple[Any, Row]] = [_read(example, chance) for example, chance in zip(examples, chances)]
+        device = loaded.module.embeddings.token.like.device
+        ids = padded([ids for ids, _ in read], padding_of(loaded))
+        batch = {"input_ids": ids, "labels": padded([row.labels for _, row in read], IGNORED)}
+        if any(row.segments[-1] > 1 for _, row in read):  # one text in each row: padding behind it is never seen
+            batch["segments"] = padded([row.segments for _, row in read], 0)
+        return {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
+
+    @torch.inference_mode()
+    def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+        module: Any = loaded.module.swift()
+        found = []
+        for group in by_length([example.length for example in examples], EVALUATED):
+            batch = self._batch(loaded, [examples[i] for i in group], [None] * len(group))
+            labels = batch.pop("labels")
+            found.append(likely(module, module.states(**batch), labels))
+        told = scores(found)
+        return {"loss": told["loss"], "perplexity": told["perplexity"]}
+
+
+def _portions(text: str) -> list[str]:
+    """A long text in parts that end with a line, as far as it has any."""
+    parts, start = [], 0
+    while start < len(text):
+        end = text.rfind("\n", start, start + PIECE) + 1 if start + PIECE < len(text) else len(text)
+        end = end if end > start else start + PIECE
+        parts.append(text[start:end])
+        start = end
+    return parts
+
+
+def _pieces(lines: Any, room: int) -> list[Piece]:
+    """Texts in stretches; one whose answers alone are learned is cut instead, and counted in a note."""
+    pieces: list[Piece] = []
+    short, lost = 0, 0
+    for line in lines:
+        found = list(cut(*_kept(line, room), room))
+        short += line.answers and len(line.ids) > room + 1
+        lost += not found
+        pieces += found
+    if short:
+        log.warning("%d texts are longer than %d tokens: their ends were cut off", short, room)
+    if lost:
+        log.warning("%d texts hold nothing to learn and were left out", lost)
+    return pieces
+
+
+def _kept(line: Line, room: int) -> tuple[list[int], list[bool]]:
+    many = room + 1 if line.answers else len(line.ids)
+    return line.ids[:many], line.learned[:many]
+
+
+def _row(pieces: Sequence[Piece]) -> Example:
+    ids: Any = end_to_end([piece.ids for piece in pieces])
+    labels = end_to_end([piece.labels for piece in pieces])
+    return Example((ids,), (), Row(labels, numbered([len(piece.ids) for piece in pieces])))
+
+
+def _stretches(text: Any, room: int) -> list[Example]:
+    """One long text as rows; the last one may be shorter."""
+    asked = len(text) - 1
+    return [Example((text[at : min(at + room, asked)],), (), Stretch(text, at, room)) for at in range(0, asked, room)]
+
+
+def _read(example: Example, chance: np.random.Generator | None) -> tuple[Any, Row]:
+    """The tokens of a row, and what stands beside them.  chance: moves a row of a stream to another place."""
+    if isinstance(example.target, Row):
+        return example.ids[0], example.target
+    text, start, room = example.target
+    if chance is not None:
+        start = max(min(start + int(chance.integers(room)), len(text) - 1 - room), 0)
+    ids = text[start : start + room + 1]
+    return ids[:-1], Row(ids[1:], numbered([len(ids) - 1]))

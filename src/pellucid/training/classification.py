@@ -1,0 +1,237 @@
+"""Which label a text, or a pair of texts, has; or which labels, or how much of each."""
+
+import logging
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import Head, SequenceClassification
+from pellucid.config.checks import within
+from pellucid.errors import InputError, several
+from pellucid.training.data import missing, place, values
+from pellucid.training.distillation import Taught, softened, softened_sets
+from pellucid.training.label_losses import losses, weights_of
+from pellucid.training.labels import Seen, is_number_of, kind_of, names_of, seen, target
+from pellucid.training.learner import Learner
+from pellucid.training.metrics import label_scores, require, sets_scores
+from pellucid.training.objective import Example, Fields, head_for, passes, tensors
+from pellucid.training.reading import encoded
+
+log = logging.getLogger("pellucid")
+
+PROBLEMS = {"single": "single_label_classification", "multiple": "multi_label_classification"}
+"""What the saved config calls the kinds of labels; shares of labels are one label, of which nobody is sure."""
+
+
+class Target(NamedTuple):
+    """What is to be answered: `label` as `kind` has it (see `training/labels.py`; None for a row without one), and the
+    logits of a teacher."""
+
+    kind: str
+    label: int | list[float] | None
+    taught: list[float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextClassification(Taught):
+    """Labels of texts. What stands in the column of labels says what is learned:
+
+        "good", 3, True               one label each: cross-entropy
+        ["good", "long"]              any number of labels: binary cross-entropy of each
+        {"good": 0.8, "bad": 0.2}     a share of each label: KL divergence; [0.8, 0.2] in the order of the labels
+
+    classes: the labels, in order; None for those of the data (whole numbers in order, else by alphabet), or of a model
+        that knows them all already.
+    separator: what stands between several labels in one text, such as "|" in a table.
+    class_weights: how much rows of a label count, {label: weight}, 1 for those that are not named; "balanced" for the
+        inverse of how often it stands there. Of several labels at once it weighs those that hold.
+    label_smoothing: so much of the truth is spread evenly over all labels (Szegedy et al., 2015, arXiv:1512.00567).
+    teacher: beside the truth, or with teacher_share 1 in its place, so that rows need no label; its labels are these.
+    """
+
+    classes: tuple[str, ...] | None = None
+    separator: str | None = None
+    class_weights: Any = None
+    label_smoothing: float = 0.0
+    _seen: Seen | None = field(default=None, repr=False)
+
+    name: ClassVar[str] = "text-classification"
+    optional: ClassVar[tuple[str, ...]] = ("text_pair",)
+    settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
+    best: ClassVar[str] = "accuracy"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
+        if self.classes is not None:  # 0 and "0" are one label
+            object.__setattr__(self, "classes", tuple(map(str, self.classes)))
+        if self.classes is not None and (len(self.classes) < 2 or len(set(self.classes)) < len(self.classes)):
+            raise InputError(f"classes are {list(self.classes)}, expected at least two, and no two alike")
+        weights = self.class_weights
+        if not (weights is None or weights == "balanced" or isinstance(weights, Mapping)):
+            raise InputError(f"class_weights is {weights!r}, expected 'balanced' or a weight for each label")
+
+    # -- labels -------------------------------------------------------------------------------------------------------
+
+    def fitted(self, rows: Sequence[Fields]) -> Self:
+        require("sklearn")
+        if len(rows) < 2:
+            raise InputError(f"{place(rows[0], 0)} is the only row to learn from: expected at least two")
+        if self._unlabelled(rows):
+            return replace(self, _seen=Seen("single", self.classes or self._taught_labels(), rows=len(rows)))
+        found = seen(rows, self._column(rows), self.classes)
+        if found.kind == "single" and len(found.classes) > 20 and len(found.classes) == len(rows):
+            log.warning("each of %d rows has a label of its own: is 'label' the right column?", len(rows))
+        if found.kind != "single" and self.label_smoothing:
+            raise InputError("label_smoothing is for one label each: leave it out")
+        if found.kind == "soft" and self.class_weights is not None:
+            raise InputError("class_weights are for labels that hold or do not: leave them out where they have shares")
+        weights_of(self.class_weights, found.classes, found)  # refuses a label that is none before anything is learned
+        return replace(self, _seen=found)
+
+    def _column(self, rows: Sequence[Fields]) -> list[Any]:
+        """The labels of the rows, as they are meant."""
+        if self.separator is None:
+            return values(rows, "label")
+        held = [row.get("label") if "label" in row else values([row], "label") for row in rows]
+        return [
+            [part.strip() for part in one.split(self.separator) if part.strip()] if isinstance(one, str) else one
+            for one in ("" if missing(one) else one for one in held)
+        ]
+
+    def _unlabelled(self, rows: Sequence[Fields]) -> bool:
+        """Whether the teacher alone is listened to, since no row has a label."""
+        alone = self.teacher is not None and self.teacher_share == 1.0
+        return alone and all(missing(row.get("label")) for row in rows)
+
+    def _taught_labels(self) -> tuple[str, ...]:
+        assert self.taught_by is not None
+        return self.taught_by.config.labels
+
+    def group(self, row: Fields) -> Hashable:
+        label = row.get("label")
+        return str(label) if isinstance(label, str | int | float) and self.separator is None else None
+
+    def labels(self, loaded: Loaded) -> tuple[str, ...]:
+        own = loaded.config.labels
+        has = isinstance(loaded.config.head, SequenceClassification)
+        if self.classes or self._seen is None:
+            found = self.classes or own
+        else:
+            known = all(name in own or is_number_of(name, own) for name in self._seen.classes)
+            found = own if has and known else self._seen.classes
+        if len(found) < 2:
+            raise InputError(f"every row has the label {found[0]!r}: a classifier needs at least two to tell apart")
+        return found
+
+    def kept(self, loaded: Loaded) -> Loaded:
+        numbers = [name for name in (self._seen.classes if self._seen else ()) if name not in loaded.config.labels]
+        if numbers:
+            log.warning("the labels %s are taken as the numbers of %s", several(numbers), several(loaded.config.labels))
+        return super().kept(loaded)
+
+    def head(self, loaded: Loaded) -> Head:
+        return head_for(loaded, "sequence-classification")
+
+    def facts(self) -> dict[str, Any]:
+        return {"problem_type": PROBLEMS.get(self._seen.kind, PROBLEMS["single"])} if self._seen else {}
+
+    def check_teacher(self, teacher: Loaded, loaded: Loaded) -> None:
+        ours, theirs = loaded.config.labels, teacher.config.labels
+        if not isinstance(teacher.config.head, SequenceClassification) or set(ours) != set(theirs):
+            raise InputError(
+                f"the teacher's labels are {several(theirs)}, expected those to be learned, {several(ours)}"
+            )
+
+    def simplest(self, rows: Sequence[Fields]) -> dict[str, float]:
+        if self._seen is None or self._seen.kind != "single" or self._unlabelled(rows):
+            return {}
+        counts = Counter(names_of(value, "")[0] for value in self._column(rows))
+        return {"accuracy": max(counts.values()) / len(rows)}
+
+    # -- rows to examples ---------------------------------------------------------------------------------------------
+
+    def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
+        read = encoded(loaded, rows, self.max_length, "text", "text_pair")
+        targets = self._targets(loaded, rows)
+        return [Example((one.ids,), (one.type_ids,), aim) for one, aim in zip(read, targets)]
+
+    def _targets(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Target]:
+        labels, taught = loaded.config.labels, self._taught(loaded, rows)
+        if self._unlabelled(rows):
+            return [Target("single", None, one) for one in taught]
+        column = self._column(rows)
+        kind = self._seen.kind if self._seen else _asked(loaded, kind_of(rows, column))
+        return [
+            Target(kind, target(kind, value, place(row, i), labels), one)
+            for i, (row, value, one) in enumerate(zip(rows, column, taught))
+        ]
+
+    def _taught(self, loaded: Loaded, rows: Sequence[Fields]) -> Sequence[list[float] | None]:
+        """What the teacher says of each row, once for the whole training: a row's words are always the same."""
+        if self.taught_by is None:
+            return [None] * len(rows)
+        self.check_teacher(self.taught_by, loaded)
+        places = [self.taught_by.config.labels.index(label) for label in loaded.config.labels]
+        read = encoded(self.taught_by, rows, None, "text", "text_pair")
+        said = passes(self.taught_by, [one.ids for one in read], [one.type_ids for one in read])
+        return [one[places].tolist() for one in said]
+
+    # -- examples to losses -------------------------------------------------------------------------------------------
+
+    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+        batch = tensors(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        aims: list[Target] = [one.target for one in examples]
+        found = {"labels": torch.tensor([0 if one.label is None else one.label for one in aims])}
+        if self.class_weights is not None:
+            weights = weights_of(self.class_weights, loaded.config.labels, self._seen)
+            found["weights"] = weights[found["labels"]] if aims[0].kind == "single" else weights
+        if self.teacher is not None:
+            found["taught"] = torch.tensor([one.taught for one in aims])
+        device = batch["input_ids"].device
+        return batch | {name: value.to(device) for name, value in found.items()}
+
+    def weight(self, batch: Mapping[str, Tensor]) -> float:
+        single = "weights" in batch and batch["labels"].dim() == 1
+        return float(batch["weights"].sum()) if single else float(len(batch["labels"]))
+
+    def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
+        beside = ("labels", "weights", "taught")
+        logits = learner(**{name: value for name, value in batch.items() if name not in beside})["logits"].float()
+        assert self._seen is not None
+        each = losses(self._seen.kind, logits, batch["labels"], batch.get("weights"), self.label_smoothing)
+        if self.teacher is not None:
+            distance = softened_sets if self._seen.kind == "multiple" else softened
+            theirs = distance(logits, batch["taught"], self.temperature)
+            each = (1.0 - self.teacher_share) * each + self.teacher_share * theirs
+        return each.sum()
+
+    # -- how good it is -----------------------------------------------------------------------------------------------
+
+    def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+        """See `label_scores` and `sets_scores` of `training/metrics.py`, and "loss"; of shares those of the greatest
+        one. Rows without labels are compared with the teacher."""
+        logits = torch.stack(passes(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples]))
+        aims: list[Target] = [one.target for one in examples]
+        kind = aims[0].kind
+        if aims[0].label is None:
+            right = torch.tensor([one.taught for one in aims]).argmax(-1)
+        else:
+            right = torch.tensor([one.label for one in aims])
+        loss = {"loss": float(losses(kind, logits, right).mean())}
+        if kind == "multiple":
+            return loss | sets_scores((right > 0.5).tolist(), (logits > 0.0).tolist())
+        best = right if kind == "single" else right.argmax(-1)
+        return loss | label_scores(best.tolist(), logits.argmax(-1).tolist(), logits.shape[-1])
+
+
+def _asked(loaded: Loaded, kind: str) -> str:
+    """The kind of labels by which a model is measured: one name is a list of one for a model of several."""
+    several_ = loaded.config.inert.get("problem_type") == PROBLEMS["multiple"]
+    return "multiple" if several_ and kind == "single" else kind

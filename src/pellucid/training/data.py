@@ -1,0 +1,256 @@
+"""Rows of data, from whatever holds them: files, lists of dicts, columns, data frames. Each row knows where it stood,
+and the whole has a digest, so that a training goes on with the same data or not at all."""
+
+import hashlib
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import InputError, NotFoundError, near, several
+from pellucid.files import once
+from pellucid.text.parallel import read_parallel
+from pellucid.text.rows import read_rows
+from pellucid.training.formats import special
+from pellucid.training.frames import kind_of, rows_of_frame
+
+
+class Record(dict[str, Any]):
+    """A row by column, which knows its place in the data: "train.csv, line 7" or "row 6"."""
+
+    def __init__(self, fields: Mapping[str, Any], place: str) -> None:
+        super().__init__(fields)
+        self.place = place
+
+    def __reduce__(self) -> Any:
+        return Record, (dict(self), self.place)
+
+
+def place(row: Mapping[str, Any], index: int) -> str:
+    """Where a row stands, for a person: what it knows of itself, else its number."""
+    return row.place if isinstance(row, Record) else f"row {index}"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it was when it was read.  stamp: its size in bytes and the time of its last change."""
+
+    path: Path
+    stamp: tuple[int, int]
+    digest: str
+
+    @classmethod
+    def of(cls, path: Path) -> "File":
+        """The file as it is now; raises NotFoundError and InputError where it cannot be read."""
+        try:
+            with path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                return cls(path, (found.st_size, found.st_mtime_ns), hashlib.file_digest(file, "sha256").hexdigest())
+        except FileNotFoundError as error:
+            raise NotFoundError(f"there is no file {str(path)!r}") from error
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+    def changed(self) -> str | None:
+        """One sentence where the file holds something else by now. While its size and its time stay, it is not read."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return f"{self.path} is gone since it was read: bring it back, to go on with this training later"
+        if (found.st_size, found.st_mtime_ns) == self.stamp or File.of(self.path).digest == self.digest:
+            return None
+        return f"{self.path} has changed since it was read: bring back what it held, to go on with this training later"
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows that were read.
+
+    name: what they were read from, for a person: "train.csv", "a list".
+    digest: of their order and content; equal for the same rows from a file and from a list.
+    files: what they were read from; none for rows from memory.
+    """
+
+    rows: list[Record]
+    name: str
+    digest: str
+    files: tuple[File, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def changed(self) -> str | None:
+        """One sentence where a file no longer holds what was read; quick enough to be asked often. What was read is in
+        memory, so a training that has begun is not disturbed."""
+        return next((said for file in self.files if (said := file.changed()) is not None), None)
+
+
+def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = None, encoding: str = "utf-8") -> Data:
+    """Rows from a file (.csv, .tsv, .jsonl, .json with a list, else plain lines in the column "text"; CoNLL's and
+    SQuAD's formats where the objective reads such), rows as dicts, a dict of columns, a data frame (pandas, polars,
+    Arrow), a `datasets.Dataset`, or an iterator of dicts, which is read to its end.
+
+    columns: {what a column is to be called: what it is called in the data}.
+    objective: what the rows are for, or its class; some read two files whose lines belong together.
+
+    Raises InputError for what is none of these, for a column that is not there, and for a file that changes meanwhile.
+    """
+    known = (*getattr(objective, "columns", ()), *getattr(objective, "optional", ()))
+    for ours in columns or {}:
+        if known and ours not in known:
+            raise InputError(f"columns: nothing is called {ours!r}{near(ours, known)}; it may be {several(known)}")
+    paths = _paths(data)
+    files = tuple(map(File.of, paths))
+    wanted = (*known, *(columns or {}).values())
+    parallel = objective.columns if getattr(objective, "parallel", False) else ()
+    read_ = _of_files(paths, wanted, parallel, encoding) if paths else _of_memory(data)
+    rows = _renamed(list(read_), columns or {})
+    if not rows:
+        raise InputError(f"{paths[0] if paths else 'the data'} holds no rows")
+    found = Data(rows, " + ".join(path.name for path in paths) or kind_of(data), digest(rows), files)
+    if found.changed() is not None:
+        raise InputError(f"{found.name} changed while it was read: wait until it is written, and try again")
+    return found
+
+
+def rows_of(data: Any) -> list[Record]:
+    """The rows alone, see `read`."""
+    return read(data).rows
+
+
+def digest(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Sixty-four letters that stand for the rows, their order and content."""
+    found = hashlib.sha256()
+    for row in rows:
+        found.update(json.dumps(row, sort_keys=True, default=str).encode() + b"\n")
+    return found.hexdigest()
+
+
+# -- what holds them --------------------------------------------------------------------------------------------------
+
+
+def _paths(data: Any) -> list[Path]:
+    """The files that were given; none where something else was."""
+    given = data if isinstance(data, list | tuple) else [data]
+    return [Path(one) for one in given] if all(isinstance(one, str | os.PathLike) for one in given) else []
+
+
+def _of_files(paths: list[Path], wanted: Collection[str], parallel: Sequence[str], encoding: str) -> Iterator[Record]:
+    path, many = paths[0], len(paths)
+    if many > 1 and not parallel:
+        raise InputError(f"data are {many} files ({several(map(str, paths))}), expected one: put them together first")
+    if many > 1:
+        return (Record(row.fields, f"{path.name}, line {row.line}") for row in read_parallel(paths, parallel))
+    if (found := special(path, wanted)) is not None:
+        return (Record(fields, f"{path.name}, example {i}") for i, fields in enumerate(found, 1))
+    if path.suffix.lower() == ".json":
+        return (Record(_row(row, f"{path}, entry {i}"), f"{path.name}, entry {i}") for i, row in enumerate(_list(path)))
+    return (Record(row.fields, f"{path.name}, line {row.line}") for row in read_rows(path, encoding=encoding))
+
+
+def _list(path: Path) -> list[Any]:
+    try:
+        found = json.loads(path.read_bytes(), object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error} (one object a line is called .jsonl)") from error
+    if not isinstance(found, list):
+        raise InputError(f"{path} holds {type(found).__name__}, expected a list of objects")
+    return found
+
+
+def _of_memory(data: Any) -> Iterator[Record]:
+    found: Any = rows_of_frame(data)
+    if found is None and isinstance(data, Mapping):
+        found = _of_columns(data)
+    if found is None and isinstance(data, Iterable) and not isinstance(data, bytes):
+        found = data
+    if found is None:
+        kinds = "a file, rows as dicts, a dict of columns or a data frame"
+        raise InputError(f"data is {type(data).__name__}, expected {kinds}")
+    return (Record(_row(row, f"row {i}"), f"row {i}") for i, row in enumerate(found))
+
+
+def _of_columns(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    lengths = {}
+    for name, column in data.items():
+        if isinstance(column, str | bytes | Mapping) or not hasattr(column, "__len__"):
+            raise InputError(f"column {name!r} is {type(column).__name__}, expected a list of values, one for each row")
+        lengths[str(name)] = len(column)
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"columns of unequal length: {', '.join(f'{name} {many}' for name, many in lengths.items())}")
+    return (dict(zip(data, values)) for values in zip(*data.values()))
+
+
+def _row(row: Any, where: str) -> dict[str, Any]:
+    if not isinstance(row, Mapping):
+        raise InputError(f"{where} is {type(row).__name__}, expected values by column")
+    return {str(name): plain(value) for name, value in row.items()}
+
+
+def plain(value: Any) -> Any:
+    """A value of NumPy, or whatever holds such, as Python's own; a set in the order of its names."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, set | frozenset):
+        return sorted(map(plain, value), key=str)
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(plain(name)): plain(one) for name, one in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+# -- what stands in them ----------------------------------------------------------------------------------------------
+
+
+def _renamed(rows: list[Record], columns: Mapping[str, str]) -> list[Record]:
+    if not columns:
+        return rows
+    found = []
+    for i, row in enumerate(rows):
+        for theirs in columns.values():
+            if theirs not in row:
+                raise no_column(row, i, theirs, advice=False)
+        left = {name: value for name, value in row.items() if name not in columns.values()}
+        found.append(Record(left | {ours: row[theirs] for ours, theirs in columns.items()}, row.place))
+    return found
+
+
+def no_column(row: Mapping[str, Any], index: int, name: str, advice: bool = True) -> InputError:
+    """The sentence for a column that is not there.  advice: how to say that another one is meant."""
+    same = [one for one in row if one.lower() == name.lower()]
+    hint = f" (did you mean {same[0]}?)" if same else near(name, row)
+    how = f": columns={{{name!r}: NAME}}, or --column {name}=NAME, says which one is meant" if advice else ""
+    return InputError(f"{place(row, index)}: no column {name!r}{hint}; its columns are {several(row) or 'none'}{how}")
+
+
+def missing(value: Any) -> bool:
+    """Whether nothing stands there: None, an empty text, or the NaN and NA by which data frames say so."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and value != value)
+
+
+def values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    """A column. Raises InputError, which names the row, where it is not there or nothing stands in it."""
+    found = []
+    for i, row in enumerate(rows):
+        if name not in row:
+            raise no_column(row, i, name)
+        if missing(row[name]):
+            raise InputError(f"{place(row, i)}: {name!r} is empty: fill it in, or leave the row out")
+        found.append(row[name])
+    return found
+
+
+def texts(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    """A column of texts. Raises InputError, which names the row, also for what is no text."""
+    found = values(rows, name)
+    for i, value in enumerate(found):
+        if not isinstance(value, str):
+            raise InputError(f"{place(rows[i], i)}: {name!r} is {type(value).__name__}, expected a text")
+    return found

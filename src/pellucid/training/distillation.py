@@ -1,0 +1,111 @@
+"""Learning from another model's answers, beside the true ones or in their place (Hinton et al., 2015,
+arXiv:1503.02531)."""
+
+import functools
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pellucid.checkpoints.load import open_checkpoint
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import within
+from pellucid.errors import InputError, several
+from pellucid.training.objective import Objective
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taught(Objective):
+    """An objective that may have a teacher: a model that has learned the same already.
+
+    teacher: its name or folder, or a model; None for no teacher.
+    temperature: logits of both are divided by it, so that what the teacher holds unlikely counts more.
+    teacher_share: how much of the loss is the teacher's, from 0 to 1; the rest is the truth's.
+    """
+
+    teacher: Any = None
+    temperature: float = 2.0
+    teacher_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        within("temperature", self.temperature, above=0.0, most=1000.0)
+        within("teacher_share", self.teacher_share, least=0.0, most=1.0)
+
+    @functools.cached_property
+    def taught_by(self) -> Loaded | None:
+        """The teacher, opened. Raises InputError for one that has not learned yet."""
+        if self.teacher is None:
+            return None
+        named = isinstance(self.teacher, str | os.PathLike)
+        found = open_checkpoint(self.teacher) if named else getattr(self.teacher, "loaded", self.teacher)
+        if not isinstance(found, Loaded):
+            raise InputError(f"teacher is {type(self.teacher).__name__}, expected a model, or its name or folder")
+        if found.untrained:
+            raise InputError(f"the teacher is not trained ({several(found.untrained)}): its answers would be random")
+        return found
+
+    def kept(self, loaded: Loaded) -> Loaded:
+        if self.taught_by is not None:
+            self.check_teacher(self.taught_by, loaded)
+        return super().kept(loaded)
+
+    def check_teacher(self, teacher: Loaded, loaded: Loaded) -> None:
+        """Raises InputError for a teacher who speaks of other things: by default, who has another vocabulary."""
+        check_vocabulary(teacher, loaded)
+
+    def shared(self, own: Tensor, said: Tensor, taught: Tensor) -> Tensor:
+        """The loss with the teacher's part, over rows that count alike, all summed.
+
+        own: the truth's loss, Float[Tensor, ""].  said, taught: logits, Float[Tensor, "rows classes"].
+        """
+        theirs = softened(said, taught, self.temperature).sum()
+        return (1.0 - self.teacher_share) * own + self.teacher_share * theirs
+
+    @torch.no_grad()
+    def answers(self, given: Mapping[str, Tensor]) -> Tensor:
+        """The teacher's logits for a batch, without a gradient: Float32[Tensor, "batch seq vocab"]"""
+        assert self.taught_by is not None
+        module = self.taught_by.module
+        takes = module.forward.__annotations__
+        logits: Tensor = module.swift()(**{name: value for name, value in given.items() if name in takes})["logits"]
+        return logits.float()
+
+
+def softened(said: Tensor, taught: Tensor, temperature: float) -> Tensor:
+    """How far a model is from its teacher: KL(teacher || model) of both distributions at a temperature T, times T^2,
+    which keeps the gradients as large as those of the truth (Hinton et al., 2015, section 2).
+
+    said, taught: logits, Float[Tensor, "... classes"].  ->  Float[Tensor, "..."]
+    """
+    ours = functional.log_softmax(said.float() / temperature, dim=-1)
+    theirs = functional.log_softmax(taught.float() / temperature, dim=-1)
+    return functional.kl_div(ours, theirs, reduction="none", log_target=True).sum(-1) * temperature**2
+
+
+def softened_sets(said: Tensor, taught: Tensor, temperature: float) -> Tensor:
+    """The same for labels of which any number holds: the mean over them of the distances of yes and no."""
+    both = [torch.stack((logits, torch.zeros_like(logits)), dim=-1) for logits in (said, taught)]
+    return softened(both[0], both[1], temperature).mean(-1)
+
+
+def check_vocabulary(teacher: Loaded, loaded: Loaded) -> None:
+    """Raises InputError unless both have the same head and give the same ids to the same tokens."""
+    kinds = [one.config.head.name if one.config.head else "no" for one in (teacher, loaded)]
+    if kinds[0] != kinds[1]:
+        raise InputError(f"the teacher has {kinds[0]} head, expected {kinds[1]}, as what it teaches")
+    sizes = [one.config.vocab_size for one in (teacher, loaded)]
+    if sizes[0] != sizes[1]:
+        raise InputError(f"the teacher knows {sizes[0]:,} tokens, expected {sizes[1]:,}, as what it teaches")
+    ours, theirs = _vocabulary(loaded), _vocabulary(teacher)
+    if ours is not None and theirs is not None and ours != theirs:
+        raise InputError("the teacher has another vocabulary than what it teaches: the same id must be the same token")
+
+
+def _vocabulary(loaded: Loaded) -> Any:
+    """Every token with its id, as the tokenizer's file holds them; None without a tokenizer."""
+    return None if loaded.tokenizer is None else json.loads(loaded.tokenizer.to_json())["model"]["vocab"]

@@ -1,0 +1,119 @@
+"""Files that hold examples of one kind alone: CoNLL's, a word and its tag on each line, and SQuAD's."""
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import InputError
+from pellucid.files import once
+from pellucid.text.lines import lines
+from pellucid.text.rows import OBJECTS, TABLES
+
+TAGGED = (".conll", ".conll2002", ".conll2003", ".iob", ".iob2", ".bio")
+"""How files of words and tags end."""
+
+BEGINNING = "-DOCSTART-"
+"""Where a word should be: a document begins here."""
+
+
+def special(path: Path, columns: Collection[str] = ()) -> list[dict[str, Any]] | None:
+    """The rows of a file that has one of these formats; None for all others, which are tables or lines.
+
+    columns: what the rows are wanted for. Where "tags" is among them, a file of no known ending is CoNLL's, as
+        `esp.train` is; where "context" is, JSON that is no list is SQuAD's.
+    """
+    suffix = path.suffix.lower()
+    if suffix in TAGGED or ("tags" in columns and suffix not in (*TABLES, *OBJECTS, ".json")):
+        return read_conll(path)
+    if suffix == ".json" and "context" in columns and not _is_list(path):
+        return read_squad(path)
+    return None
+
+
+def read_conll(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
+    """The sentences of a file of words, as rows of "tokens" and "tags" (Tjong Kim Sang, 2002, CoNLL's shared task).
+
+    Sao NC B-LOC        a word, whatever else, its tag; spaces or tabs between
+    Paulo VMI I-LOC
+                        an empty line ends a sentence
+    """
+    rows = [
+        {"tokens": [fields[0] for fields in one], "tags": [fields[-1] for fields in one]}
+        for one in _sentences(path, encoding)
+    ]
+    if not rows:
+        raise InputError(f"{path} holds no sentences: expected lines of a word and its tag")
+    return rows
+
+
+def _sentences(path: Path, encoding: str) -> Iterator[list[list[str]]]:
+    sentence, width = list[list[str]](), 0
+    for number, line in enumerate(lines(path, encoding), 1):
+        fields = [field for field in re.split(r"[ \t]+", line.strip(" \t\r\n")) if field]
+        if fields and fields[0] != BEGINNING:
+            width = width or len(fields)
+            if len(fields) < 2 or len(fields) != width:
+                wanted = f"{width}, as in the lines before" if width > 1 else "a word and its tag"
+                raise InputError(f"{path}, line {number}: {len(fields)} columns, expected {wanted}")
+            sentence.append(fields)
+        elif sentence:
+            yield sentence
+            sentence = []
+    if sentence:
+        yield sentence
+
+
+def read_squad(path: Path) -> list[dict[str, Any]]:
+    """The questions of a file of SQuAD's format, as rows of "question", "context", "answers" and "id".
+
+    (Rajpurkar et al., 2016, arXiv:1606.05250; 2018, arXiv:1806.03822, for questions without an answer.)
+    answers: `{"text": [...], "answer_start": [...]}`, characters of the context; both empty where there is none.
+    """
+    rows = []
+    for a, article in enumerate(_list(path, _json(path), "data", "")):
+        for p, paragraph in enumerate(_list(path, article, "paragraphs", f"data[{a}].")):
+            place = f"data[{a}].paragraphs[{p}]."
+            context = _member(path, paragraph, "context", str, place)
+            for q, asked in enumerate(_list(path, paragraph, "qas", place)):
+                rows.append(_question(path, asked, context, f"{place}qas[{q}]."))
+    if not rows:
+        raise InputError(f"{path} holds no questions")
+    return rows
+
+
+def _question(path: Path, asked: Any, context: str, place: str) -> dict[str, Any]:
+    answers = [] if asked.get("is_impossible") is True else _list(path, asked, "answers", place)
+    texts = [_member(path, one, "text", str, f"{place}answers[{i}].") for i, one in enumerate(answers)]
+    starts = [_member(path, one, "answer_start", int, f"{place}answers[{i}].") for i, one in enumerate(answers)]
+    row = {"question": _member(path, asked, "question", str, place), "context": context}
+    return row | {"answers": {"text": texts, "answer_start": starts}, "id": str(asked.get("id", place[:-1]))}
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads("".join(lines(path)), object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise error if isinstance(error, InputError) else InputError(f"{path} is not JSON: {error}") from error
+
+
+def _is_list(path: Path) -> bool:
+    first = next((line.strip() for line in lines(path) if line.strip()), "")
+    return first.startswith("[")
+
+
+def _list(path: Path, holder: Any, name: str, place: str) -> list[Any]:
+    found = _member(path, holder, name, list, place)
+    for i, one in enumerate(found):
+        if not isinstance(one, dict):
+            raise InputError(f"{path}: {place}{name}[{i}] is {type(one).__name__}, expected an object, as SQuAD has it")
+    return found
+
+
+def _member(path: Path, holder: Any, name: str, kind: type, place: str) -> Any:
+    value = holder.get(name) if isinstance(holder, dict) else None
+    if type(value) is not kind:
+        names = {str: "a text", int: "a whole number", list: "a list"}
+        raise InputError(f"{path}: {place}{name} is {type(value).__name__}, expected {names[kind]}, as SQuAD has it")
+    return value

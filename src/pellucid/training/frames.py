@@ -1,0 +1,60 @@
+"""Rows of tables that other libraries hold: pandas, polars, Arrow, `datasets`. They are known by what they can do; none
+of them is imported."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pellucid.errors import InputError, several
+
+
+def rows_of_frame(data: Any) -> Iterable[dict[str, Any]] | None:
+    """The rows of a table, each as a dict by column; None where it is no table of these libraries."""
+    if isinstance(data, Mapping):
+        parts = [name for name, part in data.items() if hasattr(part, "column_names") and hasattr(part, "features")]
+        if parts:
+            raise InputError(
+                f"data hold the parts {several(map(str, parts))}: pass one of them, such as data[{parts[0]!r}]"
+            )
+        return None
+    if hasattr(data, "column_names") and hasattr(data, "features"):  # datasets.Dataset, and its IterableDataset
+        return _named(data, data.features or {})
+    if hasattr(data, "collect_schema") and hasattr(data, "collect") and not hasattr(data, "iter_rows"):
+        return data.collect().iter_rows(named=True)  # polars, not yet computed
+    if hasattr(data, "iter_rows"):  # polars
+        return data.iter_rows(named=True)
+    if hasattr(data, "to_dict") and hasattr(data, "itertuples"):  # pandas
+        return data.to_dict("records")
+    if hasattr(data, "to_pylist") and hasattr(data, "column_names"):  # Arrow
+        return data.to_pylist()
+    return None
+
+
+def _named(data: Iterable[dict[str, Any]], features: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    """Rows of `datasets`, the numbers of labels as their names; -1, which says that there is none, as None."""
+    labels = {name: found for name, feature in features.items() if (found := _labels(feature)) is not None}
+    for row in data:
+        yield {name: _label(value, labels[name]) if name in labels else value for name, value in row.items()}
+
+
+def _labels(feature: Any) -> list[str] | None:
+    """What the numbers of a column mean, where it holds labels, or lists of them."""
+    inner = getattr(feature, "feature", feature)
+    if isinstance(inner, list) and len(inner) == 1:
+        inner = inner[0]
+    names = getattr(inner, "names", None)
+    return names if isinstance(names, list) else None
+
+
+def _label(value: Any, names: list[str]) -> Any:
+    if isinstance(value, list | tuple):
+        return [_label(one, names) for one in value]
+    return value if not isinstance(value, int) else names[value] if 0 <= value < len(names) else None
+
+
+def kind_of(data: Any) -> str:
+    """What data from memory are, in a word or two."""
+    if isinstance(data, Mapping):
+        return "columns"
+    if isinstance(data, list | tuple):
+        return "a list"
+    return f"a {type(data).__name__}"

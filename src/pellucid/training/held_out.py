@@ -1,0 +1,54 @@
+"""Rows that nothing is learned from, so that they tell how good the model is on others than it has seen."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pellucid.config.checks import within
+from pellucid.errors import InputError
+from pellucid.training.data import Data, Record, digest
+
+
+def split(
+    data: Data,
+    share: float,
+    seed: int,
+    group: Callable[[Record], Hashable] = lambda row: None,
+    *,
+    ordered: bool = False,
+) -> tuple[Data, Data]:
+    """Rows to learn from, and rows that are held out, both in their order; a function of the seed.
+
+    share: of all rows, above 0 and below 1; at least one row is held out, and at least one learned from.
+    group: of the rows with one answer the same share is held out, as nearly as whole rows allow, and one stays.
+    ordered: the rows are one text, whose end is held out.
+    ->  the first with the digest of all rows, since it is they that must be there again; the second with its own
+    """
+    within("validation", share, above=0.0, below=1.0)
+    rows = data.rows
+    if len(rows) < 2:
+        raise InputError(f"{data.name} holds one row, expected at least 2: one to learn from, and one to hold out")
+    many = min(max(round(share * len(rows)), 1), len(rows) - 1)
+    chosen = set(range(len(rows) - many, len(rows))) if ordered else _drawn(rows, many, seed, group)
+    if not chosen:
+        raise InputError(f"each of {len(rows)} rows has a label of its own, so none can be held out: pass validation")
+    rest = [row for i, row in enumerate(rows) if i not in chosen]
+    held = [row for i, row in enumerate(rows) if i in chosen]
+    return replace(data, rows=rest), replace(data, rows=held, digest=digest(held))
+
+
+def _drawn(rows: Sequence[Record], many: int, seed: int, group: Callable[[Record], Hashable]) -> set[int]:
+    """The numbers of `many` rows, or of fewer, where each group must keep one."""
+    groups: dict[Hashable, list[int]] = {}
+    for i, row in enumerate(rows):
+        groups.setdefault(group(row), []).append(i)
+    members = list(groups.values())
+    exact = [many * len(one) / len(rows) for one in members]
+    parts = [min(int(part), len(one) - 1) for part, one in zip(exact, members)]
+    order = sorted(range(len(members)), key=lambda i: parts[i] - exact[i])  # the greatest remainder first
+    for i in order * 2:
+        if sum(parts) < many and parts[i] < len(members[i]) - 1:
+            parts[i] += 1
+    chance = np.random.default_rng((seed, len(rows)))
+    return {one[i] for part, one in zip(parts, members) for i in chance.permutation(len(one))[:part].tolist()}

@@ -1,0 +1,49 @@
+"""How far what a model says of labels is from the truth, row by row, and what the rows of a label count."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pellucid.config.checks import within
+from pellucid.training.labels import Seen, number_of
+
+
+def losses(kind: str, logits: Tensor, labels: Tensor, weights: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
+    """The loss of each row.
+
+    logits: Float[Tensor, "batch labels"].  labels: Int[Tensor, "batch"] of one label each, else of the same shape.
+    weights: of one label each, Float[Tensor, "batch"]; of several, what each counts where it holds.
+    ->  Float[Tensor, "batch"]
+    """
+    if kind == "single":
+        found = functional.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
+        return found if weights is None else found * weights
+    if kind == "multiple":
+        each = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none", pos_weight=weights)
+        return each.mean(-1)
+    return functional.kl_div(functional.log_softmax(logits, dim=-1), labels, reduction="none").sum(-1)
+
+
+def weights_of(asked: Any, labels: Sequence[str], found: Seen | None) -> Tensor:
+    """What each label counts: Float32[Tensor, "labels"]
+
+    asked: {label: weight}, 1 for those that are not named; "balanced", by the rows that were `found`; None for 1 each.
+    """
+    weights = torch.ones(len(labels))
+    if asked == "balanced" and found is not None:
+        for name, count in zip(found.classes, found.counts):
+            weights[number_of(name, "class_weights", labels)] = _balanced(count, found)
+    for name, weight in asked.items() if isinstance(asked, Mapping) else ():
+        within(f"class_weights[{name!r}]", weight, above=0.0, most=1e6)
+        weights[number_of(str(name), "class_weights", labels)] = weight
+    return weights
+
+
+def _balanced(count: int, found: Seen) -> float:
+    """Of one label each the inverse of its share, so that the mean over rows is 1; of several, misses for each hit."""
+    if found.kind == "multiple":
+        return max(found.rows - count, 1) / max(count, 1)
+    return found.rows / (len(found.counts) * count)

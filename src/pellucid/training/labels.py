@@ -1,0 +1,199 @@
+"""What a column of labels holds: one label for each row, several, or shares of them; and which labels there are."""
+
+import difflib
+import logging
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pellucid.errors import InputError, near, several
+from pellucid.training.data import place
+from pellucid.training.objective import Fields
+
+log = logging.getLogger("pellucid")
+
+KINDS = ("single", "multiple", "soft")
+"""One label; any number of labels; a share of each label, which sum to 1."""
+
+ALIKE = 0.8
+"""From such a likeness on, a label that stands once may be another one misspelt."""
+
+MOST_COMPARED = 1000
+"""Labels that are compared each with each other."""
+
+
+class Seen(NamedTuple):
+    """What the labels of some rows are.
+
+    kind: one of KINDS.  classes: in order; of numbers by place "0", "1", ...  counts: rows with each of them.
+    """
+
+    kind: str
+    classes: tuple[str, ...]
+    counts: tuple[int, ...] = ()
+    rows: int = 0
+
+
+def _by_place(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(map(_number, value))
+
+
+def seen(rows: Sequence[Fields], values: Sequence[Any], classes: Sequence[str] | None) -> Seen:
+    """The kind and the classes of a column of labels.
+
+    classes: those that there are to be, in order; None for those that stand there: whole numbers in order, else by
+        alphabet.
+    Raises InputError for labels that are none, for a row of another kind than the first, a label that is not among the
+    classes, and a class without rows.
+    """
+    kind = kind_of(rows, values)
+    if _by_place(values[0]):
+        _check_widths(rows, values)
+        sums = [sum(one > 0.5 for one in column) for column in zip(*values)]
+        return Seen(kind, tuple(classes or map(str, range(len(sums)))), tuple(sums), len(rows))
+    held = [names_of(value, place(row, i)) for i, (row, value) in enumerate(zip(rows, values))]
+    counts = Counter(name for names in held for name in names)
+    if classes is None:
+        warn_of_misspelt(rows, held, counts)
+        found = in_order(counts)
+        return Seen(kind, found, tuple(counts[name] for name in found), len(rows))
+    for i, (row, names) in enumerate(zip(rows, held)):
+        for name in names:
+            if name not in classes:
+                raise unknown(name, place(row, i), classes)
+    if empty := [name for name in classes if not counts[name]]:
+        raise InputError(
+            f"no row has the label {several(map(repr, empty))}: leave it out of classes, or add rows of it"
+        )
+    return Seen(kind, tuple(classes), tuple(counts[name] for name in classes), len(rows))
+
+
+def kind_of(rows: Sequence[Fields], values: Sequence[Any]) -> str:
+    """One of KINDS. Lists of numbers are shares where each sums to 1, else one number, 0 to 1, for each label."""
+    forms = [_form(value, place(row, i)) for i, (row, value) in enumerate(zip(rows, values))]
+    for i, form in enumerate(forms):
+        if form != forms[0]:
+            both = f"{place(rows[i], i)}: the label is {form}, and that of {place(rows[0], 0)} is {forms[0]}"
+            raise InputError(f"{both}: expected the same in every row")
+    if forms[0] == "numbers by place":
+        sums = [math.isclose(math.fsum(value), 1.0, abs_tol=1e-3) for value in values]
+        return "soft" if all(sums) else "multiple"
+    return {"a name": "single", "a list of names": "multiple", "shares by name": "soft"}[forms[0]]
+
+
+def _form(value: Any, where: str) -> str:
+    if isinstance(value, str | bool | int):
+        return "a name"
+    if isinstance(value, float):
+        if value.is_integer():
+            return "a name"
+        raise InputError(
+            f"{where}: the label is {value}, expected a name or a whole number; for others use text-regression"
+        )
+    if isinstance(value, Mapping) and value and all(map(_number, value.values())):
+        _check_shares(value, where)
+        return "shares by name"
+    if _by_place(value):
+        if all(0.0 <= one <= 1.0 for one in value):
+            return "numbers by place"
+        raise InputError(
+            f"{where}: the label is {_short(value)}, expected names, or for each label a number from 0 to 1"
+        )
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return "a list of names"
+    raise InputError(f"{where}: the label is {_short(value)}, expected a name, several, or a share of each label")
+
+
+def _check_shares(shares: Mapping[str, float], where: str) -> None:
+    whole = math.fsum(shares.values())
+    if min(shares.values()) < 0.0 or not math.isclose(whole, 1.0, abs_tol=1e-3):
+        raise InputError(f"{where}: the shares {_short(shares)} sum to {whole:g}, expected 1, and none below 0")
+
+
+def _check_widths(rows: Sequence[Fields], values: Sequence[Sequence[float]]) -> None:
+    for i, (row, value) in enumerate(zip(rows, values)):
+        if len(value) != len(values[0]):
+            many = f"{len(value)} numbers, and that of {place(rows[0], 0)} {len(values[0])}"
+            raise InputError(f"{place(row, i)}: the label has {many}: expected one for each label")
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _short(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= 60 else f"{said[:59]}…"
+
+
+def names_of(value: Any, where: str) -> list[str]:
+    """The labels of one row."""
+    if isinstance(value, Mapping):
+        return [str(name) for name, share in value.items() if share > 0.0]
+    if isinstance(value, list | tuple):
+        if len(set(value)) < len(value):
+            raise InputError(f"{where}: the label {_short(value)} names one twice")
+        return [str(name) for name in value]
+    return [str(int(value)) if isinstance(value, float) else str(value)]
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Whole numbers by their size, else all by alphabet."""
+    found = list(names)
+    whole = all(re.fullmatch(r"-?\d{1,18}", name) for name in found)
+    return tuple(sorted(found, key=int) if whole else sorted(found))
+
+
+def unknown(name: str, where: str, classes: Sequence[str]) -> InputError:
+    """The sentence for a label that is not among those that are learned."""
+    return InputError(f"{where}: the label {_short(name)} is not one of {several(classes)}{near(name, classes)}")
+
+
+def warn_of_misspelt(rows: Sequence[Fields], held: Sequence[Sequence[str]], counts: Mapping[str, int]) -> None:
+    """Says which labels may be others misspelt: those of one row that are near another, or differ in case alone."""
+    if len(counts) > MOST_COMPARED:
+        return
+    places = {name: place(row, i) for i, (row, names) in enumerate(zip(rows, held)) for name in names}
+    folded: dict[str, str] = {}
+    for name in sorted(counts, key=lambda one: -counts[one]):
+        other = folded.setdefault(name.strip().casefold(), name)
+        if other == name and counts[name] == 1 and not name.lstrip("-").isdigit():
+            often = [one for one in counts if counts[one] > 1]
+            other = next(iter(difflib.get_close_matches(name, often, n=1, cutoff=ALIKE)), name)
+        if other != name:
+            many = f"in one row alone ({places[name]})" if counts[name] == 1 else f"in {counts[name]} rows"
+            log.warning("the label %r stands %s, and %r in %d: is it misspelt?", name, many, other, counts[other])
+
+
+# -- labels as a model learns them ------------------------------------------------------------------------------------
+
+
+def number_of(name: str, where: str, labels: Sequence[str]) -> int:
+    """The number of a label. A whole number that is no label itself is the number of one, as the reference takes it."""
+    if name in labels:
+        return labels.index(name)
+    if is_number_of(name, labels):
+        return int(name)
+    raise unknown(name, where, labels)
+
+
+def is_number_of(name: str, labels: Sequence[str]) -> bool:
+    """Whether a name says the number of a label."""
+    return name.isdecimal() and int(name) < len(labels) and not any(label.isdecimal() for label in labels)
+
+
+def target(kind: str, value: Any, where: str, labels: Sequence[str]) -> int | list[float]:
+    """A label as the model learns it: its number, or a share (of each label) or a 0 or 1 (for each)."""
+    if kind == "single":
+        return number_of(names_of(value, where)[0], where, labels)
+    if _by_place(value):
+        if len(value) != len(labels):
+            raise InputError(f"{where}: the label has {len(value)} numbers, and there are {len(labels)} labels")
+        return [float(one) for one in value]
+    found = [0.0] * len(labels)
+    for name in names_of(value, where):
+        share = float(value[name]) if isinstance(value, Mapping) else 1.0
+        found[number_of(name, where, labels)] = share
+    return found

@@ -1,0 +1,82 @@
+"""The network while it learns: quick, in the asked precision, and dropping out by a source of chance of its own."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.blocks.learning import Lesson
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.machine import choose_dtype, keep_memory
+from pellucid.models import EncoderDecoder, Output
+from pellucid.training.settings import Settings
+
+
+class Learner:
+    """A network in training, called like the network itself.
+
+    Passes run on a twin that shares every parameter of the plain module (`pellucid.blocks.learning`). The plain module
+    itself always evaluates. Which parameters learn, and which maps are adapted, is looked at when a learner is made.
+
+    module: the plain module, whose parameters get the gradients.
+    dtype: of products; parameters, their gradients, softmax over labels and losses are float32.
+    """
+
+    def __init__(self, loaded: Loaded, settings: Settings) -> None:
+        self.loaded, self.module = loaded, loaded.module
+        self.device = self.module.embeddings.token.like.device
+        self.dtype = _precision(settings.precision, self.device)
+        if self.device.type == "cpu":
+            keep_memory()
+        again = settings.activation_checkpointing
+        self.lesson = Lesson(self.dtype, seed=settings.seed, device=self.device, again=again)
+        self.twin: Any = self.module.learning(self.lesson)
+
+    def begin(self, step: int, piece: int) -> None:
+        """Sets chance to that of a piece of a step: what is dropped follows from it and from the passes since."""
+        self.lesson.begin(step, piece)
+
+    def __call__(self, **batch: Any) -> Output:
+        """One pass, as the module answers it; logits in float32."""
+        answer = self.twin(**batch)
+        return Output({name: _wide(value) if name == "logits" else value for name, value in answer.items()})
+
+    def states(self, **batch: Any) -> Tensor:
+        """The last hidden states before a head, of an encoder-decoder those of the encoder.
+
+        batch: input_ids, attention_mask, token_type_ids, segments: Int[Tensor, "batch seq"]
+        ->  Float32[Tensor, "batch seq hidden"]
+        """
+        return _wide(self.twin.states(**batch))
+
+    def written(self, **batch: Any) -> Tensor:
+        """The last hidden states of a decoder that looks across at an encoder.
+
+        batch: input_ids, attention_mask: Int[Tensor, "batch source"]; decoder_input_ids: Int[Tensor, "batch seq"]
+        ->  Float32[Tensor, "batch seq hidden"]
+        """
+        if not isinstance(self.module, EncoderDecoder):
+            raise InputError(f"{type(self.module).__name__} has no decoder that looks across: ask for its states")
+        return _wide(self.twin.written(**batch))
+
+    def features(self, stream: Tensor) -> Tensor:
+        """What the head's table of tokens is multiplied with: Float[Tensor, "... hidden"]  ->  "... width" """
+        return self.twin.head.features(stream)
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """What learns, by name; a table under two names once."""
+        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+
+
+def _wide(numbers: Tensor) -> Tensor:
+    return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
+
+
+def _precision(asked: str, device: torch.device) -> torch.dtype:
+    """What products are computed in; "auto" is bfloat16 where the device multiplies it natively."""
+    if asked == "auto" and device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    if asked == "auto" and device.type != "cpu":
+        return torch.float32
+    return choose_dtype(asked, torch.float32)

@@ -1,0 +1,74 @@
+"""How likely the tokens of a text are, position by position, without all logits being there at once."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pellucid.errors import InputError
+from pellucid.models.heads import MaskedToken, NextToken
+from pellucid.training.distillation import Taught
+from pellucid.training.learner import Learner
+from pellucid.training.losses import IGNORED, LEAST, vocabulary_loss
+
+
+class Likely(NamedTuple):
+    """Of some positions: their cross-entropies summed, how many they are, and at how many the likeliest is right."""
+
+    loss: float
+    asked: int
+    right: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverVocabulary(Taught):
+    """An objective that asks some positions for a token: `labels` Int[Tensor, "batch seq"], -100 for none."""
+
+    def weight(self, batch: Mapping[str, Tensor]) -> float:
+        return float((batch["labels"] != IGNORED).sum())
+
+    def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
+        given = {name: value for name, value in batch.items() if name != "labels"}
+        asked = batch["labels"] != IGNORED
+        stream, labels = learner.states(**given)[asked], batch["labels"][asked]
+        features = learner.features(stream)  # the vocabulary is the most costly of all products: of these alone
+        weight, bias = head_of(learner.module).table
+        if self.taught_by is None:
+            return vocabulary_loss(features, weight, bias, labels, dtype=learner.dtype)
+        logits = functional.linear(features.to(learner.dtype), weight.to(learner.dtype)).float()
+        logits = logits if bias is None else logits + bias
+        own = functional.cross_entropy(logits, labels, reduction="sum")
+        return self.shared(own, logits, self.answers(given)[asked])
+
+
+def head_of(module: Any) -> MaskedToken | NextToken:
+    """The head over a vocabulary; objectives that need it see to it that it is there."""
+    head = module.head
+    assert isinstance(head, MaskedToken | NextToken)
+    return head
+
+
+def likely(module: nn.Module, stream: Tensor, labels: Tensor) -> Likely:
+    """stream: Float[Tensor, "batch seq hidden"], before the head; labels: Int[Tensor, "batch seq"], -100 for none"""
+    asked = labels != IGNORED
+    rows, wanted, head = stream[asked], labels[asked], head_of(module)
+    loss, right = 0.0, 0
+    for start in range(0, len(wanted), LEAST):
+        here = slice(start, start + LEAST)
+        logits = head(rows[here], None, wanted[here], None).float()
+        loss += float(functional.cross_entropy(logits, wanted[here], reduction="sum"))
+        right += int((logits.argmax(dim=-1) == wanted[here]).sum())
+    return Likely(loss, len(wanted), right)
+
+
+def scores(found: Sequence[Likely]) -> dict[str, float]:
+    """The mean loss, its exponential and the share that is right, over all positions of all batches."""
+    asked = sum(one.asked for one in found)
+    if not asked:
+        raise InputError("the held-out examples ask for no token: give more of them, or longer ones")
+    loss = sum(one.loss for one in found) / asked
+    perplexity = math.exp(loss) if loss < 700 else math.inf
+    return {"loss": loss, "perplexity": perplexity, "accuracy": sum(one.right for one in found) / asked}

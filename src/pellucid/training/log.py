@@ -1,0 +1,93 @@
+"""What happened in a training, step by step: `log.jsonl`, one JSON object a line.
+
+    {"step": 12, "epoch": 0, "loss": 0.61, "learning_rate": 0.0001, "gradient_norm": 1.2, "tokens": 190, "seconds": 0.2}
+    {"step": 12, "scores": {"loss": 0.58, "accuracy": 0.71}, "best": true, "seconds": 0.9}
+
+What is no finite number is null; a step that was not applied says so by `"skipped": true`.
+"""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import ResourceError
+from pellucid.files import cannot_write, write_whole
+
+
+class Log:
+    """The log of a training that runs.
+
+    path: its file; None keeps the lines in memory alone.  step: lines of later steps are taken out first: they will
+    come again, the same but for their seconds.
+    """
+
+    def __init__(self, path: Path | None, step: int = 0) -> None:
+        self.path, self.lines = path, [] if path is None else _until(path, step)
+        self._handle: int | None = None
+        if path is not None:
+            write_whole(path, lambda file: file.write(b"".join(map(_written, self.lines))))
+            self._handle = self._open(path)
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Adds a line. Raises ResourceError where there is no room for it; the file then ends before it."""
+        self.lines.append(line)
+        if self._handle is None:
+            return
+        content, before = _written(line), os.fstat(self._handle).st_size
+        try:
+            if os.write(self._handle, content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            os.ftruncate(self._handle, before)
+            wrong = cannot_write(self.path or Path(), error)
+            if isinstance(wrong, ResourceError):
+                wrong = ResourceError(
+                    f"no space left for {len(content)} more bytes of {self.path}; the last state is still there: make "
+                    "room, and go on with resume (--resume)"
+                )
+            raise wrong from error
+
+    def flush(self) -> None:
+        """Waits until all lines are on the disk."""
+        if self._handle is not None:
+            os.fsync(self._handle)
+
+    def close(self) -> None:
+        """Lets the file go."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def copy(self, target: Path) -> None:
+        """Writes all lines as another file."""
+        write_whole(target, lambda file: file.write(b"".join(map(_written, self.lines))))
+
+    @staticmethod
+    def _open(path: Path) -> int:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_APPEND)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Every whole line of a log; the last one may have been cut short, and is then left out."""
+    found = []
+    for content in path.read_bytes().splitlines() if path.is_file() else ():
+        try:
+            line = json.loads(content)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and type(line.get("step")) is int:
+            found.append(line)
+    return found
+
+
+def _until(path: Path, step: int) -> list[dict[str, Any]]:
+    return [line for line in read_log(path) if line["step"] <= step]
+
+
+def _written(line: dict[str, Any]) -> bytes:
+    return (json.dumps(line, allow_nan=False) + "\n").encode()

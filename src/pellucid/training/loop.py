@@ -1,0 +1,257 @@
+"""The loop, once: batches, losses, gradients, a step; and from time to time a look at what was held out."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import PellucidError
+from pellucid.training.learner import Learner
+from pellucid.training.objective import Example, Objective
+from pellucid.training.optimizer import gradient_norm, optimizer, step
+from pellucid.training.order import Order
+from pellucid.training.ranks import Ranks
+from pellucid.training.schedule import rate
+from pellucid.training.settings import Settings
+
+BAD = 3
+"""So many steps one after the other without a finite loss and gradient end a training; fewer are left out."""
+
+_LESS_IS_BETTER = ("loss", "perplexity")
+
+
+class DivergedError(PellucidError):
+    """Losses or gradients are no numbers any more; what had been learned before is untouched."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is told of a step that is done, or of a look at the held-out examples.
+
+    numbers: of a step its loss, learning_rate, gradient_norm (before clipping), epoch, tokens and seconds; of a look
+        its scores.  best: the best look so far.  skipped: its gradient was not finite, and was not applied.
+    """
+
+    step: int
+    numbers: dict[str, float]
+    looked: bool = False
+    best: bool = False
+    skipped: bool = False
+    seconds: float = 0.0
+
+
+@dataclass
+class Progress:
+    """How far a training is.
+
+    step: steps done.  bad: how many of the last ones in a row were not applied.  best: by the best look, the greater
+    the better; best_step, scores: its step and all its numbers.  waited: looks since then.  before: scores before the
+    first step.  seconds: of all steps and looks.
+    """
+
+    step: int = 0
+    bad: int = 0
+    best: float | None = None
+    best_step: int = 0
+    scores: dict[str, float] = field(default_factory=dict)
+    waited: int = 0
+    before: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class Shelf(Protocol):
+    """Where the best numbers lie while better ones are looked for."""
+
+    def put(self, step: int, numbers: Mapping[str, Tensor]) -> None:
+        """Keeps a copy of these, and no longer of others."""
+
+    def get(self) -> dict[str, Tensor]:
+        """What was put last; nothing where nothing was."""
+        ...
+
+
+class Memory:
+    """A shelf for a training that writes nothing."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, Tensor] = {}
+
+    def put(self, step: int, numbers: Mapping[str, Tensor]) -> None:
+        self.numbers = {name: tensor.detach().clone() for name, tensor in numbers.items()}
+
+    def get(self) -> dict[str, Tensor]:
+        return self.numbers
+
+
+@dataclass
+class Loop:
+    """One training: iterate over it, and it learns; each turn tells of one step, or of one look.
+
+    What it needs to go on elsewhere is in `progress`, `parameters`, `optimizer` and on the shelf; chance and the order
+    of examples follow from the seed and the step.
+
+    asked: whether this process is asked to stop; `stopped` is then true in all of them, after the same step.
+    """
+
+    loaded: Loaded
+    objective: Objective
+    settings: Settings
+    examples: Sequence[Example]
+    held_out: Sequence[Example] = ()
+    ranks: Ranks = Ranks()
+    progress: Progress = field(default_factory=Progress)
+    shelf: Shelf = field(default_factory=Memory)
+    asked: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.learner = Learner(self.loaded, settings)
+        self.parameters: dict[str, nn.Parameter] = self.learner.parameters()
+        self.optimizer = optimizer(self.parameters, settings)
+        lengths = tuple(example.length for example in self.examples)
+        self.order = Order(lengths, settings.batch_size, settings.tokens_per_batch, settings.seed)
+        self.steps = settings.max_steps or self.order.steps(settings.epochs)
+        self.epoch, self.stopped = 0, False
+
+    def __iter__(self) -> Iterator[Told]:
+        while self.goes_on:
+            yield from self.turn()
+            self.check()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there are steps left, and looks still get better."""
+        tired = self.settings.patience is not None and self.progress.waited >= self.settings.patience
+        return self.progress.step < self.steps and not tired
+
+    def turn(self) -> list[Told]:
+        """One step, and the look that is due after it."""
+        told = [self._step()]
+        told += [self._look()] if self.held_out and self._looks_now else []
+        self.progress.seconds += sum(one.seconds for one in told)
+        return told
+
+    # -- one step -----------------------------------------------------------------------------------------------------
+
+    def _step(self) -> Told:
+        started, step = time.perf_counter(), self.progress.step
+        self.epoch, numbers = self.order.at(step)
+        pieces = self._pieces(step, numbers)
+        weight = self.ranks.total(sum(self.objective.weight(piece) for _, piece in pieces)) or 1.0
+        loss = 0.0
+        for number, piece in self.objective.together(self.learner, self.ranks, step, pieces):
+            self.learner.begin(step, number)
+            part = self.objective.loss(self.learner, piece) / weight
+            part.backward()
+            loss += float(part.detach())
+        share = rate(
+            self.settings.schedule, step, self.steps, self.settings.warmup_steps(self.steps), self.settings.floor
+        )
+        loss, norm = self._change(loss, share * self.settings.learning_rate)
+        told = {"epoch": self.epoch, "loss": loss, "learning_rate": share * self.settings.learning_rate}
+        told |= {"gradient_norm": norm, "tokens": sum(sum(map(len, self.examples[i].ids)) for i in numbers)}
+        return Told(step + 1, told, skipped=self.progress.bad > 0, seconds=time.perf_counter() - started)
+
+    def _pieces(self, step: int, numbers: Sequence[int]) -> list[tuple[int, dict[str, Tensor]]]:
+        """This process's pieces of a step, each with its number."""
+        many = min(self.settings.accumulation * self.ranks.world, len(numbers))
+        found = []
+        for piece in range(self.ranks.rank, many, self.ranks.world):
+            chosen = [self.examples[i] for i in numbers[piece::many]]
+            chance = np.random.default_rng((self.settings.seed, step))  # whichever piece an example is in
+            found.append((piece, self.objective.collate(self.loaded, chosen, chance)))
+        return found
+
+    def _change(self, loss: float, learning_rate: float) -> tuple[float, float]:
+        """Adds the gradients up, clips them and changes the numbers, unless there is something that is no number.
+
+        ->  the loss over all processes, and the norm of all gradients before they were clipped
+        """
+        loss, asked = self.ranks.totals([loss, float(self.asked())])
+        self.ranks.add_up(self.parameters.values())
+        norm, most = gradient_norm(self.parameters.values()), self.settings.clip
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        if finite:
+            step(self.optimizer, learning_rate, min(1.0, most / (norm + 1e-6)) if most else 1.0)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.progress.step += 1
+        self.progress.bad = 0 if finite else self.progress.bad + 1
+        self.stopped = asked > 0
+        self.last = loss, norm
+        return loss, norm
+
+    def check(self) -> None:
+        """Raises DivergedError once too many steps in a row could not be applied."""
+        if self.progress.bad < BAD:
+            return
+        loss, norm = self.last
+        raise DivergedError(
+            f"step {self.progress.step}: the loss is {loss:g} and the gradient norm {norm:g}, the last {BAD} steps "
+            f"were not applied: try a smaller learning_rate (it is {self.settings.learning_rate:g}) or a longer warmup"
+        )
+
+    def back(self) -> None:
+        """Goes back to the last step that was applied; what was left out since has changed no number."""
+        self.progress.step -= self.progress.bad
+        self.progress.bad = 0
+
+    # -- one look -----------------------------------------------------------------------------------------------------
+
+    @property
+    def ends_epoch(self) -> bool:
+        """Whether the last step was the last one of its epoch."""
+        step = self.progress.step
+        return step == self.steps or self.order.at(step)[0] != self.epoch
+
+    @property
+    def _looks_now(self) -> bool:
+        every = self.settings.evaluate_every
+        return self.ends_epoch if every is None else self.progress.step % every == 0 or self.progress.step == self.steps
+
+    def look_before(self) -> None:
+        """Scores of the model as it is, before it learns."""
+        self.progress.before = self._scores()
+
+    def _scores(self) -> dict[str, float]:
+        """Of the held-out examples, by the first process; the others hear them."""
+        self.loaded.module.eval()
+        return self.ranks.said(self.objective.score(self.loaded, self.held_out) if self.ranks.first else None)
+
+    def _look(self) -> Told:
+        started, now = time.perf_counter(), self.progress
+        scores = self._scores()
+        score = -scores[self.objective.best] if self.objective.best in _LESS_IS_BETTER else scores[self.objective.best]
+        better = now.best is None or score > now.best
+        if better and not math.isnan(score):
+            now.best, now.best_step, now.waited, now.scores = score, now.step, 0, scores
+            if self.settings.keep_best and self.ranks.first:
+                self.shelf.put(now.step, self.parameters)
+        else:
+            now.waited += 1
+        if not self.settings.keep_best:
+            now.scores = scores
+        return Told(now.step, scores, True, now.waited == 0, seconds=time.perf_counter() - started)
+
+    @torch.no_grad()
+    def finish(self) -> Loaded:
+        """The model as it is to be kept: its best numbers, evaluating."""
+        for name, numbers in (self.shelf.get() if self.ranks.first else {}).items():
+            self.parameters[name].copy_(numbers)
+        self.ranks.same(self.parameters.values())
+        self.loaded.module.eval()
+        return self.loaded
+
+
+def numbers_of(told: Told) -> dict[str, Any]:
+    """One line of a log; what is no finite number is None."""
+    numbers = {name: value if math.isfinite(value) else None for name, value in told.numbers.items()}
+    if told.looked:
+        return {"step": told.step, "scores": numbers, "best": told.best, "seconds": round(told.seconds, 4)}
+    skipped = {"skipped": True} if told.skipped else {}
+    return {"step": told.step, **numbers, **skipped, "seconds": round(told.seconds, 4)}

@@ -1,0 +1,123 @@
+"""The loss over a vocabulary, from what stands before the table of tokens: some positions at a time, so that the logits
+of a batch are never all there at once, and with its gradient formed on the way forward, while they are."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+IGNORED = -100
+"""A position that is not asked about."""
+
+NUMBERS, LEAST = 2**22, 512
+"""Logits that are there at a time, and the fewest positions that are multiplied together."""
+
+
+def vocabulary_loss(
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    *,
+    smoothing: float = 0.0,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The sum of the cross-entropies of all positions that have a target.
+
+        features --> logits = features . weight + bias --> p = softmax --> -log p[target]
+
+    features: Float[Tensor, "... hidden"]; weight: Float[Tensor, "vocab hidden"]; bias: Float[Tensor, "vocab"] or None.
+    targets: Int[Tensor, "..."], the token that each position should give; -100 for one that is not asked about.
+    smoothing: so much of the truth is spread evenly over the vocabulary (Szegedy et al., 2015, arXiv:1512.00567,
+        section 7).
+    dtype: what the products are computed in, by default that of features; softmax and sums are float32 at least.
+    ->  Float[Tensor, ""]; it can be differentiated once
+    """
+    rows, wanted = features.flatten(0, -2), targets.flatten()
+    asked = wanted != IGNORED
+    if not bool(asked.all()):
+        rows, wanted = rows[asked], wanted[asked]
+    loss: Any = _VocabularyLoss.apply(rows, weight, bias, wanted, smoothing, dtype or features.dtype)
+    return loss
+
+
+class _VocabularyLoss(torch.autograd.Function):
+    """features Float[Tensor, "positions hidden"], weight, bias, targets Int[Tensor, "positions"], ...  ->  the sum"""
+
+    @staticmethod
+    def forward(  # pyrefly: ignore[bad-override]
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        slopes = _Slopes(features, weight, bias, ctx.needs_input_grad[:3], dtype)
+        size = max(NUMBERS // len(weight), LEAST)
+        total = torch.zeros((), dtype=slopes.wide, device=features.device)
+        for start in range(0, len(features), size):
+            here = slice(start, start + size)
+            total += slopes.one(here, targets[here], smoothing)
+        ctx.given = (slopes.features, slopes.weight, slopes.bias)
+        ctx.kinds = (features.dtype, weight.dtype, None if bias is None else bias.dtype)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
+        given = [None if one is None else (one * slope).to(kind) for one, kind in zip(ctx.given, ctx.kinds)]
+        return *given, None, None, None
+
+
+class _Slopes:
+    """The gradients of the sum by what it is computed from, as far as they are needed; summed up piece by piece."""
+
+    def __init__(
+        self, features: Tensor, weight: Tensor, bias: Tensor | None, needed: tuple[bool, ...], dtype: torch.dtype
+    ) -> None:
+        self.wide = torch.promote_types(dtype, torch.float32)
+        self.rows, self.table = features.detach().to(dtype), weight.detach().to(dtype)
+        self.summand = None if bias is None else bias.detach().to(self.wide)
+        self.features = torch.empty_like(self.rows) if needed[0] else None
+        self.weight = torch.zeros(weight.shape, dtype=self.wide, device=weight.device) if needed[1] else None
+        self.bias = torch.zeros_like(self.summand) if needed[2] and self.summand is not None else None
+
+    def one(self, here: slice, targets: Tensor, smoothing: float) -> Tensor:
+        """The losses of some positions, summed; their gradients are added."""
+        logits = (self.rows[here] @ self.table.T).to(self.wide)
+        if self.summand is not None:
+            logits += self.summand
+        logits -= logits.amax(dim=-1, keepdim=True)
+        at = targets[:, None]
+        fit = (1.0 - smoothing) * logits.gather(1, at)
+        if smoothing:
+            fit = fit + smoothing * logits.mean(dim=-1, keepdim=True)
+        exponentials = logits.exp_()
+        whole = exponentials.sum(dim=-1, keepdim=True)
+        loss = (whole.log() - fit).sum()
+        if not (self.features is None and self.weight is None and self.bias is None):
+            self._add(here, _slope(exponentials, whole, at, smoothing))
+        return loss
+
+    def _add(self, here: slice, slope: Tensor) -> None:
+        """slope: of the loss by each logit, Float[Tensor, "positions vocab"]"""
+        if self.bias is not None:
+            self.bias += slope.sum(dim=0)
+        narrow = slope.to(self.table.dtype)
+        if self.features is not None:
+            self.features[here] = narrow @ self.table
+        if self.weight is not None and narrow.dtype == self.wide:
+            self.weight.addmm_(narrow.T, self.rows[here])
+        elif self.weight is not None:
+            self.weight += narrow.T @ self.rows[here]
+
+
+def _slope(exponentials: Tensor, whole: Tensor, at: Tensor, smoothing: float) -> Tensor:
+    """By each logit, what the model says less what is true; written over the exponentials."""
+    slope = exponentials.div_(whole)
+    if smoothing:
+        slope -= smoothing / slope.shape[-1]
+    return slope.scatter_add_(1, at, torch.full_like(at, smoothing - 1.0, dtype=slope.dtype))

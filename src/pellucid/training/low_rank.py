@@ -1,0 +1,153 @@
+"""Adapters of low rank: a table stays as it is, and a product of two small ones is added to it and learns instead.
+
+    x --+--> table [in -> out] -----------------------------------(+)--> y
+        '--> down [in -> rank] --> up [rank -> out] --> x scale ---'
+
+(Hu et al., 2021, arXiv:2106.09685.) `up` begins as zeros, so the model begins as its base. Here the product is added to
+the table, not to the answer, so that whoever asks a linear map for its `weight` sees the sum.
+"""
+
+import fnmatch
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from pellucid.checkpoints.adapter_save import Change, base_name, save_adapter
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError, near, several
+from pellucid.machine import choose_dtype
+from pellucid.models import freeze, untrained
+from pellucid.training.settings import Settings
+
+ALL = "all-linear"
+"""Every linear map but those of the head."""
+
+_ATTACHED = ".parametrizations.weight."
+
+
+class LowRank(nn.Module):
+    """What a table becomes: table + scale x up @ down.
+
+    down: Float[Tensor, "rank in"], evenly drawn up to 1 / sqrt(in) as PEFT draws it.  up: Float[Tensor, "out rank"], 0.
+    """
+
+    def __init__(self, table: Tensor, rank: int, scale: float, chance: torch.Generator) -> None:
+        super().__init__()
+        out, wide = table.shape
+        drawn = (2 * torch.rand(rank, wide, generator=chance) - 1) / math.sqrt(wide)
+        self.down = nn.Parameter(drawn.to(table))
+        self.up = nn.Parameter(table.new_zeros(out, rank))
+        self.scale = scale
+
+    def forward(self, table: Tensor) -> Tensor:
+        """Float[Tensor, "out in"]  ->  the same shape"""
+        with torch.autocast(table.device.type, enabled=False):  # the sum is as exact as the table
+            return table + self.scale * (self.up @ self.down)
+
+
+def attached(loaded: Loaded, settings: Settings) -> Loaded:
+    """The same model with adapters on the tables that `settings.lora_targets` name, in place.
+
+    Beside them learn the head that tells labels, whatever has no numbers of a base yet, and what `lora_beside` names;
+    all else stays. Raises InputError for names that are no linear map.
+    """
+    assert settings.lora is not None
+    module, chance = loaded.module, torch.Generator().manual_seed(settings.seed)
+    if settings.adapter_only:
+        base_name(loaded)  # told before the work, not after it
+    free = {name for name, p in module.named_parameters() if p.requires_grad}
+    beside = [name for name in free if _learns(name, loaded)]
+    freeze(module, "*")
+    if beside:
+        freeze(module, *beside, frozen=False)
+    if settings.lora_beside:
+        beside += freeze(module, *settings.lora_beside, frozen=False)
+    alpha = 2.0 * settings.lora if settings.lora_alpha is None else settings.lora_alpha
+    chosen = targets(module, settings.lora_targets)
+    for path in chosen:
+        if f"{path}.weight" in beside or f"{path}.weight" not in free:
+            continue  # it learns as it is, or is to stay as it is
+        linear = _linear(module, path)
+        low = LowRank(linear.weight.detach(), settings.lora, alpha / settings.lora, chance)
+        parametrize.register_parametrization(linear, "weight", low)
+    if not changes(module):
+        raise InputError(f"an adapter changes what is learned already, and {several(chosen, 2)} are random or frozen")
+    return loaded
+
+
+def targets(module: nn.Module, names: Iterable[str]) -> list[str]:
+    """The paths of the linear maps that fit.
+
+    names: "all-linear", paths, the ends of paths ("query", "feed_forward.up"), or either with `*` for anything.
+    """
+    maps = [path for path, part in module.named_modules() if isinstance(part, nn.Linear)]
+    tables = {id(p) for name, p in module.named_parameters() if name.endswith("embeddings.token.weight")}
+    known = [*dict.fromkeys(path.rpartition(".")[2] for path in maps), *maps]
+    found: dict[str, None] = {}
+    for name in names:
+        if name == ALL:
+            fits = [path for path in maps if not path.startswith("head.")]
+        else:
+            fits = [path for path in maps if fnmatch.fnmatchcase(path, name) or fnmatch.fnmatchcase(path, f"*.{name}")]
+        if not fits:
+            raise InputError(f"no linear map is called {name!r}{near(name, known)}; {ALL!r} stands for every one")
+        found |= dict.fromkeys(fits)
+    for path in found:
+        if id(module.get_submodule(path).weight) in tables:
+            raise InputError(f"{path} has the table of the tokens: an adapter there would change what is read as well")
+    return list(found)
+
+
+def changes(module: nn.Module) -> dict[str, Change]:
+    """What was attached, by the path of its linear map; nothing where nothing was."""
+    found = {}
+    for path, part in module.named_modules():
+        if isinstance(part, nn.Linear) and parametrize.is_parametrized(part, "weight"):
+            low = part.get_submodule("parametrizations.weight.0")
+            assert isinstance(low, LowRank)
+            found[path] = Change(low.down.detach(), low.up.detach(), low.scale)
+    return found
+
+
+@torch.no_grad()
+def merged(loaded: Loaded) -> Loaded:
+    """A plain model of its own with the adapters in its tables; the same one where it has none."""
+    module = loaded.module
+    adapted = changes(module)
+    if not adapted:
+        return loaded
+    numbers = {name: p for name, p in module.state_dict().items() if _ATTACHED not in name}
+    numbers |= {f"{path}.weight": module.get_submodule(path).weight for path in adapted}
+    like = module.embeddings.token.like
+    plain = untrained(loaded.config, 0, like.device, like.dtype, "fused")
+    plain.load_state_dict(numbers)
+    return replace(loaded, module=plain)
+
+
+def save(loaded: Loaded, settings: Settings, folder: Path, *, overwrite: bool = False) -> Path:
+    """Writes what was learned, and not the base, as a folder that PEFT opens.
+
+    loaded: as it learned, its source still the base.
+    """
+    whole = [name for name, p in loaded.module.named_parameters() if p.requires_grad and _ATTACHED not in name]
+    kind = choose_dtype(settings.adapter_dtype, torch.float32)
+    return save_adapter(merged(loaded), changes(loaded.module), whole, folder, dtype=kind, overwrite=overwrite)
+
+
+def _linear(module: nn.Module, path: str) -> nn.Linear:
+    part = module.get_submodule(path)
+    assert isinstance(part, nn.Linear)  # `targets` chose it
+    return part
+
+
+def _learns(name: str, loaded: Loaded) -> bool:
+    """Whether a parameter learns as it is, beside the adapters."""
+    head = loaded.config.head
+    new = any(name == part or name.startswith(f"{part}.") for part in loaded.untrained)
+    labels = head is not None and not head.name.endswith("-lm")
+    return new or (labels and name.startswith("head."))

@@ -1,0 +1,189 @@
+"""What an unfinished training says of itself: how far it is, what it is made of, and a digest of every file."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from pellucid import __version__
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import CorruptFileError, InputError, several
+from pellucid.files import once, write_whole
+from pellucid.trace.stored import digest
+from pellucid.training.loop import Progress
+from pellucid.training.settings import Settings
+
+NAME = "manifest.json"
+
+FORMAT = 1
+"""Of the folder. A later one is refused with the version that wrote it."""
+
+MOST_BYTES = 16 * 2**20
+
+FREE = ("accumulation", "activation_checkpointing", "save_every")
+"""Settings that may differ where a training goes on: they change memory and time."""
+
+AFTER_TROUBLE = ("learning_rate", "warmup", "clip", "precision", "beta1", "beta2", "epsilon")
+"""Those that may differ as well where it ended because its numbers were none any more."""
+
+FILES = re.compile(r"(state|best)-[0-9]{8,12}\.safetensors")
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class About:
+    """What must be the same where a training goes on, as plain values: each can be said in a sentence.
+
+    model: digest of the numbers and facts that it began from.  data, held_out: digests of the rows.
+    """
+
+    model: str
+    data: str
+    held_out: str
+    objective: dict[str, Any]
+    settings: dict[str, Any]
+
+    @classmethod
+    def of(cls, base: str, data: str, held_out: str, objective: Any, settings: Settings) -> "About":
+        """base: see `digest_of_model`."""
+        said = [one.name for one in fields(objective) if not one.name.startswith("_")]  # the others are of the data
+        options = {"name": objective.name} | {name: getattr(objective, name) for name in said}
+        return cls(base, data, held_out, _plain(options), _plain(asdict(settings)))
+
+    def differences(self, begun: "About", free: tuple[str, ...]) -> list[str]:
+        """What is other than it was in `begun`, each in a few words."""
+        found = []
+        for now, then in ((self.objective, begun.objective), (self.settings, begun.settings)):
+            for name in {**then, **now}:
+                if name not in free and then.get(name) != now.get(name):
+                    found.append(f"{name} was {_short(then.get(name))} and is {_short(now.get(name))}")
+        for name, said in (
+            ("model", "the model it learns from is another one"),
+            ("data", "the data are others"),
+            ("held_out", "the held-out data are others"),
+        ):
+            if getattr(self, name) != getattr(begun, name):
+                found.append(said)
+        return found
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One state of a training.
+
+    steps: of the whole of it.  files: {name: (bytes, sha256)}.  diverged: it ended because its numbers were none.
+    """
+
+    steps: int
+    progress: Progress
+    about: About
+    files: dict[str, tuple[int, str]]
+    diverged: bool = False
+    pellucid: str = __version__
+    format: int = FORMAT
+
+    @property
+    def step(self) -> int:
+        """Steps that are done."""
+        return self.progress.step
+
+    def of_kind(self, kind: str) -> dict[str, tuple[int, str]]:
+        """Its file of a kind, "state" or "best"; nothing where it has none."""
+        return {name: facts for name, facts in self.files.items() if name.startswith(f"{kind}-")}
+
+    def check(self, about: About, folder: Path) -> None:
+        """Raises InputError, with what differs, for a training that is not the one that began here."""
+        differences = about.differences(self.about, (*FREE, *AFTER_TROUBLE) if self.diverged else FREE)
+        if differences:
+            raise InputError(
+                f"the training in {folder} cannot go on: {several(differences)}; give what it began with, or begin "
+                "anew with overwrite (--overwrite)"
+            )
+
+
+def digest_of_model(loaded: Loaded) -> str:
+    """sha256 of a model's facts and numbers, wherever they lie."""
+    facts = json.dumps(loaded.family.write(loaded.config), sort_keys=True, default=str)
+    whole = hashlib.sha256(facts.encode())
+    for name, tensor in loaded.module.state_dict().items():
+        whole.update(f"{name} {digest(tensor)}".encode())
+    return whole.hexdigest()
+
+
+def write_manifest(manifest: Manifest, folder: Path) -> None:
+    """Puts a manifest in the place of the one before. The folder's list of files is not yet flushed."""
+    content = _rendered(_plain(asdict(manifest)))
+    write_whole(folder / NAME, lambda file: file.write(content))
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a folder; None where no state was ever kept there.
+
+    Raises CorruptFileError for one that was changed, and InputError for one of a later version.
+    """
+    path = folder / NAME
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        body = json.loads(content, object_pairs_hook=once)
+        if type(body["format"]) is int and body["format"] > FORMAT:
+            raise InputError(
+                f"{path} is of format {body['format']}, written by pellucid {str(body.get('pellucid'))[:20]}, and this "
+                f"one reads up to {FORMAT}: upgrade pellucid, or begin anew with overwrite (--overwrite)"
+            )
+        body.pop("digest")
+        if _rendered(body) != content:
+            raise ValueError("its digest does not fit")
+        return _checked(body)
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptFileError(
+            f"{path} is damaged ({str(error)[:120]}): restore it, or begin anew with overwrite (--overwrite)"
+        ) from error
+
+
+def _checked(body: dict[str, Any]) -> Manifest:
+    files = {name: (size, one) for name, (size, one) in body.pop("files").items()}
+    progress, about = Progress(**body.pop("progress")), About(**body.pop("about"))
+    manifest = Manifest(progress=progress, about=about, files=files, **body)
+    if not all(FILES.fullmatch(name) and _DIGEST.fullmatch(one) and size >= 0 for name, (size, one) in files.items()):
+        raise ValueError(f"it names the files {sorted(files)[:3]}")
+    if len(manifest.of_kind("state")) != 1 or not 0 <= manifest.step <= 10**12 or manifest.format != FORMAT:
+        raise ValueError("it names no state")
+    return manifest
+
+
+def _rendered(body: dict[str, Any]) -> bytes:
+    """The one way in which these facts are written: each byte of a manifest counts."""
+    whole = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return (json.dumps({"digest": whole, **body}, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; of a model its digest, of another object the name of its kind."""
+    loaded = getattr(value, "loaded", value)
+    if isinstance(loaded, Loaded):
+        return digest_of_model(loaded)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(one) for one in (sorted(value) if isinstance(value, set | frozenset) else value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"is": type(value).__name__} | {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    return value if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
+
+
+def _short(value: Any) -> str:
+    said = json.dumps(value, ensure_ascii=False)
+    return said if len(said) <= 60 else f"{said[:59]}…"

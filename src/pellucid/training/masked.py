@@ -1,0 +1,208 @@
+"""Which word stood here: an encoder learns to say tokens that were hidden from it, from both sides of them."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import Head
+from pellucid.config.checks import choice, count, truth, within
+from pellucid.errors import InputError
+from pellucid.text import Tokenizer, Window, by_length, windows
+from pellucid.training.likely import OverVocabulary, likely, scores
+from pellucid.training.losses import IGNORED
+from pellucid.training.objective import EVALUATED, Example, Fields, head_for, padding_of
+from pellucid.training.packed import Tokens, apart, end_to_end, numbered, padded, together
+from pellucid.training.spoken import reader_of, texts_of
+
+MOST = 512
+"""Positions of a row where nothing else is said."""
+
+
+class Hideable(NamedTuple):
+    """What stands beside the tokens of a row.
+
+    words: the number of the word that each is part of; -1 for special tokens, which are never hidden.
+    segments: which text each is of, from 1.
+    number: of the row.
+    """
+
+    words: Tokens
+    segments: Tokens
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillMask(OverVocabulary):
+    """Hidden tokens (Devlin et al., 2018, arXiv:1810.04805, section 3.1); cross-entropy at these alone.
+
+    max_length: positions of a row; None for what the model reads, 512 at most. Longer texts are read in several rows.
+    mlm_probability: share of all tokens that are hidden, drawn anew each time. mask_replace_prob: share of these that
+        becomes the mask.  random_replace_prob: share of these that becomes any other token; the rest is left as it is.
+    whole_word_mask: all tokens of a word are hidden, or none; what becomes of each is drawn for each.
+    packing: "none" gives each text rows of its own; "stream" lays all texts end to end, a separator between them, and
+        cuts that into rows (Liu et al., 2019, arXiv:1907.11692, section 4.2); "documents" lays texts side by side in
+        one row, where none sees another.
+    score_seed: what is hidden of the held-out texts is drawn from it, and the same each time.
+    """
+
+    mlm_probability: float = 0.15
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
+    whole_word_mask: bool = False
+    packing: str = "none"
+    score_seed: int = 0
+
+    name: ClassVar[str] = "fill-mask"
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+    settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4, "beta2": 0.98}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within("mlm_probability", self.mlm_probability, above=0.0, most=1.0)
+        for name in ("mask_replace_prob", "random_replace_prob"):
+            within(name, getattr(self, name), least=0.0, most=1.0)
+        most = self.mask_replace_prob + self.random_replace_prob
+        if most > 1.0 + 1e-9:
+            raise InputError(f"mask_replace_prob and random_replace_prob are {most:g} together, expected at most 1")
+        truth("whole_word_mask", self.whole_word_mask)
+        choice("packing", self.packing, ("none", "stream", "documents"))
+        count("score_seed", self.score_seed, most=2**63 - 1, least=0)
+        if self.max_length is not None:
+            count("max_length", self.max_length, least=3)
+
+    def head(self, loaded: Loaded) -> Head:
+        reader = reader_of(loaded, self.name)
+        if loaded.config.kind != "encoder" or reader.mask_token_id is None:
+            kind = loaded.config.kind
+            lack = f"is of kind {kind!r}" if kind != "encoder" else "has a tokenizer without one"
+            raise InputError(f"fill-mask trains an encoder that knows a mask token, and this model {lack}")
+        return head_for(loaded, "masked-lm")
+
+    # -- rows to examples ---------------------------------------------------------------------------------------------
+
+    def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
+        reader, room = reader_of(loaded, self.name), self.max_length or min(loaded.config.longest or MOST, MOST)
+        found = [
+            window
+            for i, text in enumerate(texts_of(rows))
+            if text.strip()
+            for window in windows(reader, text, index=i, rule="windows", max_length=room, stride=0)
+        ]
+        if self.packing == "stream":
+            return list(_stream(reader, found, room))
+        if self.packing == "none":
+            return [_row(reader, [window], number) for number, window in enumerate(found)]
+        groups = together([len(window.ids) for window in found], room)
+        return [_row(reader, [found[i] for i in sorted(group)], number) for number, group in enumerate(groups)]
+
+    # -- examples to losses -------------------------------------------------------------------------------------------
+
+    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+        return self._batch(loaded, examples, apart(chance, [example.target.number for example in examples]))
+
+    def _batch(
+        self, loaded: Loaded, examples: Sequence[Example], chances: Sequence[np.random.Generator]
+    ) -> dict[str, Tensor]:
+        hidden = [self.hidden(loaded, example, chance) for example, chance in zip(examples, chances)]
+        segments = padded([example.target.segments for example in examples], 0)
+        batch = {
+            "input_ids": padded([ids for ids, _ in hidden], padding_of(loaded)),
+            "token_type_ids": padded([np.asarray(example.types[0]) for example in examples], 0),
+            "labels": padded([labels for _, labels in hidden], IGNORED),
+        }
+        if segments.max(initial=0) > 1:
+            batch["segments"] = segments
+        elif not segments.all():
+            batch["attention_mask"] = segments
+        takes = {*loaded.module.forward.__annotations__, "labels"}
+        device = loaded.module.embeddings.token.like.device
+        return {name: torch.from_numpy(array).to(device) for name, array in batch.items() if name in takes}
+
+    def hidden(self, loaded: Loaded, example: Example, chance: np.random.Generator) -> tuple[Tokens, Tokens]:
+        """What is read in place of a row, and its labels: the tokens that were hidden, and -100 for all others."""
+        ids, words = np.asarray(example.ids[0]), example.target.words
+        units = words if self.whole_word_mask else np.arange(len(ids))
+        drawn = chance.random(int(units.max(initial=0)) + 1) < self.mlm_probability
+        chosen = drawn[units] & (words >= 0)
+        fate = chance.random(len(ids))
+        reader = reader_of(loaded, self.name)
+        others = chance.choice(_ordinary(reader, loaded.config.vocab_size), len(ids))
+        becomes_mask = chosen & (fate < self.mask_replace_prob)
+        becomes_other = chosen & ~becomes_mask & (fate < self.mask_replace_prob + self.random_replace_prob)
+        read = np.where(becomes_mask, reader.mask_token_id, np.where(becomes_other, others, ids))
+        return read, np.where(chosen, ids, IGNORED)
+
+    @torch.inference_mode()
+    def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+        module: Any = loaded.module.swift()
+        found = []
+        chances = [np.random.default_rng((self.score_seed, i)) for i in range(len(examples))]
+        for group in by_length([example.length for example in examples], EVALUATED):
+            batch = self._batch(loaded, [examples[i] for i in group], [chances[i] for i in group])
+            labels = batch.pop("labels")
+            found.append(likely(module, module.states(**batch), labels))
+        return scores(found)
+
+
+@functools.lru_cache(maxsize=8)
+def _ordinary(reader: Tokenizer, vocab_size: int) -> Tokens:
+    """Every token that is not special."""
+    every = np.arange(min(reader.largest_id + 1, vocab_size))
+    return np.setdiff1d(every, list(reader.special_ids)).astype(np.int32)
+
+
+def _words(reader: Tokenizer, window: Window) -> Tokens:
+    """The number of each token's word; -1 for special tokens, also for those that somebody typed."""
+    special = reader.special_ids
+    pairs = zip(window.ids, window.words)
+    return np.asarray([-1 if word is None or token in special else word for token, word in pairs], dtype=np.int32)
+
+
+def _row(reader: Tokenizer, found: Sequence[Window], number: int) -> Example:
+    """Stretches side by side; each word has a number of its own."""
+    ids: Any = end_to_end([np.asarray(one.ids, dtype=np.int32) for one in found])
+    types: Any = end_to_end([np.asarray(one.type_ids, dtype=np.int32) for one in found])
+    words = _apart([_words(reader, one) for one in found])
+    return Example((ids,), (types,), Hideable(words, numbered([len(one.ids) for one in found]), number))
+
+
+def _apart(parts: Sequence[Tokens]) -> Tokens:
+    """Numbers of words, those of each part behind those of the parts before it."""
+    found, many = [], 0
+    for words in parts:
+        found.append(np.where(words >= 0, words + many, -1).astype(np.int32))
+        many += int(words.max(initial=-1)) + 1
+    return end_to_end(found)
+
+
+def _stream(reader: Tokenizer, found: Sequence[Window], room: int) -> Iterator[Example]:
+    """All texts end to end, cut into rows with the special tokens of a text around each."""
+    first, last = reader.cls_token_id, reader.sep_token_id
+    if first is None or last is None or room < 3:
+        raise InputError("packing is 'stream', which needs tokens cls and sep and rows of 3 tokens: choose 'documents'")
+    ids, words = _joined(reader, found, last)
+    for start in range(0, len(ids), room - 2):
+        here = slice(start, start + room - 2)
+        whole: Any = np.concatenate(([first], ids[here], [last])).astype(np.int32)
+        of = np.concatenate(([-1], words[here], [-1]))
+        numbers = np.where(of >= 0, np.unique(of, return_inverse=True)[1], -1).astype(np.int32)
+        types: Any = np.zeros_like(whole)
+        yield Example((whole,), (types,), Hideable(numbers, numbered([len(whole)]), start))
+
+
+def _joined(reader: Tokenizer, found: Sequence[Window], between: int) -> tuple[Tokens, Tokens]:
+    """Tokens and numbers of words of all texts, without their special tokens, a separator behind each text."""
+    ids: list[Tokens] = []
+    words: list[Tokens] = []
+    for window in found:
+        plain = [word is not None for word in window.words]
+        ends = window.number + 1 == window.count
+        ids.append(np.asarray(np.asarray(window.ids)[plain].tolist() + [between] * ends, dtype=np.int32))
+        words.append(np.asarray(_words(reader, window)[plain].tolist() + [-1] * ends, dtype=np.int32))
+    return end_to_end(ids), _apart(words)

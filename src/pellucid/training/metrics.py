@@ -1,0 +1,175 @@
+"""How good answers are, in numbers; the one place that asks the libraries that measure.
+
+Each function takes plain lists, the right answers first, and gives shares from 0 to 1 by name, but for BLEU and chrF,
+which the field counts from 0 to 100. What cannot be said, such as the correlation with a constant, is 0: a number that
+is compared with others must be one.
+"""
+
+import importlib.util
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pellucid.errors import InputError
+
+LIBRARIES = {
+    "sklearn": "scikit-learn",
+    "scipy": "SciPy",
+    "nervaluate": "nervaluate",
+    "sacrebleu": "sacreBLEU",
+}
+"""What is imported, and what it is called."""
+
+Span = tuple[str, int, int]
+"""An entity: its kind, and its first and last word."""
+
+
+def require(*names: str) -> None:
+    """Raises InputError for a library that is not installed; asked before a training begins, not at its first look."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise InputError(f"to measure this needs {LIBRARIES[name]}: pip install 'pellucid[train]'")
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
+
+
+def label_scores(truth: Sequence[int], found: Sequence[int], labels: int) -> dict[str, float]:
+    """One of so many labels each, by their numbers.
+
+    ->  "accuracy"; "f1", the mean over the labels that occur; of two labels also "f1_second", that of label 1 alone,
+        which GLUE calls F1; "matthews" (Matthews, 1975), 0 for whoever answers without looking
+    """
+    require("sklearn")
+    from sklearn import metrics
+
+    several = len(set(truth) | set(found)) > 1
+    scores = {
+        "accuracy": float(metrics.accuracy_score(truth, found)),
+        "f1": float(metrics.f1_score(truth, found, average="macro", zero_division=0)),
+    }
+    if labels == 2:
+        scores["f1_second"] = float(metrics.f1_score(truth, found, labels=[1], average="macro", zero_division=0))
+    return scores | {"matthews": float(metrics.matthews_corrcoef(truth, found)) if several else 0.0}
+
+
+def sets_scores(truth: Sequence[Sequence[bool]], found: Sequence[Sequence[bool]]) -> dict[str, float]:
+    """Any number of labels each: rows of whether each label holds, Bool[list, "rows labels"].
+
+    ->  "accuracy", of rows right in every label; "f1" over all decisions together; "f1_macro", the mean over labels
+    """
+    require("sklearn")
+    import numpy as np
+    from sklearn import metrics
+
+    right, said = np.asarray(truth, dtype=int), np.asarray(found, dtype=int)
+    columns = right.shape[1]
+    both = {average: _f1_of_sets(metrics, right, said, columns, average) for average in ("micro", "macro")}
+    return {"accuracy": float((right == said).all(axis=1).mean()), "f1": both["micro"], "f1_macro": both["macro"]}
+
+
+def _f1_of_sets(metrics: Any, right: Any, said: Any, columns: int, average: str) -> float:
+    if columns == 1:  # the library takes a single column for a question of two answers
+        return float(metrics.f1_score(right[:, 0], said[:, 0], zero_division=0.0))
+    return float(metrics.f1_score(right, said, average=average, zero_division=0.0))
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def number_scores(truth: Sequence[float], found: Sequence[float]) -> dict[str, float]:
+    """A number each.
+
+    ->  "mse", the mean squared error; "pearson" and "spearman", the correlations of the numbers and of their ranks
+    """
+    require("scipy")
+    from scipy import stats
+
+    squares = [(one - other) ** 2 for one, other in zip(truth, found)]
+    ways: dict[str, Callable[..., Any]] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
+    varied = len(truth) > 1 and len(set(truth)) > 1 and len(set(found)) > 1
+    correlations = {name: float(way(truth, found).statistic) if varied else 0.0 for name, way in ways.items()}
+    finite = {name: value if math.isfinite(value) else 0.0 for name, value in correlations.items()}
+    return {"mse": math.fsum(squares) / max(len(squares), 1)} | finite
+
+
+# -- entities ---------------------------------------------------------------------------------------------------------
+
+
+def entity_scores(truth: Sequence[Sequence[Span]], found: Sequence[Sequence[Span]]) -> dict[str, float]:
+    """Entities of each text; one is right where kind, first and last word are (CoNLL-2002, Tjong Kim Sang, 2002).
+
+    ->  "precision", "recall", "f1" over all entities together
+    """
+    require("nervaluate")
+    from nervaluate import Evaluator
+
+    kinds = sorted({one[0] for spans in (*truth, *found) for one in spans})
+    if not kinds:
+        return {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+    names = ("label", "start", "end")
+    sides = [[[dict(zip(names, one)) for one in spans] for spans in side] for side in (truth, found)]
+    counted = Evaluator(*sides, tags=kinds, loader="dict").evaluate()["overall"]["strict"]
+    return {name: float(getattr(counted, name)) for name in ("precision", "recall", "f1")}
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def answer_scores(truth: Sequence[Sequence[str]], found: Sequence[str]) -> dict[str, float]:
+    """Answers to questions, each with all that count as right; none at all means that the text does not tell.
+
+    As SQuAD measures (Rajpurkar et al., 2016, arXiv:1606.05250; 2018, arXiv:1806.03822): in small letters, without
+    punctuation and articles; "exact_match", and "f1" of the words that both share, each by the best of the right ones.
+    """
+    rights = [[one for one in map(normalised, right) if one] or [""] for right in truth]
+    pairs = list(zip(rights, map(normalised, found)))
+    exact = [float(any(one == said for one in right)) for right, said in pairs]
+    shared = [max(_f1_of_words(one, said) for one in right) for right, said in pairs]
+    many = max(len(pairs), 1)
+    return {"exact_match": math.fsum(exact) / many, "f1": math.fsum(shared) / many}
+
+
+def normalised(answer: str) -> str:
+    """An answer as SQuAD compares it.
+
+    >>> normalised("The  Eiffel Tower!")
+    'eiffel tower'
+    """
+    bare = "".join(letter for letter in answer.lower() if letter not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
+
+
+def _f1_of_words(right: str, said: str) -> float:
+    ours, theirs = said.split(), right.split()
+    if not ours or not theirs:
+        return float(ours == theirs)
+    same = sum((Counter(ours) & Counter(theirs)).values())
+    return 2 * same / (len(ours) + len(theirs))
+
+
+def translation_scores(truth: Iterable[str] | Iterable[Sequence[str]], found: Sequence[str]) -> dict[str, float]:
+    """Translations, each with one right one, or with as many for every text.
+
+    ->  "bleu" (Papineni et al., 2002) and "chrf" (Popović, 2015), from 0 to 100, of the whole corpus, by sacreBLEU's
+        own settings (Post, 2018, arXiv:1804.08771)
+    """
+    require("sacrebleu")
+    import sacrebleu
+
+    right = [[one] if isinstance(one, str) else list(one) for one in truth]
+    if len(right) != len(found) or len({len(one) for one in right}) > 1:
+        raise InputError(f"{len(found)} translations and {len(right)} right ones: expected as many for every text")
+    if not found:
+        return {"bleu": 0.0, "chrf": 0.0}
+    columns = [list(column) for column in zip(*right)]
+    bleu, chrf = sacrebleu.corpus_bleu(found, columns), sacrebleu.corpus_chrf(found, columns)
+    return {"bleu": float(bleu.score), "chrf": float(chrf.score)}
+
+
+def perplexity(loss: float) -> float:
+    """Of a mean loss per token, in nats: as many tokens as a model hesitates between. Infinite above e^709."""
+    return math.exp(loss) if loss < 709.0 else math.inf

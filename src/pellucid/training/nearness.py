@@ -1,0 +1,96 @@
+"""Losses over vectors of texts: which should stand near which. Each is the mean over the pairs of a batch.
+
+cosines of pairs with scores:     1.0 -> .93   0.2 -> .41   0.6 -> .35
+cosent                                         ^------------^ in the wrong order
+cosine                            (.93 - 1.0)^2 ...
+multiple negatives                an anchor's own positive among the texts of all pairs
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+ROWS = 1_024
+"""Anchors that are compared with all candidates at a time."""
+
+
+def cosines(vectors: Tensor) -> Tensor:
+    """How alike the first two texts of each pair are: Float[Tensor, "pairs texts width"]  ->  Float[Tensor, "pairs"]"""
+    return functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
+
+
+def cosent(vectors: Tensor, scores: Tensor, scale: float) -> Tensor:
+    """Pairs should be ordered by their cosines as by their scores; equal scores do not matter.
+
+        log(1 + sum of exp(scale * (cosine of the lesser score - cosine of the greater score)))
+
+    (Su, 2022, CoSENT; Huang et al., 2024, doi:10.1109/TASLP.2024.3402087.)
+    vectors: Float[Tensor, "pairs 2 width"]; scores: Float[Tensor, "pairs"]
+    """
+    alike = scale * cosines(vectors)
+    wrong = (alike[:, None] - alike[None, :])[scores[:, None] < scores[None, :]]
+    return torch.cat((wrong.new_zeros(1), wrong)).logsumexp(dim=0)
+
+
+def cosine(vectors: Tensor, scores: Tensor) -> Tensor:
+    """The mean squared difference of cosines and scores (Reimers and Gurevych, 2019, arXiv:1908.10084, section 3).
+
+    vectors: Float[Tensor, "pairs 2 width"]; scores: Float[Tensor, "pairs"]
+    """
+    return functional.mse_loss(cosines(vectors), scores)
+
+
+def multiple_negatives(vectors: Tensor, texts: Tensor, scale: float, symmetric: bool = False) -> Tensor:
+    """The cross-entropy of each anchor's own positive among the positives and negatives of all pairs.
+
+    (Henderson et al., 2017, arXiv:1705.00652, section 4.4.)
+    vectors: Float[Tensor, "pairs 2|3 width"], each an anchor, its positive and perhaps a negative.
+    texts: Int[Tensor, "pairs 2|3"], a number for each, equal where the texts are. What is the same text as the anchor,
+        as its positive, or a positive of the same anchor elsewhere, is no negative.
+    symmetric: the mean of this and of each positive's own anchor among all anchors.
+    """
+    places = torch.arange(len(vectors), device=vectors.device)
+    alike = scale * _to_candidates(vectors, vectors)
+    open_ = alike.masked_fill(_no_negatives(texts, texts), -torch.inf)
+    loss = functional.cross_entropy(open_, places)
+    if not symmetric:
+        return loss
+    back = open_[:, : len(vectors)].T
+    return (loss + functional.cross_entropy(back, places)) / 2
+
+
+@torch.no_grad()
+def nearest(vectors: Tensor, texts: Tensor) -> float:
+    """The share of anchors that are nearer to their own positive than to any other text that is none of theirs."""
+    right = 0
+    for places in torch.arange(len(vectors)).split(ROWS):
+        alike = _to_candidates(vectors[places], vectors)
+        alike = alike.masked_fill(_no_negatives(texts[places], texts, int(places[0])), -torch.inf)
+        right += int((alike.argmax(dim=1) == places).sum())
+    return right / max(len(vectors), 1)
+
+
+def _to_candidates(some: Tensor, every: Tensor) -> Tensor:
+    """Cosines of the anchors of some pairs with the positives, and then the negatives, of all.
+
+    ->  Float[Tensor, "some (texts-1)*pairs"]
+    """
+    anchors = functional.normalize(some[:, 0], dim=-1)
+    return anchors @ functional.normalize(_candidates(every), dim=-1).T
+
+
+def _candidates(every: Tensor) -> Tensor:
+    return every[:, 1:].transpose(0, 1).flatten(0, 1)
+
+
+def _no_negatives(some: Tensor, every: Tensor, first: int = 0) -> Tensor:
+    """Whether a candidate is no negative of an anchor, and not its own positive: Bool[Tensor, "some candidates"]
+
+    first: the number of the first of `some` among all.
+    """
+    candidates, many = _candidates(every[..., None])[:, 0], len(every)
+    same = (some[:, :1] == candidates) | (some[:, 1:2] == candidates)
+    same[:, :many] |= some[:, :1] == every[:, 0]
+    own = torch.arange(len(some), device=same.device)
+    same[own, own + first] = False
+    return same

@@ -1,0 +1,182 @@
+"""What is to be learned: from rows of data to examples, from examples to a batch, from a batch to a loss.
+
+An objective is a frozen record whose fields are its options, as a task is; the loop knows nothing of it but this page.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import Head
+from pellucid.text import by_length, collate
+from pellucid.training.learner import Learner
+from pellucid.training.ranks import Ranks
+
+Fields = Mapping[str, Any]
+"""One row of data, by column."""
+
+EVALUATED = 4096
+"""Computed positions of a batch of held-out examples."""
+
+
+class Example(NamedTuple):
+    """What a model reads, and what it should answer.
+
+    ids, types: one row of tokens, or several (the two texts that are compared; source and target).
+    target: as the objective needs it.
+    """
+
+    ids: tuple[list[int], ...]
+    types: tuple[list[int], ...]
+    target: Any = None
+
+    @property
+    def length(self) -> int:
+        """Positions of its longest row."""
+        return max(map(len, self.ids))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """One objective with its options.
+
+    max_length: tokens of a row, special ones among them; None for what the model reads. Longer ones are cut, and
+        counted in a note.
+    """
+
+    max_length: int | None = None
+
+    name: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]] = ("text", "label")
+    """What the columns of its data are called, where nothing else is said."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Columns that may be missing."""
+    parallel: ClassVar[bool] = False
+    """Whether two files whose lines belong together are data."""
+    settings: ClassVar[dict[str, Any]] = {}
+    """Its own defaults for `Settings`."""
+    best: ClassVar[str] = "loss"
+    """The number of `score` by which the best state is chosen; the greatest, but of "loss" and "perplexity"."""
+    weighed: ClassVar[bool] = True
+    """Whether the loss of a step is a mean over parts that do not see each other, so that pieces of it add up."""
+    share: ClassVar[float] = 0.1
+    """The part of the data that is held out where nothing else is said; 0 for none."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the rows are one text, one after the other, so that its end is held out."""
+        return False
+
+    def fitted(self, rows: Sequence[Fields]) -> Self:
+        """The same objective, knowing what only the data tells, such as its labels. Raises InputError for bad rows."""
+        return self
+
+    def head(self, loaded: Loaded) -> Head | None:
+        """The head that it needs on this body."""
+        raise NotImplementedError
+
+    def labels(self, loaded: Loaded) -> tuple[str, ...]:
+        """The labels that its head has."""
+        return loaded.config.labels
+
+    def facts(self) -> dict[str, Any]:
+        """What the saved config says of the task beside head and labels, by the reference's keys, which change no
+        number of a pass: "problem_type"."""
+        return {}
+
+    def group(self, row: Fields) -> Hashable:
+        """What a row is one of many of: of each group the same share is held out. None where there are no groups."""
+        return None
+
+    def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
+        """Rows as the model reads them."""
+        raise NotImplementedError
+
+    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+        """Examples as one batch: what the model takes, and beside it what `loss` needs.
+
+        chance: the source of whatever is drawn, such as masks; the same for each piece of a step. What is drawn for an
+            example has to follow from it and from the example alone, see `pellucid.training.packed.apart`.
+        """
+        raise NotImplementedError
+
+    def weight(self, batch: Mapping[str, Tensor]) -> float:
+        """What the batch counts in its step: texts, or tokens. The losses of a step are summed and divided by it."""
+        return float(len(batch["labels"]))
+
+    def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
+        """The sum of the losses of a batch, Float32[Tensor, ""]; of a mean loss, that mean times `weight`."""
+        raise NotImplementedError
+
+    def together(
+        self, learner: Learner, ranks: Ranks, step: int, pieces: list[tuple[int, dict[str, Tensor]]]
+    ) -> list[tuple[int, dict[str, Tensor]]]:
+        """The pieces of a step that this process has, each with its number, with whatever they have to know of those
+        of all processes: for losses that compare the examples of a whole batch with each other."""
+        return pieces
+
+    def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+        """How good the model is on held-out examples: numbers by name, `best` among them."""
+        raise NotImplementedError
+
+    def final(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+        """The same of a finished model, with what would take too long at every look, such as writing."""
+        return self.score(loaded, examples)
+
+    def scoring(self, rows: Sequence[Fields]) -> Self:
+        """The same objective, to score a model that has learned it elsewhere, on these rows; labels are the model's."""
+        return self
+
+    def simplest(self, rows: Sequence[Fields]) -> dict[str, float]:
+        """What the simplest answer scores on held-out rows, by names of `score`: the label that most have, the mean."""
+        return {}
+
+    def kept(self, loaded: Loaded) -> Loaded:
+        """The model before it learns, with the facts that have to be saved beside what it will learn."""
+        return loaded
+
+
+def head_for(loaded: Loaded, name: str) -> Head:
+    """The model's own head of this kind, by its name; where it has none, the one that its family would have."""
+    own = loaded.config.head
+    if own is not None and own.name == name:
+        return own
+    head = loaded.family.head_named(name)
+    loaded.family.page(head)  # refuses a head that the family does not have
+    return head
+
+
+@torch.inference_mode()
+def passes(loaded: Loaded, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> list[Tensor]:
+    """The logits of every row, float32 on the processor, padding cut away; in the order of the rows.
+
+    ->  of each Float[Tensor, "labels"] where a text has one answer, Float[Tensor, "seq labels"] where a token has
+    """
+    module = loaded.module.swift()
+    found: dict[int, Tensor] = {}
+    lengths = [len(row) for row in rows]
+    for group in by_length(lengths, EVALUATED):
+        batch = tensors(loaded, [rows[i] for i in group], [types[i] for i in group])
+        logits = module(**batch)["logits"].float().cpu()
+        for i, one in zip(group, logits):
+            found[i] = one[: lengths[i]] if logits.dim() == 3 else one
+    return [found[i] for i in range(len(rows))]
+
+
+def tensors(loaded: Loaded, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+    """Rows of tokens as what the model takes, padded to the longest: Int[Tensor, "batch seq"] each."""
+    device, takes = loaded.module.embeddings.token.like.device, loaded.module.forward.__annotations__
+    arrays = collate(rows, types, padding_of(loaded))
+    if arrays["attention_mask"].all():
+        del arrays["attention_mask"]
+    return {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if name in takes}
+
+
+def padding_of(loaded: Loaded) -> int:
+    """The token that stands where a row has ended: that by which the model knows it, if there is one."""
+    return loaded.padding

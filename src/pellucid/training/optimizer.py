@@ -1,0 +1,50 @@
+"""AdamW over what learns: tables decay, biases and gains do not."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import nn
+from torch.autograd.graph import increment_version
+
+from pellucid.training.settings import Settings
+
+
+def optimizer(parameters: Mapping[str, nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
+    """AdamW (Loshchilov and Hutter, 2017, arXiv:1711.05101) in one kernel for all numbers."""
+    tables = [p for p in parameters.values() if p.dim() > 1]
+    others = [p for p in parameters.values() if p.dim() <= 1]
+    groups = [{"params": tables, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    betas = (settings.beta1, settings.beta2)
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=settings.learning_rate,
+        betas=betas,
+        eps=settings.epsilon,
+        fused=True,
+    )
+
+
+@torch.no_grad()
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
+    """The length of all gradients as one vector; not finite where one of their numbers is not."""
+    squares = [torch.dot(flat, flat) for p in parameters if p.grad is not None for flat in [p.grad.flatten()]]
+    return math.sqrt(math.fsum(map(float, squares))) if squares else 0.0
+
+
+def step(optimizer: torch.optim.Optimizer, learning_rate: float, share: float = 1.0) -> None:
+    """One step with gradients times `share`, after which they are let go.
+
+    share: of clipping, say. The kernel multiplies on its way, which saves a pass over all gradients.
+
+    The kernel does not tell PyTorch that it has written, and what was made of the old numbers would be taken for new
+    (`Swift.swift`); so that is told here.
+    """
+    changed = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    scale = None if share == 1.0 or not changed else torch.tensor(1.0 / share, device=changed[0].device)
+    setattr(optimizer, "grad_scale", scale)  # noqa: B010 - what the kernel divides gradients by
+    optimizer.step()
+    increment_version(changed)
+    optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,92 @@
+"""Texts laid side by side in one row, so that hardly a position is padding; and what a row of a language model is."""
+
+import bisect
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid.training.losses import IGNORED
+
+Tokens = np.ndarray
+"""Int32[array, "seq"]"""
+
+
+class Piece(NamedTuple):
+    """A stretch of one text: its tokens, and beside each the one that is to be said there (-100 for none)."""
+
+    ids: Tokens
+    labels: Tokens
+
+
+class Row(NamedTuple):
+    """What stands beside the tokens of a row: labels as in `Piece`, and which text each token is of, from 1."""
+
+    labels: Tokens
+    segments: Tokens
+
+
+def apart(chance: np.random.Generator, numbers: Sequence[int]) -> list[np.random.Generator]:
+    """A source of chance for each example, by its number: the same whichever others stand beside it, so that a batch in
+    pieces is the batch. chance: that of the step."""
+    step = int(chance.integers(2**63))
+    return [np.random.default_rng((step, number)) for number in numbers]
+
+
+def cut(ids: Sequence[int], learned: Sequence[bool], room: int) -> Iterator[Piece]:
+    """A text in stretches of `room` positions; each token but the first is said once, by the one before it.
+
+    learned: whether each token is to be said at all. Stretches in which none is are left out.
+    """
+    whole = np.asarray(ids, dtype=np.int32)
+    labels = np.where(np.asarray(learned, dtype=bool)[1:], whole[1:], IGNORED).astype(np.int32)
+    for start in range(0, len(labels), room):
+        piece = Piece(whole[:-1][start : start + room], labels[start : start + room])
+        if (piece.labels != IGNORED).any():
+            yield piece
+
+
+def together(sizes: Sequence[int], room: int) -> list[list[int]]:
+    """Which texts share a row of `room` positions: the longest first, each where the least room is left behind it.
+
+    >>> together([5, 3, 4, 2], room=7)
+    [[0, 3], [2, 1]]
+    """
+    rows: list[list[int]] = []
+    rooms: list[int] = []
+    waiting: dict[int, list[int]] = {}  # rows by the room that is left in them; `rooms` holds its keys, sorted
+    for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        place = bisect.bisect_left(rooms, sizes[i])
+        if place == len(rooms):
+            rows.append([])
+            row, left = len(rows) - 1, room
+        else:
+            left = rooms[place]
+            row = waiting[left].pop()
+            if not waiting[left]:
+                del rooms[place]
+        rows[row].append(i)
+        left -= sizes[i]
+        if left > 0:
+            if not waiting.setdefault(left, []):
+                bisect.insort(rooms, left)
+            waiting[left].append(row)
+    return rows
+
+
+def end_to_end(parts: Sequence[Tokens]) -> Tokens:
+    """Arrays as one."""
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+
+
+def numbered(sizes: Sequence[int]) -> Tokens:
+    """1 for the tokens of the first text, 2 for those of the second, and so on."""
+    return np.repeat(np.arange(1, len(sizes) + 1, dtype=np.int32), sizes)
+
+
+def padded(rows: Sequence[Tokens], fill: int) -> Any:
+    """Rows of unequal length as one array: Int64[array, "rows longest"]"""
+    whole = np.full((len(rows), max(map(len, rows), default=0)), fill, dtype=np.int64)
+    for line, row in zip(whole, rows):
+        line[: len(row)] = row
+    return whole

@@ -1,0 +1,282 @@
+"""Vectors of texts that stand near each other where the texts mean alike: learned from pairs."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.sentence import MODES, Pooling
+from pellucid.config.checks import choice, truth, within
+from pellucid.errors import InputError
+from pellucid.tasks.embed import pool
+from pellucid.tasks.feature_extraction import states_of
+from pellucid.text import by_length
+from pellucid.training.data import place, texts, values
+from pellucid.training.learner import Learner
+from pellucid.training.metrics import number_scores, require
+from pellucid.training.nearness import cosent, cosine, cosines, multiple_negatives, nearest
+from pellucid.training.objective import EVALUATED, Example, Fields, Objective, tensors
+from pellucid.training.ranks import Ranks
+from pellucid.training.reading import limit, words
+
+log = logging.getLogger("pellucid")
+
+CRITERIA = ("cosent", "cosine", "multiple-negatives")
+SCORED, MATCHED, NEGATIVE, SCORE = ("sentence1", "sentence2"), ("anchor", "positive"), "negative", "score"
+FIVE = 5.0
+"""The score of two sentences that mean the same, in the data of STS (Agirre et al., 2012, S12-1051)."""
+
+READ = ("input_ids", "attention_mask", "token_type_ids")
+
+Pieces = list[tuple[int, dict[str, Tensor]]]
+
+
+class Pair(NamedTuple):
+    """score: how alike the texts are, 1 for the same; NaN where the data do not say.  texts: a number for each of
+    them, equal where the texts are."""
+
+    score: float
+    texts: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceSimilarity(Objective):
+    """Vectors by which texts are compared.
+
+    Rows hold `sentence1`, `sentence2` and `score`; or, for multiple negatives, `anchor` and `positive`, which mean
+    alike, and perhaps `negative`, which does not (`sentence1` and `sentence2` without scores also mean alike).
+    criterion: "cosent": pairs of a greater score should have the greater cosine. "cosine": the cosine should be the
+        score. "multiple-negatives": of all texts of a step an anchor's own positive should be nearest to it. Their
+        formulas stand in `training/nearness.py`.
+    scale: what cosines are multiplied by, in the first and the last of them.
+    symmetric: of multiple negatives: each positive should also be nearest to its own anchor.
+    top_score: the score of two texts that mean the same; None for 1 where all scores lie in -1 to 1, and 5 where they
+        lie in 0 to 5.
+    pooling: how hidden states become a vector ("mean", "cls", ...); None for what the checkpoint says, or the mean.
+    max_length: tokens of a text; None for what the checkpoint was made for.
+
+    But for "cosine" each pair's loss depends on the others of its step. In pieces, and in several processes, vectors
+    are made twice then (Gao et al., 2021, arXiv:2101.06983): first all of them without gradients, for the loss and what
+    it pulls each of them to, then piece by piece. The step is the same.
+    """
+
+    criterion: str = "cosent"
+    scale: float = 20.0
+    symmetric: bool = False
+    top_score: float | None = None
+    pooling: str | None = None
+
+    name: ClassVar[str] = "sentence-similarity"
+    columns: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[tuple[str, ...]] = (*SCORED, SCORE, *MATCHED, NEGATIVE)
+    settings: ClassVar[dict[str, Any]] = {"learning_rate": 5e-5, "epochs": 4, "batch_size": 32}
+
+    def __post_init__(self) -> None:
+        choice("criterion", self.criterion, CRITERIA)
+        within("scale", self.scale, above=0.0, most=1e4)
+        truth("symmetric", self.symmetric)
+        if self.top_score is not None:
+            within("top_score", self.top_score, above=0.0, most=1e9)
+        if self.pooling is not None:
+            choice("pooling", self.pooling, tuple(MODES))
+        if self.symmetric and not self._matches:
+            raise InputError("symmetric=True is of criterion='multiple-negatives', which finds texts among others")
+
+    @property
+    def _matches(self) -> bool:
+        return self.criterion == "multiple-negatives"
+
+    @property
+    def weighed(self) -> bool:  # type: ignore[override]
+        """Whether pairs do not see each other."""
+        return self.criterion == "cosine"
+
+    @property
+    def best(self) -> str:  # type: ignore[override]
+        """The correlation of cosines and scores by rank; where there are no scores, how many anchors found theirs."""
+        return "accuracy" if self._matches else "spearman"
+
+    def fitted(self, rows: Sequence[Fields]) -> Self:
+        require("scipy")
+        columns = _columns(rows[0], 0)
+        if self._matches:
+            if SCORE in rows[0] and columns == SCORED:
+                raise InputError(
+                    f"{place(rows[0], 0)} has a score, and criterion='multiple-negatives' takes each pair as one that "
+                    "means alike: keep only those that do, without their scores, or choose criterion='cosent'"
+                )
+            return self
+        if SCORE not in rows[0]:
+            raise InputError(
+                f"{place(rows[0], 0)} has no 'score', and criterion={self.criterion!r} learns from scores: for pairs "
+                "that mean alike pass criterion='multiple-negatives'"
+            )
+        return self if self.top_score else replace(self, top_score=_top(rows))
+
+    def scoring(self, rows: Sequence[Fields]) -> Self:
+        if not self._matches:
+            return self.fitted(rows)
+        return replace(self, top_score=_top(rows)) if SCORE in rows[0] and not self.top_score else self
+
+    def head(self, loaded: Loaded) -> None:
+        return None
+
+    def kept(self, loaded: Loaded) -> Loaded:
+        return replace(loaded, pooling=self.plan(loaded))
+
+    def plan(self, loaded: Loaded) -> Pooling:
+        """How this model makes a vector."""
+        own = loaded.pooling or Pooling()
+        length = self.max_length or own.max_length
+        return replace(own, modes=(self.pooling,) if self.pooling else own.modes, max_length=length)
+
+    # -- rows to examples ---------------------------------------------------------------------------------------------
+
+    def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
+        if not rows:
+            return []
+        columns = [texts(rows, name) for name in _columns(rows[0], 0)]
+        numbers: dict[str, int] = {}
+        every = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
+        scores = _scores(rows, self.top_score or 1.0) if SCORE in rows[0] else [float("nan")] * len(rows)
+        read = self._read(loaded, list(numbers))
+        return [
+            Example(tuple(read[n][0] for n in one), tuple(read[n][1] for n in one), Pair(score, one))
+            for one, score in zip(zip(*every), scores)
+        ]
+
+    def _read(self, loaded: Loaded, every: list[str]) -> list[tuple[list[int], list[int]]]:
+        """The tokens of each text, and their types."""
+        limits = [n for n in (limit(loaded, self.max_length), self.plan(loaded).max_length) if n]
+        found = words(loaded).encode(every, max_length=min(limits, default=None))
+        if cut := sum(one.cut > 0 for one in found):
+            log.warning("%d of %d texts were cut to %d tokens", cut, len(found), min(limits))
+        return [(one.ids, one.type_ids) for one in found]
+
+    # -- examples to numbers ------------------------------------------------------------------------------------------
+
+    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+        """The texts of all pairs one below the other: Int[Tensor, "pairs*texts seq"]"""
+        ids = [row for one in examples for row in one.ids]
+        batch = tensors(loaded, ids, [row for one in examples for row in one.types])
+        like = batch["input_ids"]
+        scores = torch.tensor([one.target.score for one in examples], device=like.device)
+        return batch | {"labels": scores, "texts": torch.tensor([one.target.texts for one in examples]).to(like.device)}
+
+    def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
+        vectors = self._vectors(learner, batch)
+        if "pull" not in batch:
+            return self._together(vectors, batch["labels"], batch["texts"]) * len(vectors)
+        pulled = (vectors * batch["pull"]).sum()  # of the gradients that the whole step's loss has
+        return pulled + (batch["share"] - pulled).detach()
+
+    def _vectors(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
+        """Float[Tensor, "pairs texts width"]"""
+        given = {name: batch[name] for name in READ if name in batch}
+        states = learner.states(**given).float()
+        vectors = pool(states, batch.get("attention_mask"), self.plan(learner.loaded))
+        return vectors.unflatten(0, tuple(batch["texts"].shape))
+
+    def _together(self, vectors: Tensor, scores: Tensor, numbers: Tensor) -> Tensor:
+        match self.criterion:
+            case "cosent":
+                return cosent(vectors, scores, self.scale)
+            case "cosine":
+                return cosine(vectors, scores)
+            case _:
+                return multiple_negatives(vectors, numbers, self.scale, self.symmetric)
+
+    def together(self, learner: Learner, ranks: Ranks, step: int, pieces: Pieces) -> Pieces:
+        """The pieces, each with what the loss of the whole step pulls its vectors to; where there is more than one."""
+        if self.weighed or (ranks.world == 1 and len(pieces) < 2):
+            return pieces
+        parts = []
+        for number, piece in pieces:
+            learner.begin(step, number)
+            with torch.no_grad():
+                parts.append(self._vectors(learner, piece))
+        own = [len(one) for one in parts]
+        vectors, before = _everywhere(ranks, parts)
+        scores, _ = _everywhere(ranks, [piece["labels"] for _, piece in pieces])
+        numbers, _ = _everywhere(ranks, [piece["texts"] for _, piece in pieces])
+        vectors.requires_grad_()
+        loss = self._together(vectors, scores, numbers)
+        (pull,) = torch.autograd.grad(loss * len(vectors), vectors)
+        pulls = pull[before : before + sum(own)].split(own)
+        return [
+            (number, piece | {"pull": part, "share": loss.detach() * len(part)})
+            for (number, piece), part in zip(pieces, pulls)
+        ]
+
+    def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+        """->  "spearman", "pearson" of cosines and scores; of pairs that mean alike "accuracy", the share of anchors
+        whose own positive is nearer than all other texts here"""
+        vectors = self._embedded(loaded, examples)
+        scores = [one.target.score for one in examples]
+        found: dict[str, float] = {}
+        if not any(score != score for score in scores):
+            found = number_scores(scores, cosines(vectors).tolist())
+            found = {name: found[name] for name in ("spearman", "pearson")}
+        if self._matches:
+            found["accuracy"] = nearest(vectors, torch.tensor([one.target.texts for one in examples]))
+        return found
+
+    @torch.inference_mode()
+    def _embedded(self, loaded: Loaded, examples: Sequence[Example]) -> Tensor:
+        """As `pellucid.embed` does: Float[Tensor, "pairs texts width"]"""
+        ids, types = [row for one in examples for row in one.ids], [row for one in examples for row in one.types]
+        module, plan = loaded.module.swift(), self.plan(loaded)
+        found: dict[int, Tensor] = {}
+        for group in by_length(list(map(len, ids)), EVALUATED):
+            batch = tensors(loaded, [ids[i] for i in group], [types[i] for i in group])
+            vectors = pool(states_of(module, batch).float(), batch.get("attention_mask"), plan).cpu()
+            found.update(zip(group, vectors))
+        return torch.stack([found[i] for i in range(len(ids))]).unflatten(0, (len(examples), -1))
+
+
+def _everywhere(ranks: Ranks, parts: Sequence[Tensor]) -> tuple[Tensor, int]:
+    """The rows of all pieces of all processes, and how many of them those of earlier processes are."""
+    shape, dtype = ranks.said((parts[0].shape[1:], parts[0].dtype) if parts else None)  # the first has always some
+    found = ranks.gathered(torch.cat(list(parts)) if parts else torch.zeros(0, *shape, dtype=dtype))
+    return torch.cat(found), sum(map(len, found[: ranks.rank]))
+
+
+def _columns(row: Fields, i: int) -> tuple[str, ...]:
+    """Which columns hold the texts."""
+    for names in (SCORED, MATCHED):
+        if names[0] in row or names[1] in row:
+            return names if names == SCORED or NEGATIVE not in row else (*names, NEGATIVE)
+    wanted = f"{' and '.join(SCORED)}, or {' and '.join(MATCHED)}"
+    raise InputError(f"{place(row, i)} holds no texts to compare: expected columns {wanted}; it has {', '.join(row)}")
+
+
+def _top(rows: Sequence[Fields]) -> float:
+    """The score of two texts that mean the same."""
+    scores = _scores(rows, 1.0, most=FIVE)
+    if max(scores) <= 1.0:
+        return 1.0
+    log.warning("scores lie in %g to %g: they are divided by %g (top_score)", min(scores), max(scores), FIVE)
+    return FIVE
+
+
+def _scores(rows: Sequence[Fields], top: float, most: float | None = None) -> list[float]:
+    """The scores, of the same texts 1. most: the greatest that there may be."""
+    most = top if most is None else most
+    found = []
+    for i, value in enumerate(values(rows, SCORE)):
+        try:
+            score = float(value)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{place(rows[i], i)}: score is {value!r}, expected a number") from error
+        if not -top <= score <= most:
+            raise InputError(
+                f"{place(rows[i], i)}: score is {score:g}, expected one from 0 to {most:g}: pass top_score=, the score "
+                "of two texts that mean the same"
+            )
+        found.append(score / top)
+    return found

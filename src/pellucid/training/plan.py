@@ -1,0 +1,75 @@
+"""What stands before the first step of a training: the rows, which of them are held out, the model, its examples."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import within
+from pellucid.errors import InputError
+from pellucid.training.data import Data, read
+from pellucid.training.held_out import split
+from pellucid.training.manifest import About, digest_of_model
+from pellucid.training.objective import Example, Objective
+from pellucid.training.settings import Settings
+from pellucid.training.start import beginning
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that stands before the first step.
+
+    loaded: under the head that learns.  data, held_out: to learn from, and held out; data's digest is that of all rows
+        that were given.  share: that was held out of the data; None where other data are held out, or none.
+    base_digest: of the facts and numbers of `given`.
+    """
+
+    given: Loaded
+    loaded: Loaded
+    objective: Objective
+    settings: Settings
+    data: Data
+    held_out: Data | None
+    share: float | None
+    examples: list[Example]
+    held_examples: list[Example]
+    base_digest: str
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the model can be scored before it learns: nothing of it is random, and there is something to ask."""
+        return bool(self.held_examples) and not self.loaded.untrained
+
+    def about(self) -> About:
+        """What must be the same where it goes on."""
+        held = self.held_out.digest if self.held_out else ""
+        return About.of(self.base_digest, self.data.digest, held, self.objective, self.settings)
+
+
+def planned(
+    given: Loaded,
+    data: Any,
+    validation: Any,
+    columns: Mapping[str, str] | None,
+    objective: Objective,
+    settings: Settings,
+) -> Plan:
+    """Reads and checks everything. Raises InputError, which names the row, for data that the objective cannot use."""
+    rows, held, share = read(data, columns, objective), None, objective.share
+    if isinstance(validation, int | float):
+        share = validation
+        within("validation", share, least=0.0, below=1.0)
+    elif validation is not None:
+        held, share = read(validation, columns, objective), 0.0
+    whole = rows.digest
+    if share:
+        rows, held = split(rows, share, settings.seed, objective.group, ordered=objective.ordered)
+        rows = replace(rows, digest=whole)
+    if settings.patience is not None and held is None:
+        raise InputError(f"patience is {settings.patience}, and nothing is held out to look at: pass validation")
+    objective = objective.fitted(rows.rows)
+    loaded = objective.kept(beginning(given, objective, settings))
+    examples = objective.examples(loaded, rows.rows)
+    held_examples = objective.examples(loaded, held.rows) if held else []
+    base = digest_of_model(given)
+    return Plan(given, loaded, objective, settings, rows, held, share or None, examples, held_examples, base)

@@ -1,0 +1,177 @@
+"""Several processes that learn one model together, as `torchrun` starts them; one alone is a world of 1.
+
+Each process holds the whole model. The pieces of a step are dealt out in turn, the gradients are added up, and every
+process makes the same step; the first one looks, writes and speaks.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from pellucid.errors import InputError, PellucidError
+
+PATIENCE = timedelta(hours=1)
+"""How long a process waits for the others; the first one alone looks at what was held out, and that may take long."""
+
+BUCKET = 2**23
+"""Numbers that are added up at a time."""
+
+_SAID = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which of how many processes this one is. device: where numbers lie that the processes tell each other."""
+
+    rank: int = 0
+    world: int = 1
+    device: torch.device = torch.device("cpu")
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes and speaks."""
+        return self.rank == 0
+
+    def total(self, number: float) -> float:
+        """The sum of a number over all processes."""
+        return self.totals([number])[0]
+
+    def totals(self, numbers: Sequence[float]) -> list[float]:
+        """The sum of each number over all processes. All of them wait here for the last."""
+        if self.world == 1:
+            return list(numbers)
+        held = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        with self._heard():
+            dist.all_reduce(held)
+        return held.tolist()
+
+    def said(self, value: Any) -> Any:
+        """What the first process says, in every process."""
+        held = [value]
+        if self.world > 1:
+            with self._heard():
+                dist.broadcast_object_list(held, src=0, device=self.device)
+        return held[0]
+
+    @torch.no_grad()
+    def same(self, tensors: Iterable[Tensor]) -> None:
+        """Gives every process the numbers of the first, in place."""
+        for bucket in _buckets(tensors) if self.world > 1 else ():
+            flat = torch.cat([tensor.detach().flatten() for tensor in bucket])
+            with self._heard():
+                dist.broadcast(flat, src=0)
+            _laid_back(flat, bucket)
+
+    @torch.no_grad()
+    def add_up(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Replaces each gradient by its sum over all processes. One that a process lacks counts as nothing there, and
+        one that all of them lack stays away."""
+        if self.world == 1:
+            return
+        known = list(parameters)
+        there = self.totals([float(p.grad is not None) for p in known])
+        for p in known:
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        for bucket in _buckets(p.grad for p, many in zip(known, there) if many and p.grad is not None):
+            flat = torch.cat([gradient.flatten() for gradient in bucket])
+            with self._heard():
+                dist.all_reduce(flat)
+            _laid_back(flat, bucket)
+        for p, many in zip(known, there):
+            p.grad = p.grad if many else None
+
+    @torch.no_grad()
+    def gathered(self, tensor: Tensor) -> list[Tensor]:
+        """The tensor of each process, by rank; they may differ in the length of their first axis."""
+        if self.world == 1:
+            return [tensor]
+        lengths = [int(many) for many in self.totals([len(tensor) * (i == self.rank) for i in range(self.world)])]
+        longest = tensor.new_zeros(max(lengths), *tensor.shape[1:])
+        longest[: len(tensor)] = tensor
+        found = [torch.empty_like(longest) for _ in lengths]
+        with self._heard():
+            dist.all_gather(found, longest)
+        return [one[:length] for one, length in zip(found, lengths)]
+
+    @contextlib.contextmanager
+    def _heard(self) -> Iterator[None]:
+        """What PyTorch says of another process that has gone, as one sentence."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise PellucidError(
+                f"process {self.rank} of {self.world} no longer hears the others: one of them has ended, and said why"
+            ) from error
+
+
+@contextlib.contextmanager
+def joined(device: torch.device) -> Iterator[Ranks]:
+    """The processes that `torchrun` has started, for as long as the block lasts; one where it has started none.
+
+    device: of the model: GPUs tell each other by NCCL, everything else by Gloo.
+    Raises InputError where the environment speaks of several processes and does not say which one this is.
+    """
+    world = _world()
+    if dist.is_available() and dist.is_initialized():  # by the program that calls, which will also end it
+        yield Ranks(dist.get_rank(), dist.get_world_size(), device)
+        return
+    if world == 1:
+        yield Ranks(device=device)
+        return
+    fast = device.type == "cuda" and dist.is_nccl_available()
+    if fast:
+        _check_own(device)
+    try:
+        dist.init_process_group("nccl" if fast else "gloo", timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"the {world} processes do not find each other: {str(error).splitlines()[0]}") from error
+    try:
+        yield Ranks(dist.get_rank(), world, device if fast else torch.device("cpu"))
+    finally:
+        dist.destroy_process_group()
+
+
+def _check_own(device: torch.device) -> None:
+    """Raises InputError where several processes of this machine would learn on one GPU, which NCCL cannot do."""
+    local = os.environ.get("LOCAL_RANK") or os.environ.get("RANK", "0")
+    if str(device.index or 0) != local:
+        raise InputError(
+            f"process {local} of this machine has its model on {device}: load it with device='cuda:{local}'"
+        )
+    torch.cuda.set_device(device)
+
+
+def _world() -> int:
+    """How many processes the environment speaks of."""
+    said = os.environ.get("WORLD_SIZE", "1")
+    if not said.isdigit() or not 1 <= int(said) <= 100_000:
+        raise InputError(f"WORLD_SIZE is {said!r}, expected the number of processes that torchrun has started")
+    missing = [name for name in _SAID if name not in os.environ]
+    if int(said) > 1 and missing:
+        raise InputError(f"WORLD_SIZE is {said}, and {missing[0]} is not set: start several processes with torchrun")
+    return int(said)
+
+
+def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Neighbours that hold `BUCKET` numbers together, or one alone that holds more."""
+    bucket: list[Tensor] = []
+    for tensor in tensors:
+        if bucket and sum(one.numel() for one in bucket) + tensor.numel() > BUCKET:
+            yield bucket
+            bucket = []
+        bucket.append(tensor)
+    if bucket:
+        yield bucket
+
+
+def _laid_back(flat: Tensor, bucket: list[Tensor]) -> None:
+    """Copies numbers that were laid end to end back into their tensors."""
+    for tensor, part in zip(bucket, flat.split([one.numel() for one in bucket])):
+        tensor.copy_(part.view_as(tensor))

@@ -1,0 +1,190 @@
+"""A training as a file that a person reads, writes and repeats: TOML with task, base, data and every setting.
+
+    task = "text-classification"
+    model = "sentence-transformers/all-MiniLM-L6-v2"
+    data = "train.csv"
+    validation = 0.1
+
+    [settings]
+    epochs = 3
+    learning_rate = 1e-4
+
+What is saved with a model says the same in tables, with digests of the base and of the data beside it.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pellucid.errors import InputError, NotFoundError, ResourceError, near, several
+
+if TYPE_CHECKING:
+    from pellucid.training.report import Begun
+
+FORMAT = 1
+"""The form of the file; one of another form is refused."""
+
+_PLACE = {"name": str, "rows": int, "digest": str}
+_TABLES: dict[str, dict[str, Any]] = {
+    "model": {"name": str, "revision": str, "digest": str, "from_scratch": bool}
+    | {"family": str, "facts": dict, "tokenizer": str},
+    "data": {"file": (list, str), "columns": dict} | _PLACE,
+    "validation": {"share": (int, float), "file": (list, str)} | _PLACE,
+}
+"""The keys of each table, and of which type the value of each is."""
+
+_SHORT: dict[str, dict[type, str]] = {
+    "model": {str: "name"},
+    "data": {str: "file", list: "file"},
+    "validation": {str: "file", list: "file", int: "share", float: "share"},
+}
+"""Which key is meant where a value stands in the place of a table."""
+
+_OTHERS = {"format": int, "task": str, "options": dict, "settings": dict, "made": dict, "result": dict}
+_WORDS = {
+    str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table", list: "a list"
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a training was, or is to be.
+
+    task: the objective's name; "" where the file leaves it open.  options, settings: by name.
+    model, data, validation: by the keys of their tables.  made, result: what made it, and what came of it.
+    file: where it was read; None for one that was not.
+    """
+
+    task: str = ""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    validation: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    made: Mapping[str, Any] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    file: Path | None = None
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """Options and settings together."""
+        return {**self.options, **self.settings}
+
+    def files(self, table: str) -> str | tuple[str, ...]:
+        """The files of a table, each as it stands or, where it is not there, beside the recipe.
+
+        Raises InputError for rows that were no file.
+        """
+        found = getattr(self, table).get("file")
+        if not found:
+            what = getattr(self, table).get("name", "nothing")
+            raise InputError(f"{self.file} names no file for its {table}, which was {what}: say what is read instead")
+        return self.place(found) if isinstance(found, str) else tuple(map(self.place, found))
+
+    @property
+    def held_out(self) -> float | str | tuple[str, ...] | None:
+        """The share that is held out, or the files that are; None where the recipe says nothing of it."""
+        if not self.validation:
+            return None
+        return self.validation["share"] if "share" in self.validation else self.files("validation")
+
+    def place(self, name: str) -> str:
+        """A path that it names: as it stands, or beside the recipe."""
+        here = Path(name).expanduser()
+        beside = (self.file.parent if self.file else Path()) / here
+        return str(beside if beside.exists() and not here.exists() else name)
+
+    def differences(self, begun: "Begun") -> list[str]:
+        """What is not as it was when the recipe was written, in sentences; such a training gives other numbers."""
+        here = {"data": begun.data.digest}
+        if begun.held_out is not None:
+            here["validation"] = begun.held_out.digest
+        if begun.base is not None:  # random numbers follow from the seed
+            here["model"] = begun.base_digest
+        return [
+            f"{self.file}: the {name} is not that of the recipe (digest {found[:12]}…, expected {str(wanted)[:12]}…)"
+            for name, found in here.items()
+            if (wanted := getattr(self, name).get("digest")) not in (None, found)
+        ]
+
+    def toml(self) -> str:
+        """The file's text. Raises ResourceError where the library that writes TOML is missing."""
+        try:
+            import tomli_w
+        except ImportError as error:
+            raise ResourceError("a recipe needs the library tomli-w: pip install 'pellucid[train]'") from error
+        parts = {name: _plain(getattr(self, name)) for name in (*_TABLES, "options", "settings", "made", "result")}
+        head = {"format": FORMAT, "task": self.task}
+        return _HEAD + tomli_w.dumps(head | {name: part for name, part in parts.items() if part})
+
+
+_HEAD = """\
+# How this model was trained. To do the same again:
+#   pellucid train --recipe recipe.toml -o NEW-FOLDER
+
+"""
+
+
+def read_recipe(path: Path) -> Recipe:
+    """A recipe from its file.
+
+    Raises NotFoundError where there is none, and InputError, with the file and the key, for what is no TOML, for a key
+    that nobody knows and for a value of another type.
+    """
+    try:
+        with path.open("rb") as file:
+            found = tomllib.load(file)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no recipe {str(path)!r}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is no recipe: {error}") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    _check(path, "", found, dict.fromkeys(_TABLES, (object,)) | _OTHERS)
+    if found.get("format", FORMAT) != FORMAT:
+        raise InputError(f"{path} is a recipe of form {found['format']}, and {FORMAT} is the one that is read here")
+    tables = {name: _table(path, name, found[name]) for name in _TABLES if name in found}
+    both = set(found.get("options", {})) & set(found.get("settings", {}))
+    if both:
+        raise InputError(f"{path}: {several(sorted(both))} stands in [options] and in [settings]: leave one out")
+    others = {name: found.get(name, {}) for name in ("options", "settings", "made", "result")}
+    return Recipe(found.get("task", ""), **tables, **others, file=path)
+
+
+def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
+    """A table; a single value in its place is that of its first key."""
+    if type(value) in _SHORT[name]:
+        return {_SHORT[name][type(value)]: value}
+    if not isinstance(value, dict):
+        wanted = " or ".join(_WORDS[kind] for kind in dict.fromkeys([*_SHORT[name], dict]))
+        raise InputError(f"{path}: {name} is {value!r}, expected {wanted}")
+    _check(path, f"{name}.", value, _TABLES[name])
+    if not all(isinstance(one, str) for one in value.get("columns", {}).values()):
+        raise InputError(f"{path}: {name}.columns is {value['columns']!r}, expected names of columns")
+    return value
+
+
+def _check(path: Path, where: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Refuses keys that nobody knows, and values of another type."""
+    for name, value in found.items():
+        if name not in known:
+            hint = near(name, known) or f": its keys are {', '.join(known)}"
+            more = "" if where or hint.startswith(" ") else "; options and settings stand below [settings]"
+            raise InputError(f"{path} has no key {where}{name}{hint}{more}")
+        kinds = known[name] if isinstance(known[name], tuple) else (known[name],)
+        if object not in kinds and type(value) not in kinds:
+            raise InputError(f"{path}: {where}{name} is {value!r}, expected {_WORDS[kinds[-1]]}")
+
+
+def _plain(value: Any) -> Any:
+    """A value as TOML has it: no None, and of an object the name by which it can be opened again."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items() if one is not None}
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Iterable):
+        return [_plain(one) for one in value]
+    source = getattr(getattr(value, "loaded", None), "source", None)
+    return source.name if source is not None else str(value)

@@ -1,0 +1,128 @@
+"""From what a person said, by name, to an objective and its settings; each value of the type that its field wants."""
+
+import json
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+
+from pellucid.errors import InputError, near
+from pellucid.training.names import Name
+from pellucid.training.settings import Settings
+
+if TYPE_CHECKING:
+    from pellucid.training.objective import Objective
+
+NOTHING = "none"
+"""What stands for None in a recipe and on the command line, which have no word for it."""
+
+_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): f"{NOTHING!r}"}
+
+
+class Spoken(str):
+    """A value as somebody typed it at the command line, which knows no types: its field tells what was meant."""
+
+
+def options_of(name: Name) -> dict[str, Any]:
+    """The options of an objective, each with the type that it wants; what it learns of the data itself is none."""
+    return _hints(name.objective())
+
+
+def as_said(name: Name, said: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """What was said, each value of the type that its field wants.
+
+    said: options of the objective and settings, by name.  where: begins each complaint, such as "recipe.toml: ".
+    Raises InputError for a name that is neither, and a value of another type.
+    """
+    wanted, own = _hints(Settings), options_of(name)
+    for one in said:
+        if one not in wanted and one not in own:
+            raise InputError(f"{where}{_unknown(name, one, own, wanted)}")
+    return {one: as_wanted(one, value, (wanted | own)[one], where) for one, value in said.items()}
+
+
+def asked(name: Name, said: Mapping[str, Any]) -> "tuple[Objective, Settings]":
+    """The objective and the settings that were asked for; what is not said is as the objective's defaults have it.
+
+    Raises InputError as `as_said` does, for a value that cannot be, and for an option that is missing.
+    """
+    kind, own, found = name.objective(), options_of(name), as_said(name, said)
+    settings = Settings.of({one: value for one, value in found.items() if one not in own}, kind.settings)
+    return kind(**{one: value for one, value in found.items() if one in own}), settings
+
+
+def as_wanted(name: str, value: Any, hint: Any, where: str = "") -> Any:
+    """A value as the type of its field has it: a list or "a,b" as a tuple, "none" as None, 1 as 1.0.
+
+    Raises InputError where it is of another type.
+    """
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if type(None) in kinds and (value is None or value == NOTHING):
+        return None
+    if any(_strange(kind) for kind in kinds):
+        return _taken(value)
+    for one in _meant(value):
+        for kind in kinds:
+            if (found := _fitting(one, kind)) is not None:
+                return found
+    raise InputError(f"{where}{name} is {str(value)!r}, expected {' or '.join(map(_worded, kinds))}")
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind) if not field.name.startswith("_")}
+
+
+def _strange(kind: Any) -> bool:
+    """Whether a field wants what no file and no command line can say, so that it is taken as it is."""
+    return kind not in _WORDS and get_origin(kind) is not tuple
+
+
+def _taken(value: Any) -> Any:
+    """What a field takes that wants anything: of what was typed lists and tables as JSON has them, else the text."""
+    found = _meant(value)
+    return found[0] if isinstance(found[0], dict | list) else found[-1]
+
+
+def _meant(value: Any) -> list[Any]:
+    """What a value may mean: of what was typed first that which JSON reads."""
+    if not isinstance(value, Spoken):
+        return [value]
+    try:
+        return [json.loads(value), str(value)]
+    except (ValueError, RecursionError):
+        return [str(value)]
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    """The value as this type, or None."""
+    if get_origin(kind) is tuple:
+        return _listed(value, get_args(kind))
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2.0**1000:
+        return float(value)
+    return value if type(value) is kind or (kind is float and isinstance(value, float)) else None
+
+
+def _listed(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Several values; a text alone is what stands between its commas, where texts are wanted."""
+    if isinstance(value, str) and kinds[0] is str:
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        return None
+    values = list(value)
+    each = [kinds[0]] * len(values) if Ellipsis in kinds else list(kinds)
+    found = [_fitting(one, kind) for one, kind in zip(values, each)]
+    return tuple(found) if len(values) == len(each) and None not in found else None
+
+
+def _worded(kind: Any) -> str:
+    """A type in words."""
+    if get_origin(kind) is not tuple:
+        return _WORDS[kind]
+    return f"a list, each {_WORDS.get(get_args(kind)[0], 'of its own kind')}"
+
+
+def _unknown(name: Name, said: str, options: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    hint = near(said, {**options, **settings})
+    every = f": its options are {', '.join(options)}; the settings are {', '.join(settings)}"
+    return f"{name.name} has no setting {said!r}{hint or every}"

@@ -1,0 +1,39 @@
+"""Targets as a decoder meets them: what it reads, and what it is to say next.
+
+target    w1     w2     end            reads    start  w1   w2
+                                       says     w1     w2   end
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.training.losses import IGNORED
+from pellucid.training.objective import Example
+
+
+def shifted(loaded: Loaded, examples: Sequence[Example]) -> np.ndarray:
+    """What the decoder reads: each target one place to the right, behind the start token.
+
+    ->  Int64[ndarray, "batch seq"]
+    """
+    side = loaded.config.decoder
+    start = None if side is None else side.decoder_start_token_id
+    if start is None:
+        raise InputError("this model has no decoder_start_token_id, which stands before the first word: set it")
+    width = max(len(one.ids[1]) for one in examples)
+    return _padded([[start, *one.ids[1]][:width] for one in examples], loaded.config.pad_token_id or 0)
+
+
+def labels_of(examples: Sequence[Example]) -> np.ndarray:
+    """What the decoder is to say: Int64[ndarray, "batch seq"], -100 where a target has ended"""
+    return _padded([one.ids[1] for one in examples], IGNORED)
+
+
+def _padded(rows: Sequence[Sequence[int]], filled: int) -> np.ndarray:
+    found = np.full((len(rows), max(map(len, rows))), filled, dtype=np.int64)
+    for i, row in enumerate(rows):
+        found[i, : len(row)] = row
+    return found

@@ -1,0 +1,41 @@
+"""The two sides of a row: the text that is read, and the one that is to be written."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pellucid.errors import InputError, near, several
+from pellucid.training.data import Record, place, texts
+
+BY_LANGUAGE = "translation"
+"""The column that holds the same text in several languages, by their codes, as in collections of translations."""
+
+Fields = Mapping[str, Any]
+
+
+def sides(rows: Sequence[Fields], source: str | None, target: str | None) -> tuple[list[str], list[str]]:
+    """What is read, and what is to be written, from `text` and `target`, or from {"translation": {"en": ..., ...}}.
+
+    source, target: the languages. Raises InputError, which names the row, for what is not there or is no text.
+    """
+    plain = [_plain(row, i, source, target) if _is_by_language(row) else row for i, row in enumerate(rows)]
+    return texts(plain, "text"), texts(plain, "target")
+
+
+def _is_by_language(row: Fields) -> bool:
+    return BY_LANGUAGE in row and "target" not in row
+
+
+def _plain(row: Fields, i: int, source: str | None, target: str | None) -> Fields:
+    said, where = row[BY_LANGUAGE], place(row, i)
+    if not isinstance(said, Mapping):
+        raise InputError(f"{where}: {BY_LANGUAGE!r} is {type(said).__name__}, expected texts by language")
+    if source is None or target is None:
+        raise InputError(
+            f"{where}: {BY_LANGUAGE!r} holds {several(said)}: say with src_lang and tgt_lang which are meant"
+        )
+    for language in (source, target):
+        if language not in said:
+            raise InputError(
+                f"{where}: {BY_LANGUAGE!r} has no {language!r}{near(language, said)}; it has {several(said)}"
+            )
+    return Record({"text": said[source], "target": said[target]}, where)

@@ -1,0 +1,139 @@
+"""Rows of data as what a language model learns to say: texts, answers to prompts, answers in conversations."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.text import Encoded, Tokenizer
+from pellucid.training.data import no_column, place
+
+Span = tuple[int, int]
+"""Characters of a text, from and to."""
+
+COLUMNS = ("text", "prompt", "completion", "messages")
+
+TOGETHER = 512
+"""Texts that are made into tokens in one call."""
+
+
+class Line(NamedTuple):
+    """One text as tokens.
+
+    learned: whether each is to be said.  answers: whether that is some of them only; what stands before an answer
+        belongs to it, so such a text is cut, not split.
+    """
+
+    ids: list[int]
+    learned: list[bool]
+    answers: bool = False
+
+
+def reader_of(loaded: Loaded, what: str) -> Tokenizer:
+    """The tokenizer; raises InputError where there is none."""
+    if loaded.tokenizer is None:
+        raise InputError(f"this model has no tokenizer, and {what} needs one: give it to pellucid.build(tokenizer=...)")
+    return loaded.tokenizer
+
+
+def end_token(loaded: Loaded) -> int | None:
+    """The token that stands behind a text, as the tokenizer or the config name it; None where there is none."""
+    reader = reader_of(loaded, "training")
+    if reader.eos_token_id is not None:
+        return reader.eos_token_id
+    return next((token for token in loaded.config.end_tokens if token in reader.special_ids), None)
+
+
+def texts_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The column `text` of every row; an empty line of a file is a line."""
+    return [_field(row, "text", i) for i, row in enumerate(rows)]
+
+
+def lines_of(loaded: Loaded, rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+    """Every row as one text, or of a conversation that the template tells otherwise each time, one for each answer."""
+    reader, end = reader_of(loaded, "text-generation"), end_token(loaded)
+    for start in range(0, len(rows), TOGETHER):
+        part = rows[start : start + TOGETHER]
+        kinds = [_kind(row, start + i) for i, row in enumerate(part)]
+        plain = [_field(row, "text", start + i) for i, row in enumerate(part) if kinds[i] == "text"]
+        read = iter(reader.encode(plain))
+        for i, (row, kind) in enumerate(zip(part, kinds), start):
+            if kind == "messages":
+                yield from _conversation(reader, row["messages"], place(row, i))
+            elif kind == "prompt":
+                yield _answer(reader, _field(row, "prompt", i), _field(row, "completion", i), end)
+            else:
+                ids = _ended(next(read).ids, end)
+                yield Line(ids, [True] * len(ids))
+
+
+def _kind(row: Mapping[str, Any], index: int) -> str:
+    """What a row holds: "messages", a "prompt" or a "text"."""
+    held = [name for name in COLUMNS if row.get(name) is not None]
+    if not held:
+        raise no_column(row, index, "text")
+    return "messages" if "messages" in held else "text" if held == ["text"] else "prompt"
+
+
+def _field(row: Mapping[str, Any], name: str, index: int) -> str:
+    if row.get(name) is None:
+        raise no_column(row, index, name) if name not in row else InputError(f"{place(row, index)}: {name!r} is empty")
+    found = row[name]
+    if not isinstance(found, str):
+        raise InputError(f"{place(row, index)}: {name!r} is {type(found).__name__}, expected a text")
+    return found
+
+
+def _ended(ids: list[int], end: int | None) -> list[int]:
+    return ids if end is None or ids[-1:] == [end] else [*ids, end]
+
+
+def _answer(reader: Tokenizer, prompt: str, completion: str, end: int | None) -> Line:
+    """Both as one text, as the model is to write it; tokens that hold a character of the completion are learned."""
+    (read,) = reader.encode([prompt + completion])
+    learned = _within(read, [(len(prompt), len(prompt) + len(completion))])
+    for i, special in enumerate(read.special):  # what the tokenizer puts behind a text ends the answer
+        learned[i] = learned[i] or bool(special and i and learned[i - 1])
+    ids = _ended(read.ids, end)
+    return Line(ids, learned + [True] * (len(ids) - len(learned)), answers=True)
+
+
+def _conversation(reader: Tokenizer, messages: Any, where: str) -> Iterator[Line]:
+    whole, apart, spans = _told(reader, messages, len(messages) if isinstance(messages, Sequence) else 0), [], []
+    for i, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        so_far = _told(reader, messages, i + 1)
+        span = _begin(reader, messages, i, so_far, where), len(so_far)
+        if whole.startswith(so_far):
+            spans.append(span)
+        else:
+            apart.append((so_far, [span]))
+    if not spans and not apart:
+        raise InputError(f"{where}: its messages hold no answer, expected one of the role 'assistant'")
+    for text, asked in [*apart, *([(whole, spans)] if spans else [])]:
+        (read,) = reader.encode([text], add_special_tokens=False, parse_special_tokens=True)
+        yield Line(read.ids, _within(read, asked), answers=True)
+
+
+def _told(reader: Tokenizer, messages: Any, many: int, asks: bool = False) -> str:
+    """The first messages in the words of the template.  asks: an answer is to follow."""
+    said = messages[:many] if isinstance(messages, Sequence) else messages
+    return str(reader.apply_chat_template(said, add_generation_prompt=asks))
+
+
+def _begin(reader: Tokenizer, messages: Any, number: int, so_far: str, where: str) -> int:
+    """Where an answer begins in the conversation that it ends: behind what the model reads when it is asked for it."""
+    before = _told(reader, messages, number, asks=True) if number else None
+    if before is not None and so_far.startswith(before):
+        return len(before)
+    said = messages[number].get("content")
+    place = so_far.rfind(said.strip()) if isinstance(said, str) and said.strip() else -1
+    if place < 0:
+        raise InputError(f"{where}: the chat template hides where answer {number} begins, so it cannot be learned")
+    return place
+
+
+def _within(read: Encoded, spans: Sequence[Span]) -> list[bool]:
+    """Which tokens hold a character of the spans."""
+    return [any(start < last and end > first for first, last in spans) for start, end in read.offsets]

@@ -1,0 +1,115 @@
+"""Where a training begins and ends: a model of its own under the head that the objective needs."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import Config, SequenceClassification, TokenClassification
+from pellucid.errors import InputError, several
+from pellucid.models import Network, freeze, ties, untrained
+from pellucid.training.low_rank import attached
+from pellucid.training.objective import Objective
+from pellucid.training.settings import Settings
+
+log = logging.getLogger("pellucid")
+
+LABELLED = (SequenceClassification, TokenClassification)
+"""Heads whose numbers belong to labels."""
+
+
+def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded:
+    """A model to learn with: the numbers of `given`, which stays as it is, under the objective's head.
+
+    A head that is not there yet, or has other labels, and a pooler that the file lacks get random numbers of the seed;
+    `untrained` names them. What is frozen in `given`, and what `settings.freeze` names, does not learn.
+    """
+    given.module.real("training")
+    config = _config(given, objective, settings)
+    device = given.module.embeddings.token.like.device
+    module = untrained(config, settings.seed, device, torch.float32, "fused")
+    kept = _kept(given, config)
+    fresh = _filled(module, kept, config, given.untrained)
+    _frozen(module, given.module, settings.freeze)
+    pooling = given.pooling if config.head is None else None  # a head of another kind makes it no sentence model
+    begun = replace(given, module=module, config=config, pooling=pooling, untrained=tuple(sorted(fresh)))
+    return begun if settings.lora is None else attached(begun, settings)
+
+
+def learned(loaded: Loaded) -> Loaded:
+    """The model after it has learned: `untrained` names what is random and did not learn."""
+    parameters = dict(loaded.module.named_parameters(remove_duplicate=False))
+    left = tuple(name for name in loaded.untrained if name in parameters and not parameters[name].requires_grad)
+    return replace(loaded, untrained=left)
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+
+def _config(given: Loaded, objective: Objective, settings: Settings) -> Config:
+    own, head = given.config, objective.head(given)
+    drops = {
+        "hidden_dropout_prob": settings.dropout,
+        "classifier_dropout": settings.dropout,
+        "attention_probs_dropout_prob": settings.attention_dropout,
+    }
+    dropout = replace(own.dropout, **{name: share for name, share in drops.items() if share is not None})
+    said = {key: value for key, value in own.inert.items() if key != "problem_type"} | objective.facts()
+    config = own.replace(head=head, labels=objective.labels(given), dropout=dropout, inert=said)
+    config = config.replace(pooler=_pooler(given, config))
+    if isinstance(head, SequenceClassification) and head.pool == "last" and config.pad_token_id is None:
+        config = config.replace(pad_token_id=_padding(given))  # by which the last word of a text is known
+    return config
+
+
+def _pooler(given: Loaded, config: Config) -> bool:
+    """Whether there is a pooler: where the head reads it in this family; without a head, where the file had one."""
+    if config.head is None:
+        return any(name.startswith("pooler.") for name in given.module.state_dict())
+    return given.family.defaults.pooler if config.head.pooled else config.pooler
+
+
+def _padding(given: Loaded) -> int | None:
+    """The tokenizer's padding; where it has none, as many decoders, the token that ends a text."""
+    own = given.tokenizer.pad_token_id if given.tokenizer else None
+    return own if own is not None else next(iter(given.config.end_tokens), None)
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _kept(given: Loaded, config: Config) -> dict[str, Tensor]:
+    """The numbers that go on: all but those of a head of another kind, or of other labels."""
+    before, now = (given.config.head, given.config.labels), (config.head, config.labels)
+    labelled = isinstance(config.head, LABELLED)
+    same = before == now if labelled else before[0] == now[0]
+    if labelled and not same and before[0] == now[0]:
+        names = [several(labels) for labels in (given.config.labels, config.labels)]
+        log.warning("the model's labels are %s, those to be learned %s: its head begins anew", *names)
+    return {name: one for name, one in given.module.state_dict().items() if same or not name.startswith("head.")}
+
+
+def _filled(module: Network, kept: Mapping[str, Tensor], config: Config, random: tuple[str, ...]) -> set[str]:
+    """Copies what is kept. ->  the names of those that nothing was there for, and of those that were `random` before"""
+    own = module.state_dict()
+    module.load_state_dict({name: numbers for name, numbers in kept.items() if name in own}, strict=False)
+    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    same = ties(config)
+    fresh = {name for name in parameters - kept.keys() if same.get(name) not in kept}
+    return fresh | {name for name in parameters if _is_random(name, random)}
+
+
+def _is_random(name: str, parts: tuple[str, ...]) -> bool:
+    return any(part == "all" or name == part or name.startswith(f"{part}.") for part in parts)
+
+
+def _frozen(module: Network, given: Network, patterns: tuple[str, ...]) -> None:
+    before = {name for name, one in given.named_parameters(remove_duplicate=False) if not one.requires_grad}
+    for name, one in module.named_parameters(remove_duplicate=False):
+        one.requires_grad_(name not in before)
+    freeze(module, *patterns)
+    if not any(one.requires_grad for one in module.parameters()):
+        raise InputError("everything is frozen, so nothing could learn: freeze less, or unfreeze what is to learn")

@@ -1,0 +1,258 @@
+"""What a training that is broken off goes on from, on the disk.
+
+    my-model/training/
+      manifest.json                  written last: what it names is whole
+      state-00000120.safetensors     what learns, and AdamW's moments of it, after step 120
+      best-00000100.safetensors      what learns, at the best look so far
+      log.jsonl                      see `pellucid.training.log`
+      lock
+
+A state is kept in this order: its file, flushed to the disk and moved into place; the log, flushed; the folder; the
+manifest, flushed and moved into place; the folder. Only then are older files taken away. Killed at any moment, the
+manifest names only what is whole. Order and chance need no file: they follow from the seed and the step.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.checkpoints.bundle import read_bundle, write_bundle
+from pellucid.checkpoints.folder import check_target
+from pellucid.errors import CorruptFileError, InputError, ResourceError
+from pellucid.files import cannot_write, digest_of, to_disk
+from pellucid.training.log import Log
+from pellucid.training.loop import Loop
+from pellucid.training.manifest import FILES, NAME, About, Manifest, read_manifest, write_manifest
+
+try:
+    import fcntl
+except ImportError:  # a system without it has no lock
+    fcntl = None  # type: ignore[assignment]
+
+FOLDER, LOG, LOCK = "training", "log.jsonl", "lock"
+
+_LEFT = re.compile(rf"\.(state-|best-|{re.escape(NAME)}-|{re.escape(LOG)}-).*")
+"""What a process that was killed leaves beside the places of its files."""
+
+IN_MEMORY = 2**29
+"""Bytes up to which the best numbers wait in memory for the next state; larger ones go to the disk at once."""
+
+_NUMBERS, _MOMENTS = "parameters", "moments"
+
+
+class State:
+    """The folder of one training; also the shelf of its best numbers.
+
+    folder: `training` below the folder of the model.  about: what this training is made of.
+    manifest: the state that it goes on from; None where it begins.
+    """
+
+    def __init__(self, folder: Path, about: About) -> None:
+        self.folder, self.about = folder, about
+        self.manifest = read_manifest(folder)
+        if self.manifest is not None:
+            self.manifest.check(about, folder)
+        self.best: dict[str, tuple[int, str]] = self.manifest.of_kind("best") if self.manifest else {}
+        self.waiting: tuple[str, dict[str, Tensor]] | None = None
+
+    def save(self, loop: Loop, log: Log, *, diverged: bool = False) -> None:
+        """Keeps what the loop needs to go on; when this returns, it is on the disk.
+
+        Raises ResourceError where there is no room, and what was kept before is still there.
+        """
+        name = f"state-{loop.progress.step:08}.safetensors"
+        known = self.manifest.files if self.manifest else {}
+        try:
+            facts = known.get(name) or self._write(name, _tensors(loop))  # what a manifest names is never written again
+            if self.waiting and self.waiting[0] not in self.best:
+                self.best = {self.waiting[0]: self._write(*self.waiting)}
+            log.flush()
+            to_disk(self.folder)
+            manifest = Manifest(loop.steps, replace(loop.progress), self.about, {name: facts, **self.best}, diverged)
+            write_manifest(manifest, self.folder)
+            to_disk(self.folder)
+            self.manifest = manifest
+        except OSError as error:
+            raise cannot_write(self.folder / NAME, error) from error
+        finally:
+            self.sweep()
+
+    @torch.no_grad()
+    def restore(self, loop: Loop) -> None:
+        """Puts the loop where it was. Raises CorruptFileError for a file that was changed since."""
+        assert self.manifest is not None
+        (name, facts), *_ = self.manifest.of_kind("state").items()
+        held = self._read(name, facts)
+        numbers, moments = _part(held, _NUMBERS), _part(held, _MOMENTS)
+        wanted = {name: p.shape for name, p in loop.parameters.items()}
+        if {name: tensor.shape for name, tensor in numbers.items()} != wanted:
+            raise CorruptFileError(f"{self.folder / name} holds other parameters than those that learn: begin anew")
+        for one, p in loop.parameters.items():
+            p.copy_(numbers[one])
+        _give(loop, moments)
+        loop.progress = replace(self.manifest.progress)
+
+    # -- the best numbers ---------------------------------------------------------------------------------------------
+
+    def put(self, step: int, numbers: Mapping[str, Tensor]) -> None:
+        """Keeps the best numbers; the next `save` names them, and lets the older ones go."""
+        name, small = f"best-{step:08}.safetensors", _bytes(numbers) <= IN_MEMORY
+        self.waiting = (name, {one: tensor.detach().clone() for one, tensor in numbers.items()}) if small else None
+        if not small:
+            self.best = {name: self._write(name, numbers)}
+
+    def get(self) -> dict[str, Tensor]:
+        if self.waiting:
+            return self.waiting[1]
+        return next((self._read(name, facts) for name, facts in self.best.items()), {})
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def _write(self, name: str, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
+        """Writes one file. ->  its bytes, and their sha256"""
+        path, needed = self.folder / name, _bytes(tensors)
+        try:
+            write_bundle(dict(tensors), {"pellucid": "training"}, path)
+            return path.stat().st_size, digest_of(path)
+        except ResourceError as error:
+            free = shutil.disk_usage(self.folder).free
+            after = f"the state of step {self.manifest.step}" if self.manifest else "what was there before"
+            raise ResourceError(
+                f"no space left while writing {path}: it takes {needed:,} bytes, and {free:,} are free there; {after} "
+                "is still there: make room, and go on with resume (--resume)"
+            ) from error
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+    def _read(self, name: str, facts: tuple[int, str]) -> dict[str, Tensor]:
+        """The tensors of one file, once its bytes are the ones that were written."""
+        path = self.folder / name
+        try:
+            if not path.is_file() or path.is_symlink():
+                raise CorruptFileError(f"{path} is missing: restore it, or begin anew with overwrite (--overwrite)")
+            if (path.stat().st_size, digest_of(path)) != facts:
+                raise CorruptFileError(
+                    f"{path} was changed since it was written: restore it, or begin anew with overwrite (--overwrite)"
+                )
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        return {one: span.read() for one, span in read_bundle(path)[0].items()}
+
+    def sweep(self) -> None:
+        """Takes away what no manifest names: older states, and what a process that was killed has left. Where one was
+        just put in place and may not be on the disk yet, the files of the one before stay as well."""
+        named = {name for one in (self.manifest, read_manifest(self.folder)) if one for name in one.files}
+        for path in _inside(self.folder):
+            if (FILES.fullmatch(path.name) and path.name not in named) or _LEFT.fullmatch(path.name):
+                _away(path)
+
+    def remove(self, *others: str) -> None:
+        """Takes the whole state away, once the model itself is on the disk; the manifest goes first.
+
+        others: names of files beside it that go as well. What somebody else has put there stays.
+        """
+        clear(self.folder, others)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+
+def clear(folder: Path, others: tuple[str, ...] = ()) -> None:
+    """Takes away every file that a training keeps."""
+    _away(folder / NAME)
+    for path in _inside(folder):
+        if FILES.fullmatch(path.name) or _LEFT.fullmatch(path.name) or path.name in (LOG, LOCK, *others):
+            _away(path)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Makes the folder, and holds it against a second training. Raises InputError where there is one already."""
+    try:
+        new = [one for one in (folder, *folder.parents) if not one.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in new:
+            to_disk(one.parent)
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise InputError(
+            f"another process trains in {folder}: wait until it is done, or choose a new folder"
+        ) from error
+    finally:
+        os.close(handle)  # which also lets the lock go, as the end of a process does
+
+
+def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | None:
+    """Where the state of a training in `out` is kept. Raises InputError where it may not begin or go on there."""
+    if resume and overwrite:
+        raise InputError("resume goes on and overwrite begins anew: leave one of them out")
+    if out is None:
+        if resume:
+            raise InputError("resume needs the folder of a training that was broken off: pass out (-o)")
+        return None
+    folder = out / FOLDER
+    manifest = None if overwrite else read_manifest(folder)
+    if manifest is not None and not resume:
+        raise InputError(
+            f"{out} holds a training that is not finished, {manifest.step:,} of {manifest.steps:,} steps are done: go "
+            "on with resume (--resume), or begin anew with overwrite (--overwrite)"
+        )
+    others = out.is_dir() and any(path.name != FOLDER for path in out.iterdir())
+    if not out.is_dir() or (others and manifest is None):
+        check_target(out, overwrite=overwrite, how="begin anew there with overwrite (--overwrite)")
+    return folder
+
+
+# -- tensors by name --------------------------------------------------------------------------------------------------
+
+
+def _tensors(loop: Loop) -> dict[str, Tensor]:
+    names = {id(p): name for name, p in loop.parameters.items()}
+    moments = {
+        f"{_MOMENTS}/{kind}/{names[id(p)]}": tensor
+        for p, held in loop.optimizer.state.items()
+        for kind, tensor in held.items()
+    }
+    return {f"{_NUMBERS}/{name}": p for name, p in loop.parameters.items()} | moments
+
+
+def _bytes(tensors: Mapping[str, Tensor]) -> int:
+    return sum(one.numel() * one.element_size() for one in tensors.values())
+
+
+def _part(held: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{kind}/"): one for name, one in held.items() if name.startswith(f"{kind}/")}
+
+
+def _give(loop: Loop, moments: Mapping[str, Tensor]) -> None:
+    """Gives the optimizer its moments back, in its own order of the parameters."""
+    names = {id(p): name for name, p in loop.parameters.items()}
+    held: dict[str, dict[str, Tensor]] = {}
+    for place, tensor in moments.items():
+        kind, _, name = place.partition("/")
+        held.setdefault(name, {})[kind] = tensor
+    order: list[nn.Parameter] = [p for group in loop.optimizer.param_groups for p in group["params"]]
+    state = {i: held[names[id(p)]] for i, p in enumerate(order) if names[id(p)] in held}
+    loop.optimizer.load_state_dict({"state": state, "param_groups": loop.optimizer.state_dict()["param_groups"]})
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+
+
+def _away(path: Path) -> None:
+    """Takes a file of ours away; one that cannot be taken away harms nobody."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)

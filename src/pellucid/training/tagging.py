@@ -1,0 +1,253 @@
+"""Which label each word has: names and places, parts of speech."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import Head
+from pellucid.config.checks import choice, count, truth
+from pellucid.errors import InputError, near
+from pellucid.tasks.reader import Stretch
+from pellucid.tasks.tagged import Sentence, Tagged, innermost, tagged, words_of
+from pellucid.text import RULES, Window, windows
+from pellucid.training import tags
+from pellucid.training.data import place
+from pellucid.training.learner import Learner
+from pellucid.training.losses import IGNORED
+from pellucid.training.metrics import entity_scores, require
+from pellucid.training.objective import Example, Fields, Objective, head_for, passes, tensors
+from pellucid.training.reading import limit, words
+
+log = logging.getLogger("pellucid")
+
+
+class Asked(NamedTuple):
+    """What is asked of a stretch of a sentence.
+
+    labels: of each token the number of its label, or `IGNORED`.
+    row: the number of the sentence.  words: the first token of each word that is asked here, and the word's number.
+    truth: the labels of all words of the sentence.
+    """
+
+    labels: list[int]
+    row: int
+    words: list[tuple[int, int]]
+    truth: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassification(Objective):
+    """One label per word; cross-entropy, the mean over all words of a step.
+
+    Tags with letters (B- and I-; of some data also E-, L-, S-, U-) are those of entities, others of single words. An I-
+    that goes on with nothing counts as B-, and a note tells how many: so IOB1 is read as well (`training/tags.py`).
+
+    Rows hold `tokens`, words, and `tags`, a label for each; or `text` and `entities`, its characters from and to and
+    their label each. Words are read with a space between, as the task reads them, and asked at their first token.
+    classes: the labels; None for those of the data.
+    every_piece: all tokens of a word are asked for its label, not its first alone (B- goes on as I-).
+    long: what happens to sentences longer than the model reads: "windows" reads them in stretches, each word asked
+        where it stands farthest from a cut; "truncate" cuts them; "error" refuses them.
+    stride: tokens that a stretch shares with the one before; by default a quarter of what it holds.
+    """
+
+    classes: tuple[str, ...] | None = None
+    every_piece: bool = False
+    long: str = "windows"
+    stride: int | None = None
+
+    name: ClassVar[str] = "token-classification"
+    columns: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[tuple[str, ...]] = ("tokens", "tags", "text", "entities")
+    settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
+    best: ClassVar[str] = "f1"
+
+    def __post_init__(self) -> None:
+        choice("long", self.long, RULES)
+        truth("every_piece", self.every_piece)
+        if self.stride is not None:
+            count("stride", self.stride, least=0)
+
+    def fitted(self, rows: Sequence[Fields]) -> Self:
+        require("nervaluate")
+        if self.classes is not None:
+            return self
+        found: set[str] = {tags.NONE} if any(_has_entities(row) for row in rows) else set()
+        for i, row in enumerate(rows):
+            if _has_entities(row):
+                found |= {f"B-{one.kind}" for one in _entities(row, place(row, i))[1]}
+            else:
+                found |= set(self._tagged(row, place(row, i))[1])
+        if len(found) < 2:
+            said = f"all words are {next(iter(found))!r}" if found else "there are no words"
+            raise InputError(f"there is nothing to tell apart in {len(rows)} sentences: {said}")
+        return replace(self, classes=tags.ordered(found))
+
+    def head(self, loaded: Loaded) -> Head:
+        return head_for(loaded, self.name)
+
+    def labels(self, loaded: Loaded) -> tuple[str, ...]:
+        """Those of the data; of a model that tags already and knows them all, its own."""
+        own, head = loaded.config.labels, loaded.config.head
+        tags_already = head is not None and head.name == self.name
+        return own if self.classes is None or (tags_already and set(self.classes) <= set(own)) else self.classes
+
+    # -- rows to examples ---------------------------------------------------------------------------------------------
+
+    def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
+        numbers = {label: i for i, label in enumerate(self.labels(loaded))}
+        found, cut = list[Example](), 0
+        for i, row in enumerate(rows):
+            stretches, asked = self._asked(loaded, row, i, numbers)
+            found += [Example((one.ids,), (one.type_ids,), what) for one, what in zip(stretches, asked)]
+            cut += any(one.cut for one in stretches)
+        if cut:
+            log.warning("%d of %d sentences were cut: the words behind are not asked for", cut, len(rows))
+        self._told(rows)
+        return found
+
+    def _told(self, rows: Sequence[Fields]) -> None:
+        """Notes tags that were read as others than stand there."""
+        odd = list[str]()
+        for i, row in enumerate(rows):
+            if not _has_entities(row):
+                written = _several(row, "tags", place(row, i))
+                read = self._tagged(row, place(row, i))[1]
+                odd += [f"{place(row, i)}, word {n}" for n, (one, own) in enumerate(zip(written, read)) if one != own]
+        if odd:
+            log.warning("%d entities begin with I- and are read as if with B- (the first: %s)", len(odd), odd[0])
+
+    def _asked(
+        self, loaded: Loaded, row: Fields, i: int, numbers: Mapping[str, int]
+    ) -> tuple[list[Window], list[Asked]]:
+        """The stretches of a row, and what is asked of each."""
+        said = place(row, i)
+        if entities := _has_entities(row):
+            text, spans = _entities(row, said)
+            stretches, whole = self._tokens(loaded, Sentence.of_text(text, i), i)
+            asked_words = dict(enumerate(words_of(whole)))
+            wanted = tags.tags_of(spans, [_characters(whole, word) for word in asked_words.values()], said)
+        else:
+            given, wanted = self._tagged(row, said)
+            stretches, whole = self._tokens(loaded, Sentence.of_words(given, " ", i), i)
+            asked_words = dict[int, range]()
+            for word in words_of(whole):
+                asked_words.setdefault(whole.words[word.start] or 0, word)
+        column = "entities" if entities else "tags"
+        labels = {tag: _number(tag, numbers, f"{said}: {column}") for tag in dict.fromkeys(wanted)}
+        asked = [Asked([IGNORED] * len(one.ids), i, [], wanted) for one in stretches]
+        for number, word in asked_words.items():
+            asked[whole.stretches[word.start]].words.append((whole.within[word.start], number))
+            first = labels[wanted[number]]
+            for nth in word if self.every_piece else word[:1]:
+                label = first if nth == word.start else numbers.get(tags.inner(wanted[number]), first)
+                asked[whole.stretches[nth]].labels[whole.within[nth]] = label
+        return stretches, asked
+
+    def _tagged(self, row: Fields, said: str) -> tuple[list[str], list[str]]:
+        """The words of a row and their tags, which go on with what has begun."""
+        given, found = (_several(row, name, said) for name in ("tokens", "tags"))
+        if len(given) != len(found) or not given:
+            raise InputError(f"{said} has {len(given)} tokens and {len(found)} tags, expected a tag for each token")
+        return given, tags.begun(found) if tags.marked(found) else found
+
+    def _tokens(self, loaded: Loaded, sentence: Sentence, i: int) -> tuple[list[Window], Tagged]:
+        """The stretches of a sentence, and all its tokens, each where it stands farthest from a cut."""
+        tokenizer = words(loaded)
+        rule: dict[str, Any] = {"rule": self.long, "max_length": limit(loaded, self.max_length), "stride": self.stride}
+        found = windows(tokenizer, sentence.read, index=i, **rule)
+        stretches = [Stretch(one, torch.zeros(len(one.ids), 1)) for one in found]
+        parts = [tagged(sentence, one, tokenizer.unk_token_id) for one in stretches]
+        return found, innermost(parts, stretches)
+
+    # -- examples to numbers ------------------------------------------------------------------------------------------
+
+    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+        batch = tensors(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        labels = torch.full(batch["input_ids"].shape, IGNORED)
+        for row, one in zip(labels, examples):
+            row[: one.length] = torch.tensor(one.target.labels)
+        return batch | {"labels": labels.to(batch["input_ids"].device)}
+
+    def weight(self, batch: Mapping[str, Tensor]) -> float:
+        return float((batch["labels"] != IGNORED).sum())
+
+    def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
+        given = {name: value for name, value in batch.items() if name != "labels"}
+        logits = learner(**given)["logits"].float()
+        return functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
+
+    def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+        """->  of entities "precision", "recall", "f1"; of words "accuracy", and "loss", the mean cross-entropy"""
+        logits = passes(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        labels, total, many = loaded.config.labels, 0.0, 0
+        found: dict[int, list[str]] = {}
+        wanted: dict[int, list[str]] = {one.target.row: one.target.truth for one in examples}
+        for one, here in zip(examples, logits):
+            said = found.setdefault(one.target.row, [tags.NONE] * len(one.target.truth))
+            for token, word in one.target.words:
+                said[word] = labels[int(here[token].argmax())]
+            aims = torch.tensor(one.target.labels)
+            total += float(functional.cross_entropy(here, aims, reduction="sum"))
+            many += int((aims != IGNORED).sum())
+        right = [own == other for row, own_ in wanted.items() for own, other in zip(own_, found[row])]
+        are_marked = tags.marked(labels)
+        scores = entity_scores(*([tags.groups(side[row], are_marked) for row in wanted] for side in (wanted, found)))
+        return scores | {"accuracy": sum(right) / max(len(right), 1), "loss": total / max(many, 1)}
+
+    def simplest(self, rows: Sequence[Fields]) -> dict[str, float]:
+        """Whoever says of each word what most of them are."""
+        every = [tag for row in rows if "tags" in row for tag in _several(row, "tags", "")]
+        return {"accuracy": max(every.count(tag) for tag in set(every)) / len(every)} if every else {}
+
+
+def _number(tag: str, numbers: Mapping[str, int], column: str) -> int:
+    """The label of a tag; where no label begins entities, that by which they go on."""
+    found = numbers.get(tag, numbers.get(tags.inner(tag)))
+    if found is None:
+        raise InputError(f"{column} hold {tag!r}{near(tag, numbers)}, and the labels are {', '.join(numbers)}")
+    return found
+
+
+def _has_entities(row: Fields) -> bool:
+    return "entities" in row and "tags" not in row
+
+
+def _several(row: Fields, name: str, said: str) -> list[str]:
+    """A column that holds several texts; those of a table stand with spaces between."""
+    if name not in row:
+        raise InputError(f"{said} has no {name!r}{near(name, row)}: give 'tokens' and 'tags', or 'text' and 'entities'")
+    found = row[name].split() if isinstance(row[name], str) else row[name]
+    if isinstance(found, Sequence) and found and all(type(one) is int for one in found):
+        raise InputError(f"{said}: {name!r} are numbers: give each as the name that it stands for, such as 'B-PER'")
+    if not isinstance(found, Sequence | np.ndarray) or not all(isinstance(one, str) for one in found):
+        raise InputError(f"{said}: {name!r} is {repr(row[name])[:60]}, expected a list of texts")
+    return [str(one) for one in found]
+
+
+def _entities(row: Fields, said: str) -> tuple[str, list[tags.Entity]]:
+    """The text of a row and its entities; those of a table are JSON."""
+    text, found = row.get("text"), row["entities"]
+    if not isinstance(text, str):
+        raise InputError(f"{said} has entities, and its text is {type(text).__name__}, expected a string")
+    if isinstance(found, str):
+        try:
+            found = json.loads(found)
+        except ValueError as error:
+            raise InputError(f"{said}: entities are no JSON: {error}") from error
+    return text, tags.entities_of(found, len(text), said)
+
+
+def _characters(tokens: Tagged, word: range) -> tuple[int, int]:
+    """From and to; the space that some tokens begin with belongs to no word."""
+    start, end = tokens.places[word.start][0], tokens.places[word[-1]][1]
+    shown = tokens.sentence.shown[start:end]
+    return end - len(shown.lstrip()), start + len(shown.rstrip())

@@ -1,0 +1,206 @@
+"""What is written for a text: a translation, a summary, an answer. An encoder reads, a decoder learns to write."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import Head, SequenceToSequenceLM
+from pellucid.config.checks import count, truth, within
+from pellucid.errors import InputError
+from pellucid.models import EncoderDecoder
+from pellucid.tasks.told import prefix_of
+from pellucid.tasks.writing import Translation
+from pellucid.text import Tokenizer, by_length
+from pellucid.training.data import place
+from pellucid.training.learner import Learner
+from pellucid.training.likely import head_of, likely, scores
+from pellucid.training.losses import IGNORED, vocabulary_loss
+from pellucid.training.metrics import require
+from pellucid.training.objective import EVALUATED, Example, Fields, Objective, head_for, tensors
+from pellucid.training.reading import limit, words
+from pellucid.training.shifted import labels_of, shifted
+from pellucid.training.sides import BY_LANGUAGE, sides
+from pellucid.training.written import Writing, written_scores
+
+log = logging.getLogger("pellucid")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextToText(Objective):
+    """The text that belongs to a text, token by token from those before it (Sutskever et al., 2014, arXiv:1409.3215);
+    cross-entropy. Rows hold `text` and `target`, or a `translation`, {"en": ..., "de": ...}.
+
+        source --> encoder --.
+                              v
+        start  w1  w2 --> decoder --> w1  w2  end        (what is read, and what is learned to be said next)
+
+    max_length: tokens of a source, special ones among them.  max_target_length: of a target.
+    label_smoothing: so much of the truth is spread evenly over the vocabulary while it learns.
+    prefix: a text before each source; None for what the checkpoint says. It is saved with the model.
+    src_lang, tgt_lang: the languages. They are what T5 is told, or special tokens of the tokenizer ("__de__" for "de",
+        "de_DE"), which then stand before the texts; and those that are taken of a `translation`.
+    parse_special_tokens: whether `<extra_id_0>`, typed in a text, is that token; else it is plain characters.
+    generate: whether held-out texts are written and compared with the right ones, for BLEU and chrF: at each look, or
+        never; None for once, at the end.
+    num_beams, length_penalty, max_new_tokens: how they are written; None for what the checkpoint says, and for at most
+        50 tokens more than the longest source has (Vaswani et al., 2017, section 6.1).
+    """
+
+    max_target_length: int | None = None
+    label_smoothing: float = 0.0
+    prefix: str | None = None
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+    parse_special_tokens: bool = True
+    generate: bool | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    max_new_tokens: int | None = None
+
+    name: ClassVar[str] = "text2text-generation"
+    columns: ClassVar[tuple[str, ...]] = ("text", "target")
+    optional: ClassVar[tuple[str, ...]] = (BY_LANGUAGE,)
+    parallel: ClassVar[bool] = True
+    settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
+
+    def __post_init__(self) -> None:
+        within("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
+        truth("parse_special_tokens", self.parse_special_tokens)
+        for name in ("max_length", "max_target_length", "num_beams", "max_new_tokens"):
+            if getattr(self, name) is not None:
+                count(name, getattr(self, name))
+        for name in ("prefix", "src_lang", "tgt_lang"):
+            said = getattr(self, name)
+            if said is not None and (not isinstance(said, str) or (name != "prefix" and not said.strip())):
+                raise InputError(f"{name} is {str(said)[:40]!r}, expected a text")
+
+    def fitted(self, rows: Sequence[Fields]) -> Self:
+        if self.generate is not False:
+            require("sacrebleu")
+        sides(rows, self.src_lang, self.tgt_lang)
+        return self
+
+    def head(self, loaded: Loaded) -> Head:
+        if loaded.config.kind != "encoder-decoder":
+            own = "an encoder" if loaded.config.kind == "encoder" else f"a {loaded.config.kind}"
+            raise InputError(f"{self.name} needs a model with an encoder and a decoder, and this one is {own}")
+        return head_for(loaded, SequenceToSequenceLM.name)
+
+    def kept(self, loaded: Loaded) -> Loaded:
+        prefix = self._before(loaded)[0]
+        if not prefix or loaded.config.inert.get("prefix") == prefix:
+            return loaded
+        return replace(loaded, config=loaded.config.replace(inert={**loaded.config.inert, "prefix": prefix}))
+
+    # -- rows to examples ---------------------------------------------------------------------------------------------
+
+    def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
+        before, begins = self._before(loaded)
+        reads, right = sides(rows, self.src_lang, self.tgt_lang)
+        most = limit(loaded, self.max_length)
+        sources = words(loaded).encode(
+            [before + text for text in reads], max_length=most, parse_special_tokens=self.parse_special_tokens
+        )
+        targets = self._targets(loaded, [begins + text for text in right])
+        for i, (row, source) in enumerate(zip(rows, sources)):
+            if not source.ids:
+                raise InputError(f"{place(row, i)}: 'text' has no tokens: a model reads at least one")
+        _note([source.cut for source in sources], "texts", most)
+        rests = [[0] * len(target) for target in targets]
+        return [
+            Example((source.ids, target), (source.type_ids, rest), text)
+            for source, target, rest, text in zip(sources, targets, rests, right)
+        ]
+
+    def _targets(self, loaded: Loaded, right: Sequence[str]) -> list[list[int]]:
+        """What the decoder is to say, the token that ends a text last."""
+        writes = loaded.target_tokenizer or words(loaded)
+        ends = loaded.config.end_tokens
+        if not ends:
+            raise InputError(
+                "this model has no token that ends a text, so it cannot learn to end: name its eos_token_id"
+            )
+        added = ends[0] if not _ended(writes, ends) else None
+        limits = (loaded.config.longest, writes.model_max_length, self.max_target_length)
+        most = min((one for one in limits if one), default=None)
+        room = most if most is None or added is None else most - 1
+        rows = writes.encode(right, max_length=room, parse_special_tokens=self.parse_special_tokens)
+        _note([row.cut for row in rows], "targets", most)
+        return [row.ids if added is None else [*row.ids, added] for row in rows]
+
+    def _before(self, loaded: Loaded) -> tuple[str, str]:
+        """What stands before each source, and before each target."""
+        marks = [_mark(loaded, said, side) for said, side in ((self.src_lang, "src"), (self.tgt_lang, "tgt"))]
+        if self.prefix is None and (marks[0] or marks[1]):
+            return marks[0], marks[1]
+        if self.prefix is None and (self.src_lang or self.tgt_lang):
+            told = Translation.fitting(loaded, {"src_lang": self.src_lang, "tgt_lang": self.tgt_lang})
+            return told["prefix"] or "", ""
+        return (prefix_of(loaded, [self.name]) or "") if self.prefix is None else self.prefix, marks[1]
+
+    # -- examples to a loss -------------------------------------------------------------------------------------------
+
+    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+        batch = tensors(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        device = batch["input_ids"].device
+        wanted = {"decoder_input_ids": shifted(loaded, examples), "labels": labels_of(examples)}
+        return batch | {name: torch.from_numpy(array).to(device) for name, array in wanted.items()}
+
+    def weight(self, batch: Mapping[str, Tensor]) -> float:
+        return float((batch["labels"] != IGNORED).sum())
+
+    def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
+        stream = learner.written(**{name: value for name, value in batch.items() if name != "labels"})
+        weight, bias = head_of(learner.module).table
+        asked = batch["labels"] != IGNORED
+        features, labels = learner.features(stream[asked]), batch["labels"][asked]
+        return vocabulary_loss(features, weight, bias, labels, smoothing=self.label_smoothing, dtype=learner.dtype)
+
+    # -- scores -------------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+        """The loss of the right tokens, unsmoothed, and what follows from it; with `generate`, also `final`'s."""
+        module = loaded.module.swift()
+        assert isinstance(module, EncoderDecoder)
+        found = []
+        for group in by_length([one.length for one in examples], EVALUATED):
+            batch = self.collate(loaded, [examples[i] for i in group], np.random.default_rng(0))
+            labels = batch.pop("labels")
+            found.append(likely(module, module.written(**batch), labels))
+        return scores(found) | (self._writes(loaded, examples) if self.generate else {})
+
+    def final(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+        found = self.score(loaded, examples)
+        return found if self.generate is not None else found | self._writes(loaded, examples)
+
+    def _writes(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+        how = Writing(self.num_beams, self.length_penalty, self.max_new_tokens)
+        return written_scores(loaded, [one.ids[0] for one in examples], [one.target for one in examples], how)
+
+
+def _mark(loaded: Loaded, said: str | None, side: str) -> str:
+    """The special token that stands for a language, as mBART and M2M have them; "" where there is none."""
+    if said is None:
+        return ""
+    tokenizer = words(loaded) if side == "src" else loaded.target_tokenizer or words(loaded)
+    forms = (said, f"__{said}__")
+    found = zip(forms, tokenizer.convert_tokens_to_ids(forms))
+    return next((form for form, i in found if i is not None and i in tokenizer.special_ids), "")
+
+
+def _ended(writes: Tokenizer, ends: Sequence[int]) -> bool:
+    """Whether the tokenizer itself ends each text with such a token."""
+    (row,) = writes.encode([""])
+    return bool(row.ids) and row.ids[-1] in ends
+
+
+def _note(cuts: Sequence[int], what: str, most: int | None) -> None:
+    if many := sum(cut > 0 for cut in cuts):
+        log.warning("%d of %d %s were cut to %s tokens", many, len(cuts), what, most)

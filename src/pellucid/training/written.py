@@ -1,0 +1,55 @@
+"""How good texts are that a model writes: it writes them, and they are compared with the right ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pellucid.bars import bar
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.generation.prompts import Order, words_of
+from pellucid.generation.said import said_by, settings_of, with_ends
+from pellucid.generation.words import text_of, written
+from pellucid.training.metrics import translation_scores
+
+BEYOND = 50
+"""So many tokens more than its source a text may have (Vaswani et al., 2017, arXiv:1706.03762, section 6.1)."""
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How texts are written; None for what the checkpoint says."""
+
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    max_new_tokens: int | None = None
+
+    def order(self, loaded: Loaded, sources: Sequence[Sequence[int]]) -> Order:
+        """What is to be written, for which sources."""
+        said = said_by(loaded)
+        most = self.max_new_tokens or (None if "max_new_tokens" in said else max(map(len, sources)) + BEYOND)
+        asked = {"num_beams": self.num_beams, "length_penalty": self.length_penalty, "max_new_tokens": most}
+        settings = settings_of(loaded, asked | {"do_sample": False, "num_return_sequences": 1})
+        return Order(with_ends(loaded), words_of(loaded), [list(one) for one in sources], settings)
+
+
+def texts_for(loaded: Loaded, sources: Sequence[Sequence[int]], how: Writing) -> list[str]:
+    """The likeliest text for each source, which is given as the encoder reads it."""
+    order = how.order(loaded, sources)
+    found: dict[int, str] = {}
+    with bar("writing", total=len(sources), unit=" texts") as line:
+        for group in order.groups():
+            for i, drafts in zip(group, written(order, group)):
+                found[i] = text_of(order, drafts[0])[0].strip()
+            line.update(len(group))
+    return [found[i] for i in range(len(sources))]
+
+
+def written_scores(
+    loaded: Loaded, sources: Sequence[Sequence[int]], right: Sequence[str], how: Writing
+) -> dict[str, float]:
+    """What the model writes for each source, against what is right.
+
+    ->  "bleu" and "chrf", from 0 to 100, and "exact_match", the share of texts that are right letter by letter
+    """
+    found = texts_for(loaded, sources, how)
+    same = sum(one == truth.strip() for one, truth in zip(found, right))
+    return translation_scores(right, found) | {"exact_match": same / max(len(right), 1)}

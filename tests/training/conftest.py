@@ -1,0 +1,81 @@
+"""What the tests of training share: tiny checkpoints, rows that are learned in seconds, and rows of real data."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pellucid
+from tests.parity import tiny
+from tests.tasks.trained import WORDS
+
+Rows = list[dict[str, Any]]
+
+FEELINGS = {"good": "positive", "hate": "negative"}
+"""A word, and the label of a text that holds it."""
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a tiny checkpoint of tests/parity/recipes.py by its name ("bert-body", "gpt2", "t5-tied"), with a
+    tokenizer; written once. Do not write into it."""
+    found: dict[str, Path] = {}
+
+    def write(name: str) -> Path:
+        if name not in found:
+            found[name] = tiny.write(name, tmp_path_factory.mktemp(name))
+        return found[name]
+
+    return write
+
+
+@pytest.fixture
+def opened(checkpoint: Callable[[str], Path]) -> Callable[..., "pellucid.Model"]:
+    """Such a checkpoint, opened anew for each call; further arguments are those of `pellucid.load`."""
+    return lambda name, **said: pellucid.load(checkpoint(name), **said)
+
+
+@pytest.fixture
+def body(opened: Callable[..., "pellucid.Model"]) -> "pellucid.Model":
+    """A tiny BERT without a head: 2 layers, 4 heads, 32 wide, 600 tokens, up to 98 at once."""
+    return opened("bert-body")
+
+
+@pytest.fixture
+def scratch(opened: Callable[..., "pellucid.Model"]) -> "pellucid.Model":
+    """An untrained BERT, 1 layer, 32 wide, no dropout, that reads with the same tokenizer and learns quickly."""
+    sizes = {"vocab_size": 600, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 98}
+    config = pellucid.Config.of("bert", intermediate_size=64, pad_token_id=0, **sizes, **still)
+    return pellucid.build(config, seed=3, tokenizer=opened("bert-body").tokenizer)
+
+
+@pytest.fixture
+def feelings() -> Callable[..., Rows]:
+    """Rows of "text" and "label" in which one planted word tells the label: `feelings(40, seed=1)`."""
+
+    def rows(many: int, seed: int = 0, longest: int = 9) -> Rows:
+        chance, found = random.Random(seed), []
+        plain = [word for word in WORDS if word not in (*FEELINGS, "love")]
+        for i in range(many):
+            words = chance.choices(plain, k=chance.randint(3, longest))
+            planted = list(FEELINGS)[i % len(FEELINGS)]
+            words[chance.randrange(len(words))] = planted
+            found.append({"text": " ".join(words), "label": FEELINGS[planted]})
+        return found
+
+    return rows
+
+
+@pytest.fixture(scope="session")
+def sst2(shared: Callable[[str], Path]) -> Callable[..., Rows]:
+    """Sentences of SST-2, "text" and "label" ("positive" or "negative"): `sst2("train", 200)`; None for all."""
+
+    def rows(split: str, many: int | None = None) -> Rows:
+        lines = shared(f"data/sst2/{split}.txt").read_text(encoding="utf-8").splitlines()[:many]
+        parted = [line.split(" ", 1) for line in lines]
+        return [{"text": text, "label": ("negative", "positive")[int(label)]} for label, text in parted]
+
+    return rows

@@ -1,0 +1,37 @@
+"""Pairs learned by one of several processes: `python -m tests.training.ranked BASE ROWS OUT OPTIONS`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import pellucid
+from pellucid.training.loop import Loop
+from pellucid.training.pairs import SentenceSimilarity
+from pellucid.training.ranks import Ranks, joined
+from pellucid.training.settings import Settings
+from pellucid.training.start import beginning
+
+HOW: dict[str, Any] = {"batch_size": 8, "epochs": 2, "learning_rate": 1e-2, "epsilon": 1e-2, "precision": "float32"}
+STILL = {"dropout": 0.0, "attention_dropout": 0.0}
+
+
+def learned(base: Path, rows: list[dict[str, Any]], ranks: Ranks, **options: Any) -> tuple[list[float], Loop]:
+    """The losses of all steps, and the loop behind them."""
+    settings, objective = Settings(**HOW, **STILL), SentenceSimilarity(**options).fitted(rows)
+    loaded = objective.kept(beginning(pellucid.load(base).loaded, objective, settings))
+    loop = Loop(loaded, objective, settings, objective.examples(loaded, rows), ranks=ranks)
+    return [told.numbers["loss"] for told in loop], loop
+
+
+def main(base: str, rows: str, out: str, options: str) -> None:
+    with joined(torch.device("cpu")) as ranks:
+        losses, loop = learned(Path(base), json.loads(rows), ranks, **json.loads(options))
+        held = {name: numbers.detach() for name, numbers in loop.parameters.items()}
+        torch.save({"losses": losses, "numbers": held}, f"{out}{ranks.rank}.pt")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

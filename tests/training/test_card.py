@@ -1,0 +1,98 @@
+"""The card of a trained model: the hub's own library reads its head, and what it says is what happened."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
+
+import pellucid
+from pellucid.training.card import plain
+
+Feelings = Callable[..., list[dict[str, Any]]]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def trained(model: Any, rows: Any, out: Path, **said: Any) -> tuple[pellucid.Model, str]:
+    found = pellucid.train(model, rows, "classify", out=out, max_steps=2, **said)
+    return found, (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_hub_reads_its_head(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
+    found, text = trained(scratch, feelings(40), tmp_path / "model")
+    data = ModelCard(text).data
+    assert data.pipeline_tag == "text-classification" and data.library_name == "transformers"
+    assert data.base_model is None and "pellucid" in data.tags and "accuracy" in data.metrics
+    scores = {result.metric_name: result.metric_value for result in data.eval_results}
+    assert scores == {name: value for name, value in found.report.scores.items() if name != "loss"}
+    assert {result.dataset_name for result in data.eval_results} == {"a list of rows"}
+    assert data.model_name == "model"
+
+
+def test_a_base_of_the_hub_is_named(
+    scratch: pellucid.Model, feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = scratch.save(tmp_path / "owner" / "model")
+    monkeypatch.chdir(tmp_path)
+    named = pellucid.load("owner/model")
+    _, text = trained(named, feelings(40), tmp_path / "new")
+    assert ModelCard(text).data.base_model == "owner/model"
+    assert "[owner/model](https://huggingface.co/owner/model)" in text
+    _, text = trained(pellucid.load(folder), feelings(40), tmp_path / "newer")
+    assert ModelCard(text).data.base_model is None
+
+
+def test_scores_stand_beside_the_simplest_and_the_beginning(
+    scratch: pellucid.Model, feelings: Feelings, tmp_path: Path
+) -> None:
+    rows = feelings(40)
+    found, text = trained(scratch, rows, tmp_path / "first", validation=feelings(10, seed=3))
+    assert "| | this model | simplest answer |" in text and "Of 10 held-out examples" in text
+    assert f"| accuracy | {found.report.scores['accuracy']:.4f} | 0.5000 |" in text
+    again, text = trained(tmp_path / "first", rows, tmp_path / "second", validation=feelings(10, seed=3))
+    assert again.report.before["accuracy"] == pytest.approx(found.report.scores["accuracy"])
+    assert "| | this model | before | simplest answer |" in text
+
+
+def test_what_it_tells_to_type_runs(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
+    _, text = trained(scratch, feelings(40), tmp_path / "model")
+    code = text.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert names["ask"]("It was good.")["label"] in ("positive", "negative")
+    for name in ("recipe.toml", "log.jsonl", "curves.svg"):
+        assert f"({name})" in text and (tmp_path / "model" / name).is_file()
+
+
+def test_without_held_out_rows_there_are_no_scores(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
+    _, text = trained(scratch, feelings(20), tmp_path / "model", validation=0)
+    assert "## Scores" not in text and not ModelCard(text).data.eval_results
+
+
+def test_labels_are_only_text(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
+    rows = [row | {"label": {"positive": "<b>|`#", "negative": "a\nb"}[row["label"]]} for row in feelings(40)]
+    _, text = trained(scratch, rows, tmp_path / "model")
+    assert r"\<b\>\|\`\#" in text and "<b>" not in text.partition("---\n\n")[2]
+
+
+def test_an_adapter_says_what_it_is(
+    scratch: pellucid.Model, feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch.save(tmp_path / "owner" / "model")
+    monkeypatch.chdir(tmp_path)
+    _, text = trained(pellucid.load("owner/model"), feelings(40), tmp_path / "adapter", lora=2, adapter_only=True)
+    data = ModelCard(text).data
+    assert data.library_name == "peft" and data.base_model == "owner/model" and "lora" in data.tags
+    assert "an adapter of rank 2" in text and "PEFT opens it as well" in text
+    assert (tmp_path / "adapter" / "adapter_config.json").is_file()
+    assert pellucid.pipeline("text-classification", tmp_path / "adapter")("It was good.")["label"] in (
+        "positive",
+        "negative",
+    )
+
+
+@pytest.mark.parametrize(("text", "found"), [("a_b", r"a\_b"), ("one\n two", "one two"), ("[x](y)", r"\[x\](y)")])
+def test_signs_of_markdown_are_signs(text: str, found: str) -> None:
+    assert plain(text) == found

@@ -1,0 +1,418 @@
+"""Labels of texts: which there are, what is learned of them, and sentences for what cannot be."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch.nn import functional
+
+import pellucid
+from pellucid.checkpoints.save import save_checkpoint
+from pellucid.errors import InputError
+from pellucid.training.classification import TextClassification
+from pellucid.training.data import read
+from pellucid.training.label_losses import losses, weights_of
+from pellucid.training.learner import Learner
+from pellucid.training.objective import Objective
+from pellucid.training.settings import Settings
+from pellucid.training.start import beginning
+from tests.training.learned import result, training
+
+Opened = Callable[..., "pellucid.Model"]
+Rows = list[dict[str, Any]]
+
+QUICK: dict[str, Any] = {"epochs": 6, "batch_size": 8, "learning_rate": 5e-3, "precision": "float32"}
+
+
+def rows_with(*labels: Any) -> Rows:
+    """Rows with these labels."""
+    return read([{"text": f"text {i}", "label": label} for i, label in enumerate(labels)]).rows
+
+
+def begun(given: Any, objective: Objective, rows: Rows) -> tuple[Any, Any]:
+    """The objective and the model, ready to learn."""
+    objective = objective.fitted(rows)
+    loaded = objective.kept(beginning(given.loaded, objective, Settings()))
+    return objective, loaded
+
+
+def labels_of(given: Any, rows: Rows, **options: Any) -> tuple[str, ...]:
+    return begun(given, TextClassification(**options), rows)[1].config.labels
+
+
+def refused(given: Any, rows: Rows, sentence: str, **options: Any) -> None:
+    with pytest.raises(InputError, match=sentence):
+        objective, loaded = begun(given, TextClassification(**options), rows)
+        objective.examples(loaded, rows)
+
+
+# -- it learns --------------------------------------------------------------------------------------------------------
+
+
+def test_a_planted_word_is_learned(scratch: "pellucid.Model", feelings: Callable[..., Rows]) -> None:
+    loop, told = training(scratch.loaded, TextClassification(), feelings(64), feelings(24, seed=1), **QUICK)
+    looks = [one.numbers for one in told if one.looked]
+    assert looks[0]["accuracy"] < 0.9 < looks[-1]["accuracy"] and looks[-1]["matthews"] > 0.8
+    found = pellucid.Model(result(loop))
+    answers = pellucid.pipeline("text-classification", found)(["the good school", "we hate water"])
+    assert [one["label"] for one in answers] == ["positive", "negative"]
+
+
+def test_the_reference_opens_what_was_learned(
+    scratch: "pellucid.Model", feelings: Callable[..., Rows], tmp_path: Path
+) -> None:
+    rows = feelings(16)
+    loop, _ = training(scratch.loaded, TextClassification(), rows, **QUICK | {"epochs": 1})
+    folder = save_checkpoint(result(loop), tmp_path / "made")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    assert theirs.config.id2label == {0: "negative", 1: "positive"}
+    assert theirs.config.problem_type == "single_label_classification"
+    batch = words([row["text"] for row in rows], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        torch.testing.assert_close(pellucid.load(folder).module(**batch)["logits"], theirs(**batch).logits)
+    ours = pellucid.pipeline("text-classification", folder)([rows[0]["text"]])
+    (answer,) = transformers.pipeline("text-classification", model=theirs, tokenizer=words)([rows[0]["text"]])
+    assert ours[0]["label"] == answer["label"] and ours[0]["score"] == pytest.approx(answer["score"], abs=1e-5)
+
+
+def test_sentences_of_films_are_learned(minilm: "pellucid.Model", sst2: Callable[..., Rows]) -> None:
+    """A body that reads already: the head and the last layers on 192 sentences do better than chance, 0.5."""
+    freeze = ("embeddings.*", *(f"layers.{i}.*" for i in range(4)))
+    settings = {"epochs": 3, "batch_size": 16, "learning_rate": 5e-4, "dropout": 0.0, "attention_dropout": 0.0}
+    held = [*sst2("dev")[:40], *sst2("dev")[-40:]]
+    loop, _ = training(
+        minilm.loaded, TextClassification(max_length=32), sst2("train", 192), held, freeze=freeze, **settings
+    )
+    scores = loop.objective.score(loop.finish(), loop.held_out)
+    assert scores["accuracy"] > 0.65, scores
+
+
+@pytest.mark.parametrize(
+    "name", ["distilbert-plain", "roberta-people", "gpt2", "llama", "t5-tied", "bart", "albert-people"]
+)
+def test_every_family_learns(opened: Opened, name: str, feelings: Callable[..., Rows], tmp_path: Path) -> None:
+    """The loss falls, and the reference computes the same from the saved folder."""
+    rows = feelings(16)
+    settings = {
+        "epochs": 25,
+        "batch_size": 16,
+        "learning_rate": 6e-3,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "warmup": 0.0,
+    }
+    loop, told = training(opened(name).loaded, TextClassification(), rows, precision="float32", **settings)
+    assert told[-1].numbers["loss"] < 0.6 * told[0].numbers["loss"]
+    folder = save_checkpoint(result(loop), tmp_path / "made")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    ours = pellucid.load(folder)
+    ids = ours.tokenizer.encode([row["text"] for row in rows[:3]])
+    for one in ids:
+        with torch.no_grad():
+            batch = torch.tensor([one.ids])
+            torch.testing.assert_close(ours.module(batch)["logits"], theirs(batch).logits, rtol=1e-4, atol=1e-4)
+    answers = pellucid.pipeline("text-classification", folder)([row["text"] for row in rows])
+    assert sum(one["label"] == row["label"] for one, row in zip(answers, rows)) >= 14
+
+
+def test_pairs_are_read_as_pairs(body: "pellucid.Model") -> None:
+    rows = read(
+        [{"text": "one", "text_pair": "two", "label": "x"}, {"text": "one", "text_pair": None, "label": "y"}]
+    ).rows
+    objective, loaded = begun(body, TextClassification(), rows)
+    pair, single = objective.examples(loaded, rows)
+    (read_,) = body.tokenizer.encode(["one"], ["two"])
+    assert pair.ids == (read_.ids,) and pair.types == (read_.type_ids,) and 1 in read_.type_ids
+    assert single.ids == (body.tokenizer.encode(["one"])[0].ids,)
+
+
+# -- which labels there are -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (["good", "bad", "good"], ("bad", "good")),
+        ([10, 9, 10], ("9", "10")),
+        (["10", "9"], ("9", "10")),
+        ([True, False], ("False", "True")),
+        ([2.0, 1.0], ("1", "2")),
+        (["10", "9", "x"], ("10", "9", "x")),
+        ([-1, 1], ("-1", "1")),
+        ([["long", "dull"], []], ("dull", "long")),
+        ([{"b": 0.2, "a": 0.8}, {"b": 1.0, "a": 0.0}], ("a", "b")),
+        ([[0.2, 0.8], [0.5, 0.5]], ("0", "1")),
+    ],
+)
+def test_labels_of_the_data(body: "pellucid.Model", given: list[Any], wanted: tuple[str, ...]) -> None:
+    assert labels_of(body, rows_with(*given)) == wanted
+
+
+def test_labels_that_are_given_keep_their_order(body: "pellucid.Model") -> None:
+    assert labels_of(body, rows_with("b", "a", "c"), classes=("c", "a", "b")) == ("c", "a", "b")
+    assert labels_of(body, rows_with(1, 0), classes=[1, 0]) == ("1", "0")
+
+
+def test_a_model_that_knows_the_labels_keeps_its_head(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    given = opened("bert-feelings")
+    _, loaded = begun(given, TextClassification(), rows_with("positive", "negative"))
+    assert loaded.config.labels == ("negative", "neutral", "positive") and not loaded.untrained and not caplog.messages
+
+
+@pytest.mark.parametrize("labels", [(0, 2), ("0", "2")])
+def test_numbers_are_those_of_the_models_labels(
+    opened: Opened, labels: tuple[Any, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    objective, loaded = begun(opened("bert-feelings"), TextClassification(), rows_with(*labels))
+    assert [one.target.label for one in objective.examples(loaded, rows_with(*labels))] == [0, 2]
+    assert caplog.messages == ["the labels 0, 2 are taken as the numbers of negative, neutral, positive"]
+    assert labels_of(opened("bert-feelings"), rows_with(0, 7)) == ("0", "7")
+
+
+def test_problem_types(body: "pellucid.Model") -> None:
+    kinds = {
+        "single_label_classification": ["a", "b"],
+        "multi_label_classification": [["a"], ["a", "b"]],
+    }
+    for kind, labels in kinds.items():
+        _, loaded = begun(body, TextClassification(), rows_with(*labels))
+        assert loaded.config.inert["problem_type"] == kind
+    _, loaded = begun(body, TextClassification(), rows_with({"a": 0.5, "b": 0.5}, {"a": 1.0}))
+    assert loaded.config.inert["problem_type"] == "single_label_classification"
+
+
+# -- losses -----------------------------------------------------------------------------------------------------------
+
+
+def step(given: Any, rows: Rows, **options: Any) -> tuple[float, float, torch.Tensor, Any]:
+    """The loss of all rows, its weight, the logits without dropout, and the batch."""
+    objective, loaded = begun(given, TextClassification(**options), rows)
+    batch = objective.collate(loaded, objective.examples(loaded, rows), np.random.default_rng(0))
+    learner = Learner(loaded, Settings(precision="float32"))
+    learner.begin(0, 0)
+    loss = objective.loss(learner, batch)
+    given_ = {name: value for name, value in batch.items() if name in ("input_ids", "attention_mask", "token_type_ids")}
+    return float(loss.detach()), objective.weight(batch), loaded.module(**given_)["logits"].detach(), batch
+
+
+@pytest.fixture
+def still(scratch: "pellucid.Model") -> "pellucid.Model":
+    """A model that drops nothing."""
+    return scratch
+
+
+def test_one_label_each(still: "pellucid.Model") -> None:
+    loss, weight, logits, batch = step(still, rows_with("a", "b", "a"))
+    assert weight == 3 and batch["labels"].tolist() == [0, 1, 0]
+    assert loss / weight == pytest.approx(float(functional.cross_entropy(logits, torch.tensor([0, 1, 0]))), abs=1e-6)
+
+
+def test_smoothed_labels(still: "pellucid.Model") -> None:
+    loss, weight, logits, _ = step(still, rows_with("a", "b", "a"), label_smoothing=0.1)
+    wanted = functional.cross_entropy(logits, torch.tensor([0, 1, 0]), label_smoothing=0.1)
+    assert loss / weight == pytest.approx(float(wanted), abs=1e-6)
+
+
+@pytest.mark.parametrize("weights", [{"b": 3.0}, "balanced"])
+def test_weighed_labels(still: "pellucid.Model", weights: Any) -> None:
+    loss, weight, logits, _ = step(still, rows_with("a", "b", "a"), class_weights=weights)
+    each = torch.tensor([1.0, 3.0] if weights != "balanced" else [3 / (2 * 2), 3 / (2 * 1)])
+    wanted = functional.cross_entropy(logits, torch.tensor([0, 1, 0]), weight=each)
+    assert loss / weight == pytest.approx(float(wanted), abs=1e-6)
+    assert weight == pytest.approx(float(each[0] * 2 + each[1]))
+
+
+def test_weights_of_labels_that_were_named_by_number(opened: Opened) -> None:
+    objective, loaded = begun(opened("bert-feelings"), TextClassification(class_weights="balanced"), rows_with(0, 0, 2))
+    assert weights_of("balanced", loaded.config.labels, objective._seen).tolist() == [0.75, 1.0, 1.5]
+    assert weights_of({"2": 4.0}, loaded.config.labels, objective._seen).tolist() == [1.0, 1.0, 4.0]
+
+
+def test_several_labels_each(still: "pellucid.Model") -> None:
+    loss, weight, logits, batch = step(still, rows_with(["a"], [], ["b", "a"]))
+    targets = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
+    assert torch.equal(batch["labels"], targets) and weight == 3
+    assert loss / weight == pytest.approx(float(functional.binary_cross_entropy_with_logits(logits, targets)), abs=1e-6)
+    loss, weight, logits, _ = step(still, rows_with(["a"], [], ["b", "a"]), class_weights="balanced")
+    wanted = functional.binary_cross_entropy_with_logits(logits, targets, pos_weight=torch.tensor([0.5, 2.0]))
+    assert loss / weight == pytest.approx(float(wanted), abs=1e-6)
+
+
+@pytest.mark.parametrize("by_place", [False, True])
+def test_shares_of_labels(still: "pellucid.Model", by_place: bool) -> None:
+    shares = [[0.8, 0.2], [0.0, 1.0]]
+    loss, weight, logits, _ = step(
+        still, rows_with(*(shares if by_place else [dict(zip("ab", one)) for one in shares]))
+    )
+    log = logits.log_softmax(-1)
+    wanted = sum(
+        share * (math.log(share) - float(log[i, j]))
+        for i, one in enumerate(shares)
+        for j, share in enumerate(one)
+        if share
+    )
+    assert loss / weight == pytest.approx(wanted / 2, abs=1e-6)
+
+
+def test_shares_of_one_label_are_that_label() -> None:
+    logits = torch.randn(4, 3)
+    sure = functional.one_hot(torch.tensor([0, 2, 1, 1]), 3).float()
+    torch.testing.assert_close(losses("soft", logits, sure), losses("single", logits, sure.argmax(-1)))
+
+
+def test_several_labels_in_one_text(still: "pellucid.Model") -> None:
+    _, _, _, batch = step(still, rows_with("a|b", "", " b "), separator="|")
+    assert batch["labels"].tolist() == [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
+
+
+# -- how good it is ---------------------------------------------------------------------------------------------------
+
+
+def test_scores_of_each_kind(body: "pellucid.Model") -> None:
+    wanted = {"loss", "accuracy", "f1"}
+    for labels, more in (
+        (["a", "b", "c", "a"], {"matthews"}),
+        ([["a"], ["a", "b"], [], ["b"]], {"f1_macro"}),
+        ([[0.9, 0.1], [0.2, 0.8]], {"f1_second", "matthews"}),
+    ):
+        objective, loaded = begun(body, TextClassification(), rows_with(*labels))
+        found = objective.score(loaded, objective.examples(loaded, rows_with(*labels)))
+        assert set(found) == wanted | more and all(math.isfinite(one) for one in found.values())
+
+
+def test_a_finished_model_is_measured_on_its_own_labels(opened: Opened) -> None:
+    """Without having seen rows to learn from, as `pellucid evaluate` does."""
+    objective = TextClassification()
+    loaded = opened("bert-feelings").loaded
+    found = objective.score(loaded, objective.examples(loaded, rows_with("positive", "neutral")))
+    assert 0.0 <= found["accuracy"] <= 1.0
+    with pytest.raises(
+        InputError, match=r"row 1: the label 'postive' is not one of negative, neutral, positive \(did you"
+    ):
+        objective.examples(loaded, rows_with("positive", "postive"))
+    stars = opened("bert-stars").loaded
+    assert objective.examples(stars, rows_with("1 stars", "2 stars"))[0].target.label == [1.0, 0.0, 0.0, 0.0, 0.0]
+
+
+def test_the_simplest_answer() -> None:
+    rows = rows_with("a", "a", "a", "b")
+    assert TextClassification().fitted(rows).simplest(rows) == {"accuracy": 0.75}
+
+
+# -- what cannot be learned -------------------------------------------------------------------------------------------
+
+BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
+    "no label": (["a", None, "b"], {}, "row 1: 'label' is empty: fill it in, or leave the row out"),
+    "NaN": ([1, float("nan")], {}, "row 1: 'label' is empty"),
+    "a real number": (
+        [1, 2.5],
+        {},
+        r"row 1: the label is 2\.5, expected a name or a whole number; for others use text-reg",
+    ),
+    "one kind": (["a", "a"], {}, "every row has the label 'a': a classifier needs at least two to tell apart"),
+    "one row": (["a"], {}, "row 0 is the only row to learn from: expected at least two"),
+    "mixed": (["a", ["b"]], {}, "row 1: the label is a list of names, and that of row 0 is a name: expected the same"),
+    "misspelt": (
+        ["ham", "spam", "spma"],
+        {"classes": ("ham", "spam")},
+        r"row 2: the label 'spma' is not one of ham, spam \(did",
+    ),
+    "an empty class": (
+        ["ham", "ham"],
+        {"classes": ("ham", "spam")},
+        "no row has the label 'spam': leave it out of classes",
+    ),
+    "twice": ([["a", "a"], ["b"]], {}, r"row 0: the label \['a', 'a'\] names one twice"),
+    "too much": (
+        [{"a": 0.9, "b": 0.3}, {"a": 1.0}],
+        {},
+        r"row 0: the shares \{'a': 0\.9, 'b': 0\.3\} sum to 1\.2, expected 1",
+    ),
+    "below 0": ([{"a": 1.5, "b": -0.5}, {"a": 1.0}], {}, "row 0: the shares .* and none below 0"),
+    "wide": (
+        [[3, 1], [0, 1]],
+        {},
+        r"row 0: the label is \[3, 1\], expected names, or for each label a number from 0 to 1",
+    ),
+    "an object": (
+        [["a"], [None]],
+        {},
+        r"row 1: the label is \[None\], expected a name, several, or a share of each label",
+    ),
+    "unequal": (
+        [[0.5, 0.5], [1.0]],
+        {},
+        "row 1: the label has 1 numbers, and that of row 0 2: expected one for each label",
+    ),
+    "weights": (["a", "b"], {"class_weights": {"c": 2.0}}, "class_weights: the label 'c' is not one of a, b"),
+    "a weight": (["a", "b"], {"class_weights": {"a": -2.0}}, r"class_weights\['a'\] is -2\.0, expected above 0"),
+    "smoothing": ([["a"], ["b"]], {"label_smoothing": 0.1}, "label_smoothing is for one label each: leave it out"),
+    "weighed shares": (
+        [[0.5, 0.5], [0.1, 0.9]],
+        {"class_weights": "balanced"},
+        "class_weights are for labels that hold",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_labels_that_cannot_be_learned(body: "pellucid.Model", case: str) -> None:
+    labels, options, sentence = BAD[case]
+    refused(body, rows_with(*labels), sentence, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"classes": ("a",)}, "expected at least two, and no two alike"),
+        ({"classes": ("a", "a")}, "expected at least two, and no two alike"),
+        ({"class_weights": 3}, "class_weights is 3, expected 'balanced' or a weight for each label"),
+        ({"label_smoothing": 1.0}, r"label_smoothing is 1\.0, expected at least 0 and below 1"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        TextClassification(**options)
+
+
+def test_texts_that_cannot_be_read(body: "pellucid.Model") -> None:
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    refused(body, read([rows[0], {"text": " ", "label": "y"}]).rows, "row 1: 'text' is empty")
+    refused(body, read([rows[0], {"text": 5, "label": "y"}]).rows, "row 1: 'text' is int, expected a text")
+    refused(body, read([rows[0], {"Text": "b", "label": "y"}]).rows, r"row 1: no column 'text' \(did you mean Text\?\)")
+    refused(body, read([{"text": "a", "lable": "x"}] * 2).rows, r"row 0: no column 'label' \(did you mean lable\?\)")
+    refused(pellucid.build(body.config), read(rows).rows, "this model came without a tokenizer")
+    refused(body, read(rows).rows, "max_length is 99, and this model reads 96 tokens at once at most", max_length=99)
+
+
+def test_a_label_that_was_not_learned_is_named_in_the_held_out_rows(body: "pellucid.Model", tmp_path: Path) -> None:
+    (tmp_path / "dev.csv").write_text("text,label\na b,ham\nc,Spam\n", encoding="utf-8")
+    objective, loaded = begun(body, TextClassification(), rows_with("ham", "spam"))
+    with pytest.raises(
+        InputError, match=r"dev.csv, line 3: the label 'Spam' is not one of ham, spam \(did you mean spam\?\)"
+    ):
+        objective.examples(loaded, read(tmp_path / "dev.csv").rows)
+
+
+def test_labels_that_look_misspelt_are_named(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+    labels_of(body, rows_with(*["positive"] * 3, "positve", *["negative"] * 2, "Negative", "Negative", "other"))
+    assert caplog.messages == [
+        "the label 'Negative' stands in 2 rows, and 'negative' in 2: is it misspelt?",
+        "the label 'positve' stands in one row alone (row 3), and 'positive' in 3: is it misspelt?",
+    ]
+    caplog.clear()
+    labels_of(body, rows_with(*range(30)))
+    assert caplog.messages == ["each of 30 rows has a label of its own: is 'label' the right column?"]
+
+
+def test_long_texts_are_cut_and_counted(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+    rows = read([{"text": "water " * 200, "label": "x"}, {"text": "a", "label": "y"}]).rows
+    objective, loaded = begun(body, TextClassification(), rows)
+    assert [one.length for one in objective.examples(loaded, rows)] == [96, 3]
+    assert caplog.messages == ["1 of 2 texts were cut to 96 tokens"]

@@ -1,0 +1,296 @@
+"""Rows from whatever holds them; each knows where it stood, and the whole has a digest."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid.errors import InputError, NotFoundError
+from pellucid.training.answers import QuestionAnswering
+from pellucid.training.classification import TextClassification
+from pellucid.training.data import Data, Record, place, read, rows_of, texts, values
+from pellucid.training.held_out import split
+from pellucid.training.tagging import TokenClassification
+
+ROWS = [{"text": "a b", "label": "x"}, {"text": 'say "hi", you', "label": "y"}, {"text": "c\nd", "label": "x"}]
+
+FILES = {
+    "rows.csv": 'text,label\na b,x\n"say ""hi"", you",y\n"c\nd",x\n',
+    "rows.tsv": 'text\tlabel\na b\tx\n"say ""hi"", you"\ty\n"c\nd"\tx\n',
+    "rows.jsonl": "".join(json.dumps(row) + "\n" for row in ROWS),
+    "rows.json": json.dumps(ROWS),
+}
+
+
+def written(folder: Path, name: str, content: str | None = None) -> Path:
+    path = folder / name
+    path.write_text(FILES[name] if content is None else content, encoding="utf-8")
+    return path
+
+
+# -- what holds them --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_hold_the_same_rows_as_a_list(tmp_path: Path, name: str) -> None:
+    found = read(written(tmp_path, name))
+    assert found.rows == ROWS and found.name == name and len(found) == 3
+    assert found.digest == read(ROWS).digest
+
+
+def test_columns_iterators_and_arrays_hold_the_same_rows() -> None:
+    columns = {name: [row[name] for row in ROWS] for name in ("text", "label")}
+    for data in (columns, iter(ROWS), tuple(ROWS), {name: np.array(column) for name, column in columns.items()}):
+        assert read(data).digest == read(ROWS).digest
+    assert read([{"n": np.int64(3), "m": np.array([1.5])}]).rows == [{"n": 3, "m": [1.5]}]
+    assert isinstance(read([{"n": np.int64(3)}]).rows[0]["n"], int)
+    assert rows_of(ROWS) == ROWS
+
+
+def test_plain_lines_are_texts(tmp_path: Path) -> None:
+    assert read(written(tmp_path, "book.txt", "one\ntwo\n")).rows == [{"text": "one"}, {"text": "two"}]
+
+
+def test_the_digest_knows_order_and_content() -> None:
+    assert read(ROWS[::-1]).digest != read(ROWS).digest
+    assert read([*ROWS[:2], ROWS[2] | {"label": "z"}]).digest != read(ROWS).digest
+    assert read([dict(reversed(row.items())) for row in ROWS]).digest == read(ROWS).digest
+    assert read([{"label": {"b", "a", "c"}}]).digest == read([{"label": ["a", "b", "c"]}]).digest
+
+
+def test_columns_are_renamed() -> None:
+    rows = [{"sentence": "a", "sentiment": "x", "text": "not this"}]
+    found = read(rows, {"text": "sentence", "label": "sentiment"}, TextClassification).rows
+    assert found == [{"text": "a", "label": "x"}]
+    with pytest.raises(InputError, match=r"row 0: no column 'sentense' \(did you mean sentence, sentiment\?\)"):
+        read(rows, {"text": "sentense"})
+    with pytest.raises(
+        InputError, match=r"columns: nothing is called 'txt' \(did you mean text\?\); it may be text, label"
+    ):
+        read(rows, {"txt": "sentence"}, TextClassification)
+
+
+class Pairs:
+    """What reads two files whose lines belong together."""
+
+    columns, parallel = ("source", "target"), True
+
+
+def test_files_whose_lines_belong_together(tmp_path: Path) -> None:
+    paths = [written(tmp_path, "train.en", "a\nb\n"), written(tmp_path, "train.de", "x\ny\n")]
+    found = read(paths, objective=Pairs)
+    assert found.rows == [{"source": "a", "target": "x"}, {"source": "b", "target": "y"}]
+    assert found.name == "train.en + train.de" and place(found.rows[1], 0) == "train.en, line 2"
+    paths[1].write_text("x\nz\n", encoding="utf-8")
+    assert found.changed() is not None
+
+
+def test_files_of_tags_and_of_questions(tmp_path: Path) -> None:
+    tags = read(written(tmp_path, "esp.train", "Ana B-PER\nva O\n\nRoma B-LOC\n"), objective=TokenClassification)
+    assert [row["tags"] for row in tags.rows] == [["B-PER", "O"], ["B-LOC"]]
+    assert place(tags.rows[1], 0) == "esp.train, example 2"
+    asked = {"question": "Who?", "id": "1", "answers": [{"text": "Ana", "answer_start": 0}]}
+    whole = {"data": [{"paragraphs": [{"context": "Ana va", "qas": [asked]}]}]}
+    (row,) = read(written(tmp_path, "dev.json", json.dumps(whole)), objective=QuestionAnswering).rows
+    assert row["context"] == "Ana va" and place(row, 0) == "dev.json, example 1"
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames(library: str) -> None:
+    frames = pytest.importorskip(library, reason=f"{library} is not installed: its frames are known by their methods")
+    assert read(frames.DataFrame(ROWS)).digest == read(ROWS).digest
+    numbers = read(frames.DataFrame({"text": ["a", "b"], "label": [1, 2]})).rows
+    assert [row["label"] for row in numbers] == [1, 2] and type(numbers[0]["label"]) is int
+    holed = read(frames.DataFrame({"text": ["a", None], "label": [1, 2]})).rows
+    with pytest.raises(InputError, match="row 1: 'text' is empty"):
+        texts(holed, "text")
+    if library == "polars":
+        assert read(frames.LazyFrame(ROWS)).digest == read(ROWS).digest
+
+
+def test_datasets_give_the_names_of_labels() -> None:
+    datasets = pytest.importorskip(
+        "datasets", reason="datasets is not installed: its tables are known by their methods"
+    )
+    kinds = datasets.ClassLabel(names=["bad", "good"])
+    features = datasets.Features(text=datasets.Value("string"), label=kinds, tags=datasets.Sequence(kinds))
+    held = {"text": ["a", "b", "c"], "label": [1, 0, -1], "tags": [[0, 1], [1], []]}
+    data = datasets.Dataset.from_dict(held, features=features)
+    found = read(data).rows
+    assert [row["label"] for row in found] == ["good", "bad", None]
+    assert [row["tags"] for row in found] == [["bad", "good"], ["good"], []]
+    assert read(datasets.Dataset.from_list(ROWS)).digest == read(ROWS).digest
+    assert read(data.to_iterable_dataset()).digest == read(data).digest
+    with pytest.raises(InputError, match=r"the parts train, test: pass one of them, such as data\['train'\]"):
+        read(datasets.DatasetDict(train=data, test=data))
+    assert read(data.data.table.select(["text"])).rows == [{"text": "a"}, {"text": "b"}, {"text": "c"}]
+
+
+class Split:
+    """What tells a part of `datasets` from a column: without the library its refusal can be seen as well."""
+
+    column_names = features = ("text",)
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "a number": (3, "data is int, expected a file, rows as dicts, a dict of columns or a data frame"),
+    "bytes": (b"ab", "data is bytes, expected"),
+    "nothing": ([], "the data holds no rows"),
+    "texts": (["a b"], "there is no file 'a b'"),
+    "pairs": ([("a", "x")], "row 0 is tuple, expected values by column"),
+    "one row": ({"text": "a", "label": "x"}, "column 'text' is str, expected a list of values, one for each row"),
+    "unequal": ({"text": ["a", "b"], "label": ["x"]}, "columns of unequal length: text 2, label 1"),
+    "parts": ({"train": Split(), "test": Split()}, "data hold the parts train, test: pass one of them"),
+    "two files": (["a.csv", "b.csv"], "there is no file 'a.csv'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_holds_no_rows_is_refused(case: str) -> None:
+    data, sentence = WRONG[case]
+    with pytest.raises(InputError, match=sentence):
+        read(data)
+
+
+def test_files_that_hold_no_rows_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is no file"):
+        read(tmp_path / "none.csv")
+    with pytest.raises(InputError, match=r"rows\.csv holds no rows"):
+        read(written(tmp_path, "rows.csv", "text,label\n"))
+    with pytest.raises(InputError, match=r"rows\.json holds dict, expected a list of objects"):
+        read(written(tmp_path, "rows.json", '{"text": "a"}'))
+    with pytest.raises(InputError, match=r"rows.json is not JSON: .* \(one object a line is called .jsonl\)"):
+        read(written(tmp_path, "rows.json", FILES["rows.jsonl"]))
+    with pytest.raises(InputError, match=r"rows.json, entry 1 is str, expected values by column"):
+        read(written(tmp_path, "rows.json", '[{"text": "a"}, "b"]'))
+    both = [written(tmp_path, "rows.csv"), written(tmp_path, "rows.tsv")]
+    with pytest.raises(InputError, match="data are 2 files"):
+        read(both)
+
+
+# -- where they stood -------------------------------------------------------------------------------------------------
+
+
+def test_rows_know_their_place(tmp_path: Path) -> None:
+    found = read(written(tmp_path, "rows.csv")).rows
+    assert [place(row, 0) for row in found] == ["rows.csv, line 2", "rows.csv, line 3", "rows.csv, line 4"]
+    assert place(read(ROWS).rows[2], 0) == "row 2" and place({"text": "a"}, 5) == "row 5"
+    again = pickle.loads(pickle.dumps(found[1]))
+    assert again == found[1] and place(again, 0) == "rows.csv, line 3"
+    assert place(read(written(tmp_path, "rows.csv"), {"words": "text"}).rows[0], 0) == "rows.csv, line 2"
+
+
+@pytest.mark.parametrize(("value", "sentence"), [(None, "is empty"), ("  ", "is empty"), (float("nan"), "is empty")])
+def test_missing_values_are_named_by_row(value: Any, sentence: str) -> None:
+    rows = read([*ROWS, {"text": value, "label": value}]).rows
+    with pytest.raises(InputError, match=f"row 3: 'text' {sentence}: fill it in, or leave the row out"):
+        texts(rows, "text")
+    with pytest.raises(InputError, match=f"row 3: 'label' {sentence}"):
+        values(rows, "label")
+
+
+def test_wrong_columns_and_kinds_are_named_by_row() -> None:
+    with pytest.raises(
+        InputError, match=r"row 1: no column 'text' \(did you mean Text\?\); its columns are Text, label"
+    ):
+        texts(read([ROWS[0], {"Text": "a", "label": "x"}]).rows, "text")
+    with pytest.raises(InputError, match="row 0: 'text' is int, expected a text"):
+        texts(read([{"text": 5}]).rows, "text")
+    assert values(read([{"label": 0}, {"label": False}, {"label": []}]).rows, "label") == [0, False, []]
+
+
+# -- files that change ------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
+    path = written(tmp_path, "rows.csv")
+    found = read(path)
+    assert found.changed() is None
+    path.touch()
+    assert found.changed() is None, "the time alone is another, the content is not"
+    path.write_text(FILES["rows.csv"] + "new,x\n", encoding="utf-8")
+    assert (
+        found.changed()
+        == f"{path} has changed since it was read: bring back what it held, to go on with this training later"
+    )
+    path.unlink()
+    assert found.changed() == f"{path} is gone since it was read: bring it back, to go on with this training later"
+    assert read(ROWS).changed() is None
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, "rows.csv")
+    from pellucid.training import data
+
+    whole = data.read_rows
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        rows = list(whole(*args, **kwargs))
+        path.write_text(FILES["rows.csv"] + "new,x\n", encoding="utf-8")
+        return rows
+
+    monkeypatch.setattr(data, "read_rows", slow)
+    with pytest.raises(
+        InputError, match=r"rows.csv changed while it was read: wait until it is written, and try again"
+    ):
+        read(path)
+
+
+# -- what is held out -------------------------------------------------------------------------------------------------
+
+
+def table(**many: int) -> Data:
+    return read([{"text": f"{label} {i}", "label": label} for label, count in many.items() for i in range(count)])
+
+
+def label_of(row: Record) -> str:
+    return row["label"]
+
+
+def counted(data: Data) -> dict[str, int]:
+    return {
+        label: sum(row["label"] == label for row in data.rows) for label in sorted({row["label"] for row in data.rows})
+    }
+
+
+def test_the_share_is_held_out_of_each_label() -> None:
+    rest, held = split(table(a=70, b=20, c=10), 0.1, seed=0, group=label_of)
+    assert counted(held) == {"a": 7, "b": 2, "c": 1} and len(rest) == 90
+    whole = table(a=70, b=20, c=10)
+    assert sorted(row["text"] for part in (rest, held) for row in part.rows) == sorted(
+        row["text"] for row in whole.rows
+    )
+    assert [row.place for row in rest.rows] == sorted((row.place for row in rest.rows), key=lambda one: int(one[4:]))
+    assert rest.digest == whole.digest != held.digest
+
+
+def test_no_label_is_held_out_wholly() -> None:
+    rest, held = split(table(a=30, b=1, c=2), 0.5, seed=0, group=label_of)
+    assert set(counted(rest)) == {"a", "b", "c"} and counted(held) == {"a": 15, "c": 1}
+    with pytest.raises(
+        InputError, match="each of 3 rows has a label of its own, so none can be held out: pass validation"
+    ):
+        split(table(a=1, b=1, c=1), 0.5, seed=0, group=label_of)
+
+
+def test_the_seed_decides_what_is_held_out() -> None:
+    data = table(a=50, b=50)
+    drawn = [[row["text"] for row in split(data, 0.2, seed, label_of)[1].rows] for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_of_one_text_the_end_is_held_out() -> None:
+    rest, held = split(table(a=10), 0.3, seed=5, ordered=True)
+    assert [row["text"] for row in held.rows] == ["a 7", "a 8", "a 9"] and len(rest) == 7
+
+
+def test_at_least_one_row_on_each_side() -> None:
+    assert [len(part) for part in split(table(a=2), 0.01, seed=0)] == [1, 1]
+    assert [len(part) for part in split(table(a=3), 0.99, seed=0)] == [1, 2]
+    with pytest.raises(InputError, match="a list holds one row, expected at least 2"):
+        split(table(a=1), 0.5, seed=0)
+    with pytest.raises(InputError, match=r"validation is 1\.5, expected above 0 and below 1"):
+        split(table(a=9), 1.5, seed=0)

@@ -1,0 +1,273 @@
+"""The network while it learns: the gradients of the plain network, chance that is a function of the step, no waste."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+import pellucid
+from pellucid.blocks import backward
+from pellucid.blocks.learning import LONGEST, Lesson
+from pellucid.config import Dropout, Head
+from pellucid.errors import InputError
+from pellucid.models import freeze
+from pellucid.training.learner import Learner
+from pellucid.training.settings import Settings
+from tests.trace.everyone import HEADS, config_of
+
+STILL = Dropout(0.0, 0.0)
+KINDS = [torch.float64, torch.float32]
+
+
+def model_of(family: str, head: Head | None = None, dropout: Dropout = STILL, **facts: Any) -> "pellucid.Model":
+    """A small random model whose biases and gains are no zeros and ones."""
+    model = pellucid.build(config_of(family, head, dropout=dropout, **facts), seed=3)
+    chance = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=chance)
+    return model
+
+
+def batch_of(model: "pellucid.Model", rows: int = 3, seq: int = 9) -> dict[str, Tensor]:
+    """Texts of unequal length."""
+    chance = torch.Generator().manual_seed(7)
+    ids = torch.randint(5, 90, (rows, seq), generator=chance)
+    mask = (torch.arange(seq) < seq - torch.arange(rows)[:, None]).long()
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def gradients(
+    module: nn.Module, network: Callable[..., Any], batch: dict[str, Tensor]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """A loss in which every answer counts, and its slopes by name."""
+    answer = network(**batch)
+    total = torch.zeros((), dtype=torch.float64)
+    for name, value in sorted(answer.items()):
+        weights = torch.linspace(-1.0, 1.0, value.numel(), dtype=torch.float64).view(value.shape)
+        total = total + ((value.double() * weights).sum() / value.shape[-1] ** 0.5 if name else 0.0)
+    module.zero_grad()
+    total.backward()
+    return total.detach(), {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
+
+
+def assert_near(found: dict[str, Tensor], wanted: dict[str, Tensor], within: float) -> None:
+    assert found.keys() == wanted.keys()
+    largest = max(float(one.abs().max()) for one in wanted.values())
+    for name in wanted:
+        apart = float((found[name].double() - wanted[name].double()).abs().max())
+        assert apart <= within * largest, f"{name}: {apart:g} of {largest:g}"
+
+
+# -- the same gradients -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", KINDS, ids=str)
+@pytest.mark.parametrize(("family", "head"), HEADS, ids=lambda one: one if isinstance(one, str) else type(one).__name__)
+def test_every_family_has_the_gradients_of_its_plain_module(family: str, head: Head | None, dtype: torch.dtype) -> None:
+    model = model_of(family, head).to(dtype=dtype)
+    module, batch = model.loaded.module, batch_of(model)
+    wanted_loss, wanted = gradients(module, module, batch)
+    loss, found = gradients(module, module.learning(Lesson(dtype)), batch)
+    within = 1e-9 if dtype == torch.float64 else 1e-5
+    assert_near(found, wanted, within)
+    assert abs(float(loss - wanted_loss)) <= within * max(1.0, abs(float(wanted_loss)))
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "t5"])
+def test_long_texts_go_through_the_one_kernel(family: str) -> None:
+    model = model_of(family, max_position_embeddings=400) if family != "t5" else model_of(family)
+    module, batch = model.loaded.module, batch_of(model, 2, LONGEST + 20)
+    _, wanted = gradients(module, module, batch)
+    _, found = gradients(module, module.learning(Lesson(torch.float32)), batch)
+    assert_near(found, wanted, 1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+def test_texts_side_by_side_do_not_see_each_other(family: str) -> None:
+    model = model_of(family)
+    module, batch = model.loaded.module, batch_of(model)
+    segments = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 3, 3], [1] * 9, [1, 1, 2, 2, 2, 2, 2, 0, 0]])
+    given = {"input_ids": batch["input_ids"], "segments": segments}
+    _, wanted = gradients(module, module, given)
+    _, found = gradients(module, module.learning(Lesson(torch.float32)), given)
+    assert_near(found, wanted, 1e-5)
+
+
+class Low(nn.Module):
+    """A table plus a product of two narrow ones."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.down, self.up = nn.Parameter(torch.randn(2, weight.shape[1])), nn.Parameter(torch.randn(len(weight), 2))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight + 0.1 * self.up @ self.down
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_adapters_get_their_gradients_and_what_they_stand_on_gets_none(family: str) -> None:
+    module = model_of(family).loaded.module
+    freeze(module, "*")
+    for part in list(module.modules()):
+        if isinstance(part, nn.Linear):
+            parametrize.register_parametrization(part, "weight", Low(part.weight))
+    batch = batch_of(pellucid.Model(model_of(family).loaded))
+    learner = module.learning(Lesson(torch.float32))
+    _, wanted = gradients(module, module, batch)
+    _, found = gradients(module, learner, batch)
+    assert_near(found, wanted, 1e-5)
+    assert found and all("parametrizations" in name for name in found)
+    with torch.no_grad():  # numbers are read at each pass
+        next(p for name, p in module.named_parameters() if name.endswith("up")).add_(1.0)
+    _, wanted = gradients(module, module, batch)
+    _, found = gradients(module, learner, batch)
+    assert_near(found, wanted, 1e-5)
+
+
+def test_what_is_frozen_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = {"back": 0, "across": 0}
+
+    def counting(name: str, plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def product(*given: Tensor) -> Tensor:
+            counted[name] += 1
+            return plain(*given)
+
+        return product
+
+    for name in counted:
+        monkeypatch.setattr(backward, name, counting(name, getattr(backward, name)))
+    model = model_of("bert")
+    module, batch = model.loaded.module, batch_of(model)
+    twin = module.learning(Lesson(torch.float32))
+    gradients(module, twin, batch)
+    assert counted == {"back": 12 + 1, "across": 12 + 1}, "four products a layer, three layers, and the pooler"
+    counted.update(back=0, across=0)
+    freeze(module, "embeddings", "layers.0.*", "layers.1.*")
+    _, found = gradients(module, twin, batch)
+    assert counted == {"back": 3 + 1, "across": 4 + 1}
+    assert found and all(name.startswith(("layers.2", "pooler")) for name in found)
+
+
+# -- layers computed again --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "llama", "bart", "t5"])
+def test_layers_that_are_computed_again_drop_the_same(family: str) -> None:
+    model = model_of(family, dropout=Dropout(0.2, 0.1))
+    module, batch = model.loaded.module, batch_of(model)
+    passes: list[tuple[Tensor, dict[str, Tensor]]] = []
+    for again in (False, True):
+        lesson = Lesson(torch.float32, seed=4, again=again)
+        lesson.begin(3, 1)
+        passes.append(gradients(module, module.learning(lesson), batch))
+    (loss, wanted), (again_loss, found) = passes
+    assert float(loss) == pytest.approx(float(again_loss), rel=1e-6)
+    assert_near(found, wanted, 1e-6)
+    lesson = Lesson(torch.float32, seed=4)
+    lesson.begin(3, 0)
+    other, _ = gradients(module, module.learning(lesson), batch)
+    assert abs(float(other - loss)) > 1e-3, "another piece drops others"
+
+
+def test_layers_that_are_computed_again_are_not_remembered() -> None:
+    module = model_of("bert", num_hidden_layers=12).loaded.module
+    held = []
+    for again in (False, True):
+        twin = module.learning(Lesson(torch.float32, again=again))
+        numbers: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: (numbers.append(x.numel()), x)[1], lambda x: x):  # noqa: B023
+            twin.states(torch.randint(5, 90, (8, 32)))
+        held.append(sum(numbers))
+    assert held[1] < held[0] / 4
+
+
+# -- half precision ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "t5", "bart", "albert"])
+def test_bfloat16_points_the_same_way_and_keeps_float32(family: str) -> None:
+    model = model_of(family)
+    module, batch = model.loaded.module, batch_of(model, 8, 20)
+    _, wanted = gradients(module, module, batch)
+    _, found = gradients(module, module.learning(Lesson(torch.bfloat16)), batch)
+    assert {one.dtype for one in found.values()} == {torch.float32}
+    assert {p.dtype for p in module.parameters()} == {torch.float32}
+    ours, theirs = (torch.cat([one[name].flatten() for name in wanted]).double() for one in (found, wanted))
+    assert float(torch.cosine_similarity(ours, theirs, dim=0)) > 0.999
+    assert float(ours.norm() / theirs.norm()) == pytest.approx(1.0, abs=0.03)
+
+
+def test_narrow_copies_follow_the_numbers() -> None:
+    model = model_of("bert")
+    module, batch = model.loaded.module, batch_of(model)
+    twin = module.learning(Lesson(torch.bfloat16))
+    with torch.no_grad():
+        before = twin.states(**batch)
+        module.layers[0].attention.query.weight.mul_(-3.0)
+        after = twin.states(**batch)
+        fresh = module.learning(Lesson(torch.bfloat16)).states(**batch)
+    assert torch.equal(after, fresh) and not torch.equal(after, before)
+
+
+# -- the learner ------------------------------------------------------------------------------------------------------
+
+
+def learner_of(model: "pellucid.Model", **said: Any) -> Learner:
+    return Learner(model.loaded, replace(Settings(precision="float32"), **said))
+
+
+def test_a_learner_answers_as_its_module_and_leaves_it_evaluating() -> None:
+    head = dict(HEADS)["bert"]
+    model = model_of("bert", head, dropout=Dropout(0.3, 0.3))
+    batch, learner = batch_of(model), learner_of(model)
+    first, second = learner(**batch), learner(**batch)
+    assert first["logits"].dtype == torch.float32
+    assert not torch.equal(first["logits"], second["logits"]), "each pass drops others"
+    assert not any(part.training for part in model.loaded.module.modules())
+    assert set(learner.parameters()) == {name for name, _ in model.loaded.module.named_parameters()}
+    with pytest.raises(InputError, match="no decoder that looks across"):
+        learner.written(**batch)
+
+
+def test_states_and_what_is_written() -> None:
+    for family in ("bert", "gpt2", "t5"):
+        model = model_of(family)
+        batch, module = batch_of(model), model.loaded.module
+        torch.testing.assert_close(learner_of(model).states(**batch), module.states(**batch), rtol=0, atol=1e-4)
+    model = model_of("bart")
+    batch, module = batch_of(model), model.loaded.module
+    found = learner_of(model).written(**batch, decoder_input_ids=batch["input_ids"])
+    wanted = module(**batch, decoder_input_ids=batch["input_ids"])["last_hidden_state"]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
+
+
+def test_chance_follows_from_the_step_and_leaves_the_global_one_alone() -> None:
+    model = model_of("bert", dropout=Dropout(0.3, 0.3))
+    batch, first, second = batch_of(model), learner_of(model, seed=9), learner_of(model, seed=9)
+    before = torch.get_rng_state()
+
+    def at(learner: Learner, step: int, piece: int) -> Tensor:
+        learner.begin(step, piece)
+        return learner.states(**batch)
+
+    wanted = at(first, 5, 1)
+    for step in (0, 64, 70, 1000):
+        at(second, step, 0)
+    assert torch.equal(at(second, 5, 1), wanted), "whatever was before"
+    for step, piece in ((5, 0), (6, 1), (69, 1)):
+        assert not torch.equal(at(second, step, piece), wanted)
+    assert not torch.equal(at(learner_of(model, seed=8), 5, 1), wanted)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_edited_model_does_not_learn() -> None:
+    model = model_of("bert")
+    with model.edit({"layers.0.attention.output": lambda value: value}) as edited:
+        edited.embed([[5, 6, 7]]) if model.tokenizer else edited.loaded.module.states(torch.tensor([[5, 6, 7]]))
+        with pytest.raises(InputError, match="take the model that it was made from"):
+            edited.loaded.module.learning(Lesson(torch.float32))

@@ -1,0 +1,290 @@
+"""Adapters of low rank while they learn: what learns, what everybody else sees, and what is left at the end."""
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import pellucid
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.tasks.embed import embed
+from pellucid.trace import record
+from pellucid.training.classification import TextClassification
+from pellucid.training.course import learn
+from pellucid.training.learner import Learner
+from pellucid.training.low_rank import LowRank, attached, changes, merged, save, targets
+from pellucid.training.settings import Settings
+from pellucid.training.start import beginning
+from tests.checkpoints import peft_files
+
+Rows = list[dict[str, Any]]
+Opened = Callable[..., "pellucid.Model"]
+Checkpoint = Callable[[str], Path]
+
+IDS = torch.tensor([[2, 9, 17, 31, 3], [2, 11, 40, 8, 3]])
+
+
+def loud(loaded: Loaded, seed: int = 3) -> Loaded:
+    """Chance in everything that learns, so that an adapter is no nothing any more."""
+    chance = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for one in loaded.module.parameters():
+            if one.requires_grad:
+                one.add_(0.2 * torch.randn(one.shape, generator=chance))
+    return loaded
+
+
+def still(loaded: Loaded) -> Loaded:
+    """The same, never dropping out."""
+    for part in loaded.module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    return loaded
+
+
+def begun(model: pellucid.Model, **settings: Any) -> Loaded:
+    """A model at the beginning of a training that tells feelings."""
+    objective = TextClassification(classes=("negative", "positive"))
+    return beginning(model.loaded, objective, Settings(**({"lora": 4} | settings)))
+
+
+# -- what learns -------------------------------------------------------------------------------------------------------
+
+
+def test_it_begins_as_its_base(body: pellucid.Model) -> None:
+    with_, without = begun(body), begun(body, lora=None)
+    assert torch.equal(with_.module(IDS)["logits"], without.module(IDS)["logits"])
+    assert all(not change.up.any() and change.down.any() for change in changes(with_.module).values())
+
+
+def test_adapters_and_the_head_learn_and_nothing_else(body: pellucid.Model) -> None:
+    loaded = begun(body)
+    names = set(Learner(loaded, Settings(lora=4)).parameters())
+    low = {name for name in names if ".parametrizations.weight.0." in name}
+    assert {name.rpartition(".")[2] for name in low} == {"down", "up"}
+    every = [path for path, part in body.module.named_modules() if isinstance(part, nn.Linear)]
+    assert {name.partition(".parametrizations")[0] for name in low} == set(every)
+    assert names - low == {"head.classifier.weight", "head.classifier.bias"} | set(loaded.untrained)
+
+
+def test_names_of_targets(body: pellucid.Model) -> None:
+    module = begun(body, lora=None).module
+    both = ["layers.0.attention.query", "layers.1.attention.query"]
+    assert targets(module, ["query"]) == targets(module, ["layers.*.attention.query"]) == both
+    assert targets(module, ["layers.0.attention.query", "query"]) == both
+    assert targets(module, ["feed_forward.up"]) == ["layers.0.feed_forward.up", "layers.1.feed_forward.up"]
+    assert "head.classifier" not in targets(module, ["all-linear"])
+    with pytest.raises(InputError, match=r"is called 'qwery' \(did you mean query\?\); 'all-linear' stands"):
+        targets(module, ["qwery"])
+    with pytest.raises(InputError, match="no linear map is called 'norm'"):
+        targets(module, ["norm"])
+
+
+def test_the_table_of_the_tokens_is_no_target(opened: Opened) -> None:
+    module = opened("gpt2").module
+    with pytest.raises(InputError, match="has the table of the tokens"):
+        targets(module, ["head.decoder"])
+
+
+def test_what_is_frozen_gets_no_adapter_and_what_is_named_learns_whole(body: pellucid.Model) -> None:
+    loaded = begun(body, freeze=("layers.0.*",), lora_beside=("layers.*.attention_norm", "layers.1.attention.value"))
+    paths = {path for path in changes(loaded.module) if path.startswith("layers.")}
+    assert {path.split(".")[1] for path in paths} == {"1"}
+    assert "layers.1.attention.value" not in paths
+    learns = {name for name, one in loaded.module.named_parameters() if one.requires_grad}
+    assert {
+        "layers.0.attention_norm.weight",
+        "layers.1.attention.value.weight",
+        "layers.1.attention.value.bias",
+    } <= learns
+    with pytest.raises(InputError, match="are random or frozen"):
+        begun(body, freeze=("layers.*", "embeddings.*", "pooler.*"))
+
+
+def test_first_numbers_are_those_that_peft_would_draw() -> None:
+    """Even between -1/sqrt(in) and 1/sqrt(in), other ones for another seed."""
+    table = torch.zeros(8, 400)
+    first, same, other = (LowRank(table, 64, 2.0, torch.Generator().manual_seed(seed)).down for seed in (0, 0, 1))
+    bound = 1 / math.sqrt(400)
+    assert torch.equal(first, same) and not torch.equal(first, other)
+    assert 0.99 * bound < float(first.detach().abs().max()) <= bound
+    assert float(first.detach().var()) == pytest.approx(bound**2 / 3, rel=0.03)
+    reference = torch.empty(64, 400)
+    nn.init.kaiming_uniform_(reference, a=math.sqrt(5))  # as PEFT calls it
+    assert float(reference.var()) == pytest.approx(float(first.detach().var()), rel=0.05)
+
+
+SAID: dict[str, tuple[dict[str, Any], str]] = {
+    "no rank": ({"lora": 0}, "lora is 0, expected a whole number from 1"),
+    "no scale": ({"lora": 2, "lora_alpha": 0.0}, "lora_alpha is 0.0"),
+    "one word": ({"lora": 2, "lora_targets": "query"}, "lora_targets is 'query', expected names of linear maps"),
+    "nothing": ({"lora": 2, "lora_targets": ()}, "lora_targets is empty"),
+    "beside one word": ({"lora": 2, "lora_beside": "pooler"}, "lora_beside is 'pooler', expected names of parameters"),
+    "only what is not there": ({"adapter_only": True}, "adapter_only is set and lora is not"),
+    "numbers": ({"lora": 2, "adapter_dtype": "int8"}, "adapter_dtype is 'int8', expected one of float32, bfloat16"),
+}
+
+
+@pytest.mark.parametrize(("settings", "says"), SAID.values(), ids=SAID)
+def test_settings_that_cannot_be(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        Settings(**settings)
+
+
+def test_adapters_learn_at_a_greater_rate() -> None:
+    """Where nobody says one; the sentence of the settings names the factor."""
+    own = {"learning_rate": 1e-4}
+    assert Settings.of({}, own).learning_rate == 1e-4
+    assert Settings.of({"lora": None}, own).learning_rate == 1e-4
+    assert Settings.of({"lora": 8}, own).learning_rate == pytest.approx(1e-3)
+    assert Settings.of({"lora": 8, "learning_rate": 3e-4}, own).learning_rate == 3e-4
+    assert Settings.of({"lora": 8}, {}).learning_rate == pytest.approx(5e-4)
+
+
+# -- who sees the sum --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bert-body", "gpt2", "llama", "t5-tied"])
+def test_everybody_sees_the_sum(name: str, opened: Opened) -> None:
+    """The plain module, its packed twin, a trace, a copy, and the plain model that is left at the end."""
+    loaded = loud(attached(still(opened(name).loaded), Settings(lora=3)))
+    plain = merged(loaded)
+    ids = {"input_ids": IDS} | ({"decoder_input_ids": IDS} if loaded.config.decoder else {})
+    wanted = plain.module(**ids)["last_hidden_state"].detach()
+    assert (opened(name).module(**ids)["last_hidden_state"] - wanted).abs().max() > 1e-2
+    close = {"rtol": 0, "atol": 1e-4 * float(wanted.abs().max())}
+    torch.testing.assert_close(loaded.module(**ids)["last_hidden_state"].detach(), wanted, **close)
+    torch.testing.assert_close(loaded.module.swift()(**ids)["last_hidden_state"].detach(), wanted, **close)
+    torch.testing.assert_close(copy.deepcopy(loaded.module)(**ids)["last_hidden_state"].detach(), wanted, **close)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.module(**ids)["last_hidden_state"], wanted, **close)
+    learner = Learner(loaded, Settings(lora=3, precision="float32", dropout=0.0))
+    stream = learner.written(**ids) if loaded.config.decoder else learner.states(**ids)
+    torch.testing.assert_close(stream.detach(), wanted, **close)
+    assert merged(plain) is plain
+    assert not changes(plain.module)
+    assert dict(plain.module.named_parameters()).keys() == dict(opened(name).module.named_parameters()).keys()
+    loaded.module.to(torch.float64)
+    assert merged(loaded).module(**ids)["last_hidden_state"].dtype == torch.float64
+
+
+def test_the_twin_for_speed_is_made_anew_when_an_adapter_has_learned(opened: Opened) -> None:
+    loaded = attached(opened("bert-body").loaded, Settings(lora=2))
+    before = embed(loaded, ["good glass"])
+    loud(loaded)
+    assert (embed(loaded, ["good glass"]) - before).abs().max() > 1e-3
+    torch.testing.assert_close(embed(loaded, ["good glass"]), embed(merged(loaded), ["good glass"]), rtol=0, atol=1e-5)
+
+
+def test_a_trace_sees_the_sum(opened: Opened) -> None:
+    loaded = loud(attached(opened("bert-body").loaded, Settings(lora=2)))
+    name = "layers.1.attention.query"
+    found, wanted = record(loaded, "good glass", keep=name)[name], record(merged(loaded), "good glass", keep=name)[name]
+    torch.testing.assert_close(found.detach(), wanted.detach(), rtol=0, atol=1e-5)
+
+
+def test_gradients_are_those_of_peft(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Of the two small tables and the head, by the same numbers, without dropout."""
+    head = "sequence-classification"
+    base = pellucid.load(checkpoint("bert-body"), head=head).save(tmp_path / "base")
+    chosen = {"lora_targets": ("query", "feed_forward.up"), "adapter_only": True}
+    settings = Settings(lora=3, lora_alpha=5, precision="float32", dropout=0.0, attention_dropout=0.0, **chosen)
+    given = pellucid.load(base).loaded
+    loaded = loud(beginning(given, TextClassification(classes=given.config.labels), settings))
+    folder = save(loaded, settings, tmp_path / "adapter")
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    theirs = peft_files.opened(base, folder, head, learns=True, **none)
+    labels = torch.tensor([0, 1])
+    nn.functional.cross_entropy(theirs(input_ids=IDS).logits, labels).backward()
+    learner = Learner(loaded, settings)
+    learner.begin(0, 0)
+    nn.functional.cross_entropy(learner(input_ids=IDS)["logits"], labels).backward()
+    wanted = {name: one.grad for name, one in theirs.named_parameters() if one.requires_grad}
+    for i in (0, 1):
+        for ours, word in (("attention.query", "attention.self.query"), ("feed_forward.up", "intermediate.dense")):
+            low = loaded.module.get_submodule(f"layers.{i}.{ours}.parametrizations.weight.0")
+            for side, letter in (("down", "A"), ("up", "B")):
+                name = f"base_model.model.bert.encoder.layer.{i}.{word}.lora_{letter}.default.weight"
+                torch.testing.assert_close(getattr(low, side).grad, wanted[name], rtol=1e-4, atol=1e-6)
+    table = wanted["base_model.model.classifier.modules_to_save.default.weight"]
+    torch.testing.assert_close(loaded.module.get_parameter("head.classifier.weight").grad, table, rtol=1e-4, atol=1e-6)
+
+
+# -- a whole training --------------------------------------------------------------------------------------------------
+
+QUICK = {"lora": 4, "learning_rate": 5e-2, "batch_size": 8, "epochs": 4, "precision": "float32", "seed": 1}
+
+
+def test_it_learns_and_its_base_stays(checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path) -> None:
+    base = pellucid.load(checkpoint("bert-body"))
+    before = {name: one.clone() for name, one in base.module.state_dict().items()}
+    given = {"data": feelings(64), "task": "text-classification", "validation": feelings(32, seed=9)}
+    model = pellucid.train(base, **given, out=tmp_path / "whole", **QUICK)
+    assert model.report.scores["accuracy"] > 0.9
+    assert all(torch.equal(base.module.state_dict()[name], one) for name, one in before.items())
+    embeddings = [name for name in before if name.startswith("embeddings.")]
+    assert all(torch.equal(model.module.state_dict()[name], before[name]) for name in embeddings)
+    query = "layers.0.attention.query.weight"
+    change = model.module.state_dict()[query] - before[query]
+    assert int(torch.linalg.matrix_rank(change)) == 4
+    found = pellucid.load(tmp_path / "whole")
+    assert found.loaded.source is not None and found.loaded.source.base is None
+    assert torch.equal(found.module.state_dict()[query], model.module.state_dict()[query])
+
+
+def test_the_adapter_alone(checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path) -> None:
+    given = {"data": feelings(64), "task": "text-classification", "validation": feelings(32, seed=9)}
+    whole = pellucid.train(checkpoint("bert-body"), **given, out=tmp_path / "whole", **QUICK)
+    model = pellucid.train(checkpoint("bert-body"), **given, out=tmp_path / "adapter", adapter_only=True, **QUICK)
+    files = {path.name for path in (tmp_path / "adapter").iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors", "README.md"} <= files
+    assert not files & {"config.json", "model.safetensors", "training"}
+    found = pellucid.load(tmp_path / "adapter")
+    source = model.loaded.source
+    assert source is not None and source.base is not None and source.base.folder == checkpoint("bert-body")
+    assert found.config.labels == ("negative", "positive")
+    for name, numbers in whole.module.state_dict().items():
+        assert torch.equal(model.module.state_dict()[name], numbers), name
+        torch.testing.assert_close(found.module.state_dict()[name], numbers, rtol=0, atol=1e-6)
+    said = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (said["r"], said["lora_alpha"], said["modules_to_save"]) == (4, 8, ["classifier"])
+    held = sum(one.numel() for one in load_file(tmp_path / "adapter" / "adapter_model.safetensors").values())
+    assert held < sum(one.numel() for one in whole.module.parameters()) / 4
+
+
+def test_it_goes_on_where_it_was_broken_off(
+    checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path
+) -> None:
+    """The state holds what learns alone; the result is the same, bit for bit."""
+
+    def stop(one: Any) -> None:
+        if one.step == 5 and not one.looked:
+            raise RuntimeError("the power is gone")
+
+    said = {"precision": "float32", "batch_size": 8, "max_steps": 8, "save_every": 1, "learning_rate": 1e-2}
+    settings = Settings(lora=4, adapter_only=True, **said)
+    given, rows = pellucid.load(checkpoint("bert-body")).loaded, feelings(40)
+    straight = learn(given, rows, TextClassification(), settings, out=tmp_path / "straight", progress=False)
+    with pytest.raises(RuntimeError, match="the power is gone"):
+        learn(given, rows, TextClassification(), settings, out=tmp_path / "broken", progress=False, told=stop)
+    (state,) = (tmp_path / "broken" / "training").glob("state-*.safetensors")
+    assert not any("embeddings" in name or name.endswith(".original") for name in load_file(state))
+    found = learn(given, rows, TextClassification(), settings, out=tmp_path / "broken", progress=False, resume=True)
+    assert found.begun.step == 4
+    for name, numbers in straight.loaded.module.state_dict().items():
+        assert torch.equal(found.loaded.module.state_dict()[name], numbers), name
+    files = [load_file(tmp_path / one / "adapter_model.safetensors") for one in ("straight", "broken")]
+    assert all(torch.equal(one, files[1][name]) for name, one in files[0].items())
+
+
+def test_a_model_without_a_name_cannot_be_a_base(scratch: pellucid.Model, feelings: Callable[..., Rows]) -> None:
+    with pytest.raises(InputError, match="an adapter names its base"):
+        pellucid.train(scratch, feelings(16), "text-classification", adapter_only=True, **QUICK)

@@ -1,0 +1,273 @@
+"""Hidden tokens: how many, which, what becomes of them, and the reference's loss for the same ones."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import pellucid
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+from pellucid.training.learner import Learner
+from pellucid.training.losses import IGNORED, vocabulary_loss
+from pellucid.training.masked import FillMask
+from pellucid.training.objective import Example
+from pellucid.training.settings import Settings
+from tests.tasks.trained import WORDS
+
+STILL = Settings(precision="float32", dropout=0.0, attention_dropout=0.0)
+TEXTS = [" ".join(WORDS[i : i + 5 + i % 9]) for i in range(0, 60, 3)]
+ROWS = [{"text": text} for text in TEXTS]
+
+
+@pytest.fixture
+def bert(opened: Callable[..., pellucid.Model]) -> Loaded:
+    return _still(opened("bert-filler").loaded)
+
+
+def _still(loaded: Loaded) -> Loaded:
+    for part in loaded.module.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    return loaded
+
+
+def _hidden(
+    loaded: Loaded, objective: FillMask, examples: list[Example], times: int = 400
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of many draws: the tokens, whether they are words, what is read instead, and the labels."""
+    chance = np.random.default_rng(7)
+    ids, words, read, labels = [], [], [], []
+    for _ in range(times):
+        for example in examples:
+            ids.append(np.asarray(example.ids[0]))
+            words.append(example.target.words)
+            one = objective.hidden(loaded, example, chance)
+            read.append(one[0])
+            labels.append(one[1])
+    return tuple(map(np.concatenate, (ids, words, read, labels)))  # type: ignore[return-value]
+
+
+# -- what is hidden ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("share", "mask", "other", "whole"), [(0.15, 0.8, 0.1, False), (0.4, 0.5, 0.3, False), (0.15, 0.8, 0.1, True)]
+)
+def test_the_shares_are_those_that_were_asked_for(
+    bert: Loaded, share: float, mask: float, other: float, whole: bool
+) -> None:
+    objective = FillMask(
+        mlm_probability=share, mask_replace_prob=mask, random_replace_prob=other, whole_word_mask=whole
+    )
+    ids, words, read, labels = _hidden(bert, objective, objective.examples(bert, ROWS))
+    assert bert.tokenizer is not None
+    chosen = labels != IGNORED
+    assert not chosen[words < 0].any()  # special tokens never
+    assert (read[~chosen] == ids[~chosen]).all() and (labels[chosen] == ids[chosen]).all()
+    many = int((words >= 0).sum())
+    if not whole:  # whole words are drawn together, so their tokens are not
+        assert stats.chisquare([chosen.sum(), many - chosen.sum()], [share * many, (1 - share) * many]).pvalue > 1e-4
+    masks = int((read[chosen] == bert.tokenizer.mask_token_id).sum())
+    same = int((read[chosen] == ids[chosen]).sum())
+    hidden = int(chosen.sum())
+    ordinary = 600 - len(bert.tokenizer.special_ids)
+    by_chance = other / ordinary  # another token is now and then the same
+    wanted = [mask * hidden, (1 - mask - other + by_chance) * hidden, (other - by_chance) * hidden]
+    assert stats.chisquare([masks, same, hidden - masks - same], wanted).pvalue > 1e-4
+
+
+def test_other_tokens_are_even_over_all_that_are_not_special(bert: Loaded) -> None:
+    objective = FillMask(mlm_probability=1.0, mask_replace_prob=0.0, random_replace_prob=1.0)
+    _, words, read, _ = _hidden(bert, objective, objective.examples(bert, ROWS), times=300)
+    assert bert.tokenizer is not None
+    counts = np.bincount(read[words >= 0], minlength=600)
+    special = sorted(bert.tokenizer.special_ids)
+    assert counts[special].sum() == 0
+    assert stats.chisquare(np.delete(counts, special)).pvalue > 1e-4
+
+
+def test_a_share_drawn_wrongly_would_be_seen() -> None:
+    chance = np.random.default_rng(0)
+    found = int((chance.random(40_000) < 0.16).sum())
+    assert stats.chisquare([found, 40_000 - found], [6_000, 34_000]).pvalue < 1e-4
+
+
+def test_whole_words_are_hidden_whole(bert: Loaded) -> None:
+    objective = FillMask(whole_word_mask=True, mlm_probability=0.3)
+    examples = objective.examples(bert, [{"text": "Eiffelturm antidisestablishment walk Siemens unbelievably"}])
+    (example,) = examples
+    chance, parted = np.random.default_rng(3), 0
+    words = example.target.words
+    assert max(np.bincount(words[words >= 0])) > 1  # some words are several tokens
+    for _ in range(200):
+        _, labels = objective.hidden(bert, example, chance)
+        _, single = FillMask(mlm_probability=0.3).hidden(bert, example, chance)
+        for word in set(words[words >= 0].tolist()):
+            assert len(set((labels[words == word] != IGNORED).tolist())) == 1
+            parted += len(set((single[words == word] != IGNORED).tolist())) > 1
+    assert parted  # without the option they are parted
+
+
+def test_masks_are_drawn_anew_each_time_and_the_same_for_the_same_step(bert: Loaded) -> None:
+    objective = FillMask()
+    examples = objective.examples(bert, ROWS)
+    first, again, other = (objective.collate(bert, examples, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["labels"], other["labels"])
+    assert objective.weight(first) == int((first["labels"] != IGNORED).sum())
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_long_texts_are_read_in_several_rows(bert: Loaded) -> None:
+    long = " ".join(WORDS)
+    examples = FillMask(max_length=20).examples(bert, [{"text": long}])
+    assert len(examples) > 3 and max(example.length for example in examples) <= 20
+    assert bert.tokenizer is not None
+    (whole,) = bert.tokenizer.encode([long], add_special_tokens=False)
+    assert [i for example in examples for i in np.asarray(example.ids[0])[example.target.words >= 0]] == whole.ids
+
+
+def test_an_empty_line_holds_nothing_to_hide(bert: Loaded) -> None:
+    assert len(FillMask().examples(bert, [{"text": "we met"}, {"text": " "}, {"text": ""}])) == 1
+    with pytest.raises(InputError, match="row 1: no column 'text'"):
+        FillMask().examples(bert, [{"text": "we met"}, {"words": "we met"}])
+
+
+def test_texts_laid_end_to_end_fill_all_rows(bert: Loaded) -> None:
+    examples = FillMask(packing="stream", max_length=24).examples(bert, ROWS)
+    assert bert.tokenizer is not None
+    first, last = bert.tokenizer.cls_token_id, bert.tokenizer.sep_token_id
+    assert all(example.length == 24 for example in examples[:-1])
+    assert all((example.ids[0][0], example.ids[0][-1]) == (first, last) for example in examples)
+    found = [int(i) for example in examples for i in example.ids[0][1:-1]]
+    texts = bert.tokenizer.encode(TEXTS, add_special_tokens=False)
+    assert found == [i for text in texts for i in [*text.ids, last]]
+    hidden = [example.target.words[np.isin(example.ids[0], [first, last])] for example in examples]
+    assert all((words == -1).all() for words in hidden)
+
+
+def test_texts_side_by_side_do_not_see_each_other(bert: Loaded) -> None:
+    packed, alone = FillMask(packing="documents", max_length=60), FillMask(max_length=60)
+    rows, lines = packed.examples(bert, ROWS), alone.examples(bert, ROWS)
+    assert len(rows) < len(lines)
+    batch = packed.collate(bert, rows, np.random.default_rng(0))
+    assert set(batch) == {"input_ids", "token_type_ids", "labels", "segments"}
+    states = bert.module.states(batch["input_ids"], None, batch["token_type_ids"], segments=batch["segments"])
+    for row, (ids, segments) in enumerate(zip(batch["input_ids"], batch["segments"])):
+        for number in range(1, int(segments.max()) + 1):
+            here = segments == number
+            single = bert.module.states(ids[here][None])
+            assert float((states[row, here] - single[0]).detach().abs().max()) < 1e-5
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _loss(loaded: Loaded, objective: FillMask, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    learner = Learner(loaded, STILL)
+    learner.begin(0, 0)
+    return objective.loss(learner, batch) / objective.weight(batch)
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "roberta", "albert", "mpnet"])
+def test_the_loss_for_the_same_masks_is_the_reference_s(checkpoint: Callable[[str], Any], name: str) -> None:
+    from transformers import AutoModelForMaskedLM
+
+    folder = checkpoint(f"{name}-filler")
+    loaded, objective = _still(pellucid.load(folder).loaded), FillMask()
+    batch = objective.collate(loaded, objective.examples(loaded, ROWS), np.random.default_rng(0))
+    found = _loss(loaded, objective, batch)
+    found.backward()
+    reference = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    wanted = reference(**batch).loss
+    wanted.backward()
+    assert abs(float((found - wanted).detach())) < 1e-6 * float(wanted.detach())
+    ours, theirs = loaded.module.embeddings.token.weight.grad, reference.get_input_embeddings().weight.grad
+    assert ours is not None and float((ours - theirs).abs().max()) < 1e-5 * float(theirs.abs().max())
+
+
+def test_in_float64_it_is_the_reference_s_to_nine_figures(bert: Loaded, checkpoint: Callable[[str], Any]) -> None:
+    from transformers import AutoModelForMaskedLM
+
+    objective = FillMask()
+    batch = objective.collate(bert, objective.examples(bert, ROWS), np.random.default_rng(0))
+    module: Any = bert.module.double()
+    asked = batch["labels"] != IGNORED
+    states = module.states(**{name: given for name, given in batch.items() if name != "labels"})[asked]
+    found = vocabulary_loss(module.head.features(states), *module.head.table, batch["labels"][asked]) / int(asked.sum())
+    reference = AutoModelForMaskedLM.from_pretrained(checkpoint("bert-filler")).eval().double()
+    wanted = reference(**batch).loss
+    assert found.dtype == torch.float64
+    assert abs(float((found - wanted).detach())) < 1e-9
+
+
+def test_the_score_has_the_same_masks_each_time(bert: Loaded) -> None:
+    objective = FillMask()
+    examples = objective.examples(bert, ROWS)
+    first = objective.score(bert, examples)
+    assert first == objective.score(bert, examples)
+    assert first != FillMask(score_seed=1).score(bert, examples)
+    assert math.isclose(first["perplexity"], math.exp(first["loss"])) and 0 <= first["accuracy"] <= 1
+
+
+def test_a_step_in_pieces_is_the_step(scratch: pellucid.Model) -> None:
+    told: dict[str, Any] = {"batch_size": 8, "max_steps": 4, "precision": "float32", "validation": 0}
+    one, four = (pellucid.train(scratch, ROWS, "fill-mask", accumulation=many, **told) for many in (1, 4))
+    for found, wanted in zip(four.parameters(), one.parameters()):
+        assert float((found - wanted).detach().abs().max()) < 1e-6
+
+
+def test_what_was_hidden_is_learned(scratch: pellucid.Model) -> None:
+    rows = [{"text": "people love good music"}, {"text": "we found little water today"}] * 20
+    told: dict[str, Any] = {"learning_rate": 1e-2, "batch_size": 20, "max_steps": 120, "warmup": 10}
+    made = pellucid.train(scratch, rows, "fill-mask", validation=rows, **told)
+    fill = pellucid.pipeline("fill-mask", made)
+    assert fill("people love good [MASK]")[0]["token_str"] == "music"
+    assert fill("we found little [MASK] today")[0]["token_str"] == "water"
+
+
+def test_pieces_of_a_step_read_the_very_same_masks(bert: Loaded) -> None:
+    objective = FillMask()
+    examples = objective.examples(bert, ROWS)
+    whole = objective.collate(bert, examples, np.random.default_rng((3, 9)))
+    parts = [objective.collate(bert, examples[i::3], np.random.default_rng((3, 9))) for i in range(3)]
+    assert sum(map(objective.weight, parts)) == objective.weight(whole)
+    learner = Learner(bert, STILL)
+    learner.begin(0, 0)
+    wanted = objective.loss(learner, whole)
+    found = sum(objective.loss(learner, part) for part in parts)
+    assert abs(float((found - wanted).detach())) < 1e-6 * float(wanted.detach())
+
+
+def test_a_teacher_who_knows_the_same_teaches_nothing_else(bert: Loaded) -> None:
+    objective = FillMask(teacher=bert, teacher_share=1.0, temperature=1.0)
+    batch = objective.collate(bert, objective.examples(bert, ROWS), np.random.default_rng(0))
+    assert abs(float(_loss(bert, objective, batch).detach())) < 1e-5
+    half = FillMask(teacher=bert, teacher_share=0.5)
+    alone = _loss(bert, FillMask(), batch)
+    assert abs(float((2 * _loss(bert, half, batch) / alone).detach()) - 1) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mask_replace_prob": 0.9, "random_replace_prob": 0.2}, "1.1 together, expected at most 1"),
+        ({"mlm_probability": 0.0}, "mlm_probability is 0.0"),
+        ({"packing": "stram"}, r"did you mean stream\?"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        FillMask(**options)
+
+
+def test_a_decoder_fills_no_masks(opened: Callable[..., pellucid.Model]) -> None:
+    with pytest.raises(InputError, match="this model is of kind 'decoder'"):
+        FillMask().head(opened("gpt2").loaded)

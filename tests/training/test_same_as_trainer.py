@@ -1,0 +1,157 @@
+"""The loss beside `transformers.Trainer`'s: same numbers to begin with, same batches, nothing dropped, fifty steps."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import pellucid
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.save import save_checkpoint
+from pellucid.config import CausalLM
+from pellucid.training.classification import TextClassification
+from pellucid.training.learner import Learner
+from pellucid.training.loop import Loop
+from pellucid.training.objective import Example, Objective, tensors
+from pellucid.training.settings import Settings
+from pellucid.training.start import beginning
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+STEPS, ROWS = 50, 4
+SETTINGS = Settings(
+    epochs=2,
+    max_steps=STEPS,
+    batch_size=ROWS,
+    learning_rate=1e-3,
+    dropout=0.0,
+    attention_dropout=0.0,
+    precision="float32",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextWord(Objective):
+    """Each token of a row from those before it."""
+
+    def head(self, loaded: Loaded) -> CausalLM:
+        return CausalLM()
+
+    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+        return tensors(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+
+    def weight(self, batch: Mapping[str, Tensor]) -> float:
+        return float(batch["input_ids"][:, 1:].numel())
+
+    def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
+        logits = learner(**batch)["logits"][:, :-1]
+        return functional.cross_entropy(logits.flatten(0, 1), batch["input_ids"][:, 1:].flatten(), reduction="sum")
+
+
+def own_losses(folder: Path, objective: Objective, examples: list[Example]) -> tuple[list[float], list[Example]]:
+    """The loss of every step, and the examples in the order in which they were read."""
+    loaded = beginning(pellucid.load(folder).loaded, objective, SETTINGS)
+    loop = Loop(loaded, objective, SETTINGS, examples)
+    read = [examples[i] for step in range(STEPS) for i in loop.order.at(step)[1]]
+    return [one.numbers["loss"] for one in loop], read
+
+
+def trainer_losses(model: Any, rows: list[dict[str, Any]], folder: Path, **more: Any) -> list[float]:
+    """The same of the reference, which reads these rows from first to last."""
+    losses: list[float] = []
+
+    class Told(transformers.Trainer):
+        def compute_loss(self, *given: Any, **said: Any) -> Any:
+            found = super().compute_loss(*given, **said)
+            losses.append(float(found[0] if isinstance(found, tuple) else found))
+            return found
+
+        def _get_train_sampler(self, *given: Any) -> Any:
+            return torch.utils.data.SequentialSampler(rows)
+
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder),
+        max_steps=STEPS,
+        per_device_train_batch_size=ROWS,
+        learning_rate=SETTINGS.learning_rate,
+        weight_decay=SETTINGS.weight_decay,
+        warmup_steps=SETTINGS.warmup_steps(STEPS),
+        max_grad_norm=SETTINGS.clip,
+        lr_scheduler_type="linear",
+        use_cpu=True,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    Told(model=model, args=arguments, train_dataset=rows, **more).train()
+    return losses
+
+
+def assert_same(found: list[float], wanted: list[float]) -> None:
+    assert len(found) == len(wanted) == STEPS
+    apart = [abs(one - other) for one, other in zip(found, wanted)]
+    assert max(apart) <= 1e-4, f"step {apart.index(max(apart)) + 1}: {max(apart):g}"
+    assert min(found[-10:]) < 0.9 * found[0], "something was learned"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_bert_classifies(
+    checkpoint: Callable[[str], Path], feelings: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    rows, folder = feelings(STEPS * ROWS // 2), tmp_path / "begun"
+    objective = TextClassification().fitted(rows)
+    own = beginning(pellucid.load(checkpoint("bert-body")).loaded, objective, SETTINGS)
+    save_checkpoint(own, folder)  # with the random numbers of its new head
+    found, read = own_losses(folder, objective, objective.examples(own, rows))
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, **still)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    given = [{"input_ids": one.ids[0], "token_type_ids": one.types[0], "labels": one.target.label} for one in read]
+    pads = transformers.DataCollatorWithPadding(tokenizer)
+    assert_same(found, trainer_losses(model, given, tmp_path / "trainer", data_collator=pads))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_causal_model_says_what_comes_next(name: str, checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = checkpoint(name)
+    chance = np.random.default_rng(3)
+    starts = chance.integers(5, 200, size=(STEPS * ROWS // 2, 1))
+    ids = (starts + np.arange(12) * 3) % 250 + 5  # every third token follows
+    examples = [Example((row.tolist(),), ([0] * len(row),)) for row in ids]
+    found, read = own_losses(folder, NextWord(), examples)
+    still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0} if name.startswith("gpt2") else {}
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, **still)
+    # nobody says the first token, and the reference counts it for some families if it may
+    given = [{"input_ids": one.ids[0], "labels": [-100, *one.ids[0][1:]]} for one in read]
+    assert_same(found, trainer_losses(model, given, tmp_path))
+
+
+@pytest.mark.parametrize("pieces", [2, 4])
+def test_pieces_of_a_batch_are_the_batch(
+    pieces: int, checkpoint: Callable[[str], Path], feelings: Callable[..., Any]
+) -> None:
+    folder, rows = checkpoint("bert-body"), feelings(32)
+    objective = TextClassification().fitted(rows)
+    settings, losses, norms, numbers = replace(SETTINGS, max_steps=4, batch_size=8), [], [], []
+    for accumulation in (1, pieces):
+        settings = replace(settings, accumulation=accumulation)
+        loaded = beginning(pellucid.load(folder).loaded, objective, settings)
+        loop = Loop(loaded, objective, settings, objective.examples(loaded, rows))
+        told = list(loop)
+        losses.append([one.numbers["loss"] for one in told])
+        norms.append([one.numbers["gradient_norm"] for one in told])
+        numbers.append(torch.cat([p.detach().flatten() for p in loop.parameters.values()]))
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+    assert float((numbers[0] - numbers[1]).abs().mean()) < 1e-6  # AdamW divides small slopes by their own size

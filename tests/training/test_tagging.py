@@ -1,0 +1,326 @@
+"""Tagging: the loss and the labels of the reference, long sentences, CoNLL's files, and names that are found."""
+
+import random
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import pellucid
+from pellucid.checkpoints.save import save_checkpoint
+from pellucid.errors import InputError
+from pellucid.training import tags
+from pellucid.training.data import read
+from pellucid.training.formats import read_conll
+from pellucid.training.learner import Learner
+from pellucid.training.losses import IGNORED
+from pellucid.training.objective import Example
+from pellucid.training.settings import Settings
+from pellucid.training.start import beginning
+from pellucid.training.tagging import TokenClassification
+from tests.tasks.trained import WORDS
+from tests.training.learned import result, training
+
+Rows = list[dict[str, Any]]
+Opened = Callable[..., "pellucid.Model"]
+
+NAMES = {"LOC": (("Berlin",), ("Oxford",), ("Vienna",)), "PER": (("Gustave", "Eiffel"), ("Buzz", "Aldrin"))}
+ANGELA = {"tokens": ["Angela", "Merkel", "visited", "Zürich", "."], "tags": ["B-PER", "I-PER", "O", "B-LOC", "O"]}
+CHANCE = np.random.default_rng(0)
+
+
+def rows(many: int, seed: int = 0) -> Rows:
+    """Sentences with names in them."""
+    chance, found = random.Random(seed), []
+    for _ in range(many):
+        parts = [([word], ["O"]) for word in chance.choices(WORDS, k=chance.randint(3, 8))]
+        for kind, names in NAMES.items():
+            if chance.random() < 0.6:
+                name = chance.choice(names)
+                tagged = [f"{'I' if i else 'B'}-{kind}" for i in range(len(name))]
+                parts.insert(chance.randint(0, len(parts)), (list(name), tagged))
+        found.append({"tokens": [w for part in parts for w in part[0]], "tags": [t for part in parts for t in part[1]]})
+    return found
+
+
+def asked(
+    model: "pellucid.Model", data: Rows, **options: Any
+) -> tuple[TokenClassification, "pellucid.Model", list[Example]]:
+    """The objective, the model as it begins, and the examples."""
+    objective = TokenClassification(**options).fitted(data)
+    begun = beginning(model.loaded, objective, Settings(precision="float32", dropout=0.0, attention_dropout=0.0))
+    return objective, pellucid.Model(begun), objective.examples(begun, data)
+
+
+# -- as the reference --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bert-cased-reader", "roberta-people", "xlm-roberta-people", "albert-people"])
+def test_words_are_asked_at_their_first_token(opened: Opened, checkpoint: Callable[[str], Path], name: str) -> None:
+    data = [ANGELA, *rows(5)]
+    model, words = (
+        opened(name, head=None),
+        transformers.PreTrainedTokenizerFast(tokenizer_file=str(checkpoint(name) / "tokenizer.json")),
+    )
+    _, begun, examples = asked(model, data)
+    labels = begun.config.labels
+    assert labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    for row, example in zip(data, examples):
+        read = words(" ".join(row["tokens"]))
+        owners = read.word_ids()
+        assert example.ids[0] == read["input_ids"]
+        assert example.target.labels == [
+            labels.index(row["tags"][word]) if word is not None and word != owners[i - 1] else IGNORED
+            for i, word in enumerate(owners)
+        ]
+
+
+def test_the_loss_is_the_references(opened: Opened, tmp_path: Path) -> None:
+    data = rows(6)
+    objective, begun, examples = asked(opened("bert-body"), data)
+    batch = objective.collate(begun.loaded, examples, CHANCE)
+    assert (batch["labels"] != IGNORED).sum() == objective.weight(batch) == sum(len(row["tokens"]) for row in data)
+    save_checkpoint(begun.loaded, tmp_path / "begun")
+    reference = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "begun")
+    wanted = reference(**batch).loss * objective.weight(batch)
+    wanted.backward()
+    learner = Learner(begun.loaded, Settings(precision="float32"))
+    learner.begin(0, 0)
+    loss = objective.loss(learner, batch)
+    loss.backward()
+    assert loss.item() == pytest.approx(wanted.item(), abs=1e-4)
+    own = dict(begun.module.named_parameters())["head.classifier.weight"].grad
+    assert torch.allclose(own, reference.classifier.weight.grad, atol=1e-4)
+
+
+# -- reading data ------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_sentence_is_asked_once_for_each_word(opened: Opened) -> None:
+    (long,) = [{name: [x for row in rows(12) for x in row[name]] for name in ("tokens", "tags")}]
+    _, begun, examples = asked(opened("bert-body"), [long], max_length=24)
+    labels = begun.config.labels
+    assert len(examples) > 3 and all(len(one.ids[0]) <= 24 for one in examples)
+    words = [number for one in examples for _, number in one.target.words]
+    assert sorted(words) == list(range(len(long["tokens"])))
+    for one in examples:
+        assert [labels[one.target.labels[token]] for token, _ in one.target.words] == [
+            long["tags"][number] for _, number in one.target.words
+        ]
+        assert sum(label != IGNORED for label in one.target.labels) == len(one.target.words)
+
+
+def test_every_piece_of_a_word_goes_on_with_it(opened: Opened) -> None:
+    _, begun, (first,) = asked(opened("bert-body"), [ANGELA])
+    _, _, (every,) = asked(opened("bert-body"), [ANGELA], every_piece=True)
+    labels = ["-" if i == IGNORED else begun.config.labels[i] for i in every.target.labels]
+    assert labels[0] == labels[-1] == "-" and "-" not in labels[1:-1]
+    assert labels.count("B-PER") == labels.count("B-LOC") == 1
+    asked_ = [i for i, label in enumerate(first.target.labels) if label != IGNORED]
+    assert [every.target.labels[i] for i in asked_] == [first.target.labels[i] for i in asked_]
+    assert len(asked_) == 5 < len(labels) - 2
+
+
+def test_entities_of_characters_are_tags_of_words(opened: Opened) -> None:
+    text = "Angela Merkel visited Zürich ."
+    spans = [{"start": 22, "end": 28, "label": "LOC"}, [0, 13, "PER"]]
+    _, begun, (one,) = asked(opened("bert-body"), [{"text": text, "entities": spans}])
+    _, other, (two,) = asked(opened("bert-body"), [ANGELA])
+    assert one.ids == two.ids and one.target.labels == two.target.labels
+    assert begun.config.labels == other.config.labels
+
+
+def test_what_the_pipeline_answers_is_data(opened: Opened) -> None:
+    answers = [{"entity_group": "PER", "score": 0.9, "word": "Angela Merkel", "start": 0, "end": 13}]
+    _, _, (one,) = asked(opened("bert-body"), [{"text": "Angela Merkel visited", "entities": answers}])
+    assert one.target.truth == ["B-PER", "I-PER", "O"]
+
+
+def test_a_model_that_knows_the_labels_keeps_them_and_its_head(opened: Opened) -> None:
+    model = opened("bert-people")
+    head = dict(model.named_parameters())["head.classifier.weight"]
+    _, begun, _ = asked(model, [ANGELA | {"tags": ["O", "O", "O", "B-LOC", "O"]}])
+    assert begun.config.labels == model.config.labels
+    assert torch.equal(dict(begun.named_parameters())["head.classifier.weight"], head)
+
+
+def test_labels_that_begin_nothing_are_scored(opened: Opened) -> None:
+    loaded = opened("gpt2-inside").loaded
+    (one,) = TokenClassification().examples(loaded, [ANGELA])
+    labels = [loaded.config.labels[i] for i in one.target.labels if i != IGNORED]
+    assert labels == ["I-PER", "I-PER", "O", "I-LOC", "O"]
+    assert 0.0 <= TokenClassification().score(loaded, [one])["f1"] <= 1.0
+
+
+def test_tags_of_schemes() -> None:
+    assert tags.ordered(["I-PER", "B-LOC", "O", "B-PER"]) == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    assert tags.ordered(["VERB", "NOUN"]) == ("NOUN", "VERB")
+    assert tags.begun(["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-PER"]) == [
+        *("B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-PER")
+    ]
+    found = tags.groups(["B-PER", "I-PER", "B-PER", "O", "I-LOC", "I-PER", "S-PER", "B-LOC", "E-LOC", "I-LOC"], True)
+    assert found == [
+        *(("PER", 0, 1), ("PER", 2, 2), ("LOC", 4, 4), ("PER", 5, 5), ("PER", 6, 6), ("LOC", 7, 8), ("LOC", 9, 9))
+    ]
+    assert tags.groups(["NOUN", "NOUN", "O"], False) == [("NOUN", 0, 0), ("NOUN", 1, 1)]
+
+
+def test_what_begins_nothing_begins(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+    data = [{"tokens": list("abcde"), "tags": ["I-LOC", "I-LOC", "B-LOC", "O", "I-PER"]}]  # IOB1
+    _, _, (one,) = asked(body, data)
+    assert one.target.truth == ["B-LOC", "I-LOC", "B-LOC", "O", "B-PER"]
+    assert "2 entities begin with I- and are read as if with B- (the first: row 0, word 0)" in caplog.text
+
+
+def test_conll_files(shared: Callable[[str], Path], tmp_path: Path) -> None:
+    with zipfile.ZipFile(shared("data/conll2002/conll2002.zip")) as archive:
+        archive.extract("conll2002/esp.testa", tmp_path)
+    path = tmp_path / "conll2002" / "esp.testa"
+    found = read_conll(path)
+    assert len(found) == 1915 and sum(len(row["tokens"]) for row in found) == 52923  # as the shared task counts
+    assert found[0]["tags"][:5] == ["B-LOC", "I-LOC", "O", "B-LOC", "O"] and "español" in found[1]["tokens"] + [
+        "español"
+    ]
+    begins = sum(tag.startswith("B-") for row in found for tag in row["tags"])
+    assert begins == 4351  # and one of the shared task's 4,352 begins with I-
+    assert sum(len(tags.groups(row["tags"], True)) for row in found) == 4352
+    data = read(path, objective=TokenClassification)
+    assert data.rows[0]["tokens"] == found[0]["tokens"]
+    assert len(TokenClassification().fitted(data.rows).classes or ()) == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Sao B-LOC\nPaulo\n", "line 2: 1 columns, expected 2, as in the lines before"),
+        ("\n\n", "holds no sentences"),
+        ("word\n", "line 1: 1 columns, expected a word and its tag"),
+    ],
+)
+def test_bad_conll_files(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "a.conll").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        read_conll(tmp_path / "a.conll")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"tokens": ["a", "b"], "tags": ["O"]}, "row 1 has 2 tokens and 1 tags"),
+        ({"tokens": ["a"], "tag": ["O"]}, r"row 1 has no 'tags' \(did you mean tag\?\)"),
+        ({"tokens": [], "tags": []}, "row 1 has 0 tokens"),
+        ({"tokens": ["a", "b"], "tags": [0, 3]}, "row 1: 'tags' are numbers: give each as the name"),
+        ({"tokens": ["a", 3], "tags": ["O", "O"]}, "row 1: 'tokens' is .*, expected a list of texts"),
+        (
+            {"text": "a b", "entities": [[0, 9, "LOC"]]},
+            "row 1: entity 0 goes from 0 to 9, expected characters from 0 to 3",
+        ),
+        ({"text": "a b", "entities": [[0, 1, "LOC"], [0, 3, "PER"]]}, "row 1: 'LOC' from 0 to 1 and 'PER' .* overlap"),
+        ({"text": "a b", "entities": [[1, 2, "LOC"]]}, "row 1: 'LOC' from 1 to 2 holds no word"),
+        ({"text": "a b", "entities": "[["}, "row 1: entities are no JSON"),
+        ({"text": "a b", "entities": [{"start": 0}]}, "row 1: entity 0 goes from 0 to None"),
+    ],
+)
+def test_bad_rows_are_named(body: "pellucid.Model", row: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        asked(body, [ANGELA, row])
+
+
+def test_labels_that_are_unknown_or_alone(body: "pellucid.Model") -> None:
+    objective, begun, _ = asked(body, [ANGELA])
+    with pytest.raises(InputError, match=r"row 0: tags hold 'B-PERS' \(did you mean B-PER"):
+        objective.examples(begun.loaded, [{"tokens": ["a"], "tags": ["B-PERS"]}])
+    with pytest.raises(InputError, match="nothing to tell apart in 2 sentences: all words are 'O'"):
+        TokenClassification().fitted([{"tokens": ["a"], "tags": ["O"]}] * 2)
+
+
+# -- what is learned ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str], Path]) -> Path:
+    """A folder with a model that has learned to find names."""
+    sizes = {"vocab_size": 600, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 98}
+    config = pellucid.Config.of("bert", intermediate_size=64, pad_token_id=0, **sizes, **still)
+    model = pellucid.build(config, seed=3, tokenizer=pellucid.load(checkpoint("bert-body")).tokenizer)
+    how: dict[str, Any] = {"epochs": 6, "batch_size": 16, "learning_rate": 5e-3, "precision": "float32"}
+    loop, told = training(model.loaded, TokenClassification(), rows(160, 1), rows(40, 2), keep_best=False, **how)
+    looks = [one.numbers for one in told if one.looked]
+    assert looks[-1]["f1"] == looks[-1]["accuracy"] == 1.0 > looks[0]["f1"]
+    assert looks[-1]["loss"] < 0.1
+    folder = tmp_path_factory.mktemp("finder") / "out"
+    save_checkpoint(result(loop), folder)
+    return folder
+
+
+def test_the_pipeline_finds_what_was_learned(finder: Path) -> None:
+    found = pellucid.pipeline("ner", finder)("the good dog of Gustave Eiffel was in Oxford today")
+    assert [(one["entity_group"], one["word"], one["start"]) for one in found] == [
+        ("PER", "Gustave Eiffel", 16),
+        ("LOC", "Oxford", 38),
+    ]
+    assert all(one["score"] > 0.9 for one in found)
+
+
+def test_the_reference_opens_it_with_the_same_logits(finder: Path) -> None:
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(finder).eval()
+    words = transformers.AutoTokenizer.from_pretrained(finder)
+    batch = words(["Berlin is near Gustave Eiffel", "a dog"], padding=True, return_tensors="pt")
+    ours = pellucid.load(finder)
+    with torch.no_grad():
+        wanted, own = theirs(**batch).logits, ours(**batch).logits
+    assert torch.allclose(wanted, own, atol=1e-5)
+    assert theirs.config.id2label == dict(enumerate(ours.config.labels))
+
+
+@pytest.mark.parametrize("name", ["distilbert-body", "roberta-body", "mpnet-body", "gpt2-body", "llama-body"])
+def test_other_families_learn(opened: Opened, tmp_path: Path, name: str) -> None:
+    how: dict[str, Any] = {"max_steps": 3, "batch_size": 8, "precision": "float32", "max_length": 40}
+    loop, told = training(
+        opened(name).loaded, TokenClassification(max_length=how.pop("max_length")), rows(24, 1), **how
+    )
+    assert told[0].numbers["gradient_norm"] > 0 and len(told) == 3
+    folder, held = save_checkpoint(result(loop), tmp_path / "out"), rows(6, 2)
+    loaded = pellucid.load(folder).loaded
+    scores = loop.objective.score(loaded, loop.objective.examples(loaded, held))
+    assert scores == pytest.approx(loop.objective.score(loop.loaded, loop.objective.examples(loop.loaded, held)))
+    assert all(one["score"] > 0 for one in pellucid.pipeline("ner", folder)("a dog in Berlin"))
+
+
+def test_scores_count_whole_entities(finder: Path) -> None:
+    loaded, data = pellucid.load(finder).loaded, rows(20, 3)
+    objective = TokenClassification().fitted(rows(20, 1))
+    assert objective.score(loaded, objective.examples(loaded, data))["f1"] == 1.0
+    wrong = [row | {"tags": ["O" if tag.startswith("I-") else tag for tag in row["tags"]]} for row in data]
+    scores = objective.score(loaded, objective.examples(loaded, wrong))
+    every = [tag for row in data for tag in row["tags"]]
+    places, people = every.count("B-LOC"), every.count("B-PER")
+    assert scores["precision"] == scores["recall"] == pytest.approx(places / (places + people))
+    assert scores["accuracy"] == pytest.approx(1 - every.count("I-PER") / len(every))
+    assert scores["loss"] > 0.2
+
+
+def test_scores_are_the_same_in_windows(finder: Path) -> None:
+    loaded = pellucid.load(finder).loaded
+    long = [{name: [x for row in rows(8, 4) for x in row[name]] for name in ("tokens", "tags")}]
+    objective = TokenClassification(max_length=32).fitted(rows(20, 1))
+    examples = objective.examples(loaded, long)
+    assert len(examples) > 1
+    assert objective.score(loaded, examples)["f1"] == 1.0
+
+
+def test_from_a_file_to_a_folder(scratch: "pellucid.Model", tmp_path: Path) -> None:
+    lines = ["\n".join(map(" ".join, zip(row["tokens"], row["tags"]))) for row in rows(80, 1)]
+    (tmp_path / "people.conll").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    how: dict[str, Any] = {"epochs": 2, "batch_size": 16, "learning_rate": 5e-3, "precision": "float32"}
+    model = pellucid.train(scratch, tmp_path / "people.conll", "tag", out=tmp_path / "out", **how)
+    assert model.report.scores.keys() == {"precision", "recall", "f1", "accuracy", "loss"}
+    assert model.report.rows == 72 and model.report.held_out == 8
+    scores = pellucid.evaluate(tmp_path / "out", tmp_path / "people.conll")
+    assert scores["accuracy"] > 0.6

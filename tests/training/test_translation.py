@@ -1,0 +1,422 @@
+"""Sequence to sequence: what is read and what is to be said, the loss beside the reference's, and what is written."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import pellucid
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import SequenceToSequenceLM
+from pellucid.errors import InputError
+from pellucid.text.learned import train_tokenizer
+from pellucid.training.data import read
+from pellucid.training.learner import Learner
+from pellucid.training.losses import IGNORED
+from pellucid.training.settings import Settings
+from pellucid.training.start import beginning
+from pellucid.training.writing import TextToText
+from tests.parity.reference import in_full
+
+Opened = Callable[..., "pellucid.Model"]
+
+ROWS = [
+    {"text": "The dog saw a house.", "target": "A good day!"},
+    {"text": "Yes", "target": "The film was very bad, and the people went home."},
+    {"text": "the people of the city hate this film", "target": "no"},
+]
+MARKS = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+
+
+class Plain:
+    """The plain module as a learner that drops nothing, in whatever numbers it has."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.module = loaded.module
+        self.dtype = next(loaded.module.parameters()).dtype
+
+    def written(self, **batch: Any) -> Tensor:
+        return self.module.written(**batch)
+
+    def features(self, stream: Tensor) -> Tensor:
+        return self.module.head.features(stream)
+
+
+def batch_of(loaded: Loaded, objective: TextToText, rows: Any = ROWS) -> dict[str, Tensor]:
+    return objective.collate(loaded, objective.examples(loaded, rows), np.random.default_rng(0))
+
+
+def mean_loss(loaded: Loaded, objective: TextToText, rows: Any = ROWS) -> Tensor:
+    batch = batch_of(loaded, objective, rows)
+    learner: Any = Plain(loaded)
+    return objective.loss(learner, batch) / objective.weight(batch)
+
+
+# -- beside the reference ---------------------------------------------------------------------------------------------
+
+
+def reference_of(folder: Path) -> tuple[Any, Any]:
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float64).eval()
+    return model, transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def their_batch(tokenizer: Any, rows: Any = ROWS, prefix: str = "") -> dict[str, Tensor]:
+    """As a collator of the reference makes it."""
+    given = tokenizer([prefix + row["text"] for row in rows], padding=True, return_tensors="pt")
+    right = tokenizer([row["target"] for row in rows], padding=True, return_tensors="pt")
+    labels = right.input_ids.masked_fill(right.attention_mask == 0, IGNORED)
+    return {"input_ids": given.input_ids, "attention_mask": given.attention_mask, "labels": labels}
+
+
+@pytest.mark.parametrize("name", ["bart", "t5-tied", "t5-gated"])
+def test_loss_and_gradients_are_the_reference_s(checkpoint: Callable[[str], Path], name: str) -> None:
+    theirs, tokenizer = reference_of(checkpoint(name))
+    ours = pellucid.load(checkpoint(name), dtype="float64").loaded
+    batch = their_batch(tokenizer)
+    with in_full():
+        expected = theirs(**batch).loss
+    expected.backward()
+    mine = batch_of(ours, TextToText())
+    assert torch.equal(mine["input_ids"], batch["input_ids"])
+    assert torch.equal(mine["labels"], batch["labels"])
+    found = mean_loss(ours, TextToText())
+    found.backward()
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+    table = ours.module.encoder.embeddings.token.weight.grad
+    torch.testing.assert_close(table, theirs.get_input_embeddings().weight.grad, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["bart", "t5-tied"])
+def test_what_the_decoder_reads_is_shifted_as_the_reference_shifts_it(
+    checkpoint: Callable[[str], Path], name: str
+) -> None:
+    theirs, tokenizer = reference_of(checkpoint(name))
+    batch = their_batch(tokenizer)
+    expected = theirs.prepare_decoder_input_ids_from_labels(labels=batch["labels"])
+    mine = batch_of(pellucid.load(checkpoint(name)).loaded, TextToText())
+    assert torch.equal(mine["decoder_input_ids"], expected)
+
+
+def test_smoothing_is_the_reference_s(checkpoint: Callable[[str], Path]) -> None:
+    theirs, tokenizer = reference_of(checkpoint("bart"))
+    from transformers.trainer_pt_utils import LabelSmoother
+
+    batch = their_batch(tokenizer)
+    logits = theirs(**batch).logits
+    found = mean_loss(pellucid.load(checkpoint("bart"), dtype="float64").loaded, TextToText(label_smoothing=0.1))
+    exact = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), label_smoothing=0.1)
+    torch.testing.assert_close(found, exact, rtol=0, atol=1e-9)
+    smoothed = LabelSmoother(0.1)({"logits": logits}, batch["labels"])
+    torch.testing.assert_close(found, smoothed.double(), rtol=0, atol=1e-5)  # it sums in float32
+
+
+def test_a_marian_model_has_the_same_loss() -> None:
+    """Its facts are those of the family `transformer`: post-norm, waves in halves, SiLU, a summand per token."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(1)
+    sizes = {
+        "d_model": 16,
+        "encoder_ffn_dim": 24,
+        "decoder_ffn_dim": 24,
+        "max_position_embeddings": 40,
+        "vocab_size": 40,
+    }
+    sizes |= {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    tokens = {"pad_token_id": 39, "eos_token_id": 0, "decoder_start_token_id": 39, "bos_token_id": None}
+    told = transformers.MarianConfig(**sizes, **tokens, activation_function="silu", scale_embedding=True, init_std=0.3)
+    theirs = transformers.MarianMTModel(told).double().eval()
+    theirs.final_logits_bias.normal_()
+    ours = marian(theirs)
+    labels = torch.tensor([[5, 6, 7, 0], [8, 0, IGNORED, IGNORED]])
+    batch = {"input_ids": torch.tensor([[3, 4, 0], [9, 0, 39]]), "attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]])}
+    shifted = theirs.prepare_decoder_input_ids_from_labels(labels)
+    learner: Any = Plain(ours)
+    found = TextToText().loss(learner, batch | {"decoder_input_ids": shifted, "labels": labels}) / 6
+    torch.testing.assert_close(found, theirs(**batch, labels=labels).loss, rtol=0, atol=1e-9)
+
+
+def marian(theirs: Any) -> Loaded:
+    """The same numbers in our module."""
+    facts = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 40, "waves": "halves"}
+    side = {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermediate_size": 24}
+    tokens = {"pad_token_id": 39, "eos_token_id": 0, "decoder_start_token_id": 39, "bos_token_id": None}
+    facts |= {"intermediate_size": 24, "hidden_act": "silu", "head": SequenceToSequenceLM(logits_bias=True)}
+    model = pellucid.build(pellucid.Config.of("transformer", **facts, **side, **tokens), dtype="float64")
+    for half in (theirs.model.encoder, theirs.model.decoder):  # theirs are rounded to float32
+        places, width = half.embed_positions.weight.shape
+        angle = torch.arange(places)[:, None] / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
+        half.embed_positions.weight.data = torch.cat((angle.sin(), angle.cos()), dim=1)
+    words = {"self_attn": "attention", "encoder_attn": "cross_attention", "q_proj": "query", "k_proj": "key"}
+    words |= {"v_proj": "value", "out_proj": "output", "fc1": "feed_forward.up", "fc2": "feed_forward.down"}
+    words |= {"_layer_norm": "_norm", "final_norm": "feed_forward_norm", "embed_tokens": "embeddings.token"}
+    state = {}
+    for name, numbers in theirs.model.state_dict().items():
+        for old, new in words.items():
+            name = name.replace(old, new)
+        state[name] = numbers
+    state = {
+        name: numbers for name, numbers in state.items() if "embed_positions" not in name and name != "shared.weight"
+    }
+    state |= {"head.bias": theirs.final_logits_bias[0], "head.decoder.weight": theirs.lm_head.weight}
+    model.module.load_state_dict(state)
+    return model.loaded
+
+
+# -- as it learns -----------------------------------------------------------------------------------------------------
+
+
+def gradients(loaded: Loaded, learner: Any) -> dict[str, Tensor]:
+    objective = TextToText(label_smoothing=0.1)
+    loaded.module.zero_grad()
+    objective.loss(learner, batch_of(loaded, objective)).backward()
+    return {name: p.grad.double() for name, p in loaded.module.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", ["bart", "t5-tied", "t5-gated"])
+def test_the_learner_is_as_exact_as_the_plain_module(checkpoint: Callable[[str], Path], name: str) -> None:
+    """Both in float32, beside the gradients of the plain module in float64."""
+    still = Settings(dropout=0.0, attention_dropout=0.0, precision="float32")
+    loaded = beginning(pellucid.load(checkpoint(name)).loaded, TextToText(), still)
+    exact = pellucid.load(checkpoint(name), dtype="float64").loaded
+    right = gradients(exact, Plain(exact))
+    found, plain = gradients(loaded, Learner(loaded, still)), gradients(loaded, Plain(loaded))
+    assert found.keys() == plain.keys() == right.keys()
+    largest = max(one.abs().max() for one in right.values())
+    for one, truth in right.items():
+        ours, theirs = (found[one] - truth).abs().max(), (plain[one] - truth).abs().max()
+        assert ours <= 4 * theirs + 1e-6 * largest, one
+
+
+def test_the_parts_of_a_batch_add_up(checkpoint: Callable[[str], Path]) -> None:
+    loaded, objective = pellucid.load(checkpoint("bart"), dtype="float64").loaded, TextToText(label_smoothing=0.1)
+    learner: Any = Plain(loaded)
+    batches = [batch_of(loaded, objective, rows) for rows in (ROWS, ROWS[:1], ROWS[1:])]
+    whole, *parts = [objective.loss(learner, batch) for batch in batches]
+    torch.testing.assert_close(sum(parts), whole, rtol=0, atol=1e-9)
+    weights = [objective.weight(batch) for batch in batches]
+    assert weights[0] == sum(weights[1:])
+
+
+# -- rows to examples -------------------------------------------------------------------------------------------------
+
+
+def test_the_prefix_of_a_checkpoint_stands_before_each_source(checkpoint: Callable[[str], Path]) -> None:
+    _, tokenizer = reference_of(checkpoint("t5-tasks"))
+    loaded = pellucid.load(checkpoint("t5-tasks")).loaded
+    told = "translate English to German: "
+    for objective in (TextToText(prefix=told), TextToText(src_lang="en", tgt_lang="German")):
+        batch = batch_of(loaded, objective)
+        assert torch.equal(batch["input_ids"], their_batch(tokenizer, prefix=told)["input_ids"])
+    assert torch.equal(batch_of(loaded, TextToText(prefix=""))["input_ids"], their_batch(tokenizer)["input_ids"])
+
+
+def test_a_prefix_that_was_learned_with_is_kept(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    model = pellucid.load(checkpoint("t5-tied"))
+    kept = TextToText(prefix="simplify: ").kept(model.loaded)
+    pellucid.Model(kept).save(tmp_path / "model")
+    again = pellucid.load(tmp_path / "model")
+    first, second = (
+        pellucid.pipeline("text2text-generation", one, max_new_tokens=8, **told)("The dog saw a house.")
+        for one, told in ((again, {}), (model, {"prefix": "simplify: "}))
+    )
+    assert first.ids == second.ids
+    assert first.ids != pellucid.pipeline("text2text-generation", model, max_new_tokens=8)("The dog saw a house.").ids
+
+
+def test_languages_that_are_tokens_stand_before_the_texts() -> None:
+    tokenizer = train_tokenizer(
+        None, "characters", texts=["abc "], special_tokens=MARKS, extra_tokens=["__en__", "__de__"], add_eos=True
+    )
+    loaded = small(tokenizer).loaded
+    objective = TextToText(src_lang="en", tgt_lang="de")
+    (one,) = objective.examples(loaded, [{"text": "ab", "target": "c"}])
+    words = [tokenizer.convert_ids_to_tokens(ids) for ids in one.ids]
+    assert words == [["__en__", "a", "b", "</s>"], ["__de__", "c", "</s>"]]
+    assert objective.kept(loaded).config.inert["prefix"] == "__en__"
+
+
+def test_targets_are_in_the_words_of_the_decoder_and_end() -> None:
+    reads = train_tokenizer(None, "characters", texts=["abc"], special_tokens=MARKS)
+    writes = train_tokenizer(None, "characters", texts=["xyz"], special_tokens=MARKS)
+    loaded = small(reads, target_tokenizer=writes).loaded
+    (one,) = TextToText().examples(loaded, [{"text": "ab", "target": "zx"}])
+    assert one.ids == ([4, 5], [6, 4, 2])  # neither tokenizer ends a text: the target's end comes from the config
+    assert one.target == "zx"
+    batch = batch_of(loaded, TextToText(), [{"text": "ab", "target": "zx"}])
+    assert batch["decoder_input_ids"].tolist() == [[1, 6, 4]]
+    assert "attention_mask" not in batch  # nothing is padding
+
+
+def test_long_texts_are_cut_with_a_note_and_still_end(caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = train_tokenizer(None, "characters", texts=["abc"], special_tokens=MARKS, add_eos=True)
+    for ends in (tokenizer, train_tokenizer(None, "characters", texts=["abc"], special_tokens=MARKS)):
+        loaded = small(tokenizer, target_tokenizer=ends).loaded
+        objective = TextToText(max_length=4, max_target_length=3)
+        (one,) = objective.examples(loaded, [{"text": "abcabc", "target": "cbacba"}])
+        assert one.ids == ([4, 5, 6, 2], [6, 5, 2])
+    assert "1 of 1 texts were cut to 4 tokens" in caplog.text
+    assert "1 of 1 targets were cut to 3 tokens" in caplog.text
+
+
+def test_two_files_whose_lines_belong_together_are_rows(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "a.en", tmp_path / "a.de"
+    ours.write_text("one\n\ntwo\n", encoding="utf-8")
+    theirs.write_text("eins\n\nzwei\n", encoding="utf-8")
+    rows = read((ours, theirs), objective=TextToText()).rows
+    assert [dict(row) for row in rows] == [{"text": "one", "target": "eins"}, {"text": "two", "target": "zwei"}]
+    theirs.write_text("eins\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"a\.de ends after line 1, and .*a\.en goes on"):
+        read((ours, theirs), objective=TextToText())
+
+
+def test_rows_that_hold_their_texts_by_language_are_read() -> None:
+    tokenizer = train_tokenizer(None, "characters", texts=["abc"], special_tokens=MARKS, add_eos=True)
+    loaded = small(tokenizer).loaded
+    rows = read([{"translation": {"en": "ab", "de": "c", "fr": "b"}}], objective=TextToText).rows
+    (one,) = TextToText(src_lang="en", tgt_lang="de").examples(loaded, rows)
+    assert one.ids == ([4, 5, 2], [6, 2])
+    with pytest.raises(InputError, match=r"row 0: 'translation' has no 'es'.*; it has en, de, fr"):
+        TextToText(src_lang="en", tgt_lang="es").examples(loaded, rows)
+    with pytest.raises(InputError, match="say with src_lang and tgt_lang"):
+        TextToText(generate=False).fitted(rows)
+    with pytest.raises(InputError, match="'translation' is str"):
+        TextToText(src_lang="en", tgt_lang="de").fitted(read([{"translation": "ab"}]).rows)
+
+
+FAULTS: dict[str, tuple[Any, str]] = {
+    "no target": ([{"text": "a"}], "no column 'target'"),
+    "misspelt": ([{"text": "a", "Target": "b"}], "did you mean Target"),
+    "empty": ([{"text": "a", "target": "b"}, {"text": "", "target": "b"}], "row 1: 'text' is empty"),
+    "number": ([{"text": "a", "target": 3}], "'target' is int, expected a text"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_rows_that_cannot_be_learned_are_named(name: str) -> None:
+    rows, said = FAULTS[name]
+    with pytest.raises(InputError, match=said):
+        TextToText(generate=False).fitted(read(rows).rows)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"label_smoothing": 1.0}, {"label_smoothing": -0.1}, {"num_beams": 0}, {"tgt_lang": " "}, {"prefix": 3}],
+    ids=str,
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        TextToText(**options)
+
+
+def test_a_model_that_is_no_pair_is_refused(opened: Opened) -> None:
+    with pytest.raises(InputError, match="needs a model with an encoder and a decoder, and this one is an encoder"):
+        TextToText().head(opened("bert-body").loaded)
+
+
+def test_a_model_that_cannot_end_is_refused() -> None:
+    tokenizer = train_tokenizer(None, "characters", texts=["abc"], special_tokens=MARKS)
+    loaded = small(tokenizer, eos_token_id=None).loaded
+    with pytest.raises(InputError, match="name its eos_token_id"):
+        TextToText().examples(loaded, [{"text": "a", "target": "b"}])
+
+
+# -- scores -----------------------------------------------------------------------------------------------------------
+
+
+def test_scores_do_not_depend_on_the_batch(checkpoint: Callable[[str], Path]) -> None:
+    loaded = pellucid.load(checkpoint("bart")).loaded
+    objective = TextToText(generate=False)
+    examples = objective.examples(loaded, ROWS)
+    found = objective.score(loaded, examples)
+    assert set(found) == {"loss", "perplexity", "accuracy"}
+    assert found["loss"] == pytest.approx(mean_loss(loaded, objective).item(), abs=1e-5)
+    alone = [objective.score(loaded, [one])["loss"] * len(one.ids[1]) for one in examples]
+    assert sum(alone) / sum(len(one.ids[1]) for one in examples) == pytest.approx(found["loss"], abs=1e-5)
+    assert TextToText(label_smoothing=0.1, generate=False).score(loaded, examples) == found  # unsmoothed
+
+
+def test_what_is_written_is_scored_where_it_was_asked_for(checkpoint: Callable[[str], Path]) -> None:
+    loaded = pellucid.load(checkpoint("bart")).loaded
+    written = {"bleu", "chrf", "exact_match"}
+    for generate, at_looks, at_the_end in ((None, False, True), (True, True, True), (False, False, False)):
+        objective = TextToText(generate=generate, max_new_tokens=4)
+        examples = objective.examples(loaded, ROWS)
+        assert (written <= set(objective.score(loaded, examples))) is at_looks
+        assert (written <= set(objective.final(loaded, examples))) is at_the_end
+
+
+def small(tokenizer: Any, target_tokenizer: Any = None, **facts: Any) -> "pellucid.Model":
+    """An untrained pair, 1 + 1 layers, 16 wide."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"num_decoder_layers": 1, "decoder_attention_heads": 2, "decoder_intermediate_size": 16, "vocab_size": 12}
+    config = pellucid.Config.of("transformer", head=SequenceToSequenceLM(), **(sizes | facts))
+    model = pellucid.build(config, tokenizer=tokenizer)
+    if target_tokenizer is None:
+        return model
+    from dataclasses import replace
+
+    return pellucid.Model(replace(model.loaded, target_tokenizer=target_tokenizer))
+
+
+# -- what is learned --------------------------------------------------------------------------------------------------
+
+DIGITS = "0123456789"
+
+
+def rows_of_digits(many: int, seed: int, long: int) -> list[dict[str, str]]:
+    chance = random.Random(seed)
+    texts = ["".join(chance.choices(DIGITS, k=long)) for _ in range(many)]
+    return [{"text": text, "target": text} for text in texts]
+
+
+def vanilla(residual: str, layers: int, hidden: int) -> "pellucid.Model":
+    """The pair of "Attention Is All You Need", small: waves for places, ReLU, one table; it reads digits."""
+    special = {"pad": "<pad>", "bos": "<s>", "eos": "</s>"}
+    tokenizer = train_tokenizer(None, "characters", texts=[DIGITS], special_tokens=special, add_eos=True)
+    sizes = {"hidden_size": hidden, "num_hidden_layers": layers, "num_decoder_layers": layers, "vocab_size": 13}
+    sizes |= {"num_attention_heads": 4, "decoder_attention_heads": 4}
+    sizes |= {"intermediate_size": 2 * hidden, "decoder_intermediate_size": 2 * hidden}
+    facts = {"residual": residual, "initializer_range": 0.1, "head": SequenceToSequenceLM()}
+    return pellucid.build(pellucid.Config.of("transformer", **sizes, **facts), seed=1, tokenizer=tokenizer)
+
+
+def test_a_vanilla_pair_learns_to_copy_what_it_has_never_seen(tmp_path: Path) -> None:
+    """Every one of 200 rows digit by digit (the first task of Rush, 2018, "The Annotated Transformer")."""
+    learned = rows_of_digits(2000, 1, long=8)
+    seen = {row["text"] for row in learned}
+    held = [row for row in rows_of_digits(220, 2, long=8) if row["text"] not in seen][:200]
+    told = {"batch_size": 48, "max_steps": 250, "learning_rate": 3e-3, "warmup": 50, "schedule": "cosine"}
+    model = pellucid.train(
+        vanilla("post", 2, 64), learned, "translation", validation=held, out=tmp_path / "copy", dropout=0.0,
+        precision="float32", **told,
+    )  # fmt: skip
+    assert model.report.scores["exact_match"] == 1.0
+    assert model.report.scores["loss"] < 0.1
+    again = pellucid.load(tmp_path / "copy")
+    assert again.generate("31415926", max_new_tokens=12) == "31415926"
+    assert pellucid.evaluate(again, held[:20], "translation", num_beams=3)["exact_match"] == 1.0
+
+
+@pytest.mark.slow
+def test_pre_norm_learns_at_a_rate_at_which_post_norm_needs_a_warm_up() -> None:
+    """Six layers on each side; what knows nothing but the frequencies of the tokens has a loss of 2.3."""
+    rows = rows_of_digits(2000, 1, long=4)
+    told = {"batch_size": 32, "max_steps": 100, "learning_rate": 1e-2, "schedule": "constant", "dropout": 0.0}
+
+    def last(residual: str, warmup: int) -> float:
+        model = pellucid.train(
+            vanilla(residual, 6, 32), rows, "translation", validation=0, warmup=warmup, precision="float32",
+            generate=False, **told,
+        )  # fmt: skip
+        return sum(line["loss"] for line in model.report.log[-10:]) / 10
+
+    assert last("pre", 0) < 1.8
+    assert last("post", 0) > 2.1
+    assert last("post", 60) < 1.8

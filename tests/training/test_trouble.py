@@ -1,0 +1,327 @@
+"""What goes wrong while something learns: numbers that are none, a full disk, a second process, data that change."""
+
+import ctypes
+import json
+import logging
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.errors import InputError, PellucidError, ResourceError
+from pellucid.training import state
+from pellucid.training.classification import TextClassification
+from pellucid.training.loop import DivergedError
+from pellucid.training.manifest import read_manifest
+from pellucid.training.state import alone
+from tests.training.courses import ROOT, Asked, Rows, lines, listing, same
+from tests.training.test_resume import study
+
+Feelings = Callable[..., Rows]
+
+
+# -- numbers that are none --------------------------------------------------------------------------------------------
+
+
+class Trouble(TextClassification):
+    """Text classification with a loss, or a gradient, that is no number at some steps."""
+
+    steps: tuple[int, ...] = ()
+    wrong = float("nan")
+    gradient = False
+    step = 0
+
+    def collate(self, *given: Any) -> Any:
+        type(self).step += 1
+        return super().collate(*given)
+
+    def loss(self, learner: Any, batch: Any) -> torch.Tensor:
+        loss = super().loss(learner, batch)
+        if self.step not in self.steps:
+            return loss
+        return Wrong.apply(loss, self.wrong) if self.gradient else loss * self.wrong
+
+
+class Wrong(torch.autograd.Function):
+    """A number whose gradient is another one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, wrong: float) -> torch.Tensor:
+        ctx.wrong = wrong
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, slope: torch.Tensor) -> Any:
+        return slope * ctx.wrong, None
+
+
+def troubled(body: "pellucid.Model", rows: Rows, out: Path | None, *steps: int, **said: Any) -> Any:
+    Trouble.steps, Trouble.step = steps, said.pop("before", 0)
+    Trouble.wrong, Trouble.gradient = said.pop("wrong", float("nan")), said.pop("gradient", False)
+    return study(body, rows, out, Trouble(), validation=0.0, **said)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_step_without_numbers_is_left_out(
+    body: "pellucid.Model", feelings: Feelings, caplog: pytest.LogCaptureFixture, wrong: float, gradient: bool
+) -> None:
+    told: list[Any] = []
+    numbers: list[torch.Tensor] = []
+
+    def hear(one: Any) -> None:
+        told.append(one)
+        numbers.append(loops[0].parameters["layers.0.attention.query.weight"].detach().clone())
+
+    loops: list[Any] = []
+    from pellucid.training import course
+
+    real = course.Loop
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(course, "Loop", lambda *given, **named: loops.append(real(*given, **named)) or loops[0])
+        result = troubled(body, feelings(30), None, 4, 8, 9, wrong=wrong, gradient=gradient, told=hear)
+    assert [one.step for one in told if one.skipped] == [4, 8, 9] and result.steps == 15
+    assert torch.equal(numbers[3], numbers[2]) and torch.equal(numbers[8], numbers[6])
+    assert not torch.equal(numbers[9], numbers[8])
+    held = [line for line in result.log if line.get("skipped")]
+    assert [line["step"] for line in held] == [4, 8, 9]
+    assert held[0]["gradient_norm"] is None and (held[0]["loss"] is None) != gradient
+    json.dumps(result.log, allow_nan=False)
+    assert sum("was left out: its loss is" in one.message for one in caplog.records) == 3
+    assert all(torch.isfinite(p).all() for p in result.loaded.module.parameters())
+
+
+def test_three_in_a_row_end_it_and_the_last_good_numbers_are_kept(
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path
+) -> None:
+    with pytest.raises(DivergedError) as error:
+        troubled(body, feelings(30), tmp_path / "a", 7, 8, 9, 10, 11)
+    said = str(error.value)
+    assert said.startswith(
+        "step 9: the loss is nan and the gradient norm nan, the last 3 steps were not applied: try a "
+    )
+    assert "smaller learning_rate (it is 0.003)" in said and "the numbers of step 6 are kept in " in said
+    assert "\n" not in said and error.value.exit_code == 1
+    manifest = read_manifest(tmp_path / "a" / "training")
+    assert manifest is not None and (manifest.step, manifest.diverged) == (6, True)
+    with pytest.raises(InputError, match="cannot go on: seed was 0 and is 1"):
+        troubled(body, feelings(30), tmp_path / "a", resume=True, seed=1, learning_rate=1e-3)
+    result = troubled(body, feelings(30), tmp_path / "a", resume=True, learning_rate=1e-3)
+    assert result.steps == 15 and [line["step"] for line in result.log if "loss" in line] == list(range(1, 16))
+
+
+def test_it_also_ends_where_nothing_is_kept(body: "pellucid.Model", feelings: Feelings) -> None:
+    with pytest.raises(
+        DivergedError, match=r"step 3: .* try a smaller learning_rate \(it is 0\.003\) or a longer warmup$"
+    ):
+        troubled(body, feelings(30), None, 1, 2, 3)
+
+
+def test_bad_steps_are_counted_across_a_resume(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
+    def told(one: Any) -> None:
+        if one.step == 6:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        troubled(body, feelings(30), tmp_path / "a", 4, 5, told=told)
+    with pytest.raises(DivergedError, match=r"step 6: .*the numbers of step 3 are kept"):
+        troubled(body, feelings(30), tmp_path / "a", 6, before=5, resume=True)
+
+
+# -- no room ----------------------------------------------------------------------------------------------------------
+
+_LIMITED = """
+import json, resource, sys
+from tests.training.courses import Asked, main
+most, asked = int(sys.argv[1]), Asked(**json.loads(sys.argv[2]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+sys.exit(main(asked))
+"""
+
+
+def limited(asked: Asked, most: int) -> tuple[int, str]:
+    """Runs it in a process that may write no longer file; its exit code, and what it said."""
+    around = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"}
+    command = [sys.executable, "-c", _LIMITED, str(most), asked.command()[-1]]
+    done = subprocess.run(command, cwd=ROOT, env=around, capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("most", [400, 300_000])
+def test_without_room_the_old_state_stays_and_nothing_half_written_is_left(
+    body: "pellucid.Model", checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path, most: int
+) -> None:
+    """The log has no room after a few lines; the state, of 490,000 bytes, has none at all."""
+    out, rows = tmp_path / "a", feelings(30)
+
+    def told(one: Any) -> None:
+        if one.step == 3:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        study(body, rows, out, told=told, save_every=2, validation=0.0)
+    before = listing(out)
+    asked = Asked(str(checkpoint("bert-body")), str(out), rows, 0.0, {"save_every": 2}, resume=True)
+    code, said = limited(asked, most)
+    assert code == ResourceError.exit_code and said.count("\n") == 1, said
+    wanted = r"log.jsonl; the last state is" if most == 400 else "state-00000004.safetensors: it takes 48"
+    assert "no space left" in said and wanted in said and "go on with resume (--resume)" in said and "bytes" in said
+    after = listing(out)
+    assert after.keys() == before.keys()
+    assert {name: held for name, held in after.items() if "log" not in name} == {
+        name: held for name, held in before.items() if "log" not in name
+    }
+    assert all(json.loads(line) for line in after["training/log.jsonl"].splitlines())
+    result = study(body, rows, out, resume=True, save_every=2, validation=0.0)
+    assert lines(result) == lines(study(body, rows, None, validation=0.0))
+
+
+def test_where_only_the_second_file_has_no_room_the_first_goes_as_well(
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = state.write_bundle
+
+    def full(tensors: Any, note: Any, target: Path) -> Path:
+        if target.name == "best-00000010.safetensors":
+            raise ResourceError(f"no space left while writing {target}; what was there before is still there")
+        return real(tensors, note, target)
+
+    monkeypatch.setattr(state, "write_bundle", full)
+    held = feelings(10, seed=9)
+    grades = iter((0.1, 0.2, 0.3))
+    monkeypatch.setattr(TextClassification, "best", "grade")
+    monkeypatch.setattr(TextClassification, "score", lambda *given: {"grade": next(grades)})
+    with pytest.raises(
+        ResourceError, match=r"best-00000010.safetensors: it takes 16.*the state of step 5 is still there"
+    ):
+        study(body, feelings(30), tmp_path / "a", validation=held)
+    names = sorted(path.name for path in (tmp_path / "a" / "training").iterdir())
+    assert names == ["best-00000005.safetensors", "lock", "log.jsonl", "manifest.json", "state-00000005.safetensors"]
+
+
+def test_a_model_without_room_leaves_its_state(
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any, **named: Any) -> None:
+        raise ResourceError("no space left while writing it; what was there before is still there")
+
+    monkeypatch.setattr("pellucid.training.course.save_checkpoint", full)
+    with pytest.raises(ResourceError):
+        study(body, feelings(30), tmp_path / "a")
+    monkeypatch.undo()
+    manifest = read_manifest(tmp_path / "a" / "training")
+    assert manifest is not None and manifest.step == manifest.steps
+    result = study(body, feelings(30), tmp_path / "a", resume=True)
+    assert same(result.loaded, study(body, feelings(30), None).loaded)
+
+
+_SMALL = """
+import ctypes, json, os, sys
+from pathlib import Path
+import pellucid
+from tests.training.courses import Asked, listing
+place, asked = Path(sys.argv[1]), Asked(**json.loads(sys.argv[2]))
+library = ctypes.CDLL(None, use_errno=True)
+if library.unshare(0x20000) or library.mount(b"none", b"/", None, 0x44000, None):
+    sys.exit(77)
+if library.mount(b"tmpfs", str(place).encode(), b"tmpfs", 0, b"size=1500k"):
+    sys.exit(77)
+filler, out = place / "filler", place / "a"
+
+def fill(one):
+    if one.step == 5:
+        filler.write_bytes(bytes(os.statvfs(place).f_bavail * 4096 - 200_000))
+
+asked._told = fill
+try:
+    asked()
+    sys.exit("there was room")
+except pellucid.errors.ResourceError as error:
+    said = str(error)
+assert "state-00000006.safetensors: it takes 48" in said and "the state of step 4 is still there" in said, said
+free = int(said.split("bytes, and ")[1].split(" ")[0].replace(",", ""))
+assert 100_000 < free <= 200_000, said
+names = sorted(path.name for path in (out / "training").iterdir())
+assert names == ["lock", "log.jsonl", "manifest.json", "state-00000004.safetensors"], names
+filler.unlink()
+asked._told, asked.resume = lambda one: None, True
+result = asked()
+assert result.steps == 15 and result.begun.step == 4
+"""
+
+
+def test_a_disk_that_is_really_full(checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    asked = Asked(str(checkpoint("bert-body")), str(place / "a"), feelings(30), 0.0, {"save_every": 2})
+    command = [sys.executable, "-c", _SMALL, str(place), asked.command()[-1]]
+    around = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=around, capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode == 77:
+        pytest.skip("this machine lets nobody mount")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_place_that_cannot_be_written(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match=r"cannot write .*Not a directory|is a file"):
+        study(body, feelings(12), tmp_path / "file" / "deep")
+    with pytest.raises(PellucidError, match="cannot write /proc/nothing"):
+        study(body, feelings(12), Path("/proc/nothing"))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_those_limits_are_those_of_this_machine() -> None:
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    assert ctypes.CDLL(None) is not None
+
+
+# -- a second process, other data -------------------------------------------------------------------------------------
+
+
+def test_two_trainings_in_one_folder_are_one_too_many(
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path
+) -> None:
+    with (
+        alone(tmp_path / "a" / "training"),
+        pytest.raises(InputError, match=r"another process trains in .*choose a new"),
+    ):
+        study(body, feelings(12), tmp_path / "a")
+    assert study(body, feelings(12), tmp_path / "a").steps == 6
+
+
+def test_a_file_that_changes_is_told_and_what_was_read_is_learned(
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, rows = tmp_path / "rows.csv", feelings(30)
+    file.write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows))
+
+    def told(one: Any) -> None:
+        if one.step == 7:
+            file.write_text(file.read_text() + "a new one,positive\n")
+        if one.step == 12:
+            raise MemoryError
+
+    with caplog.at_level(logging.WARNING, "pellucid"), pytest.raises(MemoryError):
+        study(body, file, tmp_path / "a", told=told, validation=0.0)  # type: ignore[arg-type]
+    said = [one.message for one in caplog.records if "has changed since it was read" in one.message]
+    assert len(said) == 1 and str(file) in said[0] and said[0].endswith("this training goes on with what it read")
+    with pytest.raises(InputError, match="cannot go on: the data are others"):
+        study(body, file, tmp_path / "a", resume=True, validation=0.0)  # type: ignore[arg-type]
+    file.write_text(file.read_text().removesuffix("a new one,positive\n"))
+    result = study(body, file, tmp_path / "a", resume=True, validation=0.0)  # type: ignore[arg-type]
+    assert same(result.loaded, study(body, rows, None, validation=0.0).loaded)
+
+
+def test_one_row_and_none_are_told(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
+    for rows in ([], feelings(1)):
+        with pytest.raises(InputError) as error:
+            study(body, rows, tmp_path / "a")
+        assert "\n" not in str(error.value) and not (tmp_path / "a").exists()
