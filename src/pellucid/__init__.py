@@ -15,15 +15,19 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from pellucid.checkpoints.families import Config as Config
+    from pellucid.learning import evaluate as evaluate
+    from pellucid.learning import train as train
     from pellucid.model import Model as Model
     from pellucid.model import build as build
     from pellucid.model import load as load
     from pellucid.pipeline import Pipeline as Pipeline
     from pellucid.pipeline import pipeline as pipeline
     from pellucid.search import Index as Index
+    from pellucid.text.learned import train_tokenizer as train_tokenizer
     from pellucid.trace import open_trace as open_trace
     from pellucid.view import View as View
     from pellucid.view import view as view
+    from pellucid.view.curves import curves as curves
 
 _HOMES = {
     "load": "pellucid.model",
@@ -31,10 +35,14 @@ _HOMES = {
     "Model": "pellucid.model",
     "pipeline": "pellucid.pipeline",
     "Pipeline": "pellucid.pipeline",
+    "train": "pellucid.learning",
+    "evaluate": "pellucid.learning",
+    "train_tokenizer": "pellucid.text.learned",
     "Index": "pellucid.search",
     "open_trace": "pellucid.trace",
     "view": "pellucid.view",
     "View": "pellucid.view",
+    "curves": "pellucid.view.curves",
     "Config": "pellucid.checkpoints.families",
     "PellucidError": "pellucid.errors",
     "InputError": "pellucid.errors",

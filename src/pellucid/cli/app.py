@@ -16,6 +16,8 @@ COMMANDS = (
     "embed",
     "index",
     "search",
+    "train",
+    "evaluate",
     "describe",
     "models",
     "pull",

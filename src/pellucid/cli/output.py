@@ -46,11 +46,11 @@ def console() -> "Console":
     return found
 
 
-def draw(*drawn: Any) -> None:
-    """Tables and texts of `rich` on stdout, without spaces at the ends of lines."""
+def draw(*drawn: Any, err: bool = False) -> None:
+    """Tables and texts of `rich` on stdout, or on stderr, without spaces at the ends of lines."""
     paper = console()
     with paper.capture() as shown:
         for one in drawn:
             paper.print(one)
     for line in shown.get().split("\n")[:-1]:
-        click.echo(line.rstrip())
+        click.echo(line.rstrip(), err=err)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click

@@ -1,0 +1,58 @@
+"""pellucid evaluate"""
+
+import json
+from typing import Any
+
+import rich_click as click
+
+from pellucid.cli.output import draw, say
+from pellucid.cli.scores import scores_table
+from pellucid.cli.train import pair, task_of
+from pellucid.training.names import OBJECTIVES
+
+AUTO = "auto"
+"""The task that fits the model."""
+
+_NAMES = ", ".join(one.name for one in OBJECTIVES)
+
+
+@click.command("evaluate", help=f"""Score a model on DATA.
+
+TASK is {_NAMES}, another name for one of these, or {AUTO} for the one that fits the model. DATA is a table with the
+columns that `pellucid train` takes.
+
+\b
+Examples:
+  pellucid evaluate auto test.csv --model my-model
+  pellucid evaluate classify test.csv --model my-model --column label=sentiment --json
+  pellucid evaluate similarity sts-test.csv -m all-MiniLM-L6-v2
+""")  # fmt: skip
+@click.argument("task")
+@click.argument("data", nargs=-1, required=True)
+@click.option("--model", "-m", required=True, help="A folder, hub id or installed model.")
+@click.option(
+    "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="Where a column has another name."
+)
+@click.option("--set", "-s", "more", multiple=True, metavar="NAME=VALUE", help="Any option of the task.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def command(
+    task: str, data: tuple[str, ...], model: str, columns: tuple[str, ...], more: tuple[str, ...], as_json: bool
+) -> None:
+    """Scores, and shows them."""
+    name = None if task == AUTO else task_of(task)
+    from pellucid.training.said import Spoken
+
+    options: dict[str, Any] = {}
+    for one in more:
+        option, value = pair("--set", one)
+        options[option.replace("-", "_")] = Spoken(value)
+    renamed = dict(pair("--column", one) for one in columns)
+    import pellucid
+
+    rows: Any = data[0] if len(data) == 1 else data
+    found = pellucid.evaluate(model, rows, name, columns=renamed, **options)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    draw(scores_table(found, {}))
+    say(f"{model} on {' and '.join(data)}")

@@ -1,0 +1,188 @@
+"""pellucid train"""
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from pellucid.cli.output import draw, quiet, say
+from pellucid.cli.scores import scores_table
+from pellucid.errors import InputError
+from pellucid.training.names import OBJECTIVES, named
+
+if TYPE_CHECKING:
+    from pellucid.learning import Report
+
+_TASKS = "\n".join(
+    f"  {one.name:<22} {one.says}\n  {'':<22} Also: {', '.join(one.aliases)}.\n  {'':<22} Columns: {one.reads}."
+    for one in OBJECTIVES
+)
+
+HELP = f"""Train a model on DATA.
+
+TASK is one of the list below. DATA is a table (.csv, .tsv, .jsonl) with the columns of the task, a file of plain text,
+or for a translation two files whose lines belong together. What is written is an ordinary model, with a card, its
+scores, the curves of the training, and a recipe that repeats it. A training that was broken off goes on with --resume,
+bit for bit.
+
+\b
+Tasks:
+{_TASKS}
+
+\b
+Examples:
+  pellucid train classify train.csv --model all-MiniLM-L6-v2 -o my-model
+  pellucid train classify train.csv -m all-MiniLM-L6-v2 --column label=sentiment --epochs 2 --lora 16 -o my-model
+  pellucid train tag train.conll -m all-MiniLM-L6-v2 --validation dev.conll -o my-tagger
+  pellucid train text-generation book.txt --recipe small.toml --set schedule=cosine -o my-writer
+  pellucid train --recipe my-model/recipe.toml -o the-same-again
+"""
+
+_COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
+"""Settings with an option of their own, whose name is the setting's."""
+
+
+@click.command("train", help=HELP)
+@click.argument("given", nargs=-1, metavar="TASK DATA...")
+@click.option("--model", "-m", help="What learns: a folder, hub id or installed model.")
+@click.option(
+    "--output", "-o", required=True, type=click.Path(file_okay=False, path_type=Path), help="A folder to write."
+)
+@click.option("--validation", metavar="FILE|SHARE", help="Held-out rows, or the share of DATA that is.  [default: 0.1]")
+@click.option(
+    "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="Where a column has another name."
+)
+@click.option("--epochs", metavar="N", help="How often every row is read.")
+@click.option("--learning-rate", metavar="R", help="The greatest step size.")
+@click.option("--batch-size", metavar="N", help="Rows of one step; by default as many as 2,048 tokens hold.")
+@click.option("--precision", "--dtype", "precision", metavar="NAME", help="float32, bfloat16 or auto.  [default: auto]")
+@click.option("--lora", metavar="RANK", help="Learn an adapter of this rank, and not the whole model.")
+@click.option("--teacher", metavar="MODEL", help="Learn what this model answers, too.")
+@click.option("--seed", metavar="N", help="Of everything that is drawn.  [default: 0]")
+@click.option(
+    "--set",
+    "-s",
+    "more",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any setting, or option of the task: docs/training.md.",
+)
+@click.option("--from-scratch", is_flag=True, help="Take the architecture and words of --model, not its numbers.")
+@click.option("--recipe", type=click.Path(dir_okay=False, path_type=Path), help="A .toml that says all this.")
+@click.option("--resume", is_flag=True, help="Go on where this training was broken off.")
+@click.option("--overwrite", is_flag=True, help="Begin anew in a folder that holds files.")
+@click.option("--json", "as_json", is_flag=True, help="The scores, and what led to them, as JSON.")
+def command(
+    given: tuple[str, ...],
+    model: str | None,
+    output: Path,
+    validation: str | None,
+    columns: tuple[str, ...],
+    recipe: Path | None,
+    from_scratch: bool,
+    resume: bool,
+    overwrite: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Trains, and shows how it went; what a person reads of it is `HELP`."""
+    task, data = _given(given, recipe, model)
+    said = _settings(settings)
+    import pellucid
+
+    _tell_more()
+    better = pellucid.train(
+        model, data, task,
+        out=output, validation=_share(validation), columns=dict(pair("--column", one) for one in columns),
+        recipe=recipe, from_scratch=from_scratch, resume=resume, overwrite=overwrite,
+        progress=False if quiet() or not _first() else None, **said,
+    )  # fmt: skip
+    if not _first():
+        return
+    if as_json:
+        click.echo(json.dumps(better.report.data()))
+        return
+    _show(better.report)
+    click.echo(output)
+
+
+def _given(given: tuple[str, ...], recipe: Path | None, model: str | None) -> tuple[str | None, Any]:
+    """The task and the data; with a recipe either may be missing."""
+    task, rest = (given[0], given[1:]) if given else (None, ())
+    if recipe is not None and len(given) == 1 and not _is_task(given[0]):
+        task, rest = None, given
+    task = None if task is None else task_of(task)
+    for missing, what in ((task, "TASK"), (rest, "DATA"), (model, "--model")):
+        if not missing and recipe is None:
+            raise click.UsageError(
+                f"Missing {what}: write pellucid train TASK DATA --model NAME -o FOLDER, or --recipe FILE."
+            )
+    return task, None if not rest else rest[0] if len(rest) == 1 else rest
+
+
+def task_of(word: str) -> str:
+    """A task by the name that was typed; near ones are told of another."""
+    try:
+        return named(word).name
+    except InputError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _is_task(word: str) -> bool:
+    return any(word in (one.name, *one.aliases) for one in OBJECTIVES)
+
+
+def _share(validation: str | None) -> float | str | None:
+    """A share where a number stands, else a file."""
+    if validation is None:
+        return None
+    try:
+        return float(validation)
+    except ValueError:
+        return validation
+
+
+def _settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings and options by their names, each as it was typed."""
+    from pellucid.training.said import Spoken
+
+    found = {name: settings[name] for name in (*_COMMON, "precision", "teacher") if settings[name] is not None}
+    for one in settings["more"]:
+        name, value = pair("--set", one)
+        found[name.replace("-", "_")] = value
+    return {name: Spoken(value) for name, value in found.items()}
+
+
+def pair(option: str, text: str) -> tuple[str, str]:
+    """What stands before and behind the sign of equality."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise click.UsageError(f"{option} {text} says no value: write {option} NAME=VALUE.")
+    return name.strip(), value.strip()
+
+
+def _show(report: "Report") -> None:
+    """The scores beside those that were to be beaten, on stderr."""
+    if quiet():
+        return
+    if report.scores:
+        draw(scores_table(report.scores, {"before": report.before, "simplest answer": report.simplest}), err=True)
+    best = f"; the numbers of step {report.best_step:,} were the best and are kept" if report.best_step else ""
+    say(f"{report.steps:,} steps in {report.seconds:,.1f} s{best}")
+
+
+def _first() -> bool:
+    """Whether this process speaks: of those that `torchrun` starts, the first."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _tell_more() -> None:
+    """Lets the library say what it will do; `--quiet` silences it, and of several processes all but the first."""
+    log = logging.getLogger("pellucid")
+    if not _first():
+        log.setLevel(logging.ERROR)
+    elif not quiet() and log.level > logging.INFO:
+        log.setLevel(logging.INFO)

@@ -1,0 +1,277 @@
+"""Training as a person asks for it: a model, data, a task; a better model comes back, and with it how it went."""
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pellucid.checkpoints.families import Config
+from pellucid.checkpoints.load import read_tokenizer
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError, PellucidError, near
+from pellucid.files import write_whole
+from pellucid.machine import use_threads
+from pellucid.model import Model, build, load
+from pellucid.training.account import plan, recipe_of
+from pellucid.training.card import card
+from pellucid.training.course import RECIPE, learn
+from pellucid.training.data import read
+from pellucid.training.given import Given, given
+from pellucid.training.names import OBJECTIVES, Name, named
+from pellucid.training.objective import Objective
+from pellucid.training.recipe import Recipe, read_recipe
+from pellucid.training.report import Begun, Result
+from pellucid.training.said import as_said, asked, options_of
+from pellucid.view.curves import Curves, curves
+
+log = logging.getLogger("pellucid")
+
+CARD, DRAWING = "README.md", "curves.svg"
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a training went.
+
+    scores: of the held-out rows, by the numbers that were kept.  before: of the model as it came, where its head is
+    not new.  simplest: of the simplest answer, such as always the commonest label; {} where there is none.
+    best_step: of the best look; 0 without one.  rows, held_out: how many.  log: a dict for each step and each look.
+    folder: where the model stands; None where nowhere.
+    """
+
+    task: str
+    scores: Mapping[str, float]
+    before: Mapping[str, float]
+    simplest: Mapping[str, float]
+    steps: int
+    best_step: int
+    seconds: float
+    rows: int
+    held_out: int
+    folder: Path | None
+    log: tuple[Mapping[str, Any], ...]
+
+    @property
+    def curves(self) -> Curves:
+        """Losses, scores and rates over the steps, to be looked at in a notebook or written by `svg` and `png`."""
+        return curves(self.log, f"{self.task}, {self.rows:,} rows")
+
+    def data(self) -> dict[str, Any]:
+        """All of it but the log, as JSON takes it."""
+        found = {name: value for name, value in vars(self).items() if name != "log"}
+        return found | {"folder": None if self.folder is None else str(self.folder)}
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items()) or "nothing was held out"
+        return f"Report({self.task}: {scores}; {self.steps:,} steps, {self.seconds:,.0f} s)"
+
+
+class Trained(Model):
+    """A model that was trained here."""
+
+    def __init__(self, loaded: Loaded, report: Report | None = None) -> None:
+        super().__init__(loaded)
+        self._report = report
+
+    @property
+    def report(self) -> Report:
+        """How the training went. Raises PellucidError inside a block of `edit`, whose model was not trained so."""
+        if self._report is None:
+            raise PellucidError("an edited model has no report of its own: ask the model that was trained")
+        return self._report
+
+
+def train(
+    model: str | os.PathLike[str] | Model | None = None,
+    data: Any = None,
+    task: str | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    validation: Any = None,
+    columns: Mapping[str, str] | None = None,
+    recipe: str | os.PathLike[str] | None = None,
+    from_scratch: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Trained:
+    """Trains a model on data. The model that was given stays as it is; a new one, evaluating, comes back.
+
+    model: a name or folder as for `pellucid.load`, or a model.
+    data: a file (.csv, .tsv, .jsonl, ...), rows as dicts, a dict of columns, a data frame or a `datasets.Dataset`.
+    task: "text-classification", ... or an alias ("classify"); `pellucid train --help` lists them with their columns.
+    out: a folder to write: an ordinary checkpoint with a card, the recipe, the log and the curves. While it learns,
+        what a broken-off training goes on from stands in `out/training`.
+    validation: data of the same kind, or the share of the rows that is held out; None for what the task holds out
+        (0.1 as a rule), 0 for nothing.
+    columns: {"label": "sentiment"} reads the column "sentiment" where the task wants "label".
+    recipe: a file such as the `recipe.toml` that stands beside a trained model; whatever is said here goes before it.
+    from_scratch: takes the architecture and the words of `model`, and random numbers of the seed.
+    resume: goes on where a training with the same model, data and settings was broken off, bit for bit.
+    overwrite: begins anew in a folder that holds files.  progress: a bar on stderr; None shows it at a terminal.
+    settings: those of `pellucid.training.settings.Settings` (`epochs`, `learning_rate`, `batch_size`, `seed`, ...), and
+        the task's own options.
+
+    ->  a model whose `report` says how it went: scores beside those of the beginning and of the simplest answer, the
+        log, the curves.
+
+    Raises InputError for a task, setting, row or folder that cannot be, NotFoundError, CorruptFileError for a damaged
+    state, ResourceError where room runs out, and a PellucidError where losses are no numbers; what was kept in
+    `out` by then is still there. KeyboardInterrupt after the step that is under way, with its state kept.
+
+    >>> better = train("all-MiniLM-L6-v2", "train.csv", "classify", out="my-model")       # doctest: +SKIP
+    >>> better.report.scores                                                              # doctest: +SKIP
+    {'loss': 0.31, 'accuracy': 0.88, ...}
+    """
+    use_threads()
+    told = Recipe() if recipe is None else read_recipe(Path(recipe).expanduser())
+    name = named(_wanted("task", task, told.task))
+    said = as_said(name, told.said, f"{told.file}: ") | as_said(name, settings)
+    objective, chosen = asked(name, said)
+    base = _base(model, told, from_scratch, chosen.seed)
+    rows = _wanted("data", data, told.files("data") if data is None and told.file else None)
+    held = told.held_out if validation is None else validation
+    columns = {**told.data.get("columns", {}), **(columns or {})}
+    work = _Work(name, given(rows, held, columns), told)
+    result = learn(
+        base.loaded, rows, objective, chosen,
+        validation=held, columns=columns, out=None if out is None else Path(out).expanduser(), resume=resume,
+        overwrite=overwrite, progress=progress, begun=work.begun, done=work.done,
+    )  # fmt: skip
+    return Trained(result.loaded, work.report(result))
+
+
+def evaluate(
+    model: str | os.PathLike[str] | Model,
+    data: Any,
+    task: str | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    **options: Any,
+) -> dict[str, float]:
+    """How good a model is on data: its scores by name, such as {"loss": 0.31, "accuracy": 0.88, ...}.
+
+    data, columns: as for `train`.  task: None for the one that fits the model's head.  options: of the task.
+    Raises InputError where the model cannot answer the task, or where a part of it was never trained.
+    """
+    use_threads()
+    held = (model if isinstance(model, Model) else load(model)).loaded
+    name = _fitting(held) if task is None else named(task)
+    own = options_of(name)
+    for one in options:
+        if one not in own:
+            raise InputError(f"{name.name} has no option {one!r}{near(one, own)}: it has {', '.join(own)}")
+    objective, _ = asked(name, options)
+    _check_head(held, objective)
+    rows = read(data, columns, objective).rows
+    objective = objective.scoring(rows)
+    return objective.final(held, objective.examples(held, rows))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is said and written before and after a training."""
+
+    name: Name
+    given: Given
+    recipe: Recipe
+
+    def begun(self, one: Begun) -> None:
+        """Says what will be done, and puts the recipe where it is done."""
+        for sentence in self.recipe.differences(one):
+            log.warning("%s", sentence)
+        for line in plan(one, self.given):
+            log.info("%s", line)
+        if one.folder is not None:
+            _write(one.folder / RECIPE, recipe_of(one, self.given).toml())
+
+    def done(self, out: Path, result: Result) -> None:
+        """Puts the card, the recipe and the curves beside the model."""
+        found = {"steps": result.steps, "best_step": result.best_step, "seconds": result.seconds}
+        recipe = recipe_of(result.begun, self.given, found | {"scores": result.scores})
+        _write(out / RECIPE, recipe.toml())
+        _write(out / CARD, card(result, self.name, self.given))
+        _write(out / DRAWING, str(self.report(result).curves.svg()))
+
+    def report(self, result: Result) -> Report:
+        """What the person gets beside the model."""
+        begun = result.begun
+        return Report(
+            begun.objective.name, result.scores, result.before, result.simplest, result.steps, result.best_step,
+            result.seconds, len(begun.data), len(begun.held_out or ()), result.folder, tuple(result.log),
+        )  # fmt: skip
+
+
+def _write(path: Path, text: str) -> None:
+    write_whole(path, lambda file: file.write(text.encode("utf-8")))
+
+
+def _wanted(what: str, said: Any, recipe: Any) -> Any:
+    """What was said, else what the recipe says."""
+    found = recipe if said is None else said
+    if found is None or (isinstance(found, str) and not found):
+        raise InputError(f"no {what} is named: a training needs a model, data and a task, or a recipe that names them")
+    return found
+
+
+def _base(model: str | os.PathLike[str] | Model | None, told: Recipe, from_scratch: bool, seed: int) -> Model:
+    """The model that learns: the one that was given, or the recipe's."""
+    facts = told.model if model is None else {}
+    if "family" in facts:
+        return _built(facts, told, seed)
+    scratch = from_scratch or bool(facts.get("from_scratch"))
+    own = (
+        told.file.parent if told.file is not None and facts.get("from_scratch") else None
+    )  # it stands beside the model
+    found = _wanted("model", model, told.place(facts["name"]) if "name" in facts else own)
+    held = found if isinstance(found, Model) else load(found, revision=facts.get("revision"))
+    if not scratch:
+        return held
+    new, old = build(held.config, seed=seed, tokenizer=held.tokenizer).loaded, held.loaded
+    others = {"target_tokenizer": old.target_tokenizer, "pooling": old.pooling, "generation": old.generation}
+    return Model(replace(new, **others))
+
+
+def _built(facts: Mapping[str, Any], told: Recipe, seed: int) -> Model:
+    """A new model of the architecture that a recipe describes, with the words that it names."""
+    if "tokenizer" not in facts:
+        raise InputError(f"{told.file}: model.family says what is built, and model.tokenizer must say by which words")
+    words = read_tokenizer(told.place(facts["tokenizer"]))
+    if words is None:
+        raise InputError(f"{told.file}: there is no tokenizer in {facts['tokenizer']!r}")
+    special = {f"{kind}_token_id": getattr(words, f"{kind}_token_id") for kind in ("pad", "bos", "eos")}
+    own = {"vocab_size": len(words)} | {key: number for key, number in special.items() if number is not None}
+    try:
+        config = Config.of(facts["family"], **(own | dict(facts.get("facts", {}))))
+    except InputError as error:
+        raise InputError(f"{told.file}, [model]: {error}") from error
+    return build(config, seed=seed, tokenizer=words)
+
+
+def _fitting(loaded: Loaded) -> Name:
+    """The task that a model answers by its head."""
+    config = loaded.config
+    head = config.head.name if config.head is not None else ""
+    one_number = config.inert.get("problem_type") == "regression" or len(config.labels) == 1
+    if head == "sequence-classification" and one_number:
+        return named("text-regression")
+    for one in OBJECTIVES:
+        if one.head == head:
+            return one
+    what = f"a {head} head" if head else "no head"
+    raise InputError(
+        f"the model has {what}, by which no task is known: name one of {', '.join(o.name for o in OBJECTIVES)}"
+    )
+
+
+def _check_head(loaded: Loaded, objective: Objective) -> None:
+    """Refuses a model that has not the head of a task, or one with random numbers."""
+    wanted, own = objective.head(loaded), loaded.config.head
+    if type(wanted) is not type(own):
+        has, needs = (one.name if one is not None else "none" for one in (own, wanted))
+        raise InputError(f"{objective.name} needs a head for {needs}, and the model's is {has}: train it first")
+    if loaded.untrained:
+        raise InputError(f"the model is UNTRAINED ({', '.join(loaded.untrained[:3])}): its scores would be chance")

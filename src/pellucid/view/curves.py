@@ -1,0 +1,153 @@
+"""How a training went, as lines over its steps: the loss of each step and of the held-out examples, their scores, and
+the learning rate; drawn from the lines of its log."""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import CorruptFileError, InputError, NotFoundError
+from pellucid.files import write_whole
+from pellucid.view.drawn import render_png
+from pellucid.view.lines import Line, Panel, drawn, smoothed, thinned
+
+FORGOTTEN = 40
+"""The heavy line of the loss forgets a step within about a fortieth of all steps."""
+
+PARTS = ("precision", "recall", "f1_second")
+"""Scores that are not drawn where others are: they run along with these."""
+
+SHARE = 1.5
+"""Scores up to it are shares, and are not drawn over the same axis as larger ones."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The course of a training.
+
+    steps: (step, loss, learning rate) of each, in order; a loss that was not finite is None.
+    looks: (step, scores by name) of each look at the held-out examples.  best: the step of the best look.
+    """
+
+    steps: tuple[tuple[int, float | None, float | None], ...]
+    looks: tuple[tuple[int, Mapping[str, float]], ...] = ()
+    best: int | None = None
+    title: str = "How it was learned"
+
+    def svg(self, path: str | os.PathLike[str] | None = None, theme: str = "light") -> Path | str:
+        """The drawing in the colours of "light" or "dark": written to a file, or as text where none is named."""
+        text = self._drawn(theme)
+        return text if path is None else write_whole(_place(path), lambda file: file.write(text.encode("utf-8")))
+
+    def png(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
+        """Writes the drawing as pixels; needs the extra `draw`."""
+        picture = render_png(self._drawn(theme))
+        return write_whole(_place(path), lambda file: file.write(picture))
+
+    def _repr_html_(self) -> str:
+        return self._drawn("light")
+
+    def _drawn(self, theme: str) -> str:
+        """The panels under each other, over the same steps."""
+        last = max([step for step, *_ in self.steps] + [step for step, _ in self.looks], default=0)
+        panels = [self._losses(), self._scores(), self._rates()]
+        said = f"{last:,} step{'' if last == 1 else 's'}"
+        lost = sum(1 for _, loss, _ in self.steps if loss is None)
+        said += f", {lost:,} without a finite loss" if lost else ""
+        said += f"; the best numbers are those of step {self.best:,}" if self.best is not None else ""
+        return drawn(self.title, said, [panel for panel in panels if panel is not None], last, theme, self.best)
+
+    def _losses(self) -> Panel | None:
+        raw = [(step, loss) for step, loss, _ in self.steps]
+        held = [(step, scores.get("loss")) for step, scores in self.looks]
+        lines = [
+            Line("each step", thinned(raw), 0, faint=True),
+            Line("training", thinned(smoothed(raw, max(len(raw) // FORGOTTEN, 1))), 0),
+            Line("held out", held, 1, dots=True),
+        ]
+        return _panel("loss (faint: of each step)" if len(raw) > 2 * FORGOTTEN else "loss", lines, 210)
+
+    def _scores(self) -> Panel | None:
+        names = dict.fromkeys(name for _, scores in self.looks for name in scores if name != "loss")
+        held = {name: [(step, scores.get(name)) for step, scores in self.looks] for name in names}
+        shown = {name: points for name, points in held.items() if name not in PARTS} or held
+        large = {name: largest(points) > SHARE for name, points in shown.items()}
+        chosen = [name for name in shown if large[name] == next(iter(large.values()))][:4]
+        lines = [Line(name, shown[name], 1 + i, dots=True) for i, name in enumerate(chosen)]
+        return _panel("held-out score", lines, 150)
+
+    def _rates(self) -> Panel | None:
+        rates = thinned([(step, rate) for step, _, rate in self.steps])
+        return _panel("learning rate", [Line("", rates, 4)], 80, even=True)
+
+
+def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str = "How it was learned") -> Curves:
+    """The course of a training from its log: a `log.jsonl`, the folder that holds one, or its lines as dicts.
+
+    A step that stands there twice, because a training was broken off behind its last state and went on from there,
+    counts as it was the last time. Raises NotFoundError, and CorruptFileError for a line that is no such line; the last
+    line of a file may be cut short, as a killed process leaves it.
+    """
+    steps: dict[int, tuple[int, float | None, float | None]] = {}
+    looks: dict[int, Mapping[str, float]] = {}
+    best: int | None = None
+    for number, line in enumerate(_lines(log), 1):
+        step = line.get("step")
+        if type(step) is not int:
+            raise CorruptFileError(f"line {number} of the log names no step: {str(dict(line))[:80]}")
+        scores = line.get("scores")
+        if isinstance(scores, Mapping):
+            looks[step] = {name: value for name, value in scores.items() if number_of(value) is not None}
+            best = step if line.get("best") else best
+        elif "loss" in line:
+            steps[step] = (step, number_of(line.get("loss")), number_of(line.get("learning_rate")))
+    if not steps and not looks:
+        raise InputError("the log holds no steps: there is nothing to draw")
+    return Curves(tuple(steps[i] for i in sorted(steps)), tuple((i, looks[i]) for i in sorted(looks)), best, title)
+
+
+def number_of(value: Any) -> float | None:
+    """A finite number, or None."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if plain else None
+
+
+def largest(points: Iterable[tuple[float, float | None]]) -> float:
+    """The largest number of a line."""
+    return max((abs(value) for _, value in points if value is not None), default=0.0)
+
+
+def _panel(name: str, lines: list[Line], height: float, *, even: bool = False) -> Panel | None:
+    """A panel, where there is something to draw in it."""
+    kept = [line for line in lines if any(value is not None for _, value in line.points)]
+    return Panel(name, tuple(kept), height, even) if kept else None
+
+
+def _lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+    if not isinstance(log, str | os.PathLike):
+        yield from log
+        return
+    path = _place(log)
+    path = path / "log.jsonl" if path.is_dir() else path
+    if not path.is_file():
+        raise NotFoundError(f"there is no log {str(path)!r}")
+    texts = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            continue
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if number == len(texts):
+                return
+            raise CorruptFileError(f"{path}, line {number}: not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise CorruptFileError(f"{path}, line {number}: {type(found).__name__}, expected an object")
+        yield found
+
+
+def _place(path: str | os.PathLike[str]) -> Path:
+    return Path(path).expanduser()

@@ -1,0 +1,202 @@
+"""Lines over steps as SVG: some panels under each other, each with an axis of its own, over one axis of steps."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pellucid.view.colours import head_colour, theme_of
+from pellucid.view.plot import EDGE, LEFT, SIZE, WIDTH, Axis, ratios
+from pellucid.view.svg import document, rectangle, width_of, words
+
+HEADROOM, BETWEEN = 102.0, 44.0
+"""Pixels above the first panel, and from one to the next."""
+
+RIGHT = 110.0
+"""Pixels behind the panels, for the names of lines."""
+
+WIDE = 20.0
+"""From this ratio of its largest to its smallest number on, equal steps of an axis are equal ratios."""
+
+Points = Sequence[tuple[float, float | None]]
+"""(step, number) in the order of steps; None where there was no number, so that the line has a gap."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line. hue: the number of its colour.  faint: is it in the background?  dots: has each point a mark?"""
+
+    name: str
+    points: Points
+    hue: int
+    faint: bool = False
+    dots: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Some lines over the same steps. name: what is drawn upwards.  height: of the panel, in pixels.  even: must equal
+    steps upwards be equal differences, however wide the numbers are?"""
+
+    name: str
+    lines: tuple[Line, ...]
+    height: float
+    even: bool = False
+
+
+def drawn(title: str, said: str, panels: Sequence[Panel], last: float, theme: str, marked: float | None = None) -> str:
+    """The whole drawing. last: the last step.  marked: a step at which a thin line stands in every panel."""
+    colours, across = theme_of(theme), steps_axis(last)
+    marks = [
+        words(EDGE, EDGE + 12, title, colours["ink"], font_size=15, font_weight="600"),
+        words(EDGE, EDGE + 30, said, colours["quiet"], font_size=SIZE),
+    ]
+    top = HEADROOM
+    for panel in panels:
+        marks += _panel(panel, top, across, colours, theme, marked)
+        top += panel.height + BETWEEN
+    bottom = top - BETWEEN
+    for tick in across.ticks:
+        x = LEFT + WIDTH * across.share(tick)
+        marks.append(words(x, bottom + 16, f"{tick:,.0f}", colours["quiet"], font_size=SIZE, text_anchor="middle"))
+    marks.append(words(LEFT + WIDTH, bottom + 36, "step", colours["ink"], font_size=12, text_anchor="end"))
+    told = "; ".join(f"{panel.name}: {_told(panel)}" for panel in panels)
+    return document(LEFT + WIDTH + RIGHT, bottom + 54, marks, colours["paper"], title, f"{said}. {told}")
+
+
+def steps_axis(last: float) -> Axis:
+    """From the first step, or before it, to the last; whole numbers are written."""
+    step = max(round(_step(last or 1, 7)), 1)
+    return Axis(0.0, max(last, 1.0), tuple(float(i) for i in range(0, int(last) + 1, step)), even=True)
+
+
+def upwards_axis(values: Sequence[float], *, even: bool = False) -> Axis:
+    """An axis that holds all values with a little room, in steps that a person counts in; of wide ones by ratios."""
+    low, high = min(values), max(values)
+    if low > 0 and high / low > WIDE and not even:
+        axis = ratios(list(values))
+        tens = tuple(tick for tick in axis.ticks if math.isclose(math.log10(tick) % 1, 0, abs_tol=1e-9))
+        return replace(axis, ticks=tens) if len(axis.ticks) > 8 and len(tens) > 1 else axis
+    room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
+    low, high = (low if low == 0 else low - room), high + room
+    step = _step(high - low, 5)
+    ticks = tuple(i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1))
+    return Axis(low, high, ticks, even=True)
+
+
+def smoothed(points: Points, span: int) -> Points:
+    """The mean over about `span` points, later ones weighing more; the first is itself (Kingma and Ba, 2014, section 3:
+    a running mean that begins at 0 is divided by the weight that it has so far)."""
+    keep, mean, weight = 1.0 - 1.0 / span, 0.0, 0.0
+    found: list[tuple[float, float | None]] = []
+    for step, value in points:
+        if value is not None:
+            mean, weight = keep * mean + (1 - keep) * value, keep * weight + (1 - keep)
+        found.append((step, None if value is None else mean / weight))
+    return found
+
+
+def thinned(points: Points, most: int = int(WIDTH)) -> Points:
+    """At most so many stretches of a line, of each its lowest and its highest point; gaps stay gaps."""
+    size = math.ceil(len(points) / most)
+    if size < 3:
+        return points
+    found: list[tuple[float, float | None]] = []
+    for start in range(0, len(points), size):
+        part = points[start : start + size]
+        real = [(value, step) for step, value in part if value is not None]
+        ends = {min(real)[::-1], max(real)[::-1]} if real else set()
+        gap = next((step for step, value in part if value is None), None)
+        found += sorted([*ends, *([(gap, None)] if gap is not None else [])], key=lambda one: one[0])
+    return found
+
+
+def _step(span: float, most: int) -> float:
+    """The smallest step of 1, 2 or 5 times a power of ten of which at most `most` fit into a span."""
+    power = 10.0 ** math.floor(math.log10(span / most))
+    return next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= most + 1e-9)
+
+
+def _panel(
+    panel: Panel, top: float, across: Axis, colours: dict[str, str], theme: str, marked: float | None
+) -> Iterator[str]:
+    upwards = upwards_axis(_seen(panel), even=panel.even)
+    height = panel.height
+    for tick in upwards.ticks:
+        y = top + height * (1 - upwards.share(tick))
+        yield rectangle(LEFT, y - 0.5, WIDTH, 1, colours["line"])
+        yield words(LEFT - 8, y + 4, f"{tick:.6g}", colours["quiet"], font_size=SIZE, text_anchor="end")
+    for tick in across.ticks:
+        yield rectangle(LEFT + WIDTH * across.share(tick) - 0.5, top, 1, height, colours["line"])
+    if marked is not None:
+        yield rectangle(LEFT + WIDTH * across.share(marked) - 0.5, top, 1, height, colours["quiet"])
+    yield words(EDGE, top - 12, panel.name, colours["ink"], font_size=12)
+    ends: list[tuple[float, Line]] = []
+    for line in panel.lines:
+        places = [_place(step, value, top, height, across, upwards) for step, value in line.points]
+        yield from _line(line, places, head_colour(line.hue, theme))
+        last = next((place for place in reversed(places) if place is not None), None)
+        if line.name and last is not None:
+            ends.append((last[1], line))
+    yield from _names(ends, top, top + height, theme)
+
+
+def _seen(panel: Panel) -> list[float]:
+    """The numbers that the axis must hold; of a faint line without its most extreme hundredth at either end."""
+    found: list[float] = []
+    for line in panel.lines:
+        values = sorted(value for _, value in line.points if value is not None)
+        cut = len(values) // 100 if line.faint else 0
+        found += values[cut : len(values) - cut]
+    return found
+
+
+def _place(
+    step: float, value: float | None, top: float, height: float, across: Axis, upwards: Axis
+) -> tuple[float, float] | None:
+    """Where a point stands; beyond the axis at its edge."""
+    if value is None:
+        return None
+    share = 0.0 if not upwards.even and value <= 0 else upwards.share(value)
+    return LEFT + WIDTH * across.share(step), top + height * (1 - min(max(share, 0.0), 1.0))
+
+
+def _line(line: Line, places: Sequence[tuple[float, float] | None], hue: str) -> Iterator[str]:
+    """Its stretches, and its points where they are few or marked; a point alone between gaps is always marked."""
+    look = {"stroke-opacity": "0.3", "stroke-width": "1"} if line.faint else {"stroke-width": "1.8"}
+    told = " ".join(f'{name}="{value}"' for name, value in look.items())
+    stretch: list[tuple[float, float]] = []
+    for place in [*places, None]:
+        if place is not None:
+            stretch.append(place)
+            continue
+        if len(stretch) > 1:
+            way = " ".join(f"{x:.1f},{y:.1f}" for x, y in stretch)
+            yield f'<polyline points="{way}" fill="none" stroke="{hue}" stroke-linejoin="round" {told}/>'
+        if line.dots or len(stretch) == 1:
+            opacity = ' fill-opacity="0.4"' if line.faint else ""
+            size = 3.0 if len(places) <= 60 else 1.5
+            yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{hue}"{opacity}/>' for x, y in stretch)
+        stretch = []
+
+
+def _names(ends: list[tuple[float, Line]], top: float, bottom: float, theme: str) -> Iterator[str]:
+    """The names of lines behind their ends, none upon another; a faint line has none, its heavy one stands for it."""
+    named = sorted(((y, line) for y, line in ends if not line.faint), key=lambda one: one[0])
+    heights = [min(max(y + 4, top + 8), bottom) for y, _ in named]
+    for i in range(1, len(heights)):
+        heights[i] = max(heights[i], heights[i - 1] + 13)
+    over = max(heights[-1] - bottom, 0.0) if heights else 0.0
+    for (_, line), y in zip(named, heights):
+        size = SIZE if width_of(line.name, SIZE) < RIGHT - 14 else SIZE - 2
+        yield words(LEFT + WIDTH + 8, y - over, line.name, head_colour(line.hue, theme), font_size=size)
+
+
+def _told(panel: Panel) -> str:
+    """The ends of each line in words."""
+    said = []
+    for line in panel.lines:
+        values = [(step, value) for step, value in line.points if value is not None]
+        (first, start), (last, end) = values[0], values[-1]
+        if not line.faint:
+            said.append(f"{line.name} {start:.4g} at step {first:,.0f}, {end:.4g} at step {last:,.0f}".strip())
+    return ", ".join(said)

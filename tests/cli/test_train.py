@@ -1,0 +1,219 @@
+"""`pellucid train` and `pellucid evaluate`: what is typed, what is told on stderr, what stands on stdout."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pellucid
+from pellucid.cli.app import app
+from pellucid.cli.errors import run
+from tests.training.conftest import *  # noqa: F403 - the same tiny checkpoints and rows
+
+Feelings = Callable[..., list[dict[str, Any]]]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+Pellucid = Callable[..., Done]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Pellucid]:
+    """Runs `pellucid ...` in this process, in a folder of its own."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+    level = logging.getLogger("pellucid").level
+
+    def called(*arguments: Any) -> Done:
+        monkeypatch.setattr(sys, "argv", ["pellucid", *map(str, arguments)])
+        capsys.readouterr()
+        code = run(app)
+        return Done(code, *capsys.readouterr())
+
+    yield called
+    logging.getLogger("pellucid").setLevel(level)
+
+
+@pytest.fixture
+def model(checkpoint: Callable[[str], Path]) -> Path:
+    return checkpoint("bert-body")
+
+
+@pytest.fixture
+def table(tmp_path: Path, feelings: Feelings) -> Path:
+    path = tmp_path / "train.csv"
+    path.write_text("".join(["text,label\n", *(f"{r['text']},{r['label']}\n" for r in feelings(40))]), encoding="utf-8")
+    return path
+
+
+QUICK = ("--set", "max_steps=2", "--batch-size", "8", "--precision", "float32")
+
+
+@pytest.mark.usefixtures("table")
+def test_a_folder_comes_out_and_answers(command: Pellucid, model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    done = command("train", "classify", "train.csv", "--model", model, "-o", "my-model", *QUICK)
+    assert (done.code, done.out) == (0, "my-model\n"), done.err
+    rows, steps = caplog.messages
+    assert rows == (
+        "text-classification: 36 rows of train.csv to learn from, 4 held out (10%); labels: negative 50%, positive 50%"
+    )
+    assert steps.startswith(f"2 steps (2 at most), from {model}; 40,") and steps.endswith("; float32, 1 thread")
+    said = done.err.splitlines()
+    assert [line.split()[0] for line in said][:3] == ["score", "loss", "accuracy"]
+    assert "simplest answer" in said[0] and "2 steps in" in said[-1]
+    answered = command("run", "sentiment-analysis", "-m", "my-model", "good people", "--json")
+    assert json.loads(answered.out)["label"] in ("negative", "positive")
+    scored = command("evaluate", "auto", "train.csv", "--model", "my-model", "--json")
+    assert scored.code == 0 and set(json.loads(scored.out)) >= {"loss", "accuracy", "f1"}
+    table_ = command("evaluate", "classify", "train.csv", "--model", "my-model")
+    assert [line.split()[0] for line in table_.out.splitlines()][:3] == ["score", "loss", "accuracy"]
+    assert table_.err == "my-model on train.csv\n"
+
+
+def test_json_is_all_there_is_on_stdout(command: Pellucid, model: Path, table: Path) -> None:
+    done = command("--quiet", "train", "classify", table, "-m", model, "-o", "out", "--json", *QUICK)
+    found = json.loads(done.out)
+    assert done.err == "" and found["folder"] == "out" and found["steps"] == 2 and found["rows"] == 36
+    assert set(found["scores"]) >= {"accuracy", "loss"} and found["simplest"] == {"accuracy": 0.5}
+
+
+def test_what_is_typed_is_what_is_done(
+    command: Pellucid, model: Path, table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.write_text(table.read_text(encoding="utf-8").replace("text,label", "words,mood"), encoding="utf-8")
+    (tmp_path / "dev.csv").write_bytes(table.read_bytes())
+    typed = ["--column", "text=words", "-c", "label=mood", "--validation", "dev.csv", "--epochs", "2", "--lora", "2"]
+    typed += ["--learning-rate", "1e-3", "--seed", "7", "--set", "max-length=16", "--set", "freeze=embeddings.*"]
+    done = command("train", "classify", table, "-m", model, "-o", "out", "--batch-size", "20", *typed)
+    assert done.code == 0, done.err
+    recipe = (tmp_path / "out" / "recipe.toml").read_text(encoding="utf-8")
+    for line in ("epochs = 2", "learning_rate = 0.001", "seed = 7", "max_length = 16", "lora = 2", "batch_size = 20"):
+        assert f"\n{line}\n" in recipe
+    assert '"embeddings.*"' in recipe and "mood" in recipe and 'file = "dev.csv"' in recipe
+    assert "40 held out of dev.csv" in caplog.text
+
+    again = command("train", "--recipe", "out/recipe.toml", "-o", "again")
+    assert again.code == 0, again.err
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "again")]
+    assert files[0] == files[1]
+    other = command("train", table, "--recipe", "out/recipe.toml", "-o", "other", "--epochs", "1", "--json")
+    assert json.loads(other.out)["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (("clasify", "train.csv", "-m", "M", "-o", "out"), 2, "unknown task 'clasify' (did you mean classify"),
+        (("classify", "train.csv", "-o", "out"), 2, "Missing --model"),
+        (("classify", "-m", "M", "-o", "out"), 2, "Missing DATA"),
+        (("-m", "M", "-o", "out"), 2, "Missing TASK"),
+        (("classify", "train.csv", "-m", "M"), 2, "Missing option '--output'"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epochs"), 2, "--set epochs says no value"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--column", "text"), 2, "--column text says no value"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--epochs", "two"), 3, "epochs is 'two', expected a whole"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epoch=2"), 3, "'epoch' (did you mean epochs"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--validation", "1.5"), 3, "validation is 1.5"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--validation", "no.csv"), 3, "there is no file 'no.csv'"),
+        (("classify", "no.csv", "-m", "M", "-o", "out"), 3, "there is no file 'no.csv'"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "-c", "label=mood"), 3, "mood"),
+        (("classify", "train.csv", "-m", "nowhere", "-o", "out"), 3, "nowhere"),
+        (("classify", "train.csv", "-m", "M", "-o", "train.csv"), 2, "is a file"),
+        (("--recipe", "no.toml", "-o", "out"), 3, "there is no recipe 'no.toml'"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--resume", "--overwrite"), 3, "leave one of them out"),
+    ],
+)
+@pytest.mark.usefixtures("table")
+def test_mistakes_are_told_in_a_sentence(
+    command: Pellucid, model: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, complaint: str
+) -> None:
+    done = command("train", *(str(model) if one == "M" else one for one in arguments))
+    assert (done.code, done.out) == (code, ""), done.err
+    assert complaint in done.err and done.err.count("\n") == 1 and not (tmp_path / "out" / "config.json").exists()
+
+
+def test_evaluating_what_cannot_be(command: Pellucid, model: Path, table: Path) -> None:
+    done = command("evaluate", "tagg", table, "-m", model)
+    assert done.code == 2 and "did you mean tag" in done.err
+    done = command("evaluate", "classify", table, "-m", model)
+    assert done.code == 3 and "needs a head" in done.err
+    assert command("evaluate", "auto", "no.csv", "-m", model).code == 3
+
+
+def test_a_folder_is_not_written_over(command: Pellucid, model: Path, table: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine", encoding="utf-8")
+    done = command("train", "classify", table, "-m", model, "-o", "out", *QUICK)
+    assert done.code == 3 and "--overwrite" in done.err
+    done = command("train", "classify", table, "-m", model, "-o", "out", "--overwrite", *QUICK)
+    assert done.code == 0 and (tmp_path / "out" / "mine.txt").read_text(encoding="utf-8") == "mine"
+
+
+def test_ctrl_c_keeps_what_was_learned(
+    command: Pellucid, model: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = [
+        "train",
+        "classify",
+        str(table),
+        "-m",
+        str(model),
+        "-o",
+        "out",
+        "--set",
+        "max_steps=4000",
+        "--batch-size",
+        "8",
+    ]
+    typed += ["--set", "save_every=2"]
+    line = [sys.executable, "-m", "pellucid", *typed]
+    begun = subprocess.Popen(
+        line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
+    until = time.monotonic() + 60
+    while not (tmp_path / "out" / "training" / "manifest.json").exists() and time.monotonic() < until:
+        assert begun.poll() is None, begun.stderr and begun.stderr.read()
+        time.sleep(0.05)
+    begun.send_signal(signal.SIGINT)
+    out, err = begun.communicate(timeout=60)
+    assert (begun.returncode, out) == (130, "")
+    assert "interrupted" in err.splitlines()[-1] and "--resume" in err.splitlines()[-1]
+    monkeypatch.chdir(tmp_path)
+    again = command(*typed)
+    assert again.code == 3 and "--resume" in again.err
+    other = command(*[one.replace("4000", "4001") for one in typed], "--resume")
+    assert other.code == 3 and "max_steps" in other.err
+
+
+def test_the_help_lists_every_task_without_torch() -> None:
+    code = (
+        "import sys\nfrom pellucid.cli.app import app\n"
+        "app.main(['{}', '--help'], standalone_mode=False)\nsys.exit('torch' in sys.modules)"
+    )
+    for name in ("train", "evaluate"):
+        shown = subprocess.run(
+            [sys.executable, "-c", code.format(name)], capture_output=True, text=True, check=True,
+            env=os.environ | {"COLUMNS": "200"},
+        )  # fmt: skip
+        from pellucid.training.names import OBJECTIVES
+
+        assert all(one.name in shown.stdout for one in OBJECTIVES)
+    assert pellucid.train.__doc__ and "recipe" in pellucid.train.__doc__

@@ -1,0 +1,166 @@
+"""`pellucid.train` and `pellucid.evaluate`: what comes in, what comes back, and what it says of itself."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.edits import zero
+from pellucid.errors import InputError, PellucidError
+from tests.training.conftest import *  # noqa: F403 - the same tiny checkpoints and rows
+
+Feelings = Callable[..., list[dict[str, Any]]]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+QUICK: dict[str, Any] = {"max_steps": 2, "precision": "float32", "batch_size": 8}
+
+
+def test_it_learns_and_says_so(scratch: pellucid.Model, feelings: Feelings) -> None:
+    before = {name: p.clone() for name, p in scratch.named_parameters()}
+    better = pellucid.train(
+        scratch, feelings(240), "classify", validation=feelings(40, seed=9), epochs=5, learning_rate=5e-3, batch_size=16
+    )
+    report = better.report
+    assert report.scores["accuracy"] >= 0.95 > report.simplest["accuracy"] == 0.5
+    assert (report.task, report.rows, report.held_out, report.steps) == ("text-classification", 240, 40, 75)
+    assert report.before == {} and 0 < report.best_step <= 75 and report.seconds > 0 and report.folder is None
+    assert [line["step"] for line in report.log if "loss" in line] == list(range(1, 76))
+    assert repr(report).startswith("Report(text-classification: ") and "<svg" in report.curves._repr_html_()
+    assert all(torch.equal(p, before[name]) for name, p in scratch.named_parameters())
+
+    assert "UNTRAINED" not in repr(better) and "trained here" in repr(better) and not better.module.training
+    ask = pellucid.pipeline("sentiment-analysis", better)
+    assert [one["label"] for one in ask(["people hate it", "good people"])] == ["negative", "positive"]
+    scores = pellucid.evaluate(better, feelings(40, seed=9))
+    assert scores == pytest.approx(dict(report.scores), abs=1e-6)
+
+
+def test_the_folder_is_a_checkpoint(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
+    better = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "model", **QUICK)
+    assert better.report.folder == tmp_path / "model" and better.loaded.source is not None
+    assert {path.name for path in (tmp_path / "model").iterdir()} >= {
+        "config.json", "model.safetensors", "tokenizer.json", "README.md", "recipe.toml", "log.jsonl", "curves.svg"
+    }  # fmt: skip
+    assert not (tmp_path / "model" / "training").exists()
+    again = pellucid.load(tmp_path / "model")
+    texts = [row["text"] for row in feelings(9, seed=4)]
+    asked = [pellucid.pipeline("text-classification", one)(texts) for one in (better, again)]
+    assert [one["score"] for one in asked[0]] == [one["score"] for one in asked[1]]
+    assert again.config.labels == ("negative", "positive")
+    from transformers import AutoModelForSequenceClassification
+
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    ids = torch.tensor([again.tokenizer(texts[0])["input_ids"]])
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(ids).logits, again(ids).logits, rtol=0, atol=1e-6)
+    assert pellucid.curves(tmp_path / "model").steps
+
+
+def test_columns_may_have_other_names(scratch: pellucid.Model, feelings: Feelings) -> None:
+    rows = {"review": [row["text"] for row in feelings(20)], "stars": [row["label"] for row in feelings(20)]}
+    columns = {"text": "review", "label": "stars"}
+    better = pellucid.train(scratch, rows, "text-classification", columns=columns, **QUICK)
+    assert better.config.labels == ("negative", "positive")
+    assert "accuracy" in pellucid.evaluate(better, rows, columns=columns)
+    with pytest.raises(InputError, match="star"):
+        pellucid.train(scratch, rows, "classify", columns={"text": "review", "label": "star"}, **QUICK)
+
+
+def test_a_model_by_name_is_opened(checkpoint: Callable[[str], Path], feelings: Feelings) -> None:
+    better = pellucid.train(str(checkpoint("bert-body")), feelings(20), "classify", **QUICK)
+    assert better.loaded.source is None and better.report.steps == 2
+
+
+def test_from_scratch_keeps_the_words_alone(body: pellucid.Model, feelings: Feelings) -> None:
+    still = QUICK | {"max_steps": 1, "learning_rate": 0.0}
+    kept = pellucid.train(body, feelings(20), "classify", **still)
+    new = pellucid.train(body, feelings(20), "classify", from_scratch=True, **still)
+    name = "layers.0.attention.query.weight"
+    old, first, second = (one.module.get_parameter(name) for one in (body, kept, new))
+    assert torch.equal(old, first) and not torch.equal(old, second)
+    assert float(second.detach().std()) == pytest.approx(body.config.initializer_range, rel=0.1)
+    assert new.tokenizer is body.tokenizer and new.config.hidden_size == body.config.hidden_size
+
+
+def test_what_goes_on_ends_as_what_never_stopped(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
+    settings = QUICK | {"max_steps": 6, "save_every": 2, "seed": 3}
+    whole = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "whole", **settings)
+
+    class StopError(Exception):
+        pass
+
+    from pellucid.training.course import learn
+    from pellucid.training.names import named
+    from pellucid.training.said import asked
+
+    def stop(one: Any) -> None:
+        if one.step == 4:
+            raise StopError
+
+    objective, chosen = asked(named("classify"), settings)
+    with pytest.raises(StopError):
+        learn(scratch.loaded, feelings(40), objective, chosen, out=tmp_path / "broken", told=stop)
+    with pytest.raises(InputError, match="resume"):
+        pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", **settings)
+    broken = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", resume=True, **settings)
+    assert broken.report.scores == whole.report.scores
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "broken")]
+    assert files[0] == files[1]
+
+
+def test_it_can_be_kept_and_edited(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
+    better = pellucid.train(scratch, feelings(20), "classify", **QUICK)
+    copy = pickle.loads(pickle.dumps(better))
+    assert copy.report.scores == better.report.scores
+    assert better.save(tmp_path / "saved").is_dir()
+    with better.edit({"layers.0.attention.heads": zero(head=0)}) as edited:
+        edited(["good people"])
+        with pytest.raises(PellucidError, match="no report of its own"):
+            _ = edited.report
+
+
+# -- what cannot be ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_is_named(scratch: pellucid.Model, feelings: Feelings) -> None:
+    for said, what in (((), "task"), ((scratch, None, "classify"), "data"), ((None, feelings(9), "classify"), "model")):
+        with pytest.raises(InputError, match=f"no {what} is named"):
+            pellucid.train(*said)
+    with pytest.raises(InputError, match=r"unknown task 'clasify' \(did you mean classify"):
+        pellucid.train(scratch, feelings(9), "clasify")
+    with pytest.raises(InputError, match=r"has no setting 'learning_rte' \(did you mean learning_rate"):
+        pellucid.train(scratch, feelings(9), "classify", learning_rte=1e-4)
+    with pytest.raises(InputError, match="epochs is 'many', expected a whole number"):
+        pellucid.train(scratch, feelings(9), "classify", epochs="many")
+
+
+def test_only_a_model_with_the_head_is_scored(
+    scratch: pellucid.Model, opened: Callable[..., pellucid.Model], feelings: Feelings
+) -> None:
+    with pytest.raises(InputError, match=r"text-classification needs a head for sequence-classification.*none"):
+        pellucid.evaluate(scratch, feelings(9), "classify")
+    random = opened("bert-body", head="sequence-classification")
+    with pytest.raises(InputError, match=r"UNTRAINED .*its scores would be chance"):
+        pellucid.evaluate(random, feelings(9), "classify")
+    better = pellucid.train(scratch, feelings(20), "classify", **QUICK)
+    with pytest.raises(InputError, match="token-classification needs a head"):
+        pellucid.evaluate(better, feelings(9), "tag")
+    with pytest.raises(InputError, match=r"has no option 'max_lenght' \(did you mean max_length"):
+        pellucid.evaluate(better, feelings(9), max_lenght=3)
+    with pytest.raises(InputError, match="neutral"):
+        pellucid.evaluate(better, [{"text": "good people", "label": "neutral"}])
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [("bert-filler", "fill-mask"), ("gpt2", "text-generation"), ("bert-people", "token-classification")],
+)
+def test_the_head_tells_the_task(opened: Callable[..., pellucid.Model], name: str, task: str) -> None:
+    from pellucid.learning import _fitting
+
+    assert _fitting(opened(name).loaded).name == task

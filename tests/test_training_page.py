@@ -1,0 +1,41 @@
+"""docs/training.md says what there is: every task, every setting, and commands that the command line understands."""
+
+import shlex
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import click
+import pytest
+
+from pellucid.cli.app import app
+from pellucid.training.names import OBJECTIVES, named
+from pellucid.training.recipe import read_recipe
+from pellucid.training.said import as_said
+from pellucid.training.settings import Settings
+from tests import documents
+
+PAGE = (documents.ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+
+
+def test_every_task_and_setting_stands_there() -> None:
+    assert [one.name for one in OBJECTIVES if f"| `{one.name}` |" not in PAGE] == []
+    assert [field.name for field in fields(Settings) if f"`{field.name}`" not in PAGE] == []
+
+
+@pytest.mark.parametrize("line", list(documents.commands(PAGE)))
+def test_its_commands_are_understood(line: str) -> None:
+    program, name, *arguments = shlex.split(line)
+    command = app.get_command(click.Context(app), name)
+    assert program == "pellucid" and command is not None
+    with command.make_context(name, arguments) as context:
+        assert context.params["output" if name == "train" else "model"]
+
+
+@pytest.mark.parametrize("text", documents.fenced(PAGE, "toml"))
+def test_its_recipes_are_recipes(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text, encoding="utf-8")
+    recipe = read_recipe(path)
+    assert recipe.task == tomllib.loads(text)["task"]
+    assert as_said(named(recipe.task), recipe.said).keys() == recipe.said.keys()

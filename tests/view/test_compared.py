@@ -1,0 +1,39 @@
+"""Several trainings in one drawing."""
+
+import math
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from pellucid.errors import InputError
+from pellucid.view.compared import compared
+
+
+def log(slope: float, steps: int = 30) -> list[dict[str, float]]:
+    return [{"step": i, "loss": 3.0 * math.exp(-slope * i), "learning_rate": 1e-3} for i in range(1, steps + 1)]
+
+
+def test_each_training_is_a_line_with_its_name(tmp_path: Path) -> None:
+    drawing = compared({"pre-norm": log(0.1), "post-norm": log(0.0, 20)}, "Where norms stand")
+    text = str(drawing.svg())
+    root = ElementTree.fromstring(text)
+    lines = [one for one in root.iter() if one.tag.endswith("polyline")]
+    assert len(lines) == 2
+    assert len({line.get("stroke") for line in lines}) == 2
+    for said in ("pre-norm", "post-norm", "Where norms stand", "30 steps at most"):
+        assert said in text
+    first, second = ([float(pair.split(",")[1]) for pair in str(line.get("points")).split()] for line in lines)
+    assert first[-1] > first[0]  # downwards on the page: it learned
+    assert second[-1] == second[0]
+    assert drawing.svg(tmp_path / "a.svg") == tmp_path / "a.svg"
+    assert (tmp_path / "a.svg").read_text(encoding="utf-8") == text
+    assert drawing.svg(theme="dark") != text
+    assert drawing.png(tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_nothing_to_draw_is_said() -> None:
+    with pytest.raises(InputError, match="no training was given"):
+        compared({})
+    with pytest.raises(InputError, match="the log of 'post-norm' holds no loss"):
+        compared({"pre-norm": log(0.1), "post-norm": [{"step": 1, "loss": None}]})

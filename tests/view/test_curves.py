@@ -1,0 +1,172 @@
+"""Curves of a training: every number stands where it should, gaps are gaps, and long runs stay small."""
+
+import itertools
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import pellucid
+from pellucid.errors import CorruptFileError, InputError, NotFoundError
+from pellucid.view.curves import curves
+from pellucid.view.lines import smoothed, steps_axis, thinned, upwards_axis
+from pellucid.view.plot import LEFT, WIDTH
+
+SVG = "{http://www.w3.org/2000/svg}"
+Lines = list[dict[str, Any]]
+
+
+def log(steps: int, looks: tuple[int, ...] = (), begin: int = 1) -> Lines:
+    """The lines of a training whose loss falls and whose accuracy rises."""
+    found: Lines = []
+    for step in range(begin, steps + 1):
+        loss = 2 * math.exp(-3 * step / steps) + (0.1 if step % 2 else -0.1)
+        found.append({"step": step, "loss": loss, "learning_rate": 1e-4 * (1 - step / steps), "epoch": 0})
+        if step in looks:
+            scores = {"loss": loss + 0.2, "accuracy": step / steps}
+            found.append({"step": step, "scores": scores, "best": step == looks[-1]})
+    return found
+
+
+def drawn(lines: Lines, theme: str = "light") -> ElementTree.Element:
+    return ElementTree.fromstring(str(curves(lines).svg(theme=theme)))
+
+
+def ways(svg: ElementTree.Element) -> list[list[tuple[float, float]]]:
+    """The points of every line."""
+    found = []
+    for line in svg.iter(f"{SVG}polyline"):
+        found.append([tuple(map(float, point.split(","))) for point in line.attrib["points"].split()])
+    return found  # type: ignore[return-value]
+
+
+def texts(svg: ElementTree.Element) -> list[str]:
+    return [text.text or "" for text in svg.iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_lines_stand_over_their_steps(theme: str) -> None:
+    svg = drawn(log(10, (5, 10)), theme)
+    raw, heavy, held, _accuracy, rates = ways(svg)
+    assert [x for x, _ in raw] == pytest.approx([LEFT + WIDTH * step / 10 for step in range(1, 11)], abs=0.1)
+    assert raw == heavy  # so few steps are not smoothed
+    assert [x for x, _ in held] == pytest.approx([LEFT + WIDTH * 0.5, LEFT + WIDTH], abs=0.1)
+    heights = [y for _, y in rates]
+    assert heights == sorted(heights) and heights[0] < heights[-1]  # downwards on paper
+    assert {"loss", "held-out score", "learning rate", "training", "held out", "accuracy", "step"} <= set(texts(svg))
+    assert "10 steps; the best numbers are those of step 10" in texts(svg)
+
+
+def test_heights_are_numbers() -> None:
+    lines = [{"step": i, "loss": loss} for i, loss in enumerate((1.0, 3.0, 2.0), 1)]
+    (first, second, third) = (y for _, y in ways(drawn(lines))[0])
+    assert first - second == pytest.approx(2 * (first - third), abs=0.2)
+
+
+def test_many_points_are_thinned_and_extremes_stay() -> None:
+    lines = log(20_000)
+    lines[777]["loss"] = 9.0
+    points = [(line["step"], line["loss"]) for line in lines]
+    few = thinned(points)
+    assert len(few) <= 2 * WIDTH + 2 and (778, 9.0) in few and min(v for _, v in few) == min(v for _, v in points)
+    assert [step for step, _ in few] == sorted(step for step, _ in few)
+    assert len(str(curves(lines).svg())) < 120_000
+
+
+def test_a_loss_that_is_none_is_a_gap() -> None:
+    lines = log(12)
+    for i in (4, 5, 11):
+        lines[i]["loss"] = None
+    lines[8]["loss"] = math.nan
+    svg = drawn(lines)
+    raw = ways(svg)[: len(ways(svg)) // 2]
+    assert [len(way) for way in raw] == [4, 2, 2]  # steps 1-4, 7-8, 10-11
+    assert any("4 without a finite loss" in text for text in texts(svg))
+    assert "nan" not in str(curves(lines).svg()).lower()
+
+
+def test_a_step_that_stands_there_twice_counts_once() -> None:
+    before = log(20)
+    after = [line | {"loss": 5.0} for line in log(20) if line["step"] > 10]
+    found = curves([*before, *after])
+    assert [step for step, *_ in found.steps] == list(range(1, 21))
+    assert [loss for _, loss, _ in found.steps][10:] == [5.0] * 10
+
+
+@pytest.mark.parametrize("lines", [log(1), log(1, (1,)), log(3, (3,)), [{"step": 0, "scores": {"accuracy": 0.5}}]])
+def test_few_numbers_are_drawn_too(lines: Lines) -> None:
+    svg = drawn(lines)
+    assert ways(svg) or list(svg.iter(f"{SVG}circle"))
+
+
+def test_scores_of_another_size_are_left_out() -> None:
+    lines = [{"step": i, "scores": {"bleu": 30.0 + i, "exact_match": 0.1, "perplexity": 8.0}} for i in (1, 2)]
+    assert {"bleu", "perplexity"} == {"bleu", "perplexity", "exact_match"} & set(texts(drawn(lines)))
+    mixed = [{"step": i, "scores": {"f1": 0.5, "mse": 40.0, "precision": 0.4}} for i in (1, 2)]
+    assert {"f1"} == {"f1", "mse", "precision"} & set(texts(drawn(mixed)))
+
+
+def test_names_stand_on_no_other() -> None:
+    scores = {"accuracy": 0.9, "f1": 0.9, "matthews": 0.899, "exact_match": 0.8995}
+    svg = drawn([{"step": i, "scores": scores} for i in (1, 2)])
+    heights = sorted(float(text.attrib["y"]) for text in svg.iter(f"{SVG}text") if text.text in scores)
+    assert len(heights) == 4 and all(later - earlier >= 12.9 for earlier, later in itertools.pairwise(heights))
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def test_smoothing_is_a_weighed_mean() -> None:
+    values = [4.0, 2.0, None, 1.0]
+    found = [value for _, value in smoothed(list(enumerate(values)), 2)]
+    weights = {0: [1], 1: [1, 2], 3: [1, 2, 4]}
+    real = [4.0, 2.0, 1.0]
+    for place, w in weights.items():
+        assert found[place] == pytest.approx(sum(a * b for a, b in zip(w, real)) / sum(w))
+    assert found[2] is None
+
+
+@pytest.mark.parametrize("values", [[0.0], [0.5, 0.6], [-1.0, 1.0], [1e-7, 3e-7], [0.01, 90.0], [7.0, 7.0]])
+def test_an_axis_holds_its_numbers(values: list[float]) -> None:
+    axis = upwards_axis(values)
+    assert all(0 <= axis.share(value) <= 1 for value in values)
+    assert 2 <= len(axis.ticks) <= 12 and all(-1e-9 <= axis.share(tick) <= 1 + 1e-9 for tick in axis.ticks)
+
+
+@pytest.mark.parametrize("last", [0, 1, 2, 7, 99, 5000, 123_456])
+def test_steps_are_counted_in_whole_numbers(last: int) -> None:
+    ticks = steps_axis(last).ticks
+    assert ticks[0] == 0 and all(tick == round(tick) <= last for tick in ticks) and len(ticks) <= 9
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_read_from_a_file_or_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in log(5, (5,))) + '{"step": 6, "lo', encoding="utf-8")
+    assert curves(path).steps == curves(tmp_path).steps == curves(log(5, (5,))).steps
+    written = pellucid.curves(path).svg(tmp_path / "curves.svg")
+    assert ElementTree.parse(str(written)).getroot().tag == f"{SVG}svg"
+    assert pellucid.curves(path).png(tmp_path / "curves.png", "dark").read_bytes().startswith(b"\x89PNG")
+    assert re.match("<svg", pellucid.curves(path)._repr_html_())
+
+
+def test_what_is_no_log_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is no log"):
+        curves(tmp_path)
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 1, "loss": 1}\nno\n{"step": 2, "loss": 1}\n', encoding="utf-8")
+    with pytest.raises(CorruptFileError, match=r"log.jsonl, line 2: not JSON"):
+        curves(path)
+    path.write_text("[1]\n{}\n", encoding="utf-8")
+    with pytest.raises(CorruptFileError, match="line 1: list, expected an object"):
+        curves(path)
+    with pytest.raises(CorruptFileError, match="line 1 of the log names no step"):
+        curves([{"loss": 1.0}])
+    with pytest.raises(InputError, match="holds no steps"):
+        curves([])
