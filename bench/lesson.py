@@ -1,0 +1,105 @@
+"""What the lessons of `training.py` are asked, and the lines that they answer with."""
+
+import csv
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+HEAD = "| setting | measure | result | wanted | minutes | seeds |\n|---|---|---|---|---|---|"
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a lesson.
+
+    seeds: it is learned once with each.  quick: a small share, only to see that everything runs.
+    data: a folder with `sst2`, `stsb`, ...  scratch: a folder for models.  out: where the last model is to stand.
+    """
+
+    seeds: tuple[int, ...]
+    quick: bool
+    data: Path
+    scratch: Path
+    out: Path | None = None
+
+    def some(self, rows: Sequence[Any], few: int = 200) -> list[Any]:
+        """All rows; a few from all over the data where it is to be quick."""
+        return list(rows[:: max(len(rows) // few, 1)][:few] if self.quick else rows)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table.
+
+    setting: what was learned from what, and how.  measure: "test accuracy"; one with "lower" in it is the better the
+    lower it is.  scores, minutes: one for each seed.  wanted: of the mean score.  most_minutes: of each.
+    """
+
+    setting: str
+    measure: str
+    scores: Sequence[float]
+    minutes: Sequence[float]
+    wanted: float | None = None
+    most_minutes: float | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether score and time are as wanted."""
+        found = mean(self.scores)
+        well = self.wanted is None or (found <= self.wanted if "lower" in self.measure else found >= self.wanted)
+        return well and (self.most_minutes is None or max(self.minutes) <= self.most_minutes)
+
+    def __str__(self) -> str:
+        each = f" ({', '.join(f'{score:.4f}' for score in self.scores)})" if len(self.scores) > 1 else ""
+        sign = "<=" if "lower" in self.measure else ">="
+        wanted = [] if self.wanted is None else [f"{sign} {self.wanted:g}"]
+        wanted += [] if self.most_minutes is None else [f"{self.most_minutes:g} min"]
+        said = f"{', '.join(wanted)}: {'yes' if self.held else 'NO'}" if wanted else ""
+        minutes = ", ".join(f"{one:.2f}" for one in self.minutes)
+        cells = (self.setting, self.measure, f"{mean(self.scores):.4f}{each}", said, minutes, str(len(self.scores)))
+        return f"| {' | '.join(cells)} |"
+
+
+# -- data -------------------------------------------------------------------------------------------------------------
+
+
+def sst2(data: Path, part: str) -> Rows:
+    """Sentences of SST-2: "train", "dev" or "test"."""
+    lines = (data / "sst2" / f"{part}.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split(" ", 1) for line in lines if line.strip()]
+    return [{"text": text, "label": ("negative", "positive")[int(label)]} for label, text in pairs]
+
+
+def stsb(data: Path, part: str, language: str = "en") -> Rows:
+    """Pairs of the STS benchmark with their scores from 0 to 5."""
+    with (data / "stsb" / f"stsb-{language}-{part}.csv").open(encoding="utf-8", newline="") as file:
+        return [dict(zip(("sentence1", "sentence2", "score"), row)) for row in csv.reader(file)]
+
+
+def conll(data: Path, scratch: Path, part: str) -> Path:
+    """A file of CoNLL-2002: "esp.train", "esp.testa", "esp.testb"."""
+    with zipfile.ZipFile(data / "conll2002" / "conll2002.zip") as archive:
+        return Path(archive.extract(f"conll2002/{part}", scratch))
+
+
+def xquad(data: Path, language: str = "en") -> list[Rows]:
+    """The questions of XQuAD, those of one paragraph together."""
+    from pellucid.training.formats import read_squad
+
+    found: dict[str, Rows] = {}
+    for row in read_squad(data / "xquad" / f"xquad.{language}.json"):
+        found.setdefault(row["context"], []).append(row)
+    return list(found.values())
+
+
+def write(path: Path, found: Sequence[tuple[str, Line]]) -> None:
+    """All numbers as JSON."""
+    lines = [{"lesson": name, **vars(line), "held": line.held} for name, line in found]
+    path.write_text(json.dumps(lines, indent=2) + "\n", encoding="utf-8")
