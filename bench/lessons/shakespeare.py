@@ -36,7 +36,7 @@ RECIPE: dict[str, Any] = {
     "packing": "stream",
     "max_length": 256,
     "batch_size": 16,
-    "max_steps": 2_600,
+    "max_steps": 2_500,
     "learning_rate": 2e-3,
     "schedule": "cosine",
     "floor": 0.05,
@@ -46,7 +46,7 @@ RECIPE: dict[str, Any] = {
     "beta2": 0.99,
     "dropout": 0.15,
     "attention_dropout": 0.0,
-    "evaluate_every": 325,
+    "evaluate_every": 500,
 }
 WANTED, MOST_MINUTES = 1.47, 20.0
 
