@@ -1,5 +1,6 @@
 """`pellucid look`: pages, drawings and a server, of models of every kind."""
 
+import base64
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ET
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -135,12 +137,14 @@ def test_serving_a_page_until_ctrl_c(here: Path) -> None:
         address = process.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", address)
         with urllib.request.urlopen(address) as page:
-            assert b"served.mountServed" in page.read()
+            (packed,) = re.findall(rb'class="pellucid-program">([^<]*)<', page.read())
+        program = zlib.decompress(base64.b64decode(packed))
         with urllib.request.urlopen(f"{address}block/layers.0.attention.query") as block:
             assert len(block.read()) == 12 * 4 * 32 * 4
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(re.sub(r"/[\w-]{32}/", "/wrong/", address))
         process.send_signal(signal.SIGINT)
         said, told = process.communicate(timeout=30)
+    assert b"served.mountServed" in program
     assert (process.returncode, said) == (0, "") and "Ctrl-C ends it" in told and "Traceback" not in told
     assert not list(here.iterdir())

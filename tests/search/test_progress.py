@@ -1,13 +1,15 @@
 """Whoever waits is told how far it has come: by a bar that knows its end where that is known."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pellucid
+from pellucid.bars import bar
 from pellucid.search import change
 from pellucid.search.corpus import Corpus
-from pellucid.search.progress import bar, expected
+from pellucid.search.progress import expected
 
 
 def test_the_rows_of_a_table_are_known_before_it_is_read(companies: Path, tmp_path: Path) -> None:
@@ -26,8 +28,8 @@ def test_a_bar_reaches_its_end_and_counts_known_texts_too(
 ) -> None:
     bars = []
 
-    def kept(*told: object) -> object:
-        bars.append(bar(*told))  # type: ignore[arg-type]
+    def kept(*told: Any, **how: Any) -> object:
+        bars.append(bar(*told, **how))
         return bars[-1]
 
     monkeypatch.setattr(change, "bar", kept)
@@ -40,7 +42,7 @@ def test_a_bar_reaches_its_end_and_counts_known_texts_too(
 
 def test_nobody_is_told_who_does_not_want_to_be(minilm: pellucid.Model, capfd: pytest.CaptureFixture[str]) -> None:
     for progress in (False, None):  # None: a terminal alone is told, and this is none
-        with bar(10, "embedding", progress) as one:
+        with bar("embedding", total=10, shown=progress) as one:
             one.delay = 0
             one.update(10)
     assert capfd.readouterr().err == ""

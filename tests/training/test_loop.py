@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -220,7 +221,7 @@ def test_states_are_kept_in_time_where_nobody_says_how_often(
         kept.clear()
         clock[0] = 0.0
         objective, out = TextClassification(), tmp_path / str(said)
-        monkeypatch.setattr(course.time, "monotonic", lambda: clock[0])
+        monkeypatch.setattr(course, "time", SimpleNamespace(monotonic=lambda: clock[0]))
         settings = Settings.of(QUICK | {"max_steps": 12} | said, {})
         rows = feelings(18)
         course.learn(body.loaded, rows, objective, settings, validation=0.0, out=out, told=told, progress=False)
@@ -295,6 +296,6 @@ def test_a_bar_shows_steps_loss_rate_and_the_last_score(
     monkeypatch.setattr("pellucid.bars.PATIENCE", 0.0)
     study(body, feelings(18), None, validation=feelings(6, seed=9), progress=True)
     out, said = capsys.readouterr()
-    assert out == "" and "9/9" in said and "loss 0." in said and "rate " in said and "accuracy " in said
+    assert out == "" and "/9 [" in said and "loss 0." in said and "rate " in said and "accuracy " in said
     study(body, feelings(18), None, validation=feelings(6, seed=9), progress=False)
     assert capsys.readouterr() == ("", "")

@@ -31,6 +31,10 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
+MOUNTED = "() => [...document.querySelectorAll('.pellucid')].every((one) => one.querySelector('header, [role=alert]'))"
+"""The page's program is unpacked first; nobody reads faster than that, but for a test."""
+
+
 @pytest.fixture
 def show(browser: Browser, tmp_path: Path) -> Iterator[Show]:
     """Opens HTML as a file; there may be no console message, no page error and no request to anywhere."""
@@ -45,6 +49,8 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Show]:
         tab.on("pageerror", lambda error: faults.append(str(error)))
         tab.on("request", lambda r: r.url.startswith(("file:", "data:", "blob:", "about:")) or faults.append(r.url))
         tab.goto((tmp_path / "page.html").as_uri() + address)
+        if "pellucid-program" in html and options.get("java_script_enabled", True):
+            tab.wait_for_function(MOUNTED)
         return tab
 
     yield open_page

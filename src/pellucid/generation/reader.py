@@ -70,7 +70,7 @@ def begin(
     """
     order, readers, logits = [], [], []
     longest = max(map(len, prompts))
-    for rows in _groups(module, prompts, apart=watch is not None):
+    for rows in _groups(module, prompts, apart=watch is not None or module.onlooker is not None):
         reader, first = _begin(module, [prompts[i] for i in rows], most, longest, watch)
         order += rows
         readers.append(reader)

@@ -148,7 +148,7 @@ class _Course:
                 one.step, one.numbers["loss"], one.numbers["gradient_norm"],
             )  # fmt: skip
         line.update(0 if one.looked else 1)
-        line.set_postfix_str(_short(one, self.loop), refresh=False)
+        line.set_postfix_str(_short(one, self.loop), refresh=one.looked)
 
     def _notice(self) -> None:
         """Says, at the end of an epoch, that a file of the data is no longer what was read; once of each."""

@@ -75,7 +75,8 @@ def test_integrated_gradients_are_complete(minilm: pellucid.Model, family: str, 
     model = built(minilm.tokenizer, family, head)
     question = asked(model)
     deep = family == "t5"  # norm upon norm upon norm in two stacks: wild near zero
-    found = model.explain.integrated_gradients(**question, baseline="pad" if deep else "zero")
+    steps = {"baseline": "pad", "steps": 2000} if deep else {}
+    found = model.explain.integrated_gradients(**question, **steps)
     nothing = {f"{side}embeddings.output": torch.zeros(7) for side in ("", "encoder.", "decoder.")}
     assert found.value == pytest.approx(answer(model, question, {}), abs=1e-9)
     assert deep or found.baseline == pytest.approx(answer(model, question, nothing), abs=1e-9)
