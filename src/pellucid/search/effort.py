@@ -17,7 +17,7 @@ AWAY = np.float32(0.75)
 of new texts are found a little more often than those of rows that were moved so far."""
 
 
-def enough(graph: object, settings: Settings, asked: int = 100, k: int = 10) -> int:
+def enough(graph: object, settings: Settings, asked: int = 200, k: int = 10) -> int:
     """`efSearch`, raised by a quarter until a graph finds `RECALL` of the true neighbours of vectors that are not in
     it. What is as near as a true neighbour is one."""
     held = Vectors(inside(graph), settings.metric, graph)
