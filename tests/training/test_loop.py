@@ -227,6 +227,7 @@ def test_states_are_kept_in_time_where_nobody_says_how_often(
         course.learn(body.loaded, rows, objective, settings, validation=0.0, out=out, told=told, progress=False)
         return kept.copy()
 
+    monkeypatch.setattr(course, "PAUSE", 30.0)  # helpers of other tests in this process set it to nothing
     assert learned() == [6, 12]  # epochs end at 3, 6, 9 and 12, 24 seconds apart
     assert learned(save_every=5) == [5, 10, 12]
     monkeypatch.setattr(course, "PAUSE", 1000.0)
