@@ -50,6 +50,7 @@ DRAWING: list[dict[str, Any]] = [
     *({"min_p": value} for value in (0.01, 0.3, 1.0)),
     *({"typical_p": value} for value in (0.1, 0.5, 0.95)),
     *({"epsilon_cutoff": value} for value in (0.003, 0.05, 0.9)),
+    *({"eta_cutoff": value} for value in (0.003, 0.05, 0.9)),
 ]
 FIRST: list[dict[str, Any]] = [
     {"forced_bos_token_id": 3},
@@ -62,7 +63,8 @@ MILD: list[dict[str, Any]] = [
     *({"temperature": 1.5}, {"top_k": 5}, {"top_k": 12}, {"top_p": 0.8}, {"top_p": 0.95}, {"min_p": 0.03}),
     *({"min_p": 0.2}, {"typical_p": 0.8}, {"typical_p": 0.95}, {"epsilon_cutoff": 0.01}, {"epsilon_cutoff": 0.1}),
 ]
-"""Values of the rules of drawing that leave something to the next one."""
+"""Values of the rules of drawing that leave something to the next one; the reference's `eta_cutoff` breaks off where the
+rules before it have left nothing."""
 
 OURS: list[dict[str, Any]] = [
     {"logit_bias": {3: 1.5, "4": -2.0}},
@@ -348,6 +350,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("min_p", -0.1, "min_p is -0.1, expected at least 0 and at most 1"),
     ("typical_p", 0.0, "typical_p is 0.0, expected above 0 and at most 1"),
     ("epsilon_cutoff", 1, "epsilon_cutoff is 1, expected at least 0 and below 1"),
+    ("eta_cutoff", -0.1, "eta_cutoff is -0.1, expected at least 0 and below 1"),
 ]
 
 

@@ -52,6 +52,10 @@ BY_DEFINITION: dict[str, tuple[dict[str, Any], list[float]]] = {
     "min_p": ({"min_p": 0.2}, share([token for token, p in enumerate(P) if p >= 0.2 * max(P)])),
     "typical": ({"typical_p": 0.5}, share(first([abs(-math.log(p) - ENTROPY) for p in P], 0.5))),
     "epsilon": ({"epsilon_cutoff": 0.04}, share([token for token, p in enumerate(P) if p >= 0.04])),
+    "eta": (
+        {"eta_cutoff": 0.9},
+        share([token for token, p in enumerate(P) if p >= min(0.9, 0.9**0.5 * math.exp(-ENTROPY))]),
+    ),
 }
 """Options, and the distribution that their definitions give in plain numbers."""
 

@@ -218,8 +218,19 @@ def keep_above_epsilon(
     logits: Tensor, written: Written, *, epsilon_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
 ) -> Tensor:
     """Keeps the tokens that are at least so probable, and the likeliest. Hewitt et al., 2022, arXiv:2210.15191."""
-    rare = logits.softmax(dim=-1) < epsilon_cutoff
-    return logits.masked_fill(rare & (logits < logits.amax(dim=-1, keepdim=True)), NEVER)
+    return _probable(logits, logits.softmax(dim=-1), epsilon_cutoff)
+
+
+@rule(sampling=True)
+def keep_above_eta(
+    logits: Tensor, written: Written, *, eta_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
+) -> Tensor:
+    """The same where the model is sure; where many tokens could follow, less probable ones are kept as well. Hewitt et
+    al., 2022, arXiv:2210.15191, section 3.2."""
+    logarithms = logits.log_softmax(dim=-1)
+    probabilities = logarithms.exp()
+    entropy = -(logarithms * probabilities).nansum(dim=-1, keepdim=True)
+    return _probable(logits, probabilities, (eta_cutoff**0.5 * (-entropy).exp()).clamp(max=eta_cutoff))
 
 
 # -- what they share ------------------------------------------------------------------------------------------------
@@ -240,6 +251,11 @@ def _biased(logits: Tensor, written: Written, groups: tuple[Sequences, ...]) -> 
 
 def _forced(logits: Tensor, ids: tuple[int, ...]) -> Tensor:
     return torch.full_like(logits, NEVER).index_fill_(1, torch.tensor(ids, device=logits.device), 0.0)
+
+
+def _probable(logits: Tensor, probabilities: Tensor, least: Tensor | float) -> Tensor:
+    """Keeps what is at least so probable, and the likeliest in any case."""
+    return logits.masked_fill((probabilities < least) & (logits < logits.amax(dim=-1, keepdim=True)), NEVER)
 
 
 def _reached(order: Tensor, probabilities: Tensor, mass: float) -> tuple[Tensor, Tensor]:
