@@ -1,6 +1,7 @@
 """The sides of the benchmark of tasks: who tags and classifies the texts, with which model."""
 
 import os
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def classifier_folder(scratch: Path) -> Path:
     return folder
 
 
-class Answerer:
+class Answerer(ABC):
     """What is asked of a side. task: what to do.  kind: the numbers to compute in."""
 
     axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
@@ -40,9 +41,9 @@ class Answerer:
         self.setting: dict[str, Any] = {}
         self.open()
 
+    @abstractmethod
     def open(self) -> None:
         """Loads the model."""
-        raise NotImplementedError
 
     def configure(self, setting: dict[str, Any]) -> None:
         self.setting = setting
@@ -55,8 +56,8 @@ class Answerer:
         """The answers to some of them, by which the setting is chosen."""
         return self.answers(sample(self.texts))
 
-    def answers(self, texts: list[str]) -> list[Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def answers(self, texts: list[str]) -> list[Any]: ...
 
     def told(self) -> list[Any]:
         """What was answered, without the scores: labels and places."""

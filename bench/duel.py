@@ -1,7 +1,7 @@
 """One work, and several sides that do it: each in a process of its own, tuned, warmed up, measured in turn."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,16 @@ class Result:
     others: list[float] = field(default_factory=list)
     told: list[list[float]] = field(default_factory=list)
     failed: str = ""
+
+
+def ratios(result: Result, base: Result) -> list[float]:
+    """How many times as fast as ``base``, round by round."""
+    return [other / own for own, other in zip(result.seconds, base.seconds)]
+
+
+def disturbance(results: Sequence[Result]) -> str:
+    """The line under a table that says how quiet the machine was."""
+    return f"  others used at most {max(max(r.others, default=0.0) for r in results):.0%} of the processor"
 
 
 @dataclass

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from side import Place
 K = 10
 
 
-class Tabler:
+class Tabler(ABC):
     """Reads names from a table, embeds them, makes an index and writes it; everything anew each time."""
 
     axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
@@ -28,9 +29,9 @@ class Tabler:
             self.asked = [row["name"] for row in csv.DictReader(file)][::71]
         self.open()
 
+    @abstractmethod
     def open(self) -> None:
         """Loads the model."""
-        raise NotImplementedError
 
     def configure(self, setting: dict[str, Any]) -> None:
         self.setting = setting
@@ -39,12 +40,12 @@ class Tabler:
         shutil.rmtree(self.folder, ignore_errors=True)
         return self.build()
 
-    def build(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def build(self) -> Any: ...
 
+    @abstractmethod
     def told(self) -> list[list[str]]:
         """The symbols of the neighbours of some names."""
-        raise NotImplementedError
 
 
 class Own(Tabler):
@@ -122,7 +123,7 @@ def written(file: Path, rows: int, seed: int) -> np.ndarray:
     return made
 
 
-class Grapher:
+class Grapher(ABC):
     """A graph over the vectors of a file. What a process answers; the clock runs in it."""
 
     def __init__(self, folder: Path) -> None:
@@ -139,16 +140,16 @@ class Grapher:
         size = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
         return {"seconds": seconds, "peak": meter.read()["peak"], "bytes": size, "settings": chosen}
 
+    @abstractmethod
     def prepare(self) -> None:
         """Imports the library."""
-        raise NotImplementedError
 
-    def make(self, vectors: np.ndarray, settings: dict[str, int]) -> dict[str, int]:
-        raise NotImplementedError
+    @abstractmethod
+    def make(self, vectors: np.ndarray, settings: dict[str, int]) -> dict[str, int]: ...
 
+    @abstractmethod
     def find(self, queries: np.ndarray) -> list[list[int]]:
         """The rows of the neighbours of some queries."""
-        raise NotImplementedError
 
     def rows(self, queries: np.ndarray) -> list[list[int]]:
         """The same, where nobody wants to know what the rows are."""
@@ -185,8 +186,8 @@ class OwnGraph(Grapher):
         from pellucid.search.vectors import prepared
 
         effort = self.index.manifest.settings.efSearch
-        found = self.index.segments[0].vectors.nearest(prepared(queries, "cosine"), K, None, effort)
-        return [rows.tolist() for rows in found]
+        found = self.index.segments[0].vectors.scored(prepared(queries, "cosine"), K, None, effort)
+        return [rows.tolist() for rows, _ in found]
 
 
 class PlainGraph(Grapher):

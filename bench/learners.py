@@ -4,6 +4,7 @@ import itertools
 import os
 import random
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -77,7 +78,7 @@ def classifier_folder(scratch: Path) -> Path:
     return folder
 
 
-class Learning:
+class Learning(ABC):
     """What is asked of a side."""
 
     axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
@@ -88,9 +89,9 @@ class Learning:
         self.padding, self.begun = 0.0, False
         self.open()
 
+    @abstractmethod
     def open(self) -> None:
         """Reads the texts."""
-        raise NotImplementedError
 
     def configure(self, setting: dict[str, Any]) -> None:
         self.setting = setting
@@ -106,9 +107,9 @@ class Learning:
 
     work = counted
 
+    @abstractmethod
     def times(self, steps: int | None) -> list[float]:
         """The clock at the beginning of each step, and at the end of the last. steps: None for an epoch."""
-        raise NotImplementedError
 
     def told(self) -> list[list[float]]:
         """The share of computed positions that is padding."""

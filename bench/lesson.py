@@ -2,9 +2,10 @@
 
 import csv
 import json
+import time
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -65,6 +66,34 @@ class Line:
         minutes = ", ".join(f"{one:.2f}" for one in self.minutes)
         cells = (self.setting, self.measure, f"{mean(self.scores):.4f}{each}", said, minutes, str(len(self.scores)))
         return f"| {' | '.join(cells)} |"
+
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a lesson is judged by. task: by an alias.  measure: one of its scores.  dev, test: rows to choose the best
+    look by, and to be judged by at the end.  options: of the task, for judging."""
+
+    task: str
+    measure: str
+    dev: Rows
+    test: Rows
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def taught(asked: Asked, name: str, train: Rows, held: Held, recipe: Mapping[str, Any]) -> tuple[list[float], ...]:
+    """MiniLM learns once with each seed, in `NAME-SEED` of the scratch. ->  scores, and minutes of learning"""
+    import pellucid
+
+    scores, minutes = list[float](), list[float]()
+    for seed in asked.seeds:
+        started, out = time.perf_counter(), asked.scratch / f"{name}-{seed}"
+        pellucid.train(MINILM, train, held.task, validation=held.dev, out=out, overwrite=True, seed=seed, **recipe)
+        minutes.append((time.perf_counter() - started) / 60)
+        scores.append(pellucid.evaluate(out, held.test, held.task, **held.options)[held.measure])
+    return scores, minutes
 
 
 # -- data -------------------------------------------------------------------------------------------------------------

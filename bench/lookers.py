@@ -2,6 +2,7 @@
 
 import functools
 import random
+from abc import ABC, abstractmethod
 from importlib import metadata
 from typing import Any
 
@@ -28,7 +29,7 @@ def tokens(count: int) -> list[list[int]]:
 # -- every attention of an encoder: from texts to the weights of all layers -------------------------------------------
 
 
-class Attentions:
+class Attentions(ABC):
     """What is asked of a side of the first part."""
 
     axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
@@ -39,9 +40,9 @@ class Attentions:
     def configure(self, setting: dict[str, Any]) -> None:
         """Nothing to choose."""
 
+    @abstractmethod
     def work(self) -> list[Any]:
         """The weights of each layer, [texts, heads, seq, seq]."""
-        raise NotImplementedError
 
     def told(self) -> list[list[float]]:
         """Numbers by which two sides are compared: of each layer, what the first text's tokens give each other."""
@@ -87,7 +88,7 @@ KEPT_HOOKS = (*(f"hook_{name}" for name in KEPT), "mlp.hook_pre", "mlp.hook_post
 """The hooks of a layer that both sides have, as TransformerLens names them; 13 of each layer."""
 
 
-class Everything:
+class Everything(ABC):
     """What is asked of a side of the second part. count: of the tokens of the one text."""
 
     axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
@@ -102,9 +103,9 @@ class Everything:
     def configure(self, setting: dict[str, Any]) -> None:
         """Nothing to choose."""
 
+    @abstractmethod
     def work(self) -> dict[str, Any]:
         """Values by name."""
-        raise NotImplementedError
 
     def told(self) -> list[list[float]]:
         """How many values, and how many numbers in them, belong to the hooks that both have."""

@@ -24,9 +24,10 @@ class Pellucid(Side):
         return self.model.embed(list(texts), dtype=choice).float().numpy()
 
     def padding(self, texts: Sequence[str]) -> float | None:
-        from pellucid.text.batch import padding_share
+        from pellucid.text import by_length
 
-        return padding_share(token_counts(texts, self.folder))
+        lengths = token_counts(texts, self.folder)
+        return 1 - sum(lengths) / sum(len(group) * max(lengths[i] for i in group) for group in by_length(lengths))
 
 
 class SentenceTransformers(Side):

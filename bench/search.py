@@ -9,7 +9,6 @@ Each side has a process of its own. The million takes about half an hour on two 
 import argparse
 import contextlib
 import functools
-import json
 import sys
 import tempfile
 import threading
@@ -22,9 +21,10 @@ from typing import Any
 
 import numpy as np
 from corpus import CorpusError, data_folder
-from duel import Part, Result
+from duel import Part, Result, disturbance, ratios
 from finders import Joined, K, Own, OwnGraph, PlainGraph, written
-from machine import describe, quiet_environment, threads
+from machine import threads
+from session import Session
 from side import Place
 from worker import SideError, Worker
 
@@ -49,11 +49,10 @@ def end_to_end(place: Place, rounds: int, most: int) -> tuple[list[str], list[st
     own, peer = results
     if failed := [f"  {one.name}: left out, {one.failed}" for one in results if one.failed]:
         return failed, ["a: not compared"], {}
-    shares = [theirs / mine for mine, theirs in zip(own.seconds, peer.seconds)]
+    shares = ratios(own, peer)
     same = sum(len(set(one) & set(other)) for one, other in zip(own.told, peer.told)) / (K * len(own.told))
     lines = [f"a, 7,182 names     {'seconds':>9}  setting", *map(_line, results)]
-    lines += [f"  others used at most {max(max(one.others) for one in results):.0%} of the processor"]
-    lines += [f"  the same {K} neighbours of {len(own.told)} names: {same:.4f}"]
+    lines += [disturbance(results), f"  the same {K} neighbours of {len(own.told)} names: {same:.4f}"]
     said = f"a: {OWN} is {median(shares):.2f} times {PEER} ({min(shares):.2f} to {max(shares):.2f})"
     kept = "kept" if median(shares) >= PROMISE else "MISSED"
     numbers = {one.name: {**asdict(one), "told": len(one.told)} for one in results}
@@ -173,13 +172,10 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    options, begun = arguments(), time.perf_counter()
-    quiet_environment()
-    machine = describe(with_torch=False)
-    print(*machine.lines(), "", sep="\n", flush=True)
+    options, session = arguments(), Session()
     rounds, most = (2, 1) if options.quick else (options.rounds, 3)
     rows = options.rows or (50_000 if options.quick else 1_000_000)
-    said, numbers = [], {}
+    numbers = {}
     with tempfile.TemporaryDirectory(prefix="pellucid-bench-") as scratch:
         place = Place(Path(scratch), Path(scratch), threads())
         parts = {
@@ -192,13 +188,9 @@ def main() -> None:
             except (CorpusError, SideError) as reason:
                 print(f"{part}: {reason}", file=sys.stderr)
                 sys.exit(2)
-            said += verdicts
+            session.said += verdicts
             print(*lines, "", sep="\n", flush=True)
-    print(*said, f"{time.perf_counter() - begun:.0f} s in all", sep="\n")
-    if options.json:
-        options.json.write_text(
-            json.dumps({"machine": machine.as_dict(), "parts": numbers, "verdicts": said}, indent=2)
-        )
+    session.end(options.json, parts=numbers)
 
 
 if __name__ == "__main__":

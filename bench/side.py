@@ -1,5 +1,6 @@
 """What a side of the benchmark is: prepared once, tuned over its ``axes``, then asked to ``embed``."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,23 +31,23 @@ class Place:
         return sorted({1, max(1, self.threads // 2), self.threads})
 
 
-class Side:
+class Side(ABC):
     """What the benchmark knows of a side."""
 
     def __init__(self, precision: str) -> None:
         self.precision = precision
         self.axes: dict[str, list[Any]] = {}  # what may be tuned, the most likely value first
 
+    @abstractmethod
     def prepare(self, place: Place) -> None:
         """Loads the model; ``UnavailableError`` or any other error leaves the side out."""
-        raise NotImplementedError
 
     def configure(self, setting: Setting) -> None:
         """Takes a value for every axis."""
 
+    @abstractmethod
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Texts to vectors of length one, float32 [texts, 384], in the order of the texts."""
-        raise NotImplementedError
 
     def padding(self, texts: Sequence[str]) -> float | None:
         """The share of computed positions that is padding, where the side can say."""
@@ -63,17 +64,17 @@ class Engine(Side):
         self.opened: Setting = {}
         self.convert()
 
+    @abstractmethod
     def convert(self) -> None:
         """Makes the engine's format of the checkpoint."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open(self, setting: Setting) -> None:
         """Opens the model with ``setting``; called again only when more than the budget changes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(self, batch: Batch) -> np.ndarray:
         """One batch to its vectors."""
-        raise NotImplementedError
 
     def configure(self, setting: Setting) -> None:
         self.budget = setting["budget"]

@@ -6,7 +6,6 @@ No corpus is needed. Every process is started anew; the rounds are interleaved, 
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -15,7 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
-from machine import describe, model_folder, quiet_environment
+from machine import model_folder
+from session import Session
 
 TEXT = "time flies like an arrow"
 
@@ -153,19 +153,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds after one warm-up (default 5)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
     options = parser.parse_args()
-    quiet_environment()
-    machine = describe(with_torch=False)
-    print(*machine.lines(), "", sep="\n", flush=True)
-    able = {}
+    session, able = Session(), {}
     for title, group in cases(model_folder()).items():
         able[title] = measure(group, options.rounds)
         print(*table(title, group, able[title]), sep="\n", flush=True)
-    said = verdicts(able)
-    print(*said, sep="\n")
-    if options.json:
-        groups = {title: [asdict(case) for case in group] for title, group in able.items()}
-        numbers = {"machine": machine.as_dict(), "groups": groups, "verdicts": said}
-        options.json.write_text(json.dumps(numbers, indent=2) + "\n")
+    session.said += verdicts(able)
+    session.end(options.json, groups={title: [asdict(case) for case in group] for title, group in able.items()})
 
 
 if __name__ == "__main__":

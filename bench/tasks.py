@@ -8,18 +8,15 @@ warm-up of each.
 
 import argparse
 import functools
-import json
-import sys
 import tempfile
-import time
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
 from answerers import CLASSIFIER, TAGGER, Own, Reference, classifier_folder, tagger_folder
-from corpus import CorpusError, data_folder
-from duel import Part, Result
-from machine import describe, quiet_environment, threads
+from duel import Part, Result, disturbance, ratios
+from machine import threads
+from session import Session
 from side import Place
 
 PEER = "transformers float32"
@@ -56,13 +53,7 @@ def table(part: Part, results: list[Result]) -> list[str]:
         said = f"  {result.name}  {result.setting or ''}"
         spread, speed = f"{min(shares):.2f}..{max(shares):.2f}", len(base.told) / median(result.seconds)
         lines.append(f"{said:44}  {median(shares):6.2f}  {spread:>11}  {speed:7.0f}  {same:12.4f}")
-    lines.append(f"  others used at most {max(max(r.others, default=0.0) for r in results):.0%} of the processor")
-    return [*lines, ""]
-
-
-def ratios(result: Result, base: Result) -> list[float]:
-    """How many times as fast as the peer, round by round."""
-    return [theirs / own for own, theirs in zip(result.seconds, base.seconds)]
+    return [*lines, disturbance(results), ""]
 
 
 def verdicts(part: Part, results: list[Result]) -> list[str]:
@@ -85,27 +76,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds, no waiting for quiet: a try")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
     options = parser.parse_args()
-    quiet_environment()
-    try:
-        data_folder()
-    except CorpusError as missing:
-        print(missing, file=sys.stderr)
-        sys.exit(2)
-    machine = describe(with_torch=False)
-    print(*machine.lines(), "", sep="\n", flush=True)
-    done, said, begun = {}, [], time.perf_counter()
+    session, done = Session(with_data=True), {}
     rounds, most = (2, 1) if options.quick else (options.rounds, 3)
     with tempfile.TemporaryDirectory() as scratch:
         place = Place(Path(scratch), Path(scratch), threads())
         for part in parts(Path(scratch), options.sides, options.only):
             results = part.run(place, rounds, most)
             done[part.title] = [{**asdict(result), "told": len(result.told)} for result in results]
-            said += verdicts(part, results)
+            session.said += verdicts(part, results)
             print(*table(part, results), sep="\n", flush=True)
-    print(*said, f"{time.perf_counter() - begun:.0f} s in all", sep="\n")
-    if options.json:
-        numbers = {"machine": machine.as_dict(), "parts": done, "verdicts": said}
-        options.json.write_text(json.dumps(numbers, indent=2) + "\n")
+    session.end(options.json, parts=done)
 
 
 if __name__ == "__main__":

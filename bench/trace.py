@@ -7,16 +7,15 @@ No corpus is needed. Each side has a process of its own; rounds are interleaved,
 
 import argparse
 import functools
-import json
 import tempfile
-import time
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from duel import Part, Result
+from duel import Part, Result, disturbance, ratios
 from lookers import LensEverything, OwnAttentions, OwnEverything, ReferenceAttentions
-from machine import describe, model_folder, quiet_environment, threads
+from machine import model_folder, threads
+from session import Session
 from side import Place
 
 LEAST = 1e-4
@@ -47,7 +46,7 @@ def table(part: Part, results: list[Result]) -> list[str]:
         if result.failed:
             lines.append(f"  {result.name}: left out, {result.failed}")
             continue
-        shares = [theirs / ours for theirs, ours in zip(result.seconds, own.seconds)] or [float("nan")]
+        shares = ratios(own, result) or [float("nan")]
         said = f"  {result.name} {result.setting or ''}"
         spread = f"{min(shares):.2f}..{max(shares):.2f}"
         lines.append(f"{said:62}  {median(result.seconds):8.3f}  {median(shares):8.2f} times  {spread:>10}")
@@ -55,8 +54,7 @@ def table(part: Part, results: list[Result]) -> list[str]:
     if len(able) == 2:
         apart = max(abs(x - y) for one, two in zip(own.told, able[1].told) for x, y in zip(one, two))
         lines.append(f"  {'the same values' if apart < LEAST else f'NOT THE SAME: values differ by {apart:g}'}")
-    lines.append(f"  others used at most {max(max(r.others, default=0.0) for r in results):.0%} of the processor")
-    return [*lines, ""]
+    return [*lines, disturbance(results), ""]
 
 
 def verdict(part: Part, results: list[Result]) -> str:
@@ -64,7 +62,7 @@ def verdict(part: Part, results: list[Result]) -> str:
     own, peer = results
     if own.failed or peer.failed:
         return f"{part.title}: not compared, {own.failed or peer.failed}"
-    share = median(theirs / ours for theirs, ours in zip(peer.seconds, own.seconds))
+    share = median(ratios(own, peer))
     return f"{part.title}: {share:.2f} times as fast as {part.peer} (promise 1.0, aim 1.5)"
 
 
@@ -74,22 +72,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds, no waiting for quiet: a try")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
     options = parser.parse_args()
-    quiet_environment()
-    machine = describe(with_torch=False)
-    print(*machine.lines(), "", sep="\n", flush=True)
-    done, said, begun = {}, [], time.perf_counter()
+    session, done = Session(), {}
     rounds, most = (2, 1) if options.quick else (options.rounds, 3)
     with tempfile.TemporaryDirectory() as scratch:
         place = Place(model_folder(), Path(scratch), threads())
         for part in parts():
             results = part.run(place, rounds, most)
             done[part.title] = [asdict(result) for result in results]
-            said.append(verdict(part, results))
+            session.said.append(verdict(part, results))
             print(*table(part, results), sep="\n", flush=True)
-    print(*said, f"{time.perf_counter() - begun:.0f} s in all", sep="\n")
-    if options.json:
-        numbers = {"machine": machine.as_dict(), "parts": done, "verdicts": said}
-        options.json.write_text(json.dumps(numbers, indent=2) + "\n")
+    session.end(options.json, parts=done)
 
 
 if __name__ == "__main__":

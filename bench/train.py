@@ -8,19 +8,16 @@ a warm-up of each. Both sides drop out alike and change the same parameters by A
 
 import argparse
 import functools
-import json
-import sys
 import tempfile
-import time
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from corpus import CorpusError, data_folder
-from duel import Part, Result
+from duel import Part, Result, disturbance, ratios
 from learners import LENGTH, ROWS, Own, Peak, Reference, Work, classifier_folder
-from machine import describe, quiet_environment, threads
+from machine import threads
+from session import Session
 from side import Place
 from worker import SideError, Worker
 
@@ -59,13 +56,7 @@ def table(part: Part, results: list[Result]) -> list[str]:
         said = f"  {result.name} {result.setting or ''}, padding {result.told[0][0]:.0%}"
         spread = f"{min(shares):.2f}..{max(shares):.2f}"
         lines.append(f"{said:84}  {median(result.seconds):8.3f}  {median(shares):8.2f} times  {spread:>11}")
-    lines.append(f"  others used at most {max(max(r.others, default=0.0) for r in results):.0%} of the processor")
-    return [*lines, ""]
-
-
-def ratios(own: Result, other: Result) -> list[float]:
-    """How many times as fast pellucid is, round by round."""
-    return [theirs / ours for ours, theirs in zip(own.seconds, other.seconds)]
+    return [*lines, disturbance(results), ""]
 
 
 def verdict(part: Part, results: list[Result], promise: float) -> str:
@@ -105,15 +96,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one round of steps without waiting for quiet: a try")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
     options = parser.parse_args()
-    quiet_environment()
-    try:
-        data_folder()
-    except CorpusError as missing:
-        print(missing, file=sys.stderr)
-        sys.exit(2)
-    machine = describe(with_torch=False)
-    print(*machine.lines(), "", sep="\n", flush=True)
-    done, said, begun = {}, [], time.perf_counter()
+    session, done = Session(with_data=True), {}
     asked = options.only or ("steps" if options.quick else None)
     with tempfile.TemporaryDirectory() as scratch:
         place, folder = Place(Path(scratch), Path(scratch), threads()), classifier_folder(Path(scratch))
@@ -128,13 +111,10 @@ def main() -> None:
         for part, promise, rounds in works:
             results = part.run(place, 1 if options.quick else rounds, 1 if options.quick or promise == EPOCH else 3)
             done[part.title] = [asdict(result) for result in results]
-            said.append(verdict(part, results, promise))
+            session.said.append(verdict(part, results, promise))
             print(*table(part, results), sep="\n", flush=True)
-        said += memory(place, folder) if asked in (None, "memory") else []
-    print(*said, f"{time.perf_counter() - begun:.0f} s in all", sep="\n")
-    if options.json:
-        numbers = {"machine": machine.as_dict(), "parts": done, "verdicts": said}
-        options.json.write_text(json.dumps(numbers, indent=2) + "\n")
+        session.said += memory(place, folder) if asked in (None, "memory") else []
+    session.end(options.json, parts=done)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """What a side of the writing benchmark is: prepared once, tuned for each job over its ``axes``, then asked to write."""
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 from jobs import Job
 from side import Place, Setting
@@ -11,7 +13,7 @@ BYTES = {"bfloat16": 2}
 """Per number of the cache, by precision; the others remember float32."""
 
 
-class Writer:
+class Writer(ABC):
     """What the benchmark knows of a side."""
 
     environments: tuple[dict[str, str], ...] = ({},)
@@ -20,13 +22,13 @@ class Writer:
     def __init__(self, precision: str) -> None:
         self.precision = precision
 
+    @abstractmethod
     def library(self) -> None:
         """Imports what the side needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def prepare(self, place: Place) -> None:
         """Loads the model; ``UnavailableError`` or any other error leaves the side out."""
-        raise NotImplementedError
 
     def axes(self, job: Job) -> dict[str, list]:
         """What may be tuned for this job, the most likely value first."""
@@ -35,13 +37,13 @@ class Writer:
     def configure(self, setting: Setting, job: Job) -> None:
         """Takes a value for every axis, and may set aside what the job needs."""
 
+    @abstractmethod
     def write(self, prompts: list[list[int]], new: int) -> list[list[int]]:
         """The ``new`` likeliest tokens behind each prompt, one after the other, without the end token."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, windows: list[list[int]]) -> float:
         """How surprised the model is: minus the log-probabilities of all tokens but each window's first, summed."""
-        raise NotImplementedError
 
     def cache_bytes(self, job: Job) -> int:
         """The size of what it remembers of a job's positions."""

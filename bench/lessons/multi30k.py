@@ -37,7 +37,7 @@ FACTS: dict[str, Any] = {
     "eos_token_id": 2,
 }
 RECIPE: dict[str, Any] = {
-    "epochs": 11,
+    "epochs": 10,
     "tokens_per_batch": 2_048,
     "learning_rate": 1.5e-3,
     "schedule": "cosine",

@@ -1,10 +1,9 @@
 """Likeness of sentences (STS benchmark): all of MiniLM learns, with CoSENT, 4 epochs; the loss was fixed beforehand."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
-from lesson import MINILM, Asked, Line, stsb
+from lesson import MINILM, Asked, Held, Line, stsb, taught
 
 import pellucid
 
@@ -25,12 +24,6 @@ def run(asked: Asked) -> Iterator[Line]:
     options = {"criterion": RECIPE["criterion"], "top_score": 5.0}
     before = pellucid.evaluate(MINILM, test, "similarity", **options)["spearman"]
     yield Line("STS-B, MiniLM as it comes", "test Spearman", [before], [0.0])
-    scores, minutes = list[float](), list[float]()
-    for seed in asked.seeds:
-        started = time.perf_counter()
-        out = asked.scratch / f"stsb-{seed}"
-        pellucid.train(MINILM, train, "similarity", validation=dev, out=out, overwrite=True, seed=seed, **RECIPE)
-        minutes.append((time.perf_counter() - started) / 60)
-        scores.append(pellucid.evaluate(out, test, "similarity", **options)["spearman"])
+    scores, minutes = taught(asked, "stsb", train, Held("similarity", "spearman", dev, test, options), RECIPE)
     said = f"STS-B, {len(train):,} pairs, MiniLM, CoSENT, 4 epochs of batches of 32, rate 5e-5"
     yield Line(said, "test Spearman", scores, minutes, wanted=0.860, most_minutes=2.5)

@@ -1,0 +1,34 @@
+"""How every benchmark begins and ends: a quiet process and the machine's lines, the verdicts and a file of numbers."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from corpus import CorpusError, data_folder
+from machine import describe, quiet_environment
+
+
+class Session:
+    """One run of a benchmark. said: its verdicts, one line each, in the order of the run."""
+
+    def __init__(self, *, with_data: bool = False) -> None:
+        """Prints the machine. with_data: is the folder of real data needed? Without it the run ends here."""
+        self.begun, self.said = time.perf_counter(), list[str]()
+        quiet_environment()
+        if with_data:
+            try:
+                data_folder()
+            except CorpusError as missing:
+                print(missing, file=sys.stderr)
+                sys.exit(2)
+        self.machine = describe(with_torch=False)
+        print(*self.machine.lines(), "", sep="\n", flush=True)
+
+    def end(self, file: Path | None, **numbers: Any) -> None:
+        """Prints the verdicts; writes all numbers, if there is a file to write."""
+        print(*self.said, f"{time.perf_counter() - self.begun:.0f} s in all", sep="\n")
+        if file:
+            found = {"machine": self.machine.as_dict(), **numbers, "verdicts": self.said}
+            file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
