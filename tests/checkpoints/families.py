@@ -29,6 +29,7 @@ TINY: dict[str, dict[str, Any]] = {
     "xlm-roberta": _SHAPE | _PLACES,
     "camembert": _SHAPE | _PLACES,
     "albert": _SHAPE | _PLACES | {"embedding_size": 16},
+    "electra": _SHAPE | _PLACES | {"embedding_size": 16},
     "mpnet": _SHAPE | _PLACES | {"relative_attention_num_buckets": 8},
     "gpt2": _SHAPE | _PLACES | {"bos_token_id": 1, "eos_token_id": 2},
     "llama": _GROUPED | {"head_dim": 8},

@@ -33,6 +33,7 @@ TINY: dict[str, dict[str, Any]] = {
     "xlm-roberta": _ENCODER | {"type_vocab_size": 1},
     "camembert": _ENCODER | {"type_vocab_size": 1},
     "albert": _ENCODER | {"embedding_size": 16, "num_hidden_layers": 4, "num_hidden_groups": 2},
+    "electra": _ENCODER | {"embedding_size": 16},
     "mpnet": _ENCODER,
     "gpt2": {"vocab_size": 99, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 33, "pad_token_id": 0},
     "llama": _DECODER | {"head_dim": 10},

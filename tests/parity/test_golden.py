@@ -35,14 +35,9 @@ TINY = [row for task in CASES for row in rows(task)]
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pellucid.Model]:
-    """Tiny checkpoints by name, each written and opened once."""
-
-    @functools.cache
-    def opened(name: str) -> pellucid.Model:
-        return pellucid.load(tiny.write(name, tmp_path_factory.mktemp("tiny") / name))
-
-    return opened
+def small(checkpoint: Callable[[str], Path]) -> Callable[[str], pellucid.Model]:
+    """Tiny checkpoints by name, each opened once."""
+    return functools.cache(lambda name: pellucid.load(checkpoint(name)))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 import pellucid
-from tests.parity.reference import batch, in_full, tiny
+from pellucid.checkpoints.families import families
+from tests.parity.reference import TINY, batch, in_full, tiny
 
 _GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 _LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -38,6 +39,11 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "AlbertForSequenceClassification": {},
     "AlbertForTokenClassification": {},
     "AlbertForQuestionAnswering": {"num_labels": 2},
+    "ElectraModel": {},
+    "ElectraForMaskedLM": {"embedding_size": 24, "hidden_act": "relu"},
+    "ElectraForSequenceClassification": {},
+    "ElectraForTokenClassification": {"embedding_size": 24},
+    "ElectraForQuestionAnswering": {"num_labels": 2},
     "MPNetModel": {},
     "MPNetForMaskedLM": {},
     "MPNetForSequenceClassification": {},
@@ -66,6 +72,12 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 }
 """One row per family and head, each with facts that differ from the defaults."""
 
+ALIKE = ("XLMRoberta", "Camembert", "Mistral", "Qwen2")
+"""Families whose heads are another's, tensor by tensor: one row for each is enough."""
+
+SECOND = {"BertForPreTraining", "AlbertForPreTraining", "ElectraForPreTraining"}
+"""Read as the first of their two heads, or as the body, which has its row."""
+
 PATHS = {"fused": "sdpa", "explicit": "eager"}
 SIDES = ("Bart", "T5")
 NO_KERNEL = ("MPNet",)
@@ -73,6 +85,15 @@ NO_KERNEL = ("MPNet",)
 
 EXCEPTIONS = {"MPNet": "attention_scores = attention_scores / math.sqrt(self.attention_head_size)"}
 """Families that are not equal to the last bit, each with the line of the reference that forces it."""
+
+
+def test_every_family_and_head_has_its_row() -> None:
+    known = {name: family for name, family in families().items() if name != "transformer"}  # no reference has that one
+    assert TINY.keys() == known.keys()
+    pages = {page.architecture for family in known.values() for page in family.heads}
+    assert ARCHITECTURES.keys() <= pages
+    assert {name for name in pages - ARCHITECTURES.keys() if not name.startswith(ALIKE)} == SECOND
+    assert all(any(row.startswith(stem) for row in ARCHITECTURES) for stem in ALIKE)
 
 
 def path(architecture: str, attention: str) -> str:
@@ -87,7 +108,7 @@ def architecture(request: pytest.FixtureRequest) -> str:
 
 def inputs_for(architecture: str, padded: bool = True) -> dict[str, torch.Tensor]:
     """Ids and a mask, types where the family knows them, and what a decoder reads beside them."""
-    types = architecture.startswith(("Bert", "Albert"))
+    types = architecture.startswith(("Bert", "Albert", "Electra"))
     pad = 1 if architecture.startswith(("Roberta", "XLM", "Camembert", "MPNet", "Bart")) else 0
     inputs = batch(padded=padded, pad=pad, types=types)
     if architecture.startswith(SIDES):

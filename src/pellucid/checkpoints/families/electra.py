@@ -1,0 +1,85 @@
+"""ELECTRA: BERT's layers behind a narrow table of tokens; it learned to tell which words had been replaced (Clark et
+al., 2020, arXiv:2003.10555)."""
+
+from typing import Any
+
+from pellucid.checkpoints.facts import Computed, Keys
+from pellucid.checkpoints.families import bert
+from pellucid.checkpoints.names import Names
+from pellucid.checkpoints.page import Family, HeadPage
+from pellucid.config import (
+    Config,
+    MaskedLM,
+    Plain,
+    QuestionAnswering,
+    SequenceClassification,
+    TokenClassification,
+)
+
+defaults = Config(
+    family="electra",
+    vocab_size=30522,
+    hidden_size=256,
+    num_hidden_layers=12,
+    num_attention_heads=4,
+    feed_forward=Plain(intermediate_size=1024, hidden_act="gelu"),
+    type_vocab_size=2,
+    embedding_size=128,
+    pad_token_id=0,
+)
+
+
+def _read(raw: dict[str, Any]) -> dict[str, Any]:
+    """A table as wide as the layers has no projection behind it."""
+    table = raw.get("embedding_size", defaults.embedding_size)
+    return {"embedding_size": None if table == raw.get("hidden_size", defaults.hidden_size) else table}
+
+
+def _write(config: Config) -> dict[str, Any]:
+    return {"embedding_size": config.embedding_size or config.hidden_size}
+
+
+keys = Keys(
+    same=(*bert.keys.same, "bos_token_id", "eos_token_id"),
+    only=bert.keys.only,
+    inert=("summary_type", "summary_use_proj", "summary_activation", "summary_last_dropout"),  # of multiple choice
+    computed=(Computed(("embedding_size",), _read, _write),),
+)
+
+_REPLACED = "it tells replaced words, for which there is no head here"
+
+names = Names(
+    prefix="electra.",
+    body=(
+        *(row for row in bert.names.body if row[1] != "pooler.dense"),
+        ("embeddings_project", "embeddings.projection"),
+    ),
+    dropped=bert.names.dropped
+    | {
+        "discriminator_predictions.dense": _REPLACED,
+        "discriminator_predictions.dense_prediction": _REPLACED,
+    },
+)
+
+heads = (
+    HeadPage("ElectraModel", None),
+    HeadPage(
+        "ElectraForMaskedLM",
+        MaskedLM(activation="gelu"),
+        (
+            ("generator_predictions.dense", "head.dense"),
+            ("generator_predictions.LayerNorm", "head.norm"),
+            ("generator_lm_head", "head.decoder"),
+        ),
+    ),
+    HeadPage(
+        "ElectraForSequenceClassification",
+        SequenceClassification(pool="first", dense_activation="gelu"),
+        (("classifier.dense", "head.dense"), ("classifier.out_proj", "head.classifier")),
+    ),
+    HeadPage("ElectraForTokenClassification", TokenClassification(), (("classifier", "head.classifier"),)),
+    HeadPage("ElectraForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),
+    HeadPage("ElectraForPreTraining", None),  # its body alone
+)
+
+family = Family(defaults=defaults, keys=keys, names=names, heads=heads)
