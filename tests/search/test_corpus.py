@@ -185,6 +185,26 @@ def test_what_else_is_known_is_kept_as_json_or_refused_by_name(minilm: pellucid.
         built(minilm, [{"text": "one", "x": object()}], column="text")
 
 
+def test_a_text_is_a_number_only_where_all_of_it_is(minilm: pellucid.Model) -> None:
+    codes = ("3M", "A1", "2026-01-02", "3", " 3.0 ", "1_000", "inf", "", 3, True, None)
+    index = built(minilm, [{"text": f"row {i}", "code": code} for i, code in enumerate(codes)], column="text")
+    for where, fitting in {
+        "code = 3": ["3", " 3.0 ", 3],
+        "code = 0": [],
+        "code = 2026": [],
+        "code >= 3": ["3", " 3.0 ", 3],
+        "code < 4": ["3", " 3.0 ", 3, True],
+        "code = 3M": ["3M"],
+        "code = 1000": [],
+        "code = true": [True],
+        "code = 2026-01-02": ["2026-01-02"],
+    }.items():
+        found = sorted((hit["metadata"]["code"] for hit in index.search("row", where=where, k=20)), key=str)
+        assert found == sorted(fitting, key=str), where
+    assert len(index.search("row", where="code != 3", k=20)) == len(codes) - 4  # nobody knows what the missing one is
+    assert index.delete(where="code = 3") == 3 and len(index) == len(codes) - 3
+
+
 def test_columns_of_any_name_can_be_asked_for_and_values_that_fit_nothing_are_said(minilm: pellucid.Model) -> None:
     names = ['a"b', "a.b", "$", "it's", "a\\b", "ü", "[0]", 'a\\"b']
     index = built(minilm, [{"text": f"row {i}", name: "v", "n": 10**30} for i, name in enumerate(names)], column="text")

@@ -18,8 +18,9 @@ import pytest
 
 import pellucid
 from pellucid.errors import CorruptFileError, InputError, PellucidError, UnsafeFileError
+from pellucid.sealed import sealed
 from pellucid.search.graph import check_graph
-from pellucid.search.manifest import Settings, read_manifest, rendered
+from pellucid.search.manifest import Settings, read_manifest
 from tests.search.children import ended, start
 
 FILES = ("generation-000001.json", "segments/000001/entries.sqlite", "segments/000001/vectors.f32")
@@ -50,7 +51,7 @@ def signed(folder: Path, change: Callable[[dict[str, Any]], Any] = lambda body: 
             held = (folder / "segments" / segment["folder"] / name).read_bytes()
             segment["files"][name] = [len(held), hashlib.sha256(held).hexdigest()]
     body = change(body) or body
-    path.write_bytes(rendered(body))
+    path.write_bytes(sealed(body))
 
 
 def asked(folder: Path, dimension: int = 384) -> None:

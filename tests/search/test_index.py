@@ -193,7 +193,11 @@ def test_no_folder_and_a_folder_that_is_taken_are_said(index: pellucid.Index, tm
 
 
 def test_a_hit_is_an_answer(index: pellucid.Index) -> None:
-    hit = index.search("Apple", k=1)[0]
+    hits = index.search("Apple", k=1)
     with pytest.raises(TypeError):
-        hit["id"] = "x"
-    assert pickle.loads(pickle.dumps(hit)) == hit
+        hits[0]["id"] = "x"
+    for change in (lambda: hits.append(hits[0]), lambda: hits.sort(), lambda: setattr(hits, "query", "Pear")):
+        with pytest.raises(TypeError, match="an answer cannot be changed"):
+            change()
+    again = pickle.loads(pickle.dumps(hits))
+    assert again == hits and again.query == "Apple" and again[0].similarity == hits[0].similarity

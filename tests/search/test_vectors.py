@@ -1,5 +1,7 @@
 """The nearest vectors: those that comparing every one finds, whatever the metric, the filter, the ties and the way."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,6 +28,11 @@ def clusters(rows: int, dimension: int = 32, seed: int = 0) -> np.ndarray:
     middle = shape.standard_normal((20, dimension)) * 0.4
     made = middle[chance.integers(0, 20, rows)] + chance.standard_normal((rows, dimension)) * 0.5
     return made.astype(np.float32)
+
+
+def nearest(held: Vectors, *asked: Any) -> list[np.ndarray]:
+    """The rows alone."""
+    return [rows for rows, _ in held.scored(*asked)]
 
 
 @settings(max_examples=150, deadline=None)
@@ -69,14 +76,14 @@ def test_a_query_has_the_same_answer_alone_among_others_and_among_equals(metric:
             ((alone, own),) = held.scored(query[None], 10, None, 32)
             assert alone.tolist() == rows.tolist()
             assert own.tolist() == score.tolist()
-    exact = Vectors(numbers, metric).nearest(queries, 10, None, 0)
+    exact = nearest(Vectors(numbers, metric), queries, 10, None, 0)
     assert all(rows[0] % 7 == 0 and rows.tolist()[:7] == list(range(rows[0], rows[0] + 7)) for rows in exact)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_more_equals_than_a_first_choice_would_hold_are_ordered_by_their_rows(metric: str) -> None:
     numbers = np.tile(prepared(clusters(1), metric), (5_000, 1))
-    (rows,) = Vectors(numbers, metric).nearest(numbers[:1], 5, None, 0)
+    (rows,) = nearest(Vectors(numbers, metric), numbers[:1], 5, None, 0)
     assert rows.tolist() == [0, 1, 2, 3, 4]
 
 
@@ -85,7 +92,7 @@ def test_what_float32_cannot_tell_apart_is_ordered_exactly() -> None:
     chance = np.random.default_rng(0)
     numbers = (1_000 + chance.standard_normal((400, 8)) * 0.05).astype(np.float32)
     query = (1_000 + chance.standard_normal((1, 8)) * 0.05).astype(np.float32)
-    (rows,) = Vectors(numbers, "euclidean").nearest(query, 20, None, 0)
+    (rows,) = nearest(Vectors(numbers, "euclidean"), query, 20, None, 0)
     assert rows.tolist() == true(query[0], numbers, "euclidean", None, 20)
 
 
@@ -105,8 +112,8 @@ def test_a_graph_finds_what_a_filter_leaves(walked: Vectors, share: float, kind:
     else:
         like = walked.numbers @ queries[0] * (1 if kind == "near" else -1)
         alive = like >= np.sort(like)[-max(int(share * 20_000), 1)]
-    found = walked.nearest(queries, 10, alive, 64)
-    exact = Vectors(walked.numbers, "cosine").nearest(queries, 10, alive, 0)
+    found = nearest(walked, queries, 10, alive, 64)
+    exact = nearest(Vectors(walked.numbers, "cosine"), queries, 10, alive, 0)
     assert all(alive[rows].all() and len(set(rows)) == len(rows) for rows in found)
     assert [len(rows) for rows in found] == [len(rows) for rows in exact]
     assert np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found, exact)]) >= 0.95
@@ -127,9 +134,9 @@ def test_a_filter_far_from_the_query_still_gives_k_rows(walked: Vectors) -> None
 def test_the_effort_that_is_settled_on_is_enough_for_new_texts(metric: str) -> None:
     numbers = prepared(clusters(8_000), metric)
     graph = hnsw.built(numbers, Settings(metric, M=16, efSearch=4))
-    effort = enough(graph, Settings(metric, efSearch=4))
+    effort = enough(Vectors(numbers, metric, graph), Settings(metric, efSearch=4))
     queries = prepared(clusters(200, seed=5), metric)
-    exact = Vectors(numbers, metric).nearest(queries, 10, None, 0)
+    exact = nearest(Vectors(numbers, metric), queries, 10, None, 0)
 
     def recall(ef: int) -> float:
         found = hnsw.walked(graph, queries, 10, None, ef)
@@ -142,9 +149,8 @@ def test_the_effort_that_is_settled_on_is_enough_for_new_texts(metric: str) -> N
 
 def test_equal_vectors_do_not_raise_the_effort() -> None:
     numbers = np.tile(prepared(clusters(1), "cosine"), (500, 1))
-    graph = hnsw.built(numbers, Settings())
-    assert enough(graph, Settings()) == 16
-    assert enough(hnsw.built(numbers[:1], Settings()), Settings()) == 16
+    for few in (numbers, numbers[:1]):
+        assert enough(Vectors(few, "cosine", hnsw.built(few, Settings())), Settings()) == 16
 
 
 def test_the_nearest_of_a_graph_in_an_index_are_those_of_every_one() -> None:

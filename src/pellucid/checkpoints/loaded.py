@@ -1,5 +1,6 @@
 """What every later room works on."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,6 +8,7 @@ from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.checkpoints.source import Source
 from pellucid.config import Config
+from pellucid.errors import InputError
 from pellucid.models import Network
 from pellucid.text import Tokenizer
 
@@ -33,6 +35,33 @@ class Loaded:
     source: Source | None = None
     untrained: tuple[str, ...] = ()
     generation: dict[str, Any] = field(default_factory=dict)
+
+    def facts(self, **changes: Any) -> bytes:
+        """What `config.json` would say of it, always in the same order, for digests. changes: of its config."""
+        said = self.family.write(self.config.replace(**changes))
+        return json.dumps(said, sort_keys=True, default=str).encode()
+
+    @property
+    def name(self) -> str:
+        """How a sentence speaks of it."""
+        return self.source.name if self.source else "this model"
+
+    @property
+    def words(self) -> Tokenizer:
+        """The tokenizer. Raises InputError where there is none."""
+        if self.tokenizer is None:
+            raise InputError(
+                f"{self.name} came without a tokenizer, so it cannot read a text: give it ids, put tokenizer.json into "
+                "its folder, or pass tokenizer= to pellucid.build"
+            )
+        return self.tokenizer
+
+    @property
+    def longest(self) -> int | None:
+        """How many tokens of a text are read at once, by what the tokenizer and the model say; None where neither
+        says anything."""
+        own = self.tokenizer.model_max_length if self.tokenizer else None
+        return min((most for most in (own, self.config.longest) if most), default=None)
 
     @property
     def padding(self) -> int:

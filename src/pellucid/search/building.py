@@ -15,9 +15,9 @@ from pellucid.files import write_whole
 from pellucid.search.corpus import chunks
 from pellucid.search.effort import enough
 from pellucid.search.entries import Entry, write_entries
-from pellucid.search.hnsw import built, write_graph
+from pellucid.search.hnsw import built, inside, write_graph
 from pellucid.search.manifest import ENTRIES, GRAPH, VECTORS, Settings
-from pellucid.search.vectors import FLAT_UP_TO, prepared, write_vectors
+from pellucid.search.vectors import FLAT_UP_TO, Vectors, prepared, write_vectors
 
 CHUNK = 2_048
 """So many texts are embedded, and kept on the disk, at a time."""
@@ -106,6 +106,7 @@ class Builder:
     found: the vector of a text by its hash, where one is known.  staged: where new ones are kept meanwhile.
     told, told_of_graph: are told how many entries, and how many vertices, were done.
     rows: where the vector of a text stands among those that were written, by its hash; there is no second copy of it.
+    made: the graph that was written, with its vectors; None without one.
     """
 
     settings: Settings
@@ -118,6 +119,7 @@ class Builder:
     embedded: int = 0
     entries: int = 0
     rows: dict[bytes, int] = field(default_factory=dict)
+    made: Vectors | None = None
 
     def write(self, entries: Iterable[Entry], folder: Path) -> tuple[int, str]:
         """Writes the files of a segment; how many rows it has, and of which kind it is. `settings` are then those that
@@ -126,7 +128,7 @@ class Builder:
         write_entries(self._with_vectors(entries, vectors), folder / ENTRIES)
         if not vectors.rows:
             raise InputError("there is nothing to put into the index: the corpus holds no texts")
-        self.settings = write_numbers(vectors.all(), self.settings, folder, self.told_of_graph)
+        self.settings, self.made = write_numbers(vectors.all(), self.settings, folder, self.told_of_graph)
         return vectors.rows, self.settings.kind
 
     def _with_vectors(self, entries: Iterable[Entry], vectors: Growing) -> Iterator[Entry]:
@@ -157,18 +159,22 @@ class Builder:
         return np.stack([held[one] for one in hashes])
 
 
-def write_numbers(vectors: Any, asked: Settings, folder: Path, told: Told | None = None) -> Settings:
-    """Writes vectors as the settings ask; what was settled on where they leave it open.
+def write_numbers(
+    vectors: Any, asked: Settings, folder: Path, told: Told | None = None
+) -> tuple[Settings, Vectors | None]:
+    """Writes vectors as the settings ask. ->  what was settled on where they leave it open; and a graph with its
+    vectors, which need not be read again, where one was built
 
     vectors: Float32[ndarray, "rows dimension"], prepared, or what prepares some where it is sliced.
     """
     settings = settled(asked, len(vectors))
     if settings.kind == "flat":
         write_vectors(vectors, folder / VECTORS)
-        return settings
+        return settings, None
     graph = built(vectors, settings, told)
     write_graph(graph, folder / GRAPH)
-    return replace(settings, efSearch=enough(graph, settings))
+    held = Vectors(inside(graph), settings.metric, graph)
+    return replace(settings, efSearch=enough(held, settings)), held
 
 
 def settled(asked: Settings, rows: int) -> Settings:

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pellucid.search.entries import Entry, write_entries, write_numbered
 from pellucid.search.generations import BUILDING, commit, forget, generations, write_segment
 from pellucid.search.hits import bits
 from pellucid.search.manifest import ENTRIES, KINDS, Encoder, Manifest, Segment, Settings
-from pellucid.search.opened import Opened, opened
+from pellucid.search.opened import Known, Opened, known, opened
 from pellucid.search.progress import expected
 from pellucid.search.vectors import FLAT_UP_TO, Unprepared
 from pellucid.search.where import Condition
@@ -41,36 +41,39 @@ MOST_SEGMENTS = 8
 """So many are searched one after the other; then the small ones become one."""
 
 
-def created(
-    folder: Path,
-    loaded: Loaded | None,
-    source: Any,
-    asked: Settings,
-    passage_tokens: int | None,
-    prompt: str,
-    read: Mapping[str, Any],
-    how: Mapping[str, Any],
-) -> Manifest:
-    """The first generation of an index. See `Index.build`."""
+@dataclass(frozen=True)
+class Building:
+    """How the first texts of an index are read and embedded; see `Index.build`."""
+
+    passage_tokens: int | None
+    prompt: str
+    dtype: Any
+    on_duplicate: str
+    progress: bool | None
+
+    def __post_init__(self) -> None:
+        if self.passage_tokens is not None:
+            count("passage_tokens", self.passage_tokens)
+        choice("on_duplicate", self.on_duplicate, ("error", "keep-last"))
+
+
+def created(folder: Path, loaded: Loaded | None, source: Any, asked: Settings, how: Building) -> tuple[Manifest, Known]:
+    """The first generation of an index, and what of it is held. source: a `Corpus`; vectors where nobody reads."""
     asked.check((*KINDS, "auto"))
-    if passage_tokens is not None:
-        count("passage_tokens", passage_tokens)
-    choice("on_duplicate", how["on_duplicate"], ("error", "keep-last"))
     if generations(folder):
         raise InputError(f"{folder} holds an index already: add to it, or give the name of a new folder")
     if loaded is None:
-        return _of_vectors(folder, source, asked, how["progress"])
-    encoder = encoder_of(loaded, whole_characters(prompt))
-    corpus = Corpus(source, **read)
-    rows = Passages(_cut(loaded, passage_tokens), how["on_duplicate"] == "keep-last")
-    builder = _builder(folder, loaded, encoder, asked, how.get("dtype"), ())
-    segment = _written(folder, name_of(1), builder, rows.of(corpus), expected(corpus), how["progress"])
+        return _of_vectors(folder, source, asked, how.progress)
+    encoder, corpus = encoder_of(loaded, whole_characters(how.prompt)), source
+    rows = Passages(_cut(loaded, how.passage_tokens), how.on_duplicate == "keep-last")
+    builder = _builder(folder, loaded, encoder, asked, how.dtype, ())
+    segment = _written(folder, name_of(1), builder, rows.of(corpus), expected(corpus), how.progress)
     segment = segment.without(bits(segment.rows, rows.replaced))
     _report(corpus, builder, rows.texts)
-    said = corpus.said() | {"passage_tokens": passage_tokens}
+    said = corpus.said() | {"passage_tokens": how.passage_tokens}
     manifest = Manifest(1, encoder, builder.settings, (segment,), said, rows.texts)
     _finish(folder, manifest)
-    return manifest
+    return manifest, known(builder.made, segment)
 
 
 def added(
@@ -142,7 +145,7 @@ def compacted(
         write_entries((entry for one in merged for entry in one.living()), place / ENTRIES)
         with bar("building the graph", total=len(vectors), unit=" rows", shown=progress) as graph:
             nonlocal settings
-            settings = write_numbers(vectors, settings, place, graph.update)
+            settings, _ = write_numbers(vectors, settings, place, graph.update)
         return len(vectors), settings.kind
 
     made = [write_segment(folder, name_of(manifest.generation + 1), write)] if len(vectors) else []
@@ -161,25 +164,25 @@ def name_of(generation: int) -> str:
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _of_vectors(folder: Path, source: Any, asked: Settings, progress: bool | None) -> Manifest:
+def _of_vectors(folder: Path, source: Any, asked: Settings, progress: bool | None) -> tuple[Manifest, Known]:
     """An index of vectors that somebody has; their ids count them from 1."""
     numbers = Unprepared(source, asked.metric)
-    settings = asked
+    settings, made = asked, None
     if not len(numbers):
         raise InputError("there is nothing to put into the index: no vectors were given")
 
     def write(place: Path) -> tuple[int, str]:
-        nonlocal settings
+        nonlocal settings, made
         write_numbered(len(numbers), place / ENTRIES)
         with bar("building the graph", total=len(numbers), unit=" rows", shown=progress) as graph:
-            settings = write_numbers(numbers, asked, place, graph.update)
+            settings, made = write_numbers(numbers, asked, place, graph.update)
         return len(numbers), settings.kind
 
     segment = write_segment(folder, name_of(1), write)
     encoder = Encoder("vectors that were given", "", numbers.shape[1])
     manifest = Manifest(1, encoder, settings, (segment,), numbered=len(numbers))
     _finish(folder, manifest)
-    return manifest
+    return manifest, known(made, segment)
 
 
 def _builder(
@@ -223,15 +226,13 @@ def _written(
 
 def _cut(loaded: Loaded, tokens: int | None) -> Cut:
     """Where a text is divided into passages: by the tokens that the model reads at once, or fewer."""
-    assert loaded.tokenizer is not None
-    words = loaded.tokenizer
     own = loaded.pooling.max_length if loaded.pooling else None
-    longest = min((n for n in (own, words.model_max_length, tokens) if n), default=None)
+    longest = min((n for n in (own, loaded.longest, tokens) if n), default=None)
 
     def places(text: str, number: int) -> list[tuple[int, int]]:
         if longest is None or 4 * len(text) + 8 <= longest:  # a character is four bytes, and so four tokens, at most
             return []
-        found = windows(words, text, index=number, rule="windows", max_length=longest)
+        found = windows(loaded.words, text, index=number, rule="windows", max_length=longest)
         return [window.span() for window in found]
 
     return places

@@ -1,21 +1,18 @@
 """What a graph finds and how long it takes: recall against the exact neighbours, and time, at several `efSearch`."""
 
-import functools
-import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pellucid.config.checks import count
 from pellucid.errors import InputError
-from pellucid.files import write_whole
-from pellucid.search.opened import Opened
-from pellucid.search.vectors import scores
+from pellucid.search.opened import Opened, Segments
+from pellucid.search.seek import Asked, Field
+from pellucid.view.drawn import Drawing
 from pellucid.view.plot import Plot, Spot
 
 if TYPE_CHECKING:
@@ -26,9 +23,6 @@ EFFORTS = (8, 16, 32, 64, 128, 256, 512)
 
 SAMPLE = 200
 """So many texts of the index are queries, where none are given."""
-
-Row = tuple[int, int]
-"""(segment, row)"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(Drawing):
     """Recall against time.
 
     k: neighbours asked for.  queries: how many were asked.  rows: how many there are to find.
@@ -81,18 +75,8 @@ class Curve:
             spots=tuple(spots),
         )
 
-    def svg(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
-        """Writes the drawing."""
-        drawing = self.plot().svg(theme).encode("utf-8")
-        return write_whole(Path(path).expanduser(), lambda file: file.write(drawing))
-
-    def png(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
-        """Writes the drawing as pixels; needs the extra `draw`."""
-        picture = self.plot().png(theme)
-        return write_whole(Path(path).expanduser(), lambda file: file.write(picture))
-
-    def _repr_html_(self) -> str:
-        return self.plot().svg("light")
+    def text(self, theme: str = "light") -> str:
+        return self.plot().svg(theme)
 
 
 def measured(index: "Index", queries: np.ndarray | None, k: int, efforts: Sequence[int] | None) -> Curve:
@@ -105,13 +89,13 @@ def measured(index: "Index", queries: np.ndarray | None, k: int, efforts: Sequen
     if not rows:
         raise InputError("the index is empty: there is nothing to find")
     asked = _of_the_index(segments) if queries is None else queries
-    alive = [segment.alive(()) for segment in segments]
-    exact = [replace(segment, vectors=replace(segment.vectors, graph=None)) for segment in segments]
-    true, seconds = _timed(functools.partial(_nearest, exact, alive, k, 0), asked)
+    way, wide = Asked(k, "dense", ()), index.manifest.encoder.dimension
+    exact = Segments(replace(segment, vectors=replace(segment.vectors, graph=None)) for segment in segments)
+    true, seconds = _timed(Field(exact, way, 0, wide), asked)
     points = [_point(None, true, true, seconds)]
     graph = any(segment.vectors.graph is not None for segment in segments)
     for effort in reversed(tried if graph else []):
-        found, seconds = _timed(functools.partial(_nearest, segments, alive, k, effort), asked)
+        found, seconds = _timed(Field(segments, way, effort, wide), asked)
         points.insert(0, _point(effort, found, true, seconds))
     return Curve(k, len(asked), rows, tuple(points), own if graph else None)
 
@@ -130,29 +114,18 @@ def _of_the_index(segments: Sequence[Opened]) -> np.ndarray:
     return np.stack([segments[s].vectors.numbers[row] for s, row in (places[i] for i in sorted(chosen))])
 
 
-def _timed(search: Callable[[np.ndarray], list[Row]], queries: np.ndarray) -> tuple[list[list[Row]], list[float]]:
-    """What is found for each query, and the seconds that each took; the first query is asked twice, to warm up."""
-    search(queries[0])
+def _timed(field: Field, queries: np.ndarray) -> tuple[list[list[int]], list[float]]:
+    """The places found for each query, and the seconds that each took; the first is asked twice, to warm up."""
+    field.near(queries[:1], field.asked.k)
     found, seconds = [], []
     for query in queries:
         started = time.perf_counter()
-        found.append(search(query))
+        ((places, _),) = field.near(query[None], field.asked.k)
         seconds.append(time.perf_counter() - started)
+        found.append(places.tolist())
     return found, seconds
 
 
-def _nearest(
-    segments: Sequence[Opened], alive: list[np.ndarray | None], k: int, effort: int, query: np.ndarray
-) -> list[Row]:
-    """The k nearest rows of all segments."""
-    scored = []
-    for number, (one, here) in enumerate(zip(segments, alive)):
-        (rows,) = one.vectors.nearest(query[None], k, here, effort)
-        near = scores(query, one.vectors.numbers[rows], one.vectors.metric)
-        scored += [(-score, number, row) for score, row in zip(near.tolist(), rows.tolist())]
-    return [(number, row) for _, number, row in sorted(scored)[:k]]
-
-
-def _point(effort: int | None, found: list[list[Row]], true: list[list[Row]], seconds: list[float]) -> Point:
+def _point(effort: int | None, found: list[list[int]], true: list[list[int]], seconds: list[float]) -> Point:
     recall = statistics.fmean(len(set(a) & set(b)) / len(b) for a, b in zip(found, true))
     return Point(effort, recall, 1000 * statistics.median(seconds), len(seconds) / sum(seconds))

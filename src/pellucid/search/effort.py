@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from pellucid.search.hnsw import inside
 from pellucid.search.manifest import Settings
 from pellucid.search.vectors import Vectors, prepared
 
@@ -17,10 +16,9 @@ AWAY = np.float32(0.75)
 of new texts are found a little more often than those of rows that were moved so far."""
 
 
-def enough(graph: object, settings: Settings, asked: int = 200, k: int = 10) -> int:
+def enough(held: Vectors, settings: Settings, asked: int = 200, k: int = 10) -> int:
     """`efSearch`, raised by a quarter until a graph finds `RECALL` of the true neighbours of vectors that are not in
     it. What is as near as a true neighbour is one."""
-    held = Vectors(inside(graph), settings.metric, graph)
     queries = _new(held, min(asked, len(held.numbers)))
     last = [score[-1] for _, score in replace(held, graph=None).scored(queries, k, None, 0)]
     effort = settings.efSearch
@@ -37,6 +35,6 @@ def _new(held: Vectors, many: int) -> np.ndarray:
     text is, and as hard to find its neighbours. The rows themselves would be too easy."""
     chance = np.random.default_rng(0)
     rows = held.numbers[np.sort(chance.choice(len(held.numbers), many, replace=False))]
-    near = [found[1:] if len(found) > 1 else found for found in held.nearest(rows, 6, None, 64)]
+    near = [found[1:] if len(found) > 1 else found for found, _ in held.scored(rows, 6, None, 64)]
     neighbours = held.numbers[[chance.choice(found) for found in near]]
     return prepared(rows + AWAY * (rows - neighbours), held.metric)

@@ -1,7 +1,6 @@
 """Texts to vectors for an index, and who made them: vectors of two models are never compared."""
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import Pooling
+from pellucid.config import Dropout
 from pellucid.errors import InputError
 from pellucid.search.generations import digest_of
 from pellucid.search.manifest import Encoder
@@ -39,12 +39,11 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     Raises InputError for a model whose numbers are random, since nobody could make the same vectors again.
     """
     name = loaded.source.name if loaded.source else loaded.config.family
-    if loaded.tokenizer is None:
-        raise InputError(f"{name} came without a tokenizer, so it cannot read texts")
+    _ = loaded.words  # refuses a model without a tokenizer
     if any(not part.startswith(("head", "pooler")) for part in loaded.untrained):
         raise InputError(f"{name} is not trained: its vectors are random, and a search in them finds nothing")
     own = loaded.pooling or Pooling()
-    limits = [n for n in (own.max_length, loaded.tokenizer.model_max_length) if n]
+    limits = [n for n in (own.max_length, loaded.longest) if n]
     return Encoder(
         name=name,
         digest=_fingerprint(loaded),
@@ -55,18 +54,6 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
         prompt=prompt,
         revision=loaded.source.revision if loaded.source else None,
     )
-
-
-def held(model: Any) -> Loaded:
-    """The model that somebody gave: one that was loaded, or a name."""
-    if isinstance(model, Loaded):
-        return model
-    if isinstance(model, str | os.PathLike):
-        return open_checkpoint(model, head=None)
-    inside = getattr(model, "loaded", None)
-    if not isinstance(inside, Loaded):
-        raise InputError(f"model is {type(model).__name__}, expected a model or its name")
-    return inside
 
 
 def check(encoder: Encoder, loaded: Loaded) -> None:
@@ -106,8 +93,8 @@ def encoded(
 
 
 def _fingerprint(loaded: Loaded) -> str:
-    """sha256 of all that the vectors depend on: of the files, or of the numbers of a model that has none."""
-    whole = hashlib.sha256(repr(loaded.config.replace(head=None, labels=("none",))).encode())
+    """sha256 of all that the vectors depend on: its facts and its files, or the numbers of a model that has none."""
+    whole = hashlib.sha256(loaded.facts(head=None, labels=("none",), dropout=Dropout()))
     for path in _files(loaded):
         whole.update(f"{path.name} {digest_of(path)}\n".encode())
     if loaded.source is None:

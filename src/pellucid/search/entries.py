@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.search.where import Condition
+from pellucid.search.where import NUMBER, Condition, number_of
 from pellucid.search.words import terms
 from pellucid.text.cut import whole_characters
 
@@ -161,6 +161,7 @@ class Entries:
             self._connection = sqlite3.connect(name, uri=True, check_same_thread=False)
             self._connection.execute("PRAGMA trusted_schema=OFF")
             self._connection.execute("PRAGMA cell_size_check=ON")
+            self._connection.create_function(NUMBER, 1, number_of, deterministic=True)
         except sqlite3.Error as error:
             raise self._damaged(str(error)) from error
         self._lock, self._process = threading.Lock(), os.getpid()

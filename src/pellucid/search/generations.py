@@ -21,8 +21,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from pellucid.errors import (
     CorruptFileError,
     InputError,
@@ -33,6 +31,7 @@ from pellucid.errors import (
 )
 from pellucid.files import cannot_write, digest_of, write_whole
 from pellucid.files import to_disk as _to_disk
+from pellucid.lock import alone
 from pellucid.search.manifest import Manifest, Segment, read_manifest, write_manifest
 
 SEGMENTS, BUILDING, LOCK = "segments", "building", "lock"
@@ -108,26 +107,20 @@ def writing(folder: Path, patience: float = PATIENCE, *, new: bool = False) -> I
     Raises InputError for a folder that holds something else: what is not ours is not written over.
     """
     made = new and _room(folder)
-    lock, note = FileLock(folder / LOCK), folder / f"{LOCK}.json"
-    try:
-        lock.acquire(timeout=patience)
-    except Timeout:
-        raise InputError(f"{folder} is being written by {_who(note)}: wait until that is done") from None
-    except OSError as error:
-        raise cannot_write(folder / LOCK, error) from error
-    try:
-        said = {"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        write_whole(note, lambda file: file.write(json.dumps(said).encode()))
-        yield
-    except BaseException:
-        with contextlib.suppress(PellucidError, OSError):
-            sweep(folder, newest(folder) if generations(folder) else None)
-        raise
-    finally:
-        note.unlink(missing_ok=True)
-        if made and {path.name for path in folder.iterdir()} <= {LOCK, SEGMENTS}:
-            shutil.rmtree(folder, ignore_errors=True)
-        lock.release()
+    note = folder / f"{LOCK}.json"
+    with alone(folder / LOCK, lambda: f"{folder} is being written by {_who(note)}: wait until that is done", patience):
+        try:
+            said = {"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+            write_whole(note, lambda file: file.write(json.dumps(said).encode()))
+            yield
+        except BaseException:
+            with contextlib.suppress(PellucidError, OSError):
+                sweep(folder, newest(folder) if generations(folder) else None)
+            raise
+        finally:
+            note.unlink(missing_ok=True)
+            if made and {path.name for path in folder.iterdir()} <= {LOCK, SEGMENTS}:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _room(folder: Path) -> bool:

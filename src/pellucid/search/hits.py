@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from pellucid.search.entries import Entry
+from pellucid.tasks.answer import FixedDict, FixedList
 
 LATE = 10
 """How slowly a later place counts less, in reciprocal rank fusion (Cormack et al., 2009, who take 60): with 10 a first
 place in one list outweighs a middling one in both."""
 
 
-class Hit(dict[str, Any]):
+class Hit(FixedDict):
     """One text that was found: `id`, `text`, `score`, `metadata`; of a passage, `start` and `end` in its text, too.
 
     similarity: of its vector and the query's.  words: its BM25 score; None where no word fits.
@@ -28,18 +29,11 @@ class Hit(dict[str, Any]):
         else:
             place = {"start": entry.first, "end": entry.last}
             super().__init__(id=entry.id, score=score, text=entry.text, **place, metadata=entry.metadata)
-        told = self.__dict__
-        told["similarity"], told["words"] = similarity, words
+        self._tell(similarity=similarity, words=words)
 
     def scored(self, score: float) -> "Hit":
         """The same hit with another score."""
         return _hit(self | {"score": score}, vars(self))
-
-    def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("a hit is an answer and cannot be changed: copy it with dict(hit)")
-
-    __setattr__ = __delattr__ = __setitem__ = __delitem__ = __ior__ = _refuse
-    pop = popitem = clear = update = setdefault = _refuse  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
         return (_hit, (dict(self), vars(self)))
@@ -52,16 +46,22 @@ def _hit(keys: dict[str, Any], told: dict[str, Any]) -> Hit:
     return hit
 
 
-class Hits(list[Hit]):
-    """The answers to one query, the best first.
+class Hits(FixedList):
+    """The answers to one query, each a `Hit`, the best first. It refuses assignment.
 
     query: what was asked; "" for a vector.
     corrected: the same with mistyped words put right; None where none was.
     """
 
+    query: str
+    corrected: str | None
+
     def __init__(self, hits: Iterable[Hit], query: str, corrected: str | None = None) -> None:
         super().__init__(hits)
-        self.query, self.corrected = query, corrected
+        self._tell(query=query, corrected=corrected)
+
+    def __reduce__(self) -> Any:
+        return (Hits, (list(self), self.query, self.corrected))
 
 
 def fused(similar: np.ndarray, worded: np.ndarray) -> np.ndarray:

@@ -10,19 +10,21 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, several
-from pellucid.search.change import added, compacted, created, removed
+from pellucid.search.change import Building, added, compacted, created, removed
+from pellucid.search.corpus import Corpus
 from pellucid.search.curve import Curve, measured
-from pellucid.search.encoder import check, encoded, held, reopened
+from pellucid.search.encoder import check, encoded, reopened
 from pellucid.search.evaluate import Evaluation, evaluated
 from pellucid.search.generations import copy, newest, writing
 from pellucid.search.manifest import Manifest, Settings
-from pellucid.search.opened import Segments, newest_opened, opened
+from pellucid.search.opened import Segments, known, newest_opened, opened
 from pellucid.search.queries import is_single, understood
 from pellucid.search.seek import Asked, seek
 from pellucid.search.temporary import goes_with, place
-from pellucid.search.vectors import prepared
+from pellucid.search.vectors import Vectors, prepared
 from pellucid.search.verify import verified
 from pellucid.search.where import conditions
 from pellucid.search.why import Match, match
@@ -88,13 +90,13 @@ class Index:
         A build that was broken off goes on where it was, when it is asked for again.
         """
         asked = Settings(metric, kind, M, efConstruction, efSearch)
-        read: dict[str, Any] = {"column": column, "id_column": id_column, "encoding": encoding, "skip_bad": skip_bad}
-        how: dict[str, Any] = {"dtype": dtype, "on_duplicate": on_duplicate, "progress": progress}
-        loaded = None if model is None else held(model)
+        how = Building(passage_tokens, prompt, dtype, on_duplicate, progress)
+        loaded = None if model is None else held(model, head=None)
+        corpus = source if loaded is None else Corpus(source, column, id_column, encoding, skip_bad)
         with place(out) as folder:
             with writing(folder, new=True):
-                manifest = created(folder, loaded, source, asked, passage_tokens, prompt, read, how)
-            index = cls(folder, manifest, opened(folder, manifest), loaded)
+                manifest, vectors = created(folder, loaded, corpus, asked, how)
+            index = cls(folder, manifest, opened(folder, manifest, vectors), loaded)
         if out is None:
             goes_with(index, folder)
         return index
@@ -107,7 +109,7 @@ class Index:
         Raises InputError for another model, CorruptFileError where a file was changed since it was written.
         """
         manifest, segments = newest_opened(Path(folder))
-        loaded = None if model is None else held(model)
+        loaded = None if model is None else held(model, head=None)
         if loaded is not None:
             check(manifest.encoder, loaded)
         return cls(Path(folder).absolute(), manifest, segments, loaded)
@@ -136,10 +138,8 @@ class Index:
         asked = Asked(k, mode, tuple(conditions(where)), rerank)
         if isinstance(query, list | tuple) and not query:
             return []
-        texts, vectors = understood(query, self.manifest)
-        now = Index(self.folder, *self._now, self._loaded)  # another thread may change this one meanwhile
-        found = seek(now, texts, vectors, asked)
-        self._loaded = now._loaded
+        now = self._now  # another thread may change it meanwhile
+        found = seek(*now, self.encode, *understood(query, now[0]), asked)
         return found[0] if is_single(query) else found
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -289,7 +289,10 @@ class Index:
             self._to(manifest)
 
     def _to(self, manifest: Manifest) -> None:
-        self._now = manifest, opened(self.folder, manifest)
+        here: dict[str, Vectors] = {}
+        for one in self.segments:
+            here |= known(one.vectors, one.segment)
+        self._now = manifest, opened(self.folder, manifest, here)
 
     def __reduce__(self) -> Any:
         """Opened anew where it is unpickled; a model that came from no files travels with it."""

@@ -1,7 +1,6 @@
 """What an index says of itself: one small file per generation, with a digest of every other file and of itself."""
 
 import base64
-import hashlib
 import json
 import re
 import zlib
@@ -12,15 +11,17 @@ from typing import Any
 import numpy as np
 
 from pellucid.config.checks import choice, count
-from pellucid.errors import CorruptFileError, InputError
-from pellucid.files import once, write_whole
+from pellucid.errors import CorruptFileError
+from pellucid.files import write_whole
+from pellucid.sealed import damaged, sealed, unsealed
 
 ENTRIES, VECTORS, GRAPH = "entries.sqlite", "vectors.f32", "vectors.faiss"
 
 FORMAT = 1
 """Of the folder. A later one is refused with the version that reads it."""
 
-MOST_BYTES = 64 * 2**20
+MOST_BYTES, AGAIN = 64 * 2**20, "build the index again"
+"""Of a manifest; and what helps where it is damaged."""
 
 KINDS, METRICS = ("flat", "hnsw"), ("cosine", "dot", "euclidean")
 
@@ -37,7 +38,7 @@ _FOLDER, _DIGEST = re.compile(r"[0-9]{6,12}"), re.compile(r"[0-9a-f]{64}")
 class Encoder:
     """Who made the vectors, and how; vectors of two encoders cannot be compared.
 
-    name: of the model.  digest: sha256 of its weights; "" for vectors that were given.
+    name: of the model.  digest: of its facts and files; "" for vectors that were given.
     dimension: numbers of a vector.  pooling, normalize, max_length, prompt: how a text becomes one.
     """
 
@@ -142,38 +143,18 @@ def numbers_of(kind: str) -> str:
 
 def write_manifest(manifest: Manifest, folder: Path) -> Path:
     """Makes a generation the newest: from here on it is what opens."""
-    content = rendered(json.loads(json.dumps(asdict(manifest))))
+    content = sealed(json.loads(json.dumps(asdict(manifest))))
     return write_whole(folder / file_of(manifest.generation), lambda file: file.write(content))
-
-
-def rendered(body: dict[str, Any]) -> bytes:
-    """The one way in which these facts are written: each byte of a manifest counts."""
-    return (json.dumps({"digest": _digest(body), **body}, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def read_manifest(path: Path) -> Manifest:
     """Raises CorruptFileError for a file that was changed, and InputError for one from a later version."""
-    if path.stat().st_size > MOST_BYTES:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
-    try:
-        content = path.read_bytes()
-        body: dict[str, Any] = json.loads(content, object_pairs_hook=once)
-        later = body["format"]
-        if type(later) is int and FORMAT < later < 1_000_000:
-            raise InputError(f"{path} is of format {later}, and this pellucid reads up to {FORMAT}: upgrade pellucid")
-        body.pop("digest")
-        whole = rendered(body) == content
-    except InputError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptFileError(f"{path} is no manifest of an index: {str(error)[:120]}") from error
-    if not whole:
-        raise CorruptFileError(f"{path} was changed: its digest does not fit; restore it, or build the index again")
+    body = unsealed(path, FORMAT, MOST_BYTES, AGAIN)
     try:
         manifest = _manifest(body)
         _check(manifest, path)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-        raise CorruptFileError(f"{path} is no manifest of an index: {str(error)[:120]}") from error
+        raise damaged(path, error, AGAIN) from error
     return manifest
 
 
@@ -223,7 +204,3 @@ def _manifest(body: dict[str, Any]) -> Manifest:
 def _segment(said: dict[str, Any]) -> Segment:
     files = {name: (size, digest) for name, (size, digest) in said["files"].items()}
     return Segment(**(said | {"files": files}))
-
-
-def _digest(body: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -2,10 +2,11 @@
 
 import errno
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -89,14 +90,30 @@ def newest_opened(folder: Path) -> tuple[Manifest, Segments]:
                 raise
 
 
-def opened(folder: Path, manifest: Manifest) -> Segments:
-    """Every segment of a generation. Raises CorruptFileError for a file that was changed."""
-    return Segments(_opened(folder, manifest, segment) for segment in manifest.segments)
+Known = Mapping[str, Vectors]
+"""Vectors that this process holds already, by the digest of the file that they stand in."""
 
 
-def _opened(folder: Path, manifest: Manifest, segment: Segment) -> Opened:
-    read = read_graph if segment.kind == "hnsw" else read_vectors
+def known(vectors: Vectors | None, segment: Segment) -> Known:
+    """The vectors of a segment, where they are held."""
+    return {} if vectors is None else {segment.files[numbers_of(segment.kind)][1]: vectors}
+
+
+def opened(folder: Path, manifest: Manifest, held: Known = MappingProxyType({})) -> Segments:
+    """Every segment of a generation; what is held is not read again. Raises CorruptFileError for a file that was
+    changed."""
+    return Segments(_opened(folder, manifest, segment, held) for segment in manifest.segments)
+
+
+def _opened(folder: Path, manifest: Manifest, segment: Segment, held: Known) -> Opened:
     entries = Entries(check(folder, segment, ENTRIES), segment.rows)
+    vectors = held.get(segment.files[numbers_of(segment.kind)][1]) or _read(folder, manifest, segment)
+    return Opened(segment, entries, vectors, segment.deleted())
+
+
+def _read(folder: Path, manifest: Manifest, segment: Segment) -> Vectors:
+    """The vectors of a segment from its file."""
+    read = read_graph if segment.kind == "hnsw" else read_vectors
     path = check(folder, segment, numbers_of(segment.kind))
     try:
         vectors = read(path, segment.rows, manifest.encoder.dimension, manifest.settings.metric)
@@ -108,4 +125,4 @@ def _opened(folder: Path, manifest: Manifest, segment: Segment) -> Opened:
     for start in range(0, segment.rows, _BLOCK):
         if not np.isfinite(vectors.numbers[start : start + _BLOCK]).all():
             raise CorruptFileError(f"{path} holds a number that is not finite: build the index again")
-    return Opened(segment, entries, vectors, segment.deleted())
+    return vectors

@@ -1,11 +1,9 @@
 """Hits in a new order, by a model that reads query and text together (Nogueira and Cho, 2019, arXiv:1901.04085)."""
 
-import os
 from typing import Any
 
-from pellucid.checkpoints.load import open_checkpoint
+from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError
 from pellucid.search.hits import Hit
 from pellucid.tasks.task import Work
 from pellucid.tasks.text_ranking import TextRanking
@@ -25,8 +23,6 @@ def reranked(model: Any, query: str, hits: list[Hit]) -> list[Hit]:
 
 def reader(model: Any) -> Loaded:
     """The model that somebody gave, or named. Raises InputError for one that cannot rank."""
-    loaded = open_checkpoint(model) if isinstance(model, str | os.PathLike) else getattr(model, "loaded", model)
-    if not isinstance(loaded, Loaded):
-        raise InputError(f"rerank is {type(model).__name__}, expected a model or its name")
+    loaded = held(model, "rerank")
     TextRanking.check(loaded)
     return loaded

@@ -1,9 +1,9 @@
 """From queries to hits: vectors that are near, words that stand there, and both orders as one."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,12 @@ from pellucid.config.checks import choice, count
 from pellucid.errors import InputError, near, several
 from pellucid.search.entries import Entry
 from pellucid.search.hits import Hit, Hits, fused
+from pellucid.search.manifest import Manifest
 from pellucid.search.opened import Opened, Segments
 from pellucid.search.rerank import reader, reranked
 from pellucid.search.vectors import Ranked, scores
 from pellucid.search.where import Condition
 from pellucid.search.words import Words, understood
-
-if TYPE_CHECKING:
-    from pellucid.search.index import Index
 
 log = logging.getLogger("pellucid")
 
@@ -66,13 +64,24 @@ class Order:
     worded: np.ndarray | None = None
 
 
-def seek(index: "Index", texts: list[str] | None, vectors: np.ndarray | None, asked: Asked) -> list[Hits]:
+Encode = Callable[[Sequence[str]], np.ndarray]
+"""Queries as vectors that are prepared: Float32[ndarray, "texts dimension"]"""
+
+
+def seek(
+    manifest: Manifest,
+    segments: Segments,
+    encode: Encode,
+    texts: list[str] | None,
+    vectors: np.ndarray | None,
+    asked: Asked,
+) -> list[Hits]:
     """The hits of each query. texts, vectors: one of both is given; vectors are prepared."""
     if texts is None and asked.rerank is not None:
         raise InputError("rerank reads texts, and vectors were asked for: give the queries as texts")
     judge = None if asked.rerank is None else reader(asked.rerank)
-    field = Field(index.segments, asked, index.manifest.settings.efSearch, index.manifest.encoder.dimension)
-    queries = _queries(index, field, texts, vectors)
+    field = Field(segments, asked, manifest.settings.efSearch, manifest.encoder.dimension)
+    queries = _queries(encode, field, texts, vectors)
     answers = []
     for query, hits in zip(queries, field.answers(queries, asked.k if judge is None else max(asked.k, RERANKED))):
         if judge is not None:
@@ -81,19 +90,19 @@ def seek(index: "Index", texts: list[str] | None, vectors: np.ndarray | None, as
     return answers
 
 
-def _queries(index: "Index", field: "Field", texts: list[str] | None, vectors: np.ndarray | None) -> list[Query]:
+def _queries(encode: Encode, field: "Field", texts: list[str] | None, vectors: np.ndarray | None) -> list[Query]:
     """The queries with their vectors and words, as far as these are looked for."""
     mode = field.asked.mode
     if vectors is not None or texts is None:
         return [Query("", vector[None]) for vector in (() if vectors is None else vectors)]
     if mode == "dense":
-        return [Query(text, vector[None]) for text, vector in zip(texts, index.encode(texts))]
+        return [Query(text, vector[None]) for text, vector in zip(texts, encode(texts))]
     words = [understood(text, field.segments.vocabulary) for text in texts]
     if mode == "words":
         none = np.empty((0, field.dimension), np.float32)
         return [Query(text, none, said) for text, said in zip(texts, words)]
     corrected = [(i, said.corrected) for i, said in enumerate(words) if said.corrected is not None]
-    made = index.encode([*texts, *(text for _, text in corrected)])
+    made = encode([*texts, *(text for _, text in corrected)])
     more = {i: vector for (i, _), vector in zip(corrected, made[len(texts) :])}
     rows = [np.stack([made[i], more[i]]) if i in more else made[i : i + 1] for i in range(len(texts))]
     return [Query(*one) for one in zip(texts, rows, words)]

@@ -110,12 +110,9 @@ class Vectors:
     metric: str
     graph: Any = None
 
-    def nearest(self, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> list[np.ndarray]:
-        """For each query the numbers of at most k rows, the nearest first; of equally near ones the first row first."""
-        return [rows for rows, _ in self.scored(queries, k, alive, ef)]
-
     def scored(self, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> list[Ranked]:
-        """The same with their exact scores; without a graph no nearer row is ever left out.
+        """For each query at most k rows with their exact scores, the nearest first; of equally near ones the first row
+        first. Without a graph no nearer row is ever left out.
 
         queries: Float32[ndarray, "queries dimension"], as `prepared` gives them.
         alive: Bool[ndarray, "rows"]; None for all.

@@ -1,5 +1,6 @@
 """What rows must fit, by their other columns."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,25 +27,47 @@ class Condition:
 
     def sql(self) -> tuple[str, list[Any]]:
         """A clause, and the values that stand for its question marks; no value is ever part of the clause."""
-        column, path = _EXTRACTED, f'$."{self.column}"'
+        column, kind, path = *_EXTRACTED, f'$."{self.column}"'
         if any(sign in self.column for sign in '"\\\0'):  # a path of SQLite cannot say them
-            column, path = _LOOKED_UP, self.column
+            column, kind, path = *_LOOKED_UP, self.column
         if self.operator == "~":
             return f"instr(lower({column}), lower(?)) > 0", [path, str(self.values[0])]
-        number = f"CASE WHEN trim({column}) GLOB '*[0-9]*' THEN CAST({column} AS REAL) END"
-        numbers = [_number(value) for value in self.values]
+        number = f"{NUMBER}({column})"
+        numbers = [number_of(value) for value in self.values]
         if self.operator in ("=", "!="):
             marks = ",".join("?" * len(self.values))
             clause, given = f"CAST({column} AS TEXT) IN ({marks})", [path, *map(_text, self.values)]
             if all(one is not None for one in numbers):
-                clause, given = f"({clause} OR {number} IN ({marks}))", [*given, path, path, *numbers]
+                clause, given = f"({clause} OR IFNULL({number} IN ({marks}), 0))", [*given, path, *numbers]
+            if truths := [str(value).lower() for value in self.values if str(value).lower() in ("true", "false")]:
+                marks = ",".join("?" * len(truths))
+                clause, given = f"({clause} OR {kind} IN ({marks}))", [*given, path, *truths]
             return (clause if self.operator == "=" else f"NOT {clause}"), given
         if numbers[0] is not None:
-            return f"{number} {self.operator} ?", [path, path, numbers[0]]
+            return f"{number} {self.operator} ?", [path, numbers[0]]
         return f"CAST({column} AS TEXT) {self.operator} ?", [path, str(self.values[0])]
 
 
-_EXTRACTED, _LOOKED_UP = "json_extract(metadata, ?)", "(SELECT value FROM json_each(metadata) WHERE key = ?)"
+_EXTRACTED = "json_extract(metadata, ?)", "json_type(metadata, ?)"
+_LOOKED_UP = (
+    "(SELECT value FROM json_each(metadata) WHERE key = ?)",
+    "(SELECT type FROM json_each(metadata) WHERE key = ?)",
+)
+"""How SQLite says the value of a column, and what kind of JSON it is."""
+
+NUMBER = "number_of"
+"""The name by which SQLite calls `number_of`."""
+
+
+def number_of(value: Any) -> float | None:
+    """A value as a number, where all of it is one: "12", " -1.5e3 ", 7; None for "3M", "2026-01-02", "inf", "1_000"."""
+    if isinstance(value, str) and ("_" in value or not any(sign.isdigit() for sign in value)):
+        return None
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
 
 
 def conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...] | None) -> list[Condition]:
@@ -102,10 +125,3 @@ def _value(column: str, value: Any) -> Any:
 
 def _text(value: Any) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None

@@ -11,6 +11,7 @@ import torch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.text import Window, windows
+from pellucid.text.cut import bare
 from pellucid.view.likeness import Likeness, LikenessView, Span
 
 
@@ -79,15 +80,14 @@ def _said(hit: Mapping[str, Any], cut: int) -> str:
 def _words(loaded: Loaded, text: str, prompt: str) -> tuple[tuple[Span, ...], np.ndarray, int]:
     """Where the words of a text stand; their vectors, of length 1: Float32[ndarray, "words hidden"]; how many tokens
     were cut off."""
-    assert loaded.tokenizer is not None
     longest = loaded.pooling.max_length if loaded.pooling else None
-    (window,) = windows(loaded.tokenizer, prompt + text, rule="truncate", max_length=longest)
+    (window,) = windows(loaded.words, prompt + text, rule="truncate", max_length=longest)
     every = _places(window, len(prompt))
     places = [place for place in every if not _is_punctuation((prompt + text)[slice(*place[2])])] or every
     states = _states(loaded, window)
     vectors = np.array([states[first:last].mean(axis=0) for first, last, _ in places]).reshape(-1, states.shape[1])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    spans = tuple(_bare(text, first - len(prompt), last - len(prompt)) for _, _, (first, last) in places)
+    spans = tuple(bare(text, first - len(prompt), last - len(prompt)) for _, _, (first, last) in places)
     return spans, vectors, window.cut
 
 
@@ -99,12 +99,6 @@ def _states(loaded: Loaded, window: Window) -> np.ndarray:
         ids = torch.tensor([window.ids], device=device)
         types = torch.tensor([window.type_ids], device=device)
         return module.states(ids, None, types)[0].float().cpu().numpy()
-
-
-def _bare(text: str, first: int, last: int) -> Span:
-    """The characters of a word without the spaces that some tokenizers count to it."""
-    word = text[first:last]
-    return first + len(word) - len(word.lstrip()), last - len(word) + len(word.rstrip())
 
 
 def _is_punctuation(word: str) -> bool:

@@ -1,0 +1,30 @@
+"""One process at a time: the one door to `filelock`."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pellucid.errors import InputError
+from pellucid.files import cannot_write
+
+
+@contextlib.contextmanager
+def alone(path: Path, others: Callable[[], str], patience: float = 0.0) -> Iterator[None]:
+    """Holds a file against every other process for as long as the block lasts; that of a process that died is free.
+
+    others: the sentence for where another one holds it.  patience: seconds to wait for that one.
+    Raises InputError with that sentence, and where the file cannot be written.
+    """
+    from filelock import FileLock, Timeout  # takes longer to import than most commands take
+
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=patience)
+    except Timeout:
+        raise InputError(others()) from None
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,51 @@
+"""Facts in a file with a digest of themselves: written in one way alone, so that each byte of it counts."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.files import once
+
+
+def sealed(body: dict[str, Any]) -> bytes:
+    """The one way in which these facts are written. body: as JSON has it, its "format" among it."""
+    return (json.dumps({"digest": _digest(body), **body}, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def unsealed(path: Path, newest: int, most: int, again: str) -> dict[str, Any]:
+    """The facts that stand in such a file.
+
+    newest: the latest format that is read.  most: bytes.  again: what helps where it is damaged, such as "build again".
+    Raises OSError where it cannot be read, CorruptFileError for one that was changed, and InputError for one of a later
+    format.
+    """
+    if path.stat().st_size > most:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {most:,}")
+    content = path.read_bytes()
+    try:
+        body: dict[str, Any] = json.loads(content, object_pairs_hook=once)
+        later = body["format"]
+        if type(later) is int and newest < later < 1_000_000:
+            wrote = f", written by pellucid {str(body['pellucid'])[:20]}" if "pellucid" in body else ""
+            reads = f"this pellucid reads up to {newest}: upgrade pellucid, or {again}"
+            raise InputError(f"{path} is of format {later}{wrote}, and {reads}")
+        body.pop("digest")
+        whole = sealed(body) == content
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged(path, error, again) from error
+    if not whole:
+        raise CorruptFileError(f"{path} was changed, its digest does not fit: restore it, or {again}")
+    return body
+
+
+def damaged(path: Path, error: Exception, again: str) -> CorruptFileError:
+    """The sentence for a file that says what cannot be."""
+    return CorruptFileError(f"{path} is damaged ({str(error)[:120]}): restore it, or {again}")
+
+
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
