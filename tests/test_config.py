@@ -3,9 +3,32 @@
 import subprocess
 import sys
 
+import pytest
+
+from pellucid import Config, InputError, blocks
+from pellucid.config import NextSentence, SequenceClassification
+from pellucid.config.checks import ACTIVATIONS
+
 
 def test_a_config_without_the_families_says_where_to_take_it_from() -> None:
     code = "from pellucid.config import Config; Config.of('llama')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.strip().endswith("take Config from pellucid itself, which reads their pages")
+
+
+@pytest.mark.parametrize("head", [SequenceClassification(), NextSentence()])
+@pytest.mark.parametrize("family", ["gpt2", "distilbert", "t5"])
+def test_a_head_on_a_pooler_needs_one(family: str, head: SequenceClassification | NextSentence) -> None:
+    with pytest.raises(InputError, match=f"{head.name} reads a pooler, and this {family} config has none"):
+        Config.of(family, head=head)
+    assert Config.of("bert", head=head).pools
+
+
+def test_encoders_alone_have_a_pooler() -> None:
+    with pytest.raises(InputError, match="pooler is True in a config of kind 'decoder'"):
+        Config.of("gpt2", pooler=True)
+
+
+def test_every_activation_that_a_config_may_name_is_there() -> None:
+    assert set(ACTIVATIONS) == set(blocks.ACTIVATIONS)

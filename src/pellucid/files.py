@@ -1,15 +1,19 @@
-"""Files are written beside their place and then moved there: nobody ever meets half a file. And what a
-JSON file says, it says once."""
+"""Files are written beside their place and then moved there: nobody ever meets half a file. And what a JSON file says,
+it says once."""
 
 import errno
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from pellucid.errors import InputError, PellucidError, ResourceError
+from pellucid.errors import CorruptFileError, InputError, NotFoundError, PellucidError, ResourceError
+
+MOST_BYTES = 20_000_000
+"""Of a JSON file of a checkpoint."""
 
 
 def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
@@ -22,7 +26,7 @@ def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        beside.chmod(0o644)
+        beside.chmod(usual_mode())
         beside.replace(target)
     except OSError as error:
         raise cannot_write(target, error) from error
@@ -30,6 +34,14 @@ def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
         if beside is not None:
             beside.unlink(missing_ok=True)
     return target
+
+
+def usual_mode() -> int:
+    """The rights of a new file, as the umask of this process has them: `tempfile` and some libraries make theirs
+    private."""
+    mask = os.umask(0o077)  # can only be read by setting it
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def to_disk(path: Path) -> None:
@@ -54,6 +66,26 @@ def cannot_write(target: Path, error: OSError) -> PellucidError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return ResourceError(f"no space left while writing {target}; what was there before is still there")
     return InputError(f"cannot write {target}: {error.strerror or error}")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file, refused where it is too large, damaged, or says one thing twice."""
+    found = read_any(path)
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"{path} holds a {type(found).__name__}, expected an object")
+    return found
+
+
+def read_any(path: Path, most: int = MOST_BYTES) -> Any:
+    """Any JSON from a file of `most` bytes, as carefully."""
+    if not path.is_file():
+        raise NotFoundError(f"{path} is missing: a checkpoint folder holds one")
+    if path.stat().st_size > most:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {most:,}")
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=once)
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is not JSON: {error}") from error
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

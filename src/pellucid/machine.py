@@ -1,8 +1,10 @@
 """The machine underneath: which device, which kind of number, how many threads, and whether there is room."""
 
+import contextlib
 import ctypes
 import functools
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -15,6 +17,10 @@ DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
+
+
+GROUP = Path("/sys/fs/cgroup")
+"""What the control group of this process may take."""
 
 
 def choose_device(device: str | torch.device) -> torch.device:
@@ -34,8 +40,11 @@ def choose_device(device: str | torch.device) -> torch.device:
     return chosen
 
 
-def choose_dtype(dtype: str | torch.dtype | None, stored: torch.dtype) -> torch.dtype:
-    """None is float32; "checkpoint" is what the file holds; "auto" the fastest that is safe on this processor."""
+def choose_dtype(dtype: str | torch.dtype | None, stored: torch.dtype, *, more: Iterable[str] = ()) -> torch.dtype:
+    """None is float32; "checkpoint" is what the file holds; "auto" the fastest that is safe on this processor.
+
+    more: other names that the caller understands himself, for the error.
+    """
     if dtype is None:
         return torch.float32
     if isinstance(dtype, torch.dtype):
@@ -47,10 +56,8 @@ def choose_dtype(dtype: str | torch.dtype | None, stored: torch.dtype) -> torch.
     elif dtype in DTYPES:
         chosen = DTYPES[dtype]
     else:
-        raise InputError(
-            f"dtype is {dtype!r}{near(str(dtype), DTYPES)}, expected {', '.join(DTYPES)}, 'auto', 'checkpoint', "
-            "'int8' or 'int4'"
-        )
+        expected = ", ".join((*DTYPES, "auto", "checkpoint", *more))
+        raise InputError(f"dtype is {dtype!r}{near(str(dtype), (*DTYPES, *more))}, expected one of {expected}")
     if not chosen.is_floating_point:
         raise InputError(f"dtype is {chosen}, expected a kind of real number")
     return chosen
@@ -111,32 +118,36 @@ def free_memory() -> int | None:
     limits = []
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         limits.append(_available())
-    group = Path("/sys/fs/cgroup")
-    try:
-        most = (group / "memory.max").read_text().strip()
-        used = int((group / "memory.current").read_text())
+    with contextlib.suppress(OSError, ValueError):  # a system without control groups
+        most = (GROUP / "memory.max").read_text().strip()
+        used = int((GROUP / "memory.current").read_text())
         if most != "max":
-            limits.append(int(most) - used)
-    except (OSError, ValueError):
-        return min(limits) if limits else None
-    return min(limits) if limits else None
+            limits.append(int(most) - used + _cached(GROUP / "memory.stat"))
+    return min(limits, default=None)
 
 
 def _available() -> int:
-    try:
+    with contextlib.suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    except OSError:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _cached(statistics: Path) -> int:
+    """Bytes of files that a control group has read and that count as used: the system gives them back when asked."""
+    with contextlib.suppress(OSError):
+        for line in statistics.read_text().splitlines():
+            if line.startswith("inactive_file "):
+                return int(line.split()[1])
+    return 0
 
 
 def available_cores() -> int:
     """Processors that this process may use, by its affinity and by its control group; at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = (GROUP / "cpu.max").read_text().split()
         return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
     except (OSError, ValueError):
         return cores

@@ -28,7 +28,7 @@ def pipeline(
     task: str,
     model: str | os.PathLike[str] | Model | None = None,
     *,
-    device: str | torch.device = "cpu",
+    device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     revision: str | None = None,
     token: str | None = None,
@@ -38,7 +38,9 @@ def pipeline(
     """A task by its name, such as "ner" or "question-answering", with a model that answers it.
 
     model: a name or folder as for `pellucid.load`, or a model; None for the task's own default.
-    dtype: as for `pellucid.load`; "bfloat16", or "auto" for the fastest that is safe, is for speed.
+    device: as for `pellucid.load`; by default the processor.
+    dtype: as for `pellucid.load`; "bfloat16", or "auto" for the fastest that is safe, is for speed. Of what says how
+        to load, these two alone go with a model that is loaded already.
     options: of the task, for every call.
 
     >>> pipeline("ner")("My name is Ada.")        # doctest: +SKIP
@@ -49,8 +51,18 @@ def pipeline(
     name, said = named(task)
     place: dict[str, Any] = {"revision": revision, "token": token, "local_files_only": local_files_only}
     kind = None if dtype in ("auto", "bfloat16", torch.bfloat16) else dtype
-    held = model if isinstance(model, Model) else load(model or name.model, device=device, dtype=kind, **place)
+    if isinstance(model, Model):
+        _check_loaded({"device": device, "dtype": kind, **place})
+        held = model
+    else:
+        held = load(model or name.model, device="cpu" if device is None else device, dtype=kind, **place)
     return Pipeline(name, held, None if kind == dtype else dtype, said | options)
+
+
+def _check_loaded(said: Mapping[str, Any]) -> None:
+    """Refuses what a model that is loaded already cannot follow."""
+    if late := [name for name, value in said.items() if value not in (None, False)]:
+        raise InputError(f"the model is loaded already, so {several(late)} would say nothing: pass it to pellucid.load")
 
 
 class Pipeline:

@@ -224,6 +224,33 @@ except pellucid.PellucidError as error:
 """
 
 
+@pytest.mark.parametrize("after", range(4))
+def test_what_is_broken_off_while_it_is_moved_does_not_open(
+    after: int, tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another model of the same shapes, its weights beside the old facts and words, would open without a word."""
+    folder = good(tmp_path / "model", num_labels=3)
+    with_file("vocab.txt", "\n".join(vocabulary()))(folder)
+    moved: list[str] = []
+    replace = Path.replace
+
+    def broken_off(path: Path, target: Path) -> Path:
+        if len(moved) == after:
+            raise OSError(5, "the power is gone")
+        moved.append(path.name)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", broken_off)
+    if after >= 2:  # there are two files
+        tiny.save(folder, overwrite=True)
+        assert moved == [WEIGHTS, "config.json"] and pellucid.load(folder).config == tiny.config
+        return
+    with pytest.raises(InputError, match="holds the files of no whole model now"):
+        tiny.save(folder, overwrite=True)
+    with pytest.raises(pellucid.PellucidError):
+        pellucid.load(folder)
+
+
 def test_a_full_disk_leaves_the_old_files(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: the system then refuses to write, as it does when full."""
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY

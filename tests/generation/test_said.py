@@ -121,6 +121,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "a number for a truth": ("do_sample", 1, "do_sample is 1, expected true or false"),
     "a truth for a number": ("temperature", True, "temperature is True, expected a number"),
     "a half token": ("eos_token_id", [2, 2.5], "eos_token_id is list, expected the id of a token, or a list of ids"),
+    "ids within ids": ("eos_token_id", [[2]], "eos_token_id is list, expected the id of a token, or a list of ids"),
     "words for ids": ("bad_words_ids", [["no"]], "bad_words_ids is list, expected a list of numbers"),
     "an object": ("suppress_tokens", {"a": 1}, "suppress_tokens is dict, expected a list of numbers"),
     "a list without end": ("suppress_tokens", [1] * (MOST + 1), "suppress_tokens holds more than 100,000 entries"),

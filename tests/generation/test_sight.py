@@ -1,5 +1,7 @@
 """A traced generation: every pass is recorded, and recording changes nothing."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -49,5 +51,28 @@ def test_only_what_is_asked_for_is_kept(model: pellucid.Model) -> None:
     assert {name.split("layers")[-1] for step in traced.steps for name in step} == {".0.attention.weights"}
     with pytest.raises(InputError, match=r"no point is called 'layers.0.atention'"):
         model.trace_writing("a b", keep="layers.0.atention", max_new_tokens=3)
-    with pytest.raises(InputError, match="one text"):
+    with pytest.raises(InputError, match="num_beams is 2, and one text is traced: pass num_beams=1"):
         trace_writing(model.loaded, "a b", num_beams=2)
+    with pytest.raises(InputError, match="num_return_sequences is 3"):
+        trace_writing(model.loaded, "a b", num_return_sequences=3)
+
+
+def test_it_ends_where_writing_ends_and_says_the_same(model: pellucid.Model) -> None:
+    whole = model.complete("a b c d", max_new_tokens=12)
+    stop = whole.text[len(whole.text) // 2 :][:2]
+    for option in ({"stop": stop}, {"stop_token_ids": [whole.ids[4]]}):
+        told = model.complete("a b c d", max_new_tokens=12, **option)
+        traced = model.trace_writing("a b c d", keep="logits", max_new_tokens=12, **option)
+        assert traced.text == told.text and [step.id for step in traced.steps] == list(told.ids)
+        assert len(told.ids) < len(whole.ids)
+
+
+def test_a_checkpoint_that_writes_several_texts_is_traced_with_one(model: pellucid.Model) -> None:
+    several = replace(model.loaded, generation={"num_return_sequences": 3, "do_sample": True})
+    said = {"do_sample": False, "max_new_tokens": 3}
+    assert trace_writing(several, "a b", **said).text == model.generate("a b", max_new_tokens=3)
+
+
+def test_steps_and_texts_are_told_apart(model: pellucid.Model) -> None:
+    first, second = (model.trace_writing("a b", keep="logits", max_new_tokens=2) for _ in range(2))
+    assert first == first and first != second and first.steps[0] in first.steps and len({*first.steps}) == 2

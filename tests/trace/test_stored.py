@@ -1,6 +1,7 @@
 """A trace as a file: it comes back bit for bit, and every damage is one clear error."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,12 @@ def test_gradients_rows_and_numbers_that_are_none(minilm: pellucid.Model, tmp_pa
 
 def test_the_file_is_replaced_whole_or_not_at_all(minilm: pellucid.Model, tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
-    minilm.trace("hi", keep="pooled").save(path)
-    assert [file.name for file in tmp_path.iterdir()] == ["a.trace"] and path.stat().st_mode & 0o777 == 0o644
+    before = os.umask(0o077)
+    try:
+        minilm.trace("hi", keep="pooled").save(path)
+    finally:
+        os.umask(before)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.trace"] and path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(InputError, match="cannot write"):
         minilm.trace("hi", keep="pooled").save(tmp_path / "nowhere" / "a.trace")
     with pytest.raises(InputError, match="is a folder"):

@@ -4,6 +4,7 @@ The plain module stays what it is, and evaluates; its parameters get the gradien
 up to rounding. Nobody can look on at a twin.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
@@ -221,8 +222,9 @@ class LearningAttention(Attention):
         """The plain maps lie as they lie."""
 
 
-class LearningPostNormLayer(PostNormLayer):
-    """The same, what is dropped and the sum as one step. The stream stays float32 where products are narrower."""
+class LearningLayer(nn.Module):
+    """What both kinds of layers have: what is dropped and the sum are one step, and the stream stays float32 where
+    products are narrower."""
 
     lesson: Lesson
     attention: Any
@@ -237,6 +239,14 @@ class LearningPostNormLayer(PostNormLayer):
     def forward(self, x: Tensor, run: Pass) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         return self.lesson.through(self._step, x, run)
+
+    @abstractmethod
+    def _step(self, x: Tensor, run: Pass) -> Tensor:
+        """The layer itself, once or, for `Lesson.again`, twice."""
+
+
+class LearningPostNormLayer(LearningLayer, PostNormLayer):
+    """Norms after the sums."""
 
     def _step(self, x: Tensor, run: Pass) -> Tensor:
         added, own, across = self.lesson.added, self.attention, self.cross_attention
@@ -247,22 +257,8 @@ class LearningPostNormLayer(PostNormLayer):
         return self.feed_forward_norm(added(x, self.feed_forward(x), self.feed_forward.share))
 
 
-class LearningPreNormLayer(PreNormLayer):
-    """The same, what is dropped and the sum as one step. The stream stays float32 where products are narrower."""
-
-    lesson: Lesson
-    attention: Any
-    cross_attention: Any
-    feed_forward: Any
-
-    def given(self, lesson: Lesson) -> Self:
-        """Its lesson."""
-        self.lesson = lesson
-        return self
-
-    def forward(self, x: Tensor, run: Pass) -> Tensor:
-        """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
-        return self.lesson.through(self._step, x, run)
+class LearningPreNormLayer(LearningLayer, PreNormLayer):
+    """Norms inside the branches."""
 
     def _step(self, x: Tensor, run: Pass) -> Tensor:
         added, own, across = self.lesson.added, self.attention, self.cross_attention

@@ -6,8 +6,9 @@ A holds [rank, in] numbers and B [out, rank]. What else an adapter holds, such a
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,9 +16,9 @@ from torch import Tensor
 from pellucid.checkpoints.adapter_facts import FILE
 from pellucid.checkpoints.adapter_head import Adapter, facts_of
 from pellucid.checkpoints.contents import Contents, read_contents
-from pellucid.checkpoints.moves import JOINED_TRANSPOSED, TRANSPOSED
 from pellucid.checkpoints.names import Names, Place
 from pellucid.checkpoints.page import HeadPage
+from pellucid.checkpoints.sentence import Pooling
 from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config
@@ -59,20 +60,23 @@ def read_source(source: Source) -> Contents:
     """
     if source.base is None:
         return read_contents(source)
-    adapter = Adapter(source.folder, read_contents(source.base), source.base.name)
-    return _Over(adapter).contents()
+    return _Over(Adapter(source.folder, read_contents(source.base), source.base.name))
 
 
-class _Over:
+class _Over(Contents):
     """An adapter over the contents of its base."""
 
     def __init__(self, adapter: Adapter) -> None:
-        self.adapter, self.base, self.facts, self.wrong = adapter, adapter.base, adapter.facts, adapter.wrong
+        self.adapter, self.base, self.wrong, self.said_in = adapter, adapter.base, adapter.wrong, adapter.base.said_in
 
-    def contents(self) -> Contents:
-        pairs, whole = self._sorted()
-        said = facts_of(self.adapter, whole)
-        page, names = self.adapter.page(said)
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        return facts_of(self.adapter, self._held[1])
+
+    @cached_property
+    def tensors(self) -> dict[str, Stored]:
+        pairs, whole = self._held
+        page, names = self.adapter.page(self.facts)
         known = _Known(names, page, self.base.tensors)
         tensors = dict(self.base.tensors)
         for module, pair in pairs.items():
@@ -80,11 +84,30 @@ class _Over:
             tensors[theirs] = low.added_to(tensors[theirs])
         for name, numbers in whole.items():
             tensors[self._replaced(name, known)] = numbers
-        return replace(self.base, facts=said, tensors=tensors, tokenizer=self._tokenizer())
+        return tensors
+
+    def tokenizer(self, config: Config) -> Tokenizer | None:
+        """The adapter's own, where it has one."""
+        said = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
+        own = open_tokenizer(self.adapter.folder, max_length=config.longest, **said)
+        return own or self.base.tokenizer(config)
+
+    @property
+    def target_tokenizer(self) -> Tokenizer | None:
+        return self.base.target_tokenizer
+
+    @property
+    def pooling(self) -> Pooling | None:
+        return self.base.pooling
+
+    @property
+    def generation(self) -> dict[str, Any]:
+        return self.base.generation
 
     # -- what the file holds ------------------------------------------------------------------------------------------
 
-    def _sorted(self) -> tuple[dict[str, dict[str, Stored]], dict[str, Stored]]:
+    @cached_property
+    def _held(self) -> tuple[dict[str, dict[str, Stored]], dict[str, Stored]]:
         """Pairs of tables by the path of their module, and whole tensors by name."""
         pairs: dict[str, dict[str, Stored]] = {}
         whole: dict[str, Stored] = {}
@@ -118,14 +141,14 @@ class _Over:
         low = _Low(
             pair[sides[0]],
             pair[sides[1]],
-            self.facts.scale_of(module),
-            embedding or place.move in (TRANSPOSED, JOINED_TRANSPOSED),
+            self.adapter.facts.scale_of(module),
+            embedding or place.move.flipped,
         )
         self._check(module, low, self.base.tensors[theirs].shape)
         return theirs, low
 
     def _check(self, module: str, low: _Low, shape: tuple[int, ...]) -> None:
-        rank, wide = self.facts.rank_of(module), shape[::-1] if low.flipped else shape
+        rank, wide = self.adapter.facts.rank_of(module), shape[::-1] if low.flipped else shape
         if low.down.shape[:1] != (rank,):
             found = low.down.shape[0] if low.down.shape else 0
             raise self.wrong(f"{module} has rank {found}, and {FILE} says {rank}")
@@ -149,16 +172,6 @@ class _Over:
         return self.wrong(
             f"it changes {what}, whose table serves twice in {base}: merge it with the library that made it"
         )
-
-    def _tokenizer(self) -> Callable[[Config], Tokenizer | None]:
-        """The adapter's own, where it has one."""
-        folder, base = self.adapter.folder, self.base.tokenizer
-
-        def tokenizer(config: Config) -> Tokenizer | None:
-            said = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
-            return open_tokenizer(folder, max_length=config.longest, **said) or base(config)
-
-        return tokenizer
 
 
 class _Known:

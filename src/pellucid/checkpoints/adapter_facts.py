@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.facts import read_json
 from pellucid.config.checks import count, truth, within
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, several
+from pellucid.files import read_json
 
 log = logging.getLogger("pellucid")
 

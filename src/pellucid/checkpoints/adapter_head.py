@@ -1,7 +1,7 @@
 """What an adapter says of the whole model: by whose facts it was learned, which head it has, and how many labels."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -56,10 +56,7 @@ class Adapter:
         """The page of the head that these facts name, and how the tensors of its file are called."""
         architecture = next(iter(said.get("architectures") or []), None)
         page = next((one for one in self.family.heads if one.architecture == architecture), self.family.heads[0])
-        if isinstance(self.family.names, Names):
-            names = self.family.names if page.prefix is None else replace(self.family.names, prefix=page.prefix)
-            return page, names
-        return page, self.family.names_with(page, self.family.read(said, self.base.said_in))
+        return page, self.family.names_with(page, lambda: self.family.read(said, self.base.said_in))
 
     def wrong(self, what: str) -> CheckpointMismatchError:
         """The error that says what does not fit."""

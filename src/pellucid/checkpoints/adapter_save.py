@@ -17,7 +17,6 @@ from pellucid.checkpoints.adapter_facts import FILE, NUMBERS, TASKS, AdapterFact
 from pellucid.checkpoints.adapter_head import HEAD_KEYS, NOTE
 from pellucid.checkpoints.folder import beside, check_target, write_tensors
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.moves import JOINED_TRANSPOSED, TRANSPOSED
 from pellucid.checkpoints.names import Place
 from pellucid.config import Config
 from pellucid.errors import InputError
@@ -84,7 +83,6 @@ def save_adapter(
         write_tensors(numbers, folder / NUMBERS[0], {NOTE: json.dumps(_noted(loaded))})
         said = written(facts, [_module(theirs) for theirs in lows], flipped=flipped)
         (folder / FILE).write_text(json.dumps(said, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        (folder / NUMBERS[0]).chmod((folder / FILE).stat().st_mode)  # the library makes it private
     return target
 
 
@@ -106,7 +104,7 @@ class _Tables:
     def __init__(self, loaded: Loaded) -> None:
         self.module, self.config, self.family = loaded.module, loaded.config, loaded.family
         self.page = self.family.page(self.config.head)
-        self.names = self.family.names_with(self.page, self.config)
+        self.names = self.family.names_with(self.page, lambda: self.config)
 
     def place(self, ours: str) -> Place:
         """Where a parameter of ours stands."""
@@ -130,7 +128,7 @@ class _Tables:
     def flipped(self, theirs: str) -> bool:
         """Whether a table of the file is [in, out]."""
         first = next(iter(self.names.ours(theirs, self.page.rows).values()))
-        return first.move in (TRANSPOSED, JOINED_TRANSPOSED)
+        return first.move.flipped
 
     def joined(self, changes: Mapping[str, Change]) -> dict[str, Change]:
         """The changes of the file's tables. Of maps that stand in one table, A stands below A, and B beside B:

@@ -1,7 +1,6 @@
 """Tensors with a note beside them, as one file of safetensors: no checkpoint, and read with the same care as one."""
 
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from torch import Tensor
 from pellucid.checkpoints.folder import write_tensors
 from pellucid.checkpoints.tensors import MOST_HEADER_BYTES, Span, note_in, spans
 from pellucid.errors import InputError, NotFoundError
-from pellucid.files import cannot_write
+from pellucid.files import cannot_write, to_disk
 
 _FOR_THE_REST = 2_000_000
 """Bytes of a header that are left for the names and places of the tensors."""
@@ -31,9 +30,7 @@ def write_bundle(tensors: dict[str, Tensor], note: dict[str, str], target: Path)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as around:
             new = Path(around) / "new"
             write_tensors(tensors, new, note)
-            with new.open("rb") as file:
-                os.fsync(file.fileno())
-            new.chmod(0o644)  # the library makes it private
+            to_disk(new)
             new.replace(target)
     except OSError as error:
         raise cannot_write(target, error) from error

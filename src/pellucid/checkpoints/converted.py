@@ -5,7 +5,6 @@ $PELLUCID_CACHE/converted/rampart-9f27d24949b0/     named by what it was made fr
     converted.json                                  what was written, file by file; written last
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -15,7 +14,7 @@ from typing import Any
 
 from pellucid.checkpoints.installed import Packaged
 from pellucid.errors import InputError, PellucidError, ResourceError
-from pellucid.files import cannot_write
+from pellucid.files import cannot_write, digest_of
 
 log = logging.getLogger("pellucid")
 
@@ -71,7 +70,7 @@ def _make(package: Packaged, home: Path, folder: Path) -> None:
     try:
         shutil.rmtree(new, ignore_errors=True)
         convert(home / package.weights, new, progress=False)
-        files = {path.name: _fingerprint(path) for path in sorted(new.iterdir())}
+        files = {path.name: digest_of(path) for path in sorted(new.iterdir())}
         (new / ACCOUNT).write_text(json.dumps({"version": VERSION, "files": files}, indent=2) + "\n", encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
@@ -85,14 +84,9 @@ def _whole(folder: Path) -> bool:
         said: Any = json.loads((folder / ACCOUNT).read_text(encoding="utf-8"))
         if said["version"] != VERSION or "model.safetensors" not in said["files"]:
             return False
-        return all(_fingerprint(folder / name) == wanted for name, wanted in said["files"].items())
+        return all(digest_of(folder / name) == wanted for name, wanted in said["files"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-
-
-def _fingerprint(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _lock(folder: Path) -> Any:

@@ -1,6 +1,5 @@
 """`config.json` as a witness: every key is read, known to change nothing, or named out loud."""
 
-import json
 import logging
 import re
 from collections.abc import Callable
@@ -11,12 +10,10 @@ from typing import Any
 from pellucid.checkpoints.generation import LEGACY
 from pellucid.config import Config, Head
 from pellucid.config.checks import count
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, NotFoundError, near, several
-from pellucid.files import once
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, near, several
 
 log = logging.getLogger("pellucid")
 
-MOST_BYTES = 20_000_000
 MOST_LAYERS = 1_000
 """Each layer is built before its weights are looked for; a file must not be able to ask for a million."""
 
@@ -141,26 +138,6 @@ class Keys:
         if other:
             shown = several(ascii(key)[1:-1][:60] for key in other)
             log.warning("%s: these keys are not known and were left alone: %s", path, shown)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file, refused where it is too large, damaged, or says one thing twice."""
-    found = read_any(path)
-    if not isinstance(found, dict):
-        raise CorruptFileError(f"{path} holds a {type(found).__name__}, expected an object")
-    return found
-
-
-def read_any(path: Path) -> Any:
-    """Any JSON from a file, as carefully."""
-    if not path.is_file():
-        raise NotFoundError(f"{path} is missing: a checkpoint folder holds one")
-    if path.stat().st_size > MOST_BYTES:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
-    try:
-        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=once)
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} is not JSON: {error}") from error
 
 
 def _check_depth(config: Config) -> None:

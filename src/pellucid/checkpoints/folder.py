@@ -1,7 +1,6 @@
 """A checkpoint folder is written beside its place first, then moved there; nothing is half written."""
 
 import errno
-import os
 import re
 import shutil
 import tempfile
@@ -13,7 +12,10 @@ from torch import Tensor
 
 from pellucid.checkpoints import hub
 from pellucid.errors import InputError
-from pellucid.files import cannot_write
+from pellucid.files import cannot_write, to_disk, usual_mode
+
+FACTS = ("config.json", "adapter_config.json")
+"""Without one of these a folder is no checkpoint."""
 
 
 def check_target(target: Path, *, overwrite: bool, how: str) -> None:
@@ -62,19 +64,36 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, note: dict[str, str] |
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
+    path.chmod(usual_mode())
 
 
 def _move(new: Path, target: Path) -> None:
-    named = {path.relative_to(new) for path in new.rglob("*") if path.is_file()}
+    named = sorted((path.relative_to(new) for path in new.rglob("*") if path.is_file()), key=_opens)
     for name in named:
-        with (new / name).open("rb") as file:
-            os.fsync(file.fileno())
+        to_disk(new / name)
     if not target.exists():
         new.rename(target)
         return
+    try:
+        _move_over(new, target, named)
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(f"{target} holds the files of no whole model now ({why}): save into a new folder") from error
+
+
+def _move_over(new: Path, target: Path, named: list[Path]) -> None:
+    """Files into a folder that holds others. What is broken off on the way does not open: the facts go first and come
+    last, and nothing stays of the model that was there before and would speak for this one."""
+    for path in sorted(target.iterdir(), key=lambda path: not _opens(path.relative_to(target))):
+        if hub.any_of([path.name], hub.SPEAKING):
+            path.unlink()
+    to_disk(target)
     for name in named:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (new / name).replace(target / name)
-    for path in target.iterdir():
-        if path.name not in map(str, named) and hub.any_of([path.name], hub.SPEAKING):
-            path.unlink()  # of the model that was there before, and would speak for this one
+    to_disk(target)
+
+
+def _opens(name: Path) -> bool:
+    """Whether this file makes a folder one that opens."""
+    return str(name) in FACTS

@@ -1,7 +1,6 @@
 """What stands before the text of a model's README.md, as the hub reads it: YAML with base, task and scores."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -33,10 +32,3 @@ def front_matter(
     if results:
         said |= {"model_name": model, "eval_results": results}
     return f"---\n{ModelCardData(**said).to_yaml()}\n---\n"
-
-
-def read_front(card: Path) -> dict[str, Any]:
-    """What the hub's own reader finds at the head of a README.md; {} where nothing stands there."""
-    from huggingface_hub import metadata_load
-
-    return metadata_load(card) or {}

@@ -16,7 +16,7 @@ MOST = 100_000
 
 @dataclass(frozen=True)
 class _Kind:
-    """Keys by name, the types that their values may have, and those of what stands in lists."""
+    """Keys by name, the types that their values may have, and those of what stands in lists, however deep."""
 
     keys: str
     types: tuple[type, ...]
@@ -25,7 +25,7 @@ class _Kind:
 
     def fits(self, value: Any) -> bool:
         """Whether a value may stand there."""
-        return type(value) in self.types and all(type(one) in (*self.types, *self.inner) for one in _entries(value))
+        return type(value) in self.types and all(type(one) in self.inner for one in _entries(value))
 
 
 _KINDS = (
@@ -54,7 +54,7 @@ _KINDS = (
     _Kind(
         "bad_words_ids suppress_tokens begin_suppress_tokens exponential_decay_length_penalty sequence_bias",
         (list,),
-        (int, float),
+        (list, int, float),
         "a list of numbers",
     ),
 )

@@ -1,14 +1,14 @@
 """Which checkpoints are at hand without the network."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from pellucid.checkpoints import installed
 from pellucid.checkpoints.adapter_facts import is_adapter, read_adapter_facts
 from pellucid.checkpoints.families import families
-from pellucid.checkpoints.source import locate
-from pellucid.errors import PellucidError
+from pellucid.checkpoints.source import gguf_of, locate
+from pellucid.errors import InputError, PellucidError
+from pellucid.files import read_json
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,20 @@ def _cached() -> list[Entry]:
 
 
 def _state(folder: Path) -> str:
-    if not (folder / "config.json").exists() and any(folder.glob("*.gguf")):
-        return "ready"
+    try:
+        if gguf_of(folder) is not None:
+            return "ready"
+    except InputError:
+        return "holds several .gguf files: open one by its path"
     if not (folder / "config.json").exists() and is_adapter(folder):
         return _state_of_adapter(folder)
     try:
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
-    except (OSError, ValueError, AttributeError):
+        kind = read_json(folder / "config.json").get("model_type")
+    except (OSError, PellucidError):
         return "incomplete: no readable config.json"
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
         return "incomplete: no weights"
-    return "ready" if kind in families() else f"family {kind!r} is not known yet"
+    return "ready" if isinstance(kind, str) and kind in families() else f"family {ascii(kind)[:60]} is not known yet"
 
 
 def _state_of_adapter(folder: Path) -> str:

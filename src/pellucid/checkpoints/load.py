@@ -7,7 +7,6 @@ import torch
 
 from pellucid.checkpoints.adapter import read_source
 from pellucid.checkpoints.contents import Contents
-from pellucid.checkpoints.facts import read_json
 from pellucid.checkpoints.families import family_of, stranger
 from pellucid.checkpoints.fill import BITS, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded
@@ -50,12 +49,15 @@ def open_checkpoint(
     family = _family(contents)
     config = config or family.read(contents.facts, contents.said_in)
     if head != OWN_HEAD:
-        config = config.replace(head=family.head_named(head) if isinstance(head, str) else head)
+        wanted = family.head_named(head) if isinstance(head, str) else head
+        family.page(wanted)  # refuses a head that the family does not have
+        config = config.replace(head=wanted)
     plan = make_plan(family, config, contents, new_head=head not in (OWN_HEAD, None))
     tensors = contents.tensors
+    reads, writes = _tables(plan.config)
     parts = {
-        "tokenizer": _tokenizer(plan.config, contents),
-        "target_tokenizer": contents.target_tokenizer,
+        "tokenizer": _fitting(contents.tokenizer(plan.config), reads, contents, "tokenizer"),
+        "target_tokenizer": _fitting(contents.target_tokenizer, writes, contents, "tokenizer of the decoder"),
         "pooling": contents.pooling,
         "generation": contents.generation,
     }
@@ -65,7 +67,7 @@ def open_checkpoint(
         config=plan.config,
         family=family,
         source=source,
-        untrained=("head",) if plan.fresh else (),
+        untrained=tuple(sorted({name.partition(".")[0] for name in plan.fresh})),
         **parts,
     )
 
@@ -79,7 +81,8 @@ def _numbers(
     seed: int,
 ) -> Network:
     if not (isinstance(dtype, str) and dtype in BITS):
-        return fill(plan, tensors, choose_device(device), choose_dtype(dtype, plan.dtype(tensors)), attention, seed)
+        kind = choose_dtype(dtype, plan.dtype(tensors), more=BITS)
+        return fill(plan, tensors, choose_device(device), kind, attention, seed)
     if choose_device(device).type != "cpu":
         raise InputError(f"dtype is {dtype!r}, which runs on the processor alone: load with device='cpu'")
     return fill_packed(plan, tensors, BITS[dtype], attention)
@@ -97,48 +100,49 @@ def account(name: str | os.PathLike[str]) -> Plan:
 
 def read_config(name: str | os.PathLike[str], **place: Any) -> Config:
     """The facts of a checkpoint; its weights are not looked at.  place: as for `locate`."""
-    source = locate(name, **place)
-    if source.file is not None or source.base is not None:
-        contents = read_source(source)  # of what holds everything, only the head is read
-    else:
-        said_in = source.folder / "config.json"
-        contents = Contents(said_in, read_json(said_in), {}, lambda config: None)
+    contents = read_source(locate(name, **place))
     return _family(contents).read(contents.facts, contents.said_in)
 
 
 def read_tokenizer(name: str | os.PathLike[str], **place: Any) -> Tokenizer | None:
-    """The tokenizer of a checkpoint, or of a folder with a tokenizer alone; None where there is none.
+    """The tokenizer of a checkpoint, whose weights are not looked at, or of a folder with a tokenizer alone.
 
-    place: as for `locate`.
+    place: as for `locate`.  ->  None where there is none
     """
     source = locate(name, **place)
     bare = source.kind == "folder" and source.file is None and source.base is None
     if bare and not (source.folder / "config.json").exists():
         return open_tokenizer(source.folder, max_length=None)
     contents = read_source(source)
-    return _tokenizer(_family(contents).read(contents.facts, contents.said_in), contents)
+    config = _family(contents).read(contents.facts, contents.said_in)
+    return _fitting(contents.tokenizer(config), _tables(config)[0], contents, "tokenizer")
 
 
 def _family(contents: Contents) -> Family:
+    named = contents.facts.get("model_type")
     try:
-        family = family_of(contents.facts.get("model_type"), str(contents.said_in))
+        family = family_of(named, str(contents.said_in))
     except InputError as error:
         raise CheckpointMismatchError(str(error)) from error
     said = contents.facts.get("architectures")
     if isinstance(said, list) and said and (other := stranger(family, said[0])) is not None:
         raise CheckpointMismatchError(
-            f"{contents.said_in}: model_type is {family.model_types[0]!r} and {said[0]} belongs to "
-            f"{other.model_types[0]!r}; correct the one that is wrong"
+            f"{contents.said_in}: model_type is {family.model_type!r} and {said[0]} belongs to "
+            f"{other.model_type!r}; correct the one that is wrong"
         )
     return family
 
 
-def _tokenizer(config: Config, contents: Contents) -> Tokenizer | None:
-    tokenizer = contents.tokenizer(config)
-    rows = max(config.vocab_size, (config.decoder.source_vocab_size or 0) if config.decoder else 0)
+def _tables(config: Config) -> tuple[int, int]:
+    """Rows of the table of tokens that are read, and of those that are written."""
+    source = config.decoder.source_vocab_size if config.decoder else None
+    return source or config.vocab_size, config.vocab_size
+
+
+def _fitting(tokenizer: Tokenizer | None, rows: int, contents: Contents, what: str) -> Tokenizer | None:
     if tokenizer is not None and tokenizer.largest_id >= rows:
         raise CheckpointMismatchError(
-            f"{contents.said_in.parent}: the tokenizer gives ids up to {tokenizer.largest_id}, the model's table of "
+            f"{contents.said_in.parent}: the {what} gives ids up to {tokenizer.largest_id}, the model's table of "
             f"tokens has {rows} rows; they do not belong together"
         )
     return tokenizer

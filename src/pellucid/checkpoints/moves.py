@@ -19,11 +19,13 @@ class Move:
     take: (the file's tensor, which part, of how many) -> ours; give: all our parts -> the file's tensor.
     shape: (the shape of one of ours, how many parts) -> the file's shape. (PyTorch could tell it from tensors without
     memory, and loads three seconds of symbolic algebra to join them.)
+    flipped: the file's table is [in, out].
     """
 
     take: Callable[[Tensor, int, int], Tensor]
     give: Callable[[Sequence[Tensor]], Tensor]
     shape: Callable[[Shape, int], Shape]
+    flipped: bool = False
 
 
 def _below(parts: Sequence[Tensor]) -> Tensor:
@@ -44,7 +46,12 @@ def _longer(shape: Shape, parts: int) -> Shape:
 
 AS_IT_IS = Move(lambda x, part, parts: x, lambda ours: ours[0], lambda shape, parts: shape)
 
-TRANSPOSED = Move(lambda x, part, parts: _flipped(x), lambda ours: _flipped(ours[0]), lambda shape, parts: shape[::-1])
+TRANSPOSED = Move(
+    lambda x, part, parts: _flipped(x),
+    lambda ours: _flipped(ours[0]),
+    lambda shape, parts: shape[::-1],
+    flipped=True,
+)
 """GPT-2 keeps its tables as [in, out]."""
 
 JOINED = Move(lambda x, part, parts: x.chunk(parts)[part], _below, _longer)
@@ -54,6 +61,7 @@ JOINED_TRANSPOSED = Move(
     lambda x, part, parts: _flipped(x).chunk(parts)[part],
     lambda ours: _flipped(_below(ours)),
     lambda shape, parts: _longer(shape, parts)[::-1],
+    flipped=True,
 )
 """Both at once: the table is [in, all outs]."""
 

@@ -26,17 +26,24 @@ class HeadPage:
 class Family:
     """A family on one page: facts and names, no arithmetic.
 
-    model_types: the values of `model_type` in `config.json` that mean this family.
     defaults: the reference's default facts.
     keys, names: the two-way tables; the names may depend on the facts.
     heads: the model without a head first.
     """
 
-    model_types: tuple[str, ...]
     defaults: Config
     keys: Keys
     names: Names | Callable[[Config], Names]
     heads: tuple[HeadPage, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.heads or self.heads[0].head is not None:
+            raise InputError(f"the page of {self.model_type} does not begin with the model without a head")
+
+    @property
+    def model_type(self) -> str:
+        """The value of `model_type` in `config.json` that means this family."""
+        return self.defaults.family
 
     def read(self, raw: dict[str, Any], path: Path) -> Config:
         """`config.json` to `Config`."""
@@ -44,7 +51,7 @@ class Family:
 
     def write(self, config: Config) -> dict[str, Any]:
         """`Config` to `config.json`."""
-        return self.keys.write(config, self.model_types[0], self.page(config.head).architecture)
+        return self.keys.write(config, self.model_type, self.page(config.head).architecture)
 
     def head_named(self, name: str) -> Head:
         """The head that goes by `name`, in the form that this family has it."""
@@ -53,9 +60,9 @@ class Family:
                 return page.head
         return head_named(name)
 
-    def names_with(self, page: HeadPage, config: Config) -> Names:
-        """How the tensors of a file with this head are called."""
-        names = self.names if isinstance(self.names, Names) else self.names(config)
+    def names_with(self, page: HeadPage, config: Callable[[], Config]) -> Names:
+        """How the tensors of a file with this head are called.  config: asked only where the names depend on facts."""
+        names = self.names if isinstance(self.names, Names) else self.names(config())
         return names if page.prefix is None else replace(names, prefix=page.prefix)
 
     def page(self, head: Head | None) -> HeadPage:
@@ -64,4 +71,5 @@ class Family:
             if type(page.head) is type(head):
                 return page
         names = [page.head.name for page in self.heads if page.head is not None]
-        raise InputError(f"{self.defaults.family} has no head {head.name!r}; it has {', '.join(names)}" if head else "")
+        assert head is not None  # that page is the first
+        raise InputError(f"{self.model_type} has no head {head.name!r}; it has {', '.join(names)}")

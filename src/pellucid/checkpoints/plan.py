@@ -44,13 +44,14 @@ class Plan:
 def make_plan(family: Family, config: Config, contents: Contents, new_head: bool) -> Plan:
     """The account of a checkpoint as the model of `config`, whose last guesses it may put right (pooler, head).
 
-    new_head: a head was asked for by name; where the files hold none, it gets random numbers.
+    new_head: a head was asked for by name; where the files hold none, it gets random numbers, and so does the pooler
+        that it reads.
     Raises CheckpointMismatchError, one sentence with all that does not fit.
     """
     tensors = contents.tensors
     page = family.page(config.head)
-    names = family.names_with(page, config)
-    others = [(other, family.names_with(other, config)) for other in family.heads if other is not page]
+    names = family.names_with(page, lambda: config)
+    others = [(other, family.names_with(other, lambda: config)) for other in family.heads if other is not page]
     _check_depth(config, contents)
     placed: dict[str, Place] = {}
     doubled: list[tuple[Place, str]] = []
@@ -84,7 +85,8 @@ def make_plan(family: Family, config: Config, contents: Contents, new_head: bool
     if bare and not new_head:  # sentence encoders are often saved so: the config of a head, the weights of a body
         log.warning("%s names %s, but the weights hold no head: opened without", contents.said_in, page.architecture)
         return make_plan(family, config.replace(head=None), contents, new_head)
-    fresh = tuple(n for n in lost if n.startswith("head.")) if bare else ()
+    begins_anew = ("head.",) if any(name.startswith("pooler.") for name in placed) else ("head.", "pooler.")
+    fresh = tuple(name for name in lost if name.startswith(begins_anew)) if bare else ()
     told = [*placed.items(), *((ours, place) for place, ours in doubled)]
     problems = _problems(names, page, wanted, told, tensors, strange, [n for n in lost if n not in fresh])
     if problems:

@@ -32,11 +32,10 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
 def _write(loaded: Loaded, folder: Path) -> None:
     config, family = loaded.config, loaded.family
     page = family.page(config.head)
-    write_tensors(_tensors(loaded, family.names_with(page, config), page.rows), folder / "model.safetensors")
+    write_tensors(_tensors(loaded, family.names_with(page, lambda: config), page.rows), folder / "model.safetensors")
     facts = family.write(config)
     facts["dtype"] = facts["torch_dtype"] = str(next(loaded.module.parameters()).dtype).removeprefix("torch.")
     (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode)  # the library makes it private
     write_generation(loaded.generation, config.inert, folder)
     if loaded.tokenizer is not None:
         write_tokenizer(loaded.tokenizer, folder)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.facts import read_any, read_json
 from pellucid.checkpoints.source import inside
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, UnsafeFileError, near
+from pellucid.files import read_any, read_json
 
 MODES = {
     "cls": "pooling_mode_cls_token",

@@ -1,6 +1,5 @@
 """From a name to a folder of files: a path, an installed package, the hub's cache, the hub, in this order."""
 
-import hashlib
 import os
 import re
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from pellucid.checkpoints import hub, installed
 from pellucid.checkpoints.adapter_facts import FILE, is_adapter, read_adapter_facts
 from pellucid.checkpoints.converted import converted
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, UnsafeFileError
+from pellucid.files import digest_of
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _located(
     text = os.fspath(name)
     folder = _path(text)
     if folder.is_dir():
-        return Source(text, folder.resolve(), "folder", file=_one_file(folder))
+        return Source(text, folder.resolve(), "folder", file=gguf_of(folder))
     if folder.suffix == ".gguf" and folder.is_file():
         return Source(text, folder.parent.resolve(), "file", file=folder.resolve())
     if folder.exists():
@@ -86,7 +86,7 @@ def _located(
     if package is not None and revision is None and (home := package.path()) is not None:
         _verify(package, home)
         home = converted(package, home) if package.foreign else home
-        return Source(package.name, home, "package", file=_one_file(home))
+        return Source(package.name, home, "package", file=gguf_of(home))
     _refuse_foreign(package, revision)
     return _on_hub(package.name if package else text, package, revision, token, local_files_only, cache_dir)
 
@@ -154,10 +154,10 @@ def _on_hub(
     if folder is None and offline:
         raise NotFoundError(hub.nowhere(name, package, "and the network is switched off"))
     folder = folder or hub.download(name, package, revision, token, cache_dir)
-    return Source(name, folder, "hub", revision=folder.name, file=_one_file(folder))
+    return Source(name, folder, "hub", revision=folder.name, file=gguf_of(folder))
 
 
-def _one_file(folder: Path) -> Path | None:
+def gguf_of(folder: Path) -> Path | None:
     """The GGUF file of a folder that has no config.json and just one such file."""
     if (folder / "config.json").exists():
         return None
@@ -174,8 +174,7 @@ def _verify(package: installed.Packaged, home: Path) -> None:
     weights = home / package.weights
     if not weights.is_file():
         raise NotFoundError(f"{weights} is missing: reinstall the package {package.distribution}")
-    with weights.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = digest_of(weights)
     if found != package.digest:
         raise UnsafeFileError(
             f"the package {package.distribution} holds other weights than {package.name} (sha256 {found[:12]}…, "

@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.facts import read_json
 from pellucid.checkpoints.pickled import read_pickled
 from pellucid.checkpoints.source import inside
 from pellucid.checkpoints.tensors import check_name, spans
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, UnsafeFileError, several
+from pellucid.files import read_json
 
 _FORMS = (("model.safetensors", "safetensors"), ("pytorch_model.bin", "bin"))
 

@@ -53,7 +53,4 @@ def token(name: str, value: object, rows: int = 2**31) -> None:
 
 def activation(name: str, value: object) -> None:
     """The name of an activation that pellucid has."""
-    if value not in ACTIVATIONS:
-        raise InputError(
-            f"{name} is {value!r}, expected one of {', '.join(ACTIVATIONS)}{near(str(value), ACTIVATIONS)}"
-        )
+    choice(name, value, ACTIVATIONS)

@@ -78,6 +78,10 @@ class Config:
         for name in ("embedding_norm", "scale_embedding", "pooler", "tie_word_embeddings", "scale_logits"):
             truth(name, getattr(self, name))
         self._check_tokens()
+        if self.pooler and self.kind != "encoder":
+            raise InputError(f"pooler is True in a config of kind {self.kind!r}: encoders alone have one")
+        if self.head is not None and self.head.pooled and not self.pooler:
+            raise InputError(f"the head {self.head.name} reads a pooler, and this {self.family} config has none")
         if not self.labels or len(set(self.labels)) != len(self.labels):
             raise InputError(f"labels are {list(self.labels)!r}, expected at least one and no two alike")
 

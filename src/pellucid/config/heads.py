@@ -1,7 +1,7 @@
 """What a model answers with, beside its hidden states."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from pellucid.config.checks import activation, choice, truth
 from pellucid.errors import InputError, near
@@ -104,15 +104,7 @@ Head = (
     | TokenClassification
     | QuestionAnswering
 )
-HEADS: tuple[type[Head], ...] = (
-    MaskedLM,
-    CausalLM,
-    SequenceToSequenceLM,
-    NextSentence,
-    SequenceClassification,
-    TokenClassification,
-    QuestionAnswering,
-)
+HEADS: tuple[type[Head], ...] = get_args(Head)
 
 
 def head_named(name: str) -> Head:

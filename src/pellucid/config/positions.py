@@ -85,7 +85,7 @@ class LinearScaling:
 class Rotary:
     """Query and key are turned by an angle that grows with the place (Su et al., 2021, arXiv:2104.09864).
 
-    max_position_embeddings: how far the model was trained; nothing is refused beyond it but by the tokenizer.
+    max_position_embeddings: how far the model was trained. A pass may go beyond it; texts, and writing, may not.
     """
 
     rope_theta: float = 10_000.0

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pellucid.errors import InputError
-from pellucid.text import Tokenizer
+from pellucid.text import Tokenizer, tokens_of
 
 
 class Alternative(NamedTuple):
@@ -68,19 +67,7 @@ class Completion:
         )
 
 
-def tokens_of(words: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Each id as the vocabulary writes it; `<7>` where a table of tokens has more rows than there are words."""
-    return [_token(words, i) for i in ids]
-
-
 def named(words: Tokenizer, likely: Sequence[tuple[int, float]]) -> tuple[Alternative, ...]:
     """The likeliest tokens in a place by their names."""
     tokens = tokens_of(words, [i for i, _ in likely])
     return tuple(Alternative(token, i, number) for token, (i, number) in zip(tokens, likely))
-
-
-def _token(words: Tokenizer, i: int) -> str:
-    try:
-        return words.convert_ids_to_tokens([i])[0]
-    except InputError:
-        return f"<{i}>"

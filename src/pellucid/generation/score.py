@@ -11,11 +11,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
-from pellucid.generation.answers import tokens_of
 from pellucid.generation.loop import writer
 from pellucid.generation.prompts import encoded, words_of
 from pellucid.models import Decoder, EncoderDecoder
-from pellucid.text import by_length
+from pellucid.text import by_length, tokens_of
 
 PIECE = 256
 """Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
@@ -147,7 +146,7 @@ def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:
     found = weigh(loaded, [row[:1] for row in rows], [row[1:] for row in rows])
     words = words_of(loaded)
     return [
-        Score(tuple(row), tuple(tokens_of(words, row)), (None, *(place.log_probability for place in one)))
+        Score(tuple(row), tokens_of(words, row), (None, *(place.log_probability for place in one)))
         for row, one in zip(rows, found)
     ]
 
@@ -163,7 +162,7 @@ def _of_targets(loaded: Loaded, rows: list[list[int]], targets: Sequence[str]) -
             raise InputError(f"{what} {ids.index([])} is empty: there is nothing to score")
     found = weigh(loaded, rows, wanted)
     return [
-        Score(tuple(row), tuple(tokens_of(words, row)), tuple(place.log_probability for place in one))
+        Score(tuple(row), tokens_of(words, row), tuple(place.log_probability for place in one))
         for row, one in zip(wanted, found)
     ]
 

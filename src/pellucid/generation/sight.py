@@ -10,17 +10,19 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, near
-from pellucid.generation.answers import Alternative, named, tokens_of
+from pellucid.generation.answers import Alternative, named
 from pellucid.generation.loop import write
 from pellucid.generation.prompts import Messages, order_one
 from pellucid.generation.score import seen
+from pellucid.generation.words import Draft, judge_of, one_each, text_of
 from pellucid.models import EncoderDecoder
+from pellucid.text import tokens_of
 from pellucid.trace import Recorder, kept_names
 
 ALTERNATIVES = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TracedStep(Mapping[str, Tensor]):
     """One pass and the choice behind it: `step["layers.0.attention.weights"]`, as `Trace` names them.
 
@@ -39,6 +41,9 @@ class TracedStep(Mapping[str, Tensor]):
     alternatives: tuple[Alternative, ...]
     points: dict[str, Tensor]
 
+    __eq__ = object.__eq__  # as a trace's
+    __hash__ = object.__hash__
+
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.points:
             raise InputError(f"this step has no {name!r}{near(name, self.points)}")
@@ -54,7 +59,7 @@ class TracedStep(Mapping[str, Tensor]):
         return f"TracedStep({self.token!r}, probability {math.exp(self.log_probability):.3f}, {len(self)} tensors)"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TracedText:
     """A text that was written under observation. text: what was written.  steps: pass by pass."""
 
@@ -68,9 +73,9 @@ def trace_writing(
 ) -> TracedText:
     """What the model writes, and every number on the way. See `Model.trace_writing`."""
     names = kept_names(loaded.config, keep)
-    order = order_one(loaded, prompt, options)
-    if order.settings.num_beams > 1 or order.settings.num_return_sequences > 1:
-        raise InputError("one text is traced at a time: leave num_beams and num_return_sequences out")
+    order = order_one(loaded, prompt, one_each(options))
+    if order.settings.num_beams > 1:
+        raise InputError(f"num_beams is {order.settings.num_beams}, and one text is traced: pass num_beams=1")
     recorders: list[Recorder] = []
 
     def watch() -> Recorder:
@@ -79,14 +84,15 @@ def trace_writing(
 
     module = loaded.module
     given = [module.start_token_id or 0] if isinstance(module, EncoderDecoder) else order.prompts[0]
-    read, steps, ids = list(given), [], []
-    for step in write(order.loaded, order.prompts, order.settings, log_probabilities=True, watch=watch):
+    read, steps, draft = list(given), [], Draft()
+    judge = judge_of(order, 1)
+    for step in write(order.loaded, order.prompts, order.settings, judge=judge, log_probabilities=True, watch=watch):
         assert step.log_probabilities is not None  # they were asked for
         (one,) = seen(step.log_probabilities, torch.tensor(step.tokens), ALTERNATIVES)
         steps.append(
             TracedStep(
-                read=tuple(tokens_of(order.words, read)),
-                before=tuple(tokens_of(order.words, [*given, *ids])),
+                read=tokens_of(order.words, read),
+                before=tokens_of(order.words, [*given, *draft.ids]),
                 token=tokens_of(order.words, step.tokens)[0],
                 id=step.tokens[0],
                 log_probability=one.log_probability,
@@ -94,6 +100,7 @@ def trace_writing(
                 points=recorders[-1].kept,
             )
         )
-        ids += step.tokens
+        draft.ids += step.tokens
+        draft.why = step.finished.get(0, draft.why)
         read = list(step.tokens)
-    return TracedText(prompt, order.words.decode(ids, skip_special_tokens=True), tuple(steps))
+    return TracedText(prompt, text_of(order, draft)[0], tuple(steps))

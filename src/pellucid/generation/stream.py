@@ -8,12 +8,13 @@ import torch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
 from pellucid.errors import InputError
-from pellucid.generation.answers import Piece, named, tokens_of
+from pellucid.generation.answers import Piece, named
 from pellucid.generation.loop import Step, write
 from pellucid.generation.prompts import Messages, Order, order_one
 from pellucid.generation.score import seen
 from pellucid.generation.stops import Growing
 from pellucid.generation.words import MOST_ALTERNATIVES, one_each
+from pellucid.text import tokens_of
 
 
 def stream(loaded: Loaded, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Iterator[Piece]:

@@ -11,12 +11,13 @@ from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
 from pellucid.errors import InputError
-from pellucid.generation.answers import Completion, named, tokens_of
+from pellucid.generation.answers import Completion, named
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Judge, write
 from pellucid.generation.prompts import Messages, Order, order_chat, order_one, order_texts
 from pellucid.generation.score import Seen, seen, weigh
 from pellucid.generation.stops import Growing, cut
+from pellucid.text import tokens_of
 
 MOST_ALTERNATIVES = 1_000
 
@@ -85,7 +86,7 @@ def written(order: Order, group: list[int], *, look: bool = False, alternatives:
         return _searched(order, group, look, alternatives)
     copies = order.settings.num_return_sequences
     drafts = [Draft() for _ in range(len(group) * copies)]
-    prompts, judge = [order.prompts[i] for i in group], _judge(order, len(drafts)) if order.settings.stop else None
+    prompts, judge = [order.prompts[i] for i in group], judge_of(order, len(drafts))
     for step in write(order.loaded, prompts, order.settings, judge=judge, log_probabilities=look):
         for row, token in zip(step.rows, step.tokens):
             drafts[row].ids.append(token)
@@ -114,8 +115,10 @@ def one_each(options: dict[str, Any]) -> dict[str, Any]:
     return options | {"num_return_sequences": 1}
 
 
-def _judge(order: Order, texts: int) -> Judge:
-    """Says of each token of several texts whether a stop is complete with it."""
+def judge_of(order: Order, texts: int) -> Judge | None:
+    """Says of each token of several texts whether a stop is complete with it; None where there are no stops."""
+    if not order.settings.stop:
+        return None
     growing = [Growing(order.words, order.settings.stop) for _ in range(texts)]
     return lambda row, token: "stop" if growing[row].take(token) else None
 
@@ -145,7 +148,7 @@ def _completion(order: Order, draft: Draft) -> Completion:
     return Completion(
         text=text,
         ids=tuple(draft.ids),
-        tokens=tuple(tokens_of(order.words, draft.ids)),
+        tokens=tokens_of(order.words, draft.ids),
         log_probabilities=tuple(one.log_probability for one in draft.seen),
         finish_reason=why,
         alternatives=tuple(named(order.words, one.likely) for one in draft.seen) if draft.seen[0].likely else (),

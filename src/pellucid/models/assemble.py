@@ -57,7 +57,8 @@ def allocate(module: nn.Module, device: torch.device, dtype: torch.dtype) -> Non
 
 @torch.no_grad()
 def initialise(module: nn.Module, std: float, seed: int) -> None:
-    """Random numbers as the reference draws them: tables normal with `std`, padding rows and biases 0, gains 1.
+    """Random numbers as the reference draws those of most families: tables normal with `std`, padding rows and biases
+    0, gains 1. (It draws some tables of GPT-2 narrower by depth, and those of T5 by their widths.)
 
     The global random generator is not touched.
     """

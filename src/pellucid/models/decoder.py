@@ -1,6 +1,6 @@
 """The decoder: a stack in which each position sees only what stands before it, so that it can say what comes next."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -14,7 +14,11 @@ class Decoder(Stack, Swift):
     """ids --> embeddings --> layers.0 --> ... --> layers.N --> norm --> hidden states [--> head]
 
     (Radford et al., 2018 and 2019; Touvron et al., 2023, arXiv:2302.13971.)
+
+    reads: as an encoder's.
     """
+
+    reads: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "segments")
 
     def __init__(
         self, embeddings: Embeddings, layers: list[nn.Module], *, head: nn.Module | None = None, **parts: Any

@@ -1,6 +1,6 @@
 """The encoder: a stack that looks both ways, and a head where there is one."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -14,7 +14,11 @@ class Encoder(Stack, Swift):
     """ids --> embeddings --> layers.0 --> ... --> layers.N --> norm --> hidden states [--> pooler] [--> head]
 
     (Vaswani et al., 2017; Devlin et al., 2018, arXiv:1810.04805.)
+
+    reads: the tensors that a pass takes, by name; beside them it takes an onlooker and memory.
     """
+
+    reads: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "token_type_ids", "segments")
 
     def __init__(
         self,

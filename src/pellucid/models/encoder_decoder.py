@@ -1,5 +1,7 @@
 """The pair: an encoder reads one text, a decoder writes another and looks across at what became of the first."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -18,8 +20,10 @@ class EncoderDecoder(Swift):
 
     (Vaswani et al., 2017, arXiv:1706.03762, figure 1.)
 
-    start_token_id: stands before the first word that the decoder writes.  pad_token_id: in place of no word.
+    start_token_id: stands before the first word that the decoder writes.  reads: as an encoder's.
     """
+
+    reads: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
 
     def __init__(
         self,
@@ -28,13 +32,12 @@ class EncoderDecoder(Swift):
         *,
         head: nn.Module | None = None,
         start_token_id: int | None = None,
-        pad_token_id: int | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
         self.head = head
-        self.start_token_id, self.pad_token_id = start_token_id, pad_token_id
+        self.start_token_id = start_token_id
 
     @property
     def embeddings(self) -> Embeddings:
@@ -74,8 +77,10 @@ class EncoderDecoder(Swift):
         stream = self.decoder.states(decoder_input_ids, decoder_attention_mask, run=across, cache=cache)
         answer = {"last_hidden_state": stream, "encoder_last_hidden_state": memory}
         if self.head is not None:
-            ids = decoder_input_ids if input_ids is None else input_ids
-            answer["logits"] = run.see("logits", self.head(stream, None, ids, attention_mask))
+            ids, mask = (input_ids, attention_mask)
+            if ids is None:
+                ids, mask = (decoder_input_ids, decoder_attention_mask)
+            answer["logits"] = run.see("logits", self.head(stream, None, ids, mask))
         return Output(answer)
 
     def written(self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ class Pick(nn.Module):
     """The one position of a text that speaks for all of it.
 
     place: "pooler", "first", "last" (the last that is not padding) or "eos" (the last end-of-sequence token).
-    pad_token_id: what padding is; where it is None, the mask says what is padding.
+    pad_token_id: what padding is, beside what the mask says.
     """
 
     def __init__(self, place: str, pad_token_id: int | None = None, end_tokens: tuple[int, ...] = ()) -> None:
@@ -34,20 +34,20 @@ class Pick(nn.Module):
 
     def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  Float[Tensor, "batch hidden"]"""
-        if self.place == "pooler" and pooled is not None:
+        if self.place == "pooler":
+            assert pooled is not None  # the config saw to it
             return pooled
-        if self.place in ("pooler", "first"):
+        if self.place == "first":
             return stream[:, 0]
         wanted = self._wanted(input_ids, mask)
         last = (wanted * torch.arange(wanted.shape[1], device=wanted.device)).argmax(dim=1)
         return stream[torch.arange(len(stream), device=stream.device), last]
 
     def _wanted(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
+        real = torch.ones_like(input_ids, dtype=torch.bool) if mask is None else mask.bool()
         if self.place == "eos":
-            return torch.isin(input_ids, torch.tensor(self.end_tokens, device=input_ids.device))
-        if self.pad_token_id is not None:
-            return input_ids != self.pad_token_id
-        return torch.ones_like(input_ids) if mask is None else mask
+            return real & torch.isin(input_ids, torch.tensor(self.end_tokens, device=input_ids.device))
+        return real if self.pad_token_id is None else real & (input_ids != self.pad_token_id)
 
 
 class TextLabels(nn.Module):

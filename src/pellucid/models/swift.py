@@ -8,7 +8,7 @@ from pellucid.blocks.learning import Lesson, learning
 from pellucid.blocks.packing import Packing
 from pellucid.blocks.twin import evaluating, packed
 from pellucid.errors import InputError
-from pellucid.models.watched import Watched
+from pellucid.models.watched import Onlooker, Watched
 
 
 class Swift(Watched):
@@ -47,8 +47,7 @@ class Swift(Watched):
         state = tuple((p.data_ptr(), p._version) for p in self.parameters())
         kept: dict[torch.dtype, tuple[Any, Self]] = self.__dict__.setdefault("_swift", {})
         if dtype not in kept or kept[dtype][0] != state:
-            copy = packed(self, Packing(dtype))
-            copy.__dict__.pop("_swift", None)
+            copy = _alone(packed(self, Packing(dtype)))
             copy.laid_out = True
             kept[dtype] = (state, copy)
         return kept[dtype][1]
@@ -60,9 +59,10 @@ class Swift(Watched):
         """
         if self.onlooker is not None:
             raise InputError("an edited model does not learn: take the model that it was made from")
-        copy = learning(self.real("training"), lesson)
-        copy.__dict__.pop("_swift", None)
-        return copy
+        return _alone(learning(self.real("training"), lesson))
+
+    def edited(self, onlooker: Onlooker) -> Self:
+        return _alone(super().edited(onlooker))
 
     def _plain(self, dtype: torch.dtype, own: torch.dtype) -> Self:
         if dtype != own:
@@ -71,3 +71,9 @@ class Swift(Watched):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_swift"}
+
+
+def _alone(copy: Any) -> Any:
+    """A copy without the packed ones that its original keeps."""
+    copy.__dict__.pop("_swift", None)
+    return copy

@@ -76,7 +76,6 @@ class Watched(nn.Module):
         """The same module, sharing every number and every part, with `onlooker` at all of its passes."""
         copy: Self = type(self).__new__(type(self))
         copy.__dict__.update(self.__dict__)
-        copy.__dict__.pop("_swift", None)
         copy.__dict__["onlooker"] = onlooker
         return copy
 

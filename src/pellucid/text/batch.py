@@ -59,9 +59,3 @@ def by_length(lengths: Sequence[int], budget: int = TOKEN_BUDGET) -> Iterator[li
         stop = start + max(budget // longest, 1)
         yield order[start:stop]
         start = stop
-
-
-def padding_share(lengths: Sequence[int], budget: int = TOKEN_BUDGET) -> float:
-    """The part of all computed positions that `by_length` spends on padding."""
-    computed = sum(len(group) * max(lengths[i] for i in group) for group in by_length(lengths, budget))
-    return 1 - sum(lengths) / computed if computed else 0.0

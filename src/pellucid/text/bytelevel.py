@@ -1,6 +1,5 @@
 """Byte-level pairs from `vocab.json` and `merges.txt`, the form of GPT-2 and RoBERTa (Radford et al., 2019)."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from pellucid.errors import CorruptFileError, InputError
+from pellucid.files import read_any
 from pellucid.text.dress import dress, with_roles
 from pellucid.text.layouts import LAYOUTS, layout_name
 
@@ -55,11 +55,7 @@ def _guess(vocabulary: dict[str, int]) -> str | None:
 
 
 def _vocabulary(path: Path) -> dict[str, int]:
-    text = _text(path)
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} is not JSON: {error}") from error
+    found = read_any(path, MOST_BYTES)
     if not isinstance(found, dict) or not found or not all(type(i) is int for i in found.values()):
         raise CorruptFileError(f"{path} is no vocabulary, expected an object of words and their ids")
     ids = set(found.values())

@@ -1,6 +1,7 @@
 """Before and after the library: texts made clean, pairs made short enough, panics made errors."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pellucid.errors import CorruptFileError, InputError
@@ -29,6 +30,12 @@ def whole_characters(text: str) -> str:
     return text
 
 
+def bare(text: str, start: int, end: int) -> tuple[int, int]:
+    """A stretch of a text without the spaces at its ends; of nothing but space, its end."""
+    piece = text[start:end]
+    return end - len(piece.lstrip()), start + len(piece.rstrip()) if piece.strip() else end
+
+
 def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: str) -> int:
     """Shortens the encodings in place until both fit into `limit` with `added` special tokens; says by how much."""
     sizes = [len(first), 0 if second is None else len(second)]
@@ -53,11 +60,21 @@ def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: s
     return excess
 
 
-def guarded(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Runs the library; its panics, which no `except Exception` would see, become one of our errors."""
+def too_long(index: int, excess: int, limit: int) -> InputError:
+    """The error for an item that is not read whole, and may not be cut or read in stretches unasked."""
+    return InputError(
+        f"item {index} has {excess:,} tokens more than the {limit:,} that are read at once: pass long='windows' to "
+        "read all of it in stretches, or long='truncate' to cut it"
+    )
+
+
+@contextmanager
+def guarded(what: str = "the tokenizer failed on this text") -> Iterator[None]:
+    """The library at work; its panics, which no `except Exception` would see, become one of our errors, which begins
+    with `what`."""
     try:
-        return call(*args, **kwargs)
+        yield
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:
-        raise CorruptFileError(f"the tokenizer failed on this text: {error}") from error
+        raise CorruptFileError(f"{what}: {ascii(str(error))[1:-1][:120]}") from error

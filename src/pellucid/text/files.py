@@ -7,9 +7,9 @@ from typing import Any
 
 import tokenizers
 
-from pellucid.errors import CorruptFileError
 from pellucid.text import sentencepiece
 from pellucid.text.bytelevel import open_bytelevel
+from pellucid.text.cut import guarded
 from pellucid.text.dress import make_special
 from pellucid.text.layouts import layout_name
 from pellucid.text.settings import read_settings
@@ -85,14 +85,10 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def _from_json(path: Path, settings: dict[str, Any], model_type: str | None) -> Opened:
-    try:
+    with guarded(f"{path} is not a tokenizer"):
         backend = tokenizers.Tokenizer.from_file(str(path))
         make_special(backend, settings)
         return backend, settings
-    except (KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException as error:  # the library panics on hostile files, and a panic is not an Exception
-        raise CorruptFileError(f"{path} is not a tokenizer: {ascii(str(error))[1:-1][:120]}") from error
 
 
 def _from_pairs(path: Path, settings: dict[str, Any], model_type: str | None) -> Opened:

@@ -69,7 +69,8 @@ class Wanted:
     def learn(self, backend: tokenizers.Tokenizer, trainer: Any) -> None:
         """The library reads the texts and learns; what is wrong with a file is said as the file's reader says it."""
         try:
-            guarded(backend.train_from_iterator, iter(self.corpus), trainer)
+            with guarded():
+                backend.train_from_iterator(iter(self.corpus), trainer)
         except Exception:
             if self.corpus.fault is not None:
                 raise self.corpus.fault from None

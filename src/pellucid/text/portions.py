@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError
-from pellucid.text.cut import clean_text
+from pellucid.text.cut import bare, clean_text, too_long
 from pellucid.text.tokenizer import Tokenizer
 
 _SENTENCE = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』]*|\n(?=\s*\n)")
@@ -79,10 +79,7 @@ def sentences(reading: Reading, text: object, index: int, *, rule: str, limit: i
     if limit is None or excess <= 0:
         return [reading.whole(clean)]
     if rule == "error":
-        raise InputError(
-            f"item {index} has {excess:,} tokens more than the {limit:,} that are read at once: pass long='windows' to "
-            "read all of it in stretches, or long='truncate' to cut it"
-        )
+        raise too_long(index, excess, limit)
     room = limit - reading.around
     if room <= len(reading.raw("")):
         raise InputError(f"item {index}: what stands before the text leaves no room in {limit} tokens: shorten it")
@@ -134,7 +131,7 @@ def _stretches(reading: Reading, text: str, whole: tokenizers.Encoding, room: in
         if text[start:end].strip():
             cut = max(len(row) - room, 0)  # one word of more tokens than there is room for
             row.truncate(room)
-            yield Portion(reading.done(row).ids, _bare(text, start, end), cut)
+            yield Portion(reading.done(row).ids, bare(text, start, end), cut)
         start = end
 
 
@@ -147,9 +144,3 @@ def _end(text: str, start: int, most: int) -> int:
         return most
     spaces = [found.start() for found in _SPACE.finditer(text, start, most)]
     return spaces[-1] if spaces and text[start : spaces[-1]].strip() else most
-
-
-def _bare(text: str, start: int, end: int) -> tuple[int, int]:
-    """The same stretch without the spaces around it."""
-    inner = text[start:end]
-    return start + len(inner) - len(inner.lstrip()), end - (len(inner) - len(inner.rstrip()))

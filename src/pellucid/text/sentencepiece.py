@@ -9,6 +9,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from pellucid.errors import CorruptFileError
+from pellucid.text.cut import guarded
 from pellucid.text.dress import dress, with_roles
 from pellucid.text.layouts import LAYOUTS, Layout, layout_name
 from pellucid.text.pieces import SPACE
@@ -36,7 +37,8 @@ def open_sentencepiece(
     if len(set(model.pieces)) != len(model.pieces):
         raise CorruptFileError(f"{path} holds a piece that {name} puts elsewhere: it belongs to another family")
     backend = plain_tokenizer(model)
-    _guard(backend, model, path)
+    with guarded(f"{path} cannot be used by the tokenizers library"):
+        backend.encode("Ⅷ ﷺ é", add_special_tokens=False)  # a table that the library cannot follow is refused here
     if name == "llama":
         _as_llama(backend, settings)
     elif name is not None:
@@ -183,13 +185,3 @@ def _as_llama(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
     backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, scheme, split=False)
     steps: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     backend.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if spaced else steps)
-
-
-def _guard(backend: tokenizers.Tokenizer, model: SentencePieceModel, path: Path) -> None:
-    """One word through the whole chain, so that a table that the library cannot follow is refused here."""
-    try:
-        backend.encode("Ⅷ ﷺ é", add_special_tokens=False)
-    except (KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException as error:  # the library panics, and a panic is not an Exception
-        raise CorruptFileError(f"{path} cannot be used by the tokenizers library: {ascii(str(error))[:120]}") from error

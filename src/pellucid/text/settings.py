@@ -1,13 +1,12 @@
 """The small JSON files beside a tokenizer, read within bounds: each value that is used is of the kind it must be."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from pellucid.errors import CorruptFileError
+from pellucid.files import MOST_BYTES, read_json
 from pellucid.text.layouts import ROLES
 
-MOST_BYTES = 20_000_000
 _FLAGS = (
     "do_lower_case",
     "strip_accents",
@@ -58,17 +57,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _object(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    if path.stat().st_size > MOST_BYTES:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise CorruptFileError(f"{path} holds a {type(found).__name__}, expected an object")
-    return found
+    return read_json(path) if path.is_file() else None
 
 
 def _checked(settings: dict[str, Any], path: Path) -> dict[str, Any]:

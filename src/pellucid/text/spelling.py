@@ -37,3 +37,10 @@ class Spelling:
     def vocab_size(self) -> int:
         """How many tokens there are without those that were added."""
         return self._backend.get_vocab_size(with_added_tokens=False)
+
+
+def tokens_of(words: Spelling | None, ids: Iterable[int]) -> tuple[str, ...]:
+    """Each id as the vocabulary writes it; `<7>` where there is none, or a table of tokens has more rows than it."""
+    given = [int(i) for i in ids]
+    known = given if words is None else [words._backend.id_to_token(i) for i in given]
+    return tuple(token if isinstance(token, str) else f"<{i}>" for i, token in zip(given, known))

@@ -128,12 +128,13 @@ class Tokenizer(SpecialTokens, Spelling):
         """Texts one by one, without special tokens around them.  parse: as `parse_special_tokens`."""
         clean = [clean_text(text, i, what) for i, text in enumerate(texts)]
         plain = [not parse and self._looks_special(text) for text in clean]
-        if not any(plain):
-            return guarded(self._backend.encode_batch, clean, add_special_tokens=False)
-        if all(plain):
-            return guarded(self._literal.encode_batch, clean, add_special_tokens=False)
-        backends = [self._literal if is_plain else self._backend for is_plain in plain]
-        return [guarded(b.encode, text, add_special_tokens=False) for b, text in zip(backends, clean)]
+        with guarded():
+            if not any(plain):
+                return self._backend.encode_batch(clean, add_special_tokens=False)
+            if all(plain):
+                return self._literal.encode_batch(clean, add_special_tokens=False)
+            backends = [self._literal if is_plain else self._backend for is_plain in plain]
+            return [b.encode(text, add_special_tokens=False) for b, text in zip(backends, clean)]
 
     def raw_words(self, texts: Sequence[Sequence[str]], parse: bool = True) -> list[tokenizers.Encoding]:
         """Texts that are split into words, each read as if it stood alone; places count in each word."""
@@ -142,7 +143,8 @@ class Tokenizer(SpecialTokens, Spelling):
             if isinstance(words, str) or not all(isinstance(word, str) for word in words):
                 raise InputError(f"text {i} is {repr(words)[:60]}, expected a list of words")
             backend = self._backend if parse or not any(map(self._looks_special, words)) else self._literal
-            found.append(guarded(backend.encode, list(words), is_pretokenized=True, add_special_tokens=False))
+            with guarded():
+                found.append(backend.encode(list(words), is_pretokenized=True, add_special_tokens=False))
         return found
 
     def _batch(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError
-from pellucid.text.cut import clean_text, cut_pair
+from pellucid.text.cut import clean_text, cut_pair, too_long
 from pellucid.text.encoded import Encoded, tiled
 from pellucid.text.tokenizer import Tokenizer
 
@@ -111,10 +111,7 @@ def _shorten(encoding: tokenizers.Encoding, excess: int, index: int, rule: str, 
     """
     room = len(encoding) - excess
     if rule == "error":
-        raise InputError(
-            f"item {index} has {excess:,} tokens more than the {limit:,} that are read at once: pass long='windows' to "
-            "read all of it in stretches, or long='truncate' to cut it"
-        )
+        raise too_long(index, excess, limit)
     if room < 1:
         raise InputError(f"item {index}: what stands beside the text leaves no room in {limit} tokens: shorten it")
     shared = (room // 4 if stride is None else stride) if rule == "windows" else 0

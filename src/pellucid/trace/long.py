@@ -26,7 +26,7 @@ MOST_WHOLE = 2**28
 """Bytes of all weights of a pass, above which they are better not kept."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sample:
     """What is kept of the weights of one attention.
 
@@ -39,7 +39,7 @@ class Sample:
     picture: Tensor
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class LongTrace(Trace):
     """A trace without weights. samples: what was kept of them, by the path of each attention."""
 
@@ -57,7 +57,6 @@ class Sampler(Recorder):
         full = self.path + name
         if not full.endswith("attention.weights") or not self._keeps(full):
             return super().__call__(name, value)
-        self.met[full] = None
         self.samples[full.removesuffix(".weights")] = sample(value[0].detach())
         return value
 

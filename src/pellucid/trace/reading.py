@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.models import EncoderDecoder
-from pellucid.text import Tokenizer, collate
 
 Texts = str | Sequence[str]
 
@@ -42,22 +43,23 @@ def read(
     loaded: Loaded, text: Texts, pair: Texts | None, target: Texts | None, after: Texts | None, most: int | None
 ) -> tuple[Reading, ...]:
     """Texts to rows of tokens. most: longer texts are cut; by default to what the model can read."""
-    if loaded.tokenizer is None:
-        raise InputError("this model came without a tokenizer, so it cannot read a text")
+    words = loaded.words
     texts = _several(text, "text")
     pairs = None if pair is None else _several(pair, "second text", len(texts))
     targets = [None] * len(texts) if target is None else _several(target, "target", len(texts))
     before = _before(loaded, after, pair, len(texts))
-    limit = most or loaded.tokenizer.model_max_length
+    if most is not None:
+        count("max_length", most)
+    limit = words.model_max_length if most is None else most
     if limit is not None and most is None:
         limit = max(limit - max(len(ids) for ids in before), 1)
-    rows = loaded.tokenizer.encode(texts, pairs, max_length=limit, add_special_tokens=after is None)
+    rows = words.encode(texts, pairs, max_length=limit, add_special_tokens=after is None)
     found = []
     for i, row in enumerate(rows):
         if not row.ids:
             raise InputError(f"text {i + 1} has no tokens: a model reads at least one")
         written = _written(loaded, row.ids, targets[i])
-        words = loaded.target_tokenizer or loaded.tokenizer
+        writes = loaded.target_tokenizer or words
         found.append(
             Reading(
                 texts=(texts[i],) if pairs is None else (texts[i], pairs[i]),
@@ -67,9 +69,9 @@ def read(
                 offsets=row.offsets,
                 special=[bool(flag) for flag in row.special],
                 cut=row.cut,
-                target_tokens=tuple(words.convert_ids_to_tokens(written)),
+                target_tokens=tuple(writes.convert_ids_to_tokens(written)),
                 target_ids=tuple(written),
-                before=tuple(loaded.tokenizer.convert_ids_to_tokens(before[i])),
+                before=tuple(words.convert_ids_to_tokens(before[i])),
                 before_ids=tuple(before[i]),
             )
         )
@@ -78,26 +80,13 @@ def read(
 
 def batch_of(loaded: Loaded, rows: Sequence[Reading], *, left: bool = False) -> dict[str, Tensor]:
     """What the module takes for these rows in one pass; the shorter are padded, and masks say so."""
-    device = loaded.module.embeddings.token.like.device
-    takes = loaded.module.forward.__annotations__
-    pad = _pad_id(loaded.tokenizer)
-    arrays = collate([row.ids for row in rows], [row.segments for row in rows], pad, left=left)
-    batch = {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if name in takes}
-    if isinstance(loaded.module, EncoderDecoder):
-        written = [row.target_ids for row in rows]
-        told = collate(written, written, _pad_id(loaded.target_tokenizer or loaded.tokenizer))
-        batch["decoder_input_ids"] = torch.from_numpy(told["input_ids"]).to(device)
-        if len({len(ids) for ids in written}) > 1:
-            batch["decoder_attention_mask"] = torch.from_numpy(told["attention_mask"]).to(device)
-    return batch
+    written = [row.target_ids for row in rows] if isinstance(loaded.module, EncoderDecoder) else None
+    return as_batch(loaded, [row.ids for row in rows], [row.segments for row in rows], written=written, left=left)
 
 
 def batch_before(loaded: Loaded, rows: Sequence[Reading]) -> dict[str, Tensor]:
     """The same for what was read before: padded on the left, so that the next pass stands behind all of it."""
-    ids = [row.before_ids for row in rows]
-    arrays = collate(ids, ids, _pad_id(loaded.tokenizer), left=True)
-    device = loaded.module.embeddings.token.like.device
-    return {name: torch.from_numpy(arrays[name]).to(device) for name in ("input_ids", "attention_mask")}
+    return as_batch(loaded, [row.before_ids for row in rows], left=True)
 
 
 def _several(given: object, what: str, count: int | None = None) -> list[str]:
@@ -133,7 +122,3 @@ def _written(loaded: Loaded, ids: list[int], target: str | None) -> list[int]:
     if target is not None and words is not None:
         ids = words.encode([target])[0].ids
     return loaded.module.shifted(torch.tensor([ids]))[0].tolist()
-
-
-def _pad_id(tokenizer: Tokenizer | None) -> int:
-    return (None if tokenizer is None else tokenizer.pad_token_id) or 0

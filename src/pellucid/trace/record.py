@@ -23,31 +23,27 @@ from pellucid.trace.trace import Trace
 class Recorder:
     """An onlooker that keeps what it is asked to keep and changes nothing.
 
-    patterns: names of points, or globs. kept: the tensors by name; met: every name that was told.
+    patterns: names of points, or globs. kept: the tensors by name.
     """
 
     def __init__(self, patterns: Iterable[str], path: str = "", shared: "Recorder | None" = None) -> None:
         self.path = path
         if shared is not None:
-            self.names, self.globs, self.kept, self.met = shared.names, shared.globs, shared.kept, shared.met
+            self.names, self.globs, self.kept = shared.names, shared.globs, shared.kept
             return
         patterns = tuple(patterns)
         self.names = frozenset(patterns)
         self.globs = tuple(pattern for pattern in patterns if any(sign in pattern for sign in "*?["))
         self.kept: dict[str, Tensor] = {}
-        self.met: dict[str, None] = {}
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         full = self.path + name
-        self.met[full] = None
         if self._keeps(full):
             self.kept[full] = own(value)
         return value
 
     def wants(self, name: str) -> bool:
-        full = self.path + name
-        self.met[full] = None
-        return self._keeps(full)
+        return self._keeps(self.path + name)
 
     def inside(self, name: str) -> "Recorder":
         return type(self)((), f"{self.path}{name}.", shared=self)

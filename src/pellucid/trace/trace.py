@@ -16,7 +16,7 @@ from pellucid.trace.points import axes_of, sides_of
 from pellucid.trace.reading import Reading
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace(Mapping[str, Tensor]):
     """One pass, number by number: `trace["layers.0.attention.weights"]` is a tensor, `trace.names()` lists all.
 
@@ -37,6 +37,9 @@ class Trace(Mapping[str, Tensor]):
     gradients: dict[str, Tensor] = field(default_factory=dict)
     edits: tuple[str, ...] = ()
     padding: str = "right"
+
+    __eq__ = object.__eq__  # that of a mapping would compare tensors, which have no one answer
+    __hash__ = object.__hash__
 
     def __getitem__(self, name: str) -> Tensor:
         found = self._ours(name)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pellucid.checkpoints.convert.find import find, words
 from pellucid.checkpoints.convert.folder import check_target, write_folder
-from pellucid.checkpoints.facts import read_json
+from pellucid.files import read_json
 
 
 class Converted(NamedTuple):

@@ -37,7 +37,6 @@ def write_folder(
         for name, content in files.items():
             (new / name).parent.mkdir(exist_ok=True)
             _write_text(new / name, content) if isinstance(content, str) else shutil.copyfile(content, new / name)
-        (new / "model.safetensors").chmod((new / "config.json").stat().st_mode)  # the library makes it private
     return target
 
 

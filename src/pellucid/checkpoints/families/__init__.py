@@ -19,7 +19,7 @@ def families() -> dict[str, Family]:
     for entry in pkgutil.iter_modules(__path__):
         page = importlib.import_module(f"{__name__}.{entry.name}")
         for family in getattr(page, "families", None) or (page.family,):
-            found |= dict.fromkeys(family.model_types, family)
+            found[family.model_type] = family
     return found
 
 
@@ -43,7 +43,7 @@ def stranger(family: Family, architecture: object) -> Family | None:
 
 
 def _by_name(family: Family) -> tuple[Callable[..., Family], tuple[str, str]]:
-    return family_of, (family.model_types[0], "the pickled model")
+    return family_of, (family.model_type, "the pickled model")
 
 
 copyreg.pickle(Family, _by_name)  # a page is code: a model that goes to another process names it

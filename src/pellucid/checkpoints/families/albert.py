@@ -8,7 +8,6 @@ from pellucid.config import (
     Config,
     Dropout,
     MaskedLM,
-    NextSentence,
     Plain,
     QuestionAnswering,
     SequenceClassification,
@@ -65,7 +64,7 @@ names = Names(
         (f"{_LAYER}full_layer_layer_norm", "layers.{i}.feed_forward_norm"),
         ("pooler", "pooler.dense"),
     ),
-    dropped=bert.names.dropped,
+    dropped=bert.names.dropped | {"sop_classifier.classifier": "the order of two sentences is not told"},
 )
 
 _masked = (
@@ -78,11 +77,10 @@ _masked = (
 heads = (
     HeadPage("AlbertModel", None),
     HeadPage("AlbertForMaskedLM", MaskedLM(), _masked),
-    HeadPage("AlbertForSentenceOrder", NextSentence(), (("sop_classifier.classifier", "head.classifier"),)),
     HeadPage("AlbertForSequenceClassification", SequenceClassification(), (("classifier", "head.classifier"),)),
     HeadPage("AlbertForTokenClassification", TokenClassification(), (("classifier", "head.classifier"),)),
     HeadPage("AlbertForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),
     HeadPage("AlbertForPreTraining", MaskedLM(), ()),  # read as the first of its two heads
 )
 
-family = Family(model_types=("albert",), defaults=defaults, keys=keys, names=names, heads=heads)
+family = Family(defaults=defaults, keys=keys, names=names, heads=heads)

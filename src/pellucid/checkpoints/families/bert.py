@@ -93,4 +93,4 @@ heads = (
     HeadPage("BertForPreTraining", MaskedLM(), ()),  # read as the first of its two heads
 )
 
-family = Family(model_types=("bert",), defaults=defaults, keys=keys, names=names, heads=heads)
+family = Family(defaults=defaults, keys=keys, names=names, heads=heads)

@@ -76,4 +76,4 @@ heads = (
     HeadPage("DistilBertForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),
 )
 
-family = Family(model_types=("distilbert",), defaults=defaults, keys=keys, names=names, heads=heads)
+family = Family(defaults=defaults, keys=keys, names=names, heads=heads)

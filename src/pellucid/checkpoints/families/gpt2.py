@@ -107,4 +107,4 @@ heads = (
     HeadPage("GPT2ForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),
 )
 
-family = Family(model_types=("gpt2",), defaults=defaults, keys=keys, names=names, heads=heads)
+family = Family(defaults=defaults, keys=keys, names=names, heads=heads)

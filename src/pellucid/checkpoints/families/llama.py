@@ -99,4 +99,4 @@ def heads(stem: str) -> tuple[HeadPage, ...]:
     )
 
 
-family = Family(("llama",), defaults, keys, names, heads("Llama"))
+family = Family(defaults, keys, names, heads("Llama"))

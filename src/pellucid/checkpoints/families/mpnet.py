@@ -48,4 +48,4 @@ names = Names(
     dropped=bert.names.dropped,
 )
 
-family = Family(("mpnet",), defaults, keys, names, roberta.heads("MPNet"))
+family = Family(defaults, keys, names, roberta.heads("MPNet"))

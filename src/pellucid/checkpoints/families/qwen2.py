@@ -23,4 +23,4 @@ keys = Keys(
     inert=("sliding_window", "max_window_layers", "layer_types"),  # say something only where windows are used
 )
 
-family = Family(("qwen2",), defaults, keys, llama.names, llama.heads("Qwen2"))
+family = Family(defaults, keys, llama.names, llama.heads("Qwen2"))

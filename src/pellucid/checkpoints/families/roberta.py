@@ -61,7 +61,7 @@ def heads(stem: str) -> tuple[HeadPage, ...]:
 
 
 def _family(model_type: str, stem: str) -> Family:
-    return Family((model_type,), replace(defaults, family=model_type), keys, names, heads(stem))
+    return Family(replace(defaults, family=model_type), keys, names, heads(stem))
 
 
 families = (

@@ -152,13 +152,8 @@ def _scaling(header: Header, architecture: str, theta: float) -> dict[str, Any] 
         return None
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor}
-    if kind == "yarn":
-        length = stated("scaling.original_context_length")
-        return {"rope_type": "yarn", "factor": factor} | (
-            {} if length is None else {"original_max_position_embeddings": length}
-        )
     raise CheckpointMismatchError(
-        f"{header.path}: {architecture}.rope.scaling.type is {kind[:40]!r}, expected none, linear or yarn"
+        f"{header.path}: {architecture}.rope.scaling.type is {kind[:40]!r}, expected none or linear"
     )
 
 

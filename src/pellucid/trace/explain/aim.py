@@ -7,7 +7,8 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, near
-from pellucid.trace.explain.given import named, place, source_words, target_words, token_id
+from pellucid.text import tokens_of
+from pellucid.trace.explain.given import place, source_words, target_words, token_id
 from pellucid.trace.reading import Reading
 
 WRITES = ("causal-lm", "sequence-to-sequence-lm")
@@ -98,7 +99,7 @@ def _number(loaded: Loaded, given: str | int, what: str, size: int) -> int:
 
 def _name(loaded: Loaded, number: int) -> str:
     if loaded.config.head is not None and loaded.config.head.name in WORDS:
-        return named(target_words(loaded), [number])[0]
+        return tokens_of(target_words(loaded), [number])[0]
     return _labels(loaded)[number]
 
 

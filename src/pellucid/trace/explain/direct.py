@@ -10,14 +10,15 @@ from pellucid.blocks import Embeddings
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.models import EncoderDecoder
+from pellucid.text import tokens_of
 from pellucid.trace import Trace
-from pellucid.trace.explain.given import check_head, named, place, side_of, target_words, token_id, traced
+from pellucid.trace.explain.given import check_head, place, side_of, target_words, token_id, traced
 from pellucid.trace.explain.table import table
 
 HEADS = ("causal-lm", "sequence-to-sequence-lm")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DirectAttribution:
     """A logit as a sum. The parts are in float64.
 
@@ -119,7 +120,7 @@ def direct_logit_attribution(
                     biases[f"layers.{i}.{name}.output.bias"] = float(_plain(attention.output.bias) @ direction)
         forward.append(at(f"layers.{i}.feed_forward.output") @ direction)
     logits = _plain(trace["logits"][0, where])
-    words = named(None if loaded.tokenizer is None else target_words(loaded), (i for i in chosen if i is not None))
+    words = tokens_of(None if loaded.tokenizer is None else target_words(loaded), (i for i in chosen if i is not None))
     return DirectAttribution(
         said=f"logit of {words[0]!r}" + (f" minus that of {words[1]!r}" if len(words) > 1 else ""),
         position=where,

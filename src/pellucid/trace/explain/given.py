@@ -1,6 +1,6 @@
 """What every explanation begins with: a text or a trace of this model, and words for what stands in it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
@@ -56,25 +56,12 @@ def side_of(loaded_or_trace: Loaded | Trace, side: str | None, default: str) -> 
 
 def source_words(loaded: Loaded) -> Tokenizer:
     """The tokenizer of what the model reads."""
-    if loaded.tokenizer is None:
-        raise InputError("this model came without a tokenizer, so it cannot read a text")
-    return loaded.tokenizer
+    return loaded.words
 
 
 def target_words(loaded: Loaded) -> Tokenizer:
     """The tokenizer of what its decoder writes."""
     return loaded.target_tokenizer or source_words(loaded)
-
-
-def named(words: Tokenizer | None, ids: Iterable[int]) -> tuple[str, ...]:
-    """Each id as the vocabulary writes it; `<7>` where a table of tokens has more rows than there are words."""
-    found = []
-    for i in ids:
-        try:
-            found.append(f"<{i}>" if words is None else words.convert_ids_to_tokens([i])[0])
-        except InputError:
-            found.append(f"<{i}>")
-    return tuple(found)
 
 
 def token_id(loaded: Loaded, token: str | int, what: str = "token") -> int:

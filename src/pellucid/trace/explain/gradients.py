@@ -18,7 +18,7 @@ LOOSE = 0.05
 """A sum that misses the change of the answer by a larger share than this is told of."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attribution:
     """One number of the answer, shared out among the tokens of the input.
 

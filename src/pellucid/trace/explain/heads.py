@@ -17,7 +17,7 @@ from pellucid.trace.explain.table import table
 NAMES = ("previous", "first", "duplicate", "induction", "entropy")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HeadScores:
     """Scores of every head, each Float[Tensor, "layers heads"]. All but the entropy lie between 0 and 1: the weight
     that a token gives to certain tokens, on the average of those tokens that have such.

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.models import EncoderDecoder
+from pellucid.text import tokens_of
 from pellucid.trace import Trace
-from pellucid.trace.explain.given import check_head, named, side_of, target_words, traced
+from pellucid.trace.explain.given import check_head, side_of, target_words, traced
 from pellucid.trace.explain.table import short, table
 
 HEADS = ("causal-lm", "masked-lm", "sequence-to-sequence-lm")
@@ -19,7 +20,7 @@ PIECE = 256
 SHOWN = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LogitLens:
     """The likeliest tokens at every place on the way, for every position.
 
@@ -80,7 +81,7 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
         tokens=tuple(trace.target_tokens if side else trace.tokens),
         ids=ids,
         log_probabilities=torch.stack([logs for _, logs in likely]),
-        words=dict(zip(met, named(words, met))),
+        words=dict(zip(met, tokens_of(words, met))),
     )
 
 

@@ -61,7 +61,7 @@ def prepared(loaded: Loaded, question: Question, what: str) -> Work:
     check_head(loaded, what)
     loaded.module.real(what)
     reading = given(loaded, question.text, question.pair, question.decoder_text)
-    inputs = {name: ids for name, ids in batch_of(loaded, [reading]).items() if name != "attention_mask"}
+    inputs = batch_of(loaded, [reading])
     points, logits = _embeddings(loaded, inputs)
     where = aim(loaded, reading, logits, question.target, question.against, question.position)
     return Work(reading, inputs, where, points)

@@ -1,0 +1,21 @@
+"""A model or its name: what many options take."""
+
+import os
+from typing import Any
+
+from pellucid.checkpoints.load import open_checkpoint
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import InputError
+
+
+def held(model: Any, what: str = "model", **how: Any) -> Loaded:
+    """The model that somebody gave: one that is loaded, or a name or folder, which is opened.
+
+    what: the option, for the sentence about anything else.  how: to open it, see `open_checkpoint`.
+    """
+    if isinstance(model, str | os.PathLike):
+        return open_checkpoint(model, **how)
+    found = getattr(model, "loaded", model)
+    if not isinstance(found, Loaded):
+        raise InputError(f"{what} is {type(model).__name__}, expected a model, or its name or folder")
+    return found

@@ -1,0 +1,115 @@
+"""What is read of a checkpoint: only what is asked for, and what belongs together."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.checkpoints import contents
+from pellucid.checkpoints.contents import read_contents
+from pellucid.checkpoints.inventory import _state
+from pellucid.checkpoints.load import read_config, read_tokenizer
+from pellucid.checkpoints.source import locate
+from pellucid.config import SequenceToSequenceLM
+from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError
+from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, edit_json, good, vocabulary, with_file, with_tensors
+from tests.generation.writers import byte_level, pieces
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A tiny BERT with words."""
+    folder = good(tmp_path / "model", vocab_size=70)
+    with_file("vocab.txt", "\n".join(vocabulary()))(folder)
+    return folder
+
+
+# -- what is read ------------------------------------------------------------------------------------------------------
+
+
+def test_facts_and_words_are_there_without_weights(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    tokenizer = read_tokenizer(folder)
+    assert tokenizer is not None and tokenizer.encode(["a b"])[0].tokens == ["[CLS]", "a", "b", "[SEP]"]
+    assert read_config(folder).vocab_size == 70
+    with pytest.raises(NotFoundError, match="holds no weights"):
+        pellucid.load(folder)
+
+
+def test_no_number_is_read_for_a_tokenizer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_bin(folder)
+    (folder / PICKLED).write_bytes(b"no weights at all")
+
+    def read(folder: Path) -> None:
+        raise AssertionError("the weights were looked at")
+
+    monkeypatch.setattr(contents, "stored", read)
+    assert read_tokenizer(folder) is not None and read_config(folder).kind == "encoder"
+    with pytest.raises(AssertionError, match="the weights were looked at"):
+        _ = read_contents(locate(folder)).tensors
+
+
+# -- what a new head reads ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts", [("weight", "bias"), ("bias",)])
+def test_a_new_head_brings_the_pooler_that_the_file_lacks(parts: tuple[str, ...], folder: Path) -> None:
+    with_tensors(lambda tensors: [tensors.pop(f"pooler.dense.{part}") for part in parts])(folder)
+    if len(parts) == 1:
+        with pytest.raises(CheckpointMismatchError, match=r"1 missing \(bert.pooler.dense.bias\)|1 missing \(pooler"):
+            pellucid.load(folder, head="sequence-classification")
+        return
+    model = pellucid.load(folder, head="sequence-classification")
+    assert model.loaded.untrained == ("head", "pooler") and "pooler" in repr(model.loaded.untrained)
+    assert float(model.module.pooler.dense.weight.detach().std()) > 0.01
+    assert torch.isfinite(model(torch.ones(1, 3, dtype=torch.long))["logits"]).all()
+    assert pellucid.load(folder, head="token-classification").loaded.untrained == ("head",)
+
+
+def test_a_head_that_the_family_lacks_is_named(folder: Path) -> None:
+    with pytest.raises(InputError, match="bert has no head 'causal-lm'; it has"):
+        pellucid.load(folder, head="causal-lm")
+
+
+# -- words and tables --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        (500, 500, None),
+        (300, 500, "the tokenizer gives ids up to 419, the model's table of tokens has 300 rows"),
+        (500, 150, "the tokenizer of the decoder gives ids up to 199, the model's table of tokens has 150 rows"),
+    ],
+)
+def test_words_on_both_sides_have_their_rows(source: int, target: int, said: str | None, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"num_decoder_layers": 1, "decoder_attention_heads": 2, "decoder_intermediate_size": 16}
+    tables = {"vocab_size": target, "source_vocab_size": source, "share_embeddings": False}
+    config = pellucid.Config.of("transformer", head=SequenceToSequenceLM(), **sizes, **tables)
+    model = pellucid.build(config, tokenizer=byte_level())
+    pellucid.Model(replace(model.loaded, target_tokenizer=pieces())).save(tmp_path / "a")
+    if said is None:
+        assert pellucid.load(tmp_path / "a").loaded.target_tokenizer is not None
+        return
+    with pytest.raises(CheckpointMismatchError, match=said):
+        pellucid.load(tmp_path / "a")
+
+
+# -- the list of models ------------------------------------------------------------------------------------------------
+
+
+def test_a_strange_folder_spoils_no_list(folder: Path, tmp_path: Path) -> None:
+    assert _state(folder) == "ready"
+    edit_json(folder / "config.json", lambda facts: facts.update(model_type=["x"]))
+    assert _state(folder) == "family ['x'] is not known yet"
+    (folder / "config.json").write_text("[" * 100_000)
+    assert _state(folder) == "incomplete: no readable config.json"
+    several = tmp_path / "several"
+    several.mkdir()
+    (several / "a.gguf").touch()
+    assert _state(several) == "ready"
+    (several / "b.gguf").touch()
+    assert _state(several) == "holds several .gguf files: open one by its path"
