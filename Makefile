@@ -4,7 +4,7 @@
 #   make test       the tests (twenty minutes at most on two cores)
 #   make test-all   the slow ones too
 #   make lint       ruff and the type checker
-#   make bench      the promises of speed, with the peers in the same run
+#   make bench      the promises of speed for starting, embedding and writing; the others: bench/README.md
 #   make wheel      builds the wheel and tries it in an environment of its own
 
 PYTHON ?= python3

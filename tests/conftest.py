@@ -1,6 +1,7 @@
 """What the tests share: real data, a real model, tiny random references. No test reaches the network, but those marked
 `hub`, and they where PELLUCID_HUB=1 alone."""
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 
 import pellucid
 from pellucid.checkpoints import installed
+from tests.parity.tiny import write
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -50,6 +52,13 @@ def minilm_folder() -> Path:
 @pytest.fixture(scope="session")
 def minilm() -> "pellucid.Model":
     return pellucid.load(MINILM)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a tiny checkpoint of tests/parity/recipes.py by its name ("bert-body", "gpt2", "t5-tied"), with a
+    tokenizer; written once. Its numbers are always the same and mean nothing. Do not write into it."""
+    return functools.cache(lambda name: write(name, tmp_path_factory.mktemp(name)))
 
 
 @pytest.fixture

@@ -72,6 +72,24 @@ def _plain(command: object, context: object) -> str:
     return formatter.getvalue().rstrip()
 
 
+def own_defaults() -> str:
+    """The table of docs/training.md that says which settings have another default for a task."""
+    from pellucid.training.names import OBJECTIVES
+    from pellucid.training.settings import Settings
+
+    lines = ["| task | its own defaults |", "|---|---|"]
+    for one in OBJECTIVES:
+        settings = one.objective().settings.items()
+        own = [f"`{name}` {_short(value)}" for name, value in settings if value != getattr(Settings(), name)]
+        lines += [f"| `{one.name}` | {', '.join(own)} |"] if own else []
+    return "\n".join(lines) + "\n"
+
+
+def _short(value: object) -> str:
+    """A number as a person types it, a text as code."""
+    return f"`{value}`" if isinstance(value, str) else f"{value:g}"
+
+
 if __name__ == "__main__":
     CLI_PAGE.write_text(cli_page(), encoding="utf-8")
     sys.stdout.write(f"{CLI_PAGE}\n")

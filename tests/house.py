@@ -8,8 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "pellucid"
 
 ORDER = (
-    "errors files bars config machine text blocks models checkpoints trace edits generation tasks training view search "
-    "scale model pipeline learning compat serve cli"
+    "errors files lock sealed bars config machine text blocks models checkpoints trace edits generation tasks training "
+    "view search model pipeline learning compat serve cli"
 ).split()
 """Rooms in the order in which data flows. An import may only look back."""
 
@@ -27,15 +27,10 @@ DOORS = {
     "nervaluate": "training",
     "sacrebleu": "training",
     "tomli_w": "training",
-    "filelock": "search",
+    "filelock": "lock",
     "sqlite3": "search",
-    "pymilvus": "search",
-    "ray": "scale",
-    "fastapi": "serve",
-    "granian": "serve",
     "click": "cli",
     "rich_click": "cli",
-    "anywidget": "view",
     "resvg_py": "view",
     "http": "serve",
     "webbrowser": "serve",

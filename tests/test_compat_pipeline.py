@@ -4,6 +4,7 @@ import re
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,21 +13,8 @@ import pellucid
 from pellucid.compat import AutoTokenizer
 from pellucid.compat.pipeline import pipeline
 from pellucid.errors import InputError
-from tests.parity import tiny
 
 GOOD, BAD = "I love this film.", "I hate this film. The story is boring!"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    made: dict[str, Path] = {}
-
-    def find(name: str) -> Path:
-        if name not in made:
-            made[name] = tiny.write(name, tmp_path_factory.mktemp("tiny") / name)
-        return made[name]
-
-    return find
 
 
 class Texts(torch.utils.data.Dataset[str]):
@@ -36,45 +24,59 @@ class Texts(torch.utils.data.Dataset[str]):
         return (GOOD, BAD)[number]
 
 
-def test_a_generator_is_answered_as_it_is_read(folder: Callable[[str], Path]) -> None:
-    classify = pipeline("sentiment-analysis", model=str(folder("bert-feelings")), device=-1)
+def test_a_generator_is_answered_as_it_is_read(checkpoint: Callable[[str], Path]) -> None:
+    classify = pipeline("sentiment-analysis", model=str(checkpoint("bert-feelings")), device=-1)
     found = classify(text for text in (GOOD, BAD))
     assert isinstance(found, types.GeneratorType)
     assert list(found) == classify([GOOD, BAD])
     assert list(classify(Texts())) == classify([GOOD, BAD])
-    tag = pipeline("ner", model=folder("bert-people"), aggregation_strategy="simple")
+    tag = pipeline("ner", model=checkpoint("bert-people"), aggregation_strategy="simple")
     assert list(tag(iter([GOOD, BAD]))) == tag([GOOD, BAD])
 
 
-def test_a_model_and_a_tokenizer_may_be_opened_already(folder: Callable[[str], Path]) -> None:
-    place = folder("bert-feelings")
+def test_a_model_and_a_tokenizer_may_be_opened_already(checkpoint: Callable[[str], Path]) -> None:
+    place = checkpoint("bert-feelings")
     wanted = pipeline("text-classification", str(place))(GOOD)
     model, words = pellucid.load(place), AutoTokenizer.from_pretrained(place)
     for tokenizer in (None, str(place), words, model.tokenizer):
         made = pipeline("text-classification", model=model, tokenizer=tokenizer)
         assert made(GOOD) == wanted and isinstance(made.tokenizer, type(model.tokenizer))
-    cased = pipeline("text-classification", model=model, tokenizer=folder("bert-people"))
+    cased = pipeline("text-classification", model=model, tokenizer=checkpoint("bert-people"))
     assert cased(GOOD) != wanted
 
 
-def test_arguments_that_change_no_answer_are_taken(folder: Callable[[str], Path]) -> None:
+def test_arguments_that_change_no_answer_are_taken(checkpoint: Callable[[str], Path]) -> None:
     same = {"framework": "pt", "use_fast": True, "batch_size": 8, "num_workers": 0, "trust_remote_code": False}
-    made = pipeline("text-classification", model=folder("bert-feelings"), **same)
+    made = pipeline("text-classification", model=checkpoint("bert-feelings"), **same)
     assert made([GOOD, BAD], batch_size=2, padding=True) == pipeline("text-classification", made.model)([GOOD, BAD])
-    half = pipeline("text-classification", model=folder("bert-feelings"), torch_dtype=torch.bfloat16)
+    half = pipeline("text-classification", model=checkpoint("bert-feelings"), torch_dtype=torch.bfloat16)
     assert half(GOOD)[0]["score"] == pytest.approx(made(GOOD)[0]["score"], abs=0.05)
 
 
-def test_text_is_drawn_as_the_reference_draws_it(folder: Callable[[str], Path]) -> None:
-    go_on = pipeline("text-generation", model=folder("llama"))
+def test_what_a_model_is_opened_with_is_heeded_or_refused(
+    checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    said: dict[str, Any] = {"model": checkpoint("bert-feelings"), "trust_remote_code": True}
+    half = pipeline("text-classification", model_kwargs={"torch_dtype": torch.bfloat16}, **said)
+    plain, quick = (pipeline(model=said["model"], torch_dtype=kind)(GOOD) for kind in (None, torch.bfloat16))
+    assert half(GOOD) == quick != plain
+    assert "trust_remote_code=True: pellucid runs no code" in caplog.text
+    with pytest.raises(InputError, match="model_kwargs hold num_labels, which this pipeline does not heed"):
+        pipeline("text-classification", model_kwargs={"num_labels": 3}, **said)
+    with pytest.raises(InputError, match="no option 'cache_dir'"):
+        pipeline("text-classification", cache_dir="here", **said)
+
+
+def test_text_is_drawn_as_the_reference_draws_it(checkpoint: Callable[[str], Path]) -> None:
+    go_on = pipeline("text-generation", model=checkpoint("llama"))
     (one,), (other,) = (go_on("Once upon a time", seed=seed, max_new_tokens=8) for seed in (1, 2))
     assert one != other
     drawn = {"do_sample": True, "temperature": 0.7, "top_k": 50, "seed": 1, "max_new_tokens": 8}
     assert pellucid.pipeline("text-generation", go_on.model)("Once upon a time", **drawn) == one
 
 
-def test_max_length_counts_the_prompt_where_it_is_heeded(folder: Callable[[str], Path]) -> None:
-    go_on = pipeline("text-generation", model=folder("llama"), max_length=14, do_sample=False, return_tensors=True)
+def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[str], Path]) -> None:
+    go_on = pipeline("text-generation", model=checkpoint("llama"), max_length=14, do_sample=False, return_tensors=True)
     for prompt in ("Once upon a time", "The dog"):
         assert len(go_on(prompt)[0]["generated_token_ids"]) == 14
     assert [len(one[0]["generated_token_ids"]) for one in go_on(["Once upon a time", "The dog"])] == [14, 14]
@@ -109,7 +111,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("task", "name", "inputs", "call", "wanted"), REFUSED)
 def test_refused(
-    folder: Callable[[str], Path],
+    checkpoint: Callable[[str], Path],
     task: str,
     name: str,
     inputs: tuple[object, ...],
@@ -117,12 +119,12 @@ def test_refused(
     wanted: str,
 ) -> None:
     with pytest.raises(InputError) as error:
-        pipeline(task, model=folder(name))(*inputs, **call)
+        pipeline(task, model=checkpoint(name))(*inputs, **call)
     assert re.search(wanted, str(error.value))
     assert str(error.value).count("\n") == 0
 
 
-def test_what_cannot_be_made(folder: Callable[[str], Path]) -> None:
+def test_what_cannot_be_made(checkpoint: Callable[[str], Path]) -> None:
     for task, options, wanted in (
         ("text-classificaton", {}, "text-classification"),
         ("text-ranking", {}, "the reference has no task 'text-ranking'"),
@@ -131,4 +133,4 @@ def test_what_cannot_be_made(folder: Callable[[str], Path]) -> None:
         ("text-classification", {"tokenizer": 3}, "tokenizer is int"),
     ):
         with pytest.raises(InputError, match=wanted):
-            pipeline(task, model=folder("bert-feelings"), **options)
+            pipeline(task, model=checkpoint("bert-feelings"), **options)

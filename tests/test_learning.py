@@ -1,7 +1,10 @@
 """`pellucid.train` and `pellucid.evaluate`: what comes in, what comes back, and what it says of itself."""
 
+import json
+import math
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +167,9 @@ def test_the_head_tells_the_task(opened: Callable[..., pellucid.Model], name: st
     from pellucid.learning import _fitting
 
     assert _fitting(opened(name).loaded).name == task
+
+
+def test_a_report_is_json_whatever_its_scores_are(scratch: pellucid.Model, feelings: Feelings) -> None:
+    report = pellucid.train(scratch, feelings(20), "classify", max_steps=1).report
+    held = replace(report, scores={"loss": math.nan, "perplexity": math.inf, "f1": 0.5}).data()
+    assert json.loads(json.dumps(held, allow_nan=False))["scores"] == {"loss": None, "perplexity": None, "f1": 0.5}

@@ -268,3 +268,14 @@ def test_a_default_that_is_not_here_says_what_would_bring_it(monkeypatch: pytest
         monkeypatch.setattr("pellucid.checkpoints.installed.Packaged.path", lambda self: None)
         with pytest.raises(pellucid.PellucidError, match=advice):
             pellucid.pipeline(task, local_files_only=True)
+
+
+@pytest.mark.parametrize(
+    "said", [{"device": "cpu"}, {"dtype": "int8"}, {"revision": "main", "token": "x"}, {"local_files_only": True}]
+)
+def test_a_model_that_is_loaded_cannot_be_loaded_otherwise(pipe: Pipe, said: dict[str, Any]) -> None:
+    model = pipe("text-classification").model
+    named = ", ".join(said)
+    with pytest.raises(InputError, match=f"loaded already, so {named} would say nothing: pass it to pellucid.load"):
+        pellucid.pipeline("text-classification", model, **said)
+    assert pellucid.pipeline("text-classification", model, dtype="auto")("good")["label"]

@@ -23,6 +23,10 @@ def test_every_task_and_setting_stands_there() -> None:
     assert [field.name for field in fields(Settings) if f"`{field.name}`" not in PAGE] == []
 
 
+def test_what_a_task_does_otherwise_stands_there() -> None:
+    assert documents.own_defaults() in PAGE
+
+
 @pytest.mark.parametrize("line", list(documents.commands(PAGE)))
 def test_its_commands_are_understood(line: str) -> None:
     program, name, *arguments = shlex.split(line)

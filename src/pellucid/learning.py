@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from pellucid.training.card import card
 from pellucid.training.course import RECIPE, learn
 from pellucid.training.data import read
 from pellucid.training.given import Given, given
+from pellucid.training.log import finite
 from pellucid.training.names import OBJECTIVES, Name, named
 from pellucid.training.objective import Objective
 from pellucid.training.recipe import Recipe, read_recipe
-from pellucid.training.report import Begun, Result
+from pellucid.training.report import Begun, Outcome, Result
 from pellucid.training.said import as_said, asked, options_of
 from pellucid.view.curves import Curves, curves
 
@@ -31,27 +32,13 @@ log = logging.getLogger("pellucid")
 CARD, DRAWING = "README.md", "curves.svg"
 
 
-@dataclass(frozen=True)
-class Report:
-    """How a training went.
-
-    scores: of the held-out rows, by the numbers that were kept.  before: of the model as it came, where its head is
-    not new.  simplest: of the simplest answer, such as always the commonest label; {} where there is none.
-    best_step: of the best look; 0 without one.  rows, held_out: how many.  log: a dict for each step and each look.
-    folder: where the model stands; None where nowhere.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Report(Outcome):
+    """How a training went, for the person who asked. task: what was learned.  rows, held_out: how many."""
 
     task: str
-    scores: Mapping[str, float]
-    before: Mapping[str, float]
-    simplest: Mapping[str, float]
-    steps: int
-    best_step: int
-    seconds: float
     rows: int
     held_out: int
-    folder: Path | None
-    log: tuple[Mapping[str, Any], ...]
 
     @property
     def curves(self) -> Curves:
@@ -59,9 +46,9 @@ class Report:
         return curves(self.log, f"{self.task}, {self.rows:,} rows")
 
     def data(self) -> dict[str, Any]:
-        """All of it but the log, as JSON takes it."""
+        """All of it but the log, as JSON takes it: a score that is no finite number is None."""
         found = {name: value for name, value in vars(self).items() if name != "log"}
-        return found | {"folder": None if self.folder is None else str(self.folder)}
+        return finite(found | {"folder": None if self.folder is None else str(self.folder)})
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items()) or "nothing was held out"
@@ -91,6 +78,7 @@ def train(
     out: str | os.PathLike[str] | None = None,
     validation: Any = None,
     columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
     recipe: str | os.PathLike[str] | None = None,
     from_scratch: bool = False,
     resume: bool = False,
@@ -108,6 +96,7 @@ def train(
     validation: data of the same kind, or the share of the rows that is held out; None for what the task holds out
         (0.1 as a rule), 0 for nothing.
     columns: {"label": "sentiment"} reads the column "sentiment" where the task wants "label".
+    encoding: of the files; None for what the recipe says, or UTF-8.
     recipe: a file such as the `recipe.toml` that stands beside a trained model; whatever is said here goes before it.
     from_scratch: takes the architecture and the words of `model`, and random numbers of the seed.
     resume: goes on where a training with the same model, data and settings was broken off, bit for bit.
@@ -135,11 +124,12 @@ def train(
     rows = _wanted("data", data, told.files("data") if data is None and told.file else None)
     held = told.held_out if validation is None else validation
     columns = {**told.data.get("columns", {}), **(columns or {})}
-    work = _Work(name, given(rows, held, columns), told)
+    encoding = encoding or told.data.get("encoding", "utf-8")
+    work = _Work(name, given(rows, held, columns, encoding), told)
     result = learn(
         base.loaded, rows, objective, chosen,
-        validation=held, columns=columns, out=None if out is None else Path(out).expanduser(), resume=resume,
-        overwrite=overwrite, progress=progress, begun=work.begun, done=work.done,
+        validation=held, columns=columns, encoding=encoding, out=None if out is None else Path(out).expanduser(),
+        resume=resume, overwrite=overwrite, progress=progress, begun=work.begun, done=work.done,
     )  # fmt: skip
     return Trained(result.loaded, work.report(result))
 
@@ -150,11 +140,12 @@ def evaluate(
     task: str | None = None,
     *,
     columns: Mapping[str, str] | None = None,
+    encoding: str = "utf-8",
     **options: Any,
 ) -> dict[str, float]:
     """How good a model is on data: its scores by name, such as {"loss": 0.31, "accuracy": 0.88, ...}.
 
-    data, columns: as for `train`.  task: None for the one that fits the model's head.  options: of the task.
+    data, columns, encoding: as for `train`.  task: None for the one that fits the model's head.  options: of the task.
     Raises InputError where the model cannot answer the task, or where a part of it was never trained.
     """
     use_threads()
@@ -166,7 +157,7 @@ def evaluate(
             raise InputError(f"{name.name} has no option {one!r}{near(one, own)}: it has {', '.join(own)}")
     objective, _ = asked(name, options)
     _check_head(held, objective)
-    rows = read(data, columns, objective).rows
+    rows = read(data, columns, objective, encoding).rows
     objective = objective.scoring(rows)
     return objective.final(held, objective.examples(held, rows))
 
@@ -194,15 +185,13 @@ class _Work:
         recipe = recipe_of(result.begun, self.given, found | {"scores": result.scores})
         _write(out / RECIPE, recipe.toml())
         _write(out / CARD, card(result, self.name, self.given))
-        _write(out / DRAWING, str(self.report(result).curves.svg()))
+        _write(out / DRAWING, self.report(result).curves.text())
 
     def report(self, result: Result) -> Report:
         """What the person gets beside the model."""
         begun = result.begun
-        return Report(
-            begun.objective.name, result.scores, result.before, result.simplest, result.steps, result.best_step,
-            result.seconds, len(begun.data), len(begun.held_out or ()), result.folder, tuple(result.log),
-        )  # fmt: skip
+        went = {one.name: getattr(result, one.name) for one in fields(Outcome)}
+        return Report(task=begun.objective.name, rows=len(begun.data), held_out=len(begun.held_out or ()), **went)
 
 
 def _write(path: Path, text: str) -> None:

@@ -9,31 +9,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
 import pellucid
-from pellucid.cli.app import app
-from pellucid.cli.errors import run
 from tests.checkpoints.test_real import installed
+from tests.cli.called import Done, Pellucid, caller
 from tests.generation.writers import byte_level, one_thread, writer
 
 PROMPT = "the house of glass"
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended, and what it said."""
-
-    code: int
-    out: str
-    err: str
-
-
-Pellucid = Callable[..., Done]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,15 +42,11 @@ def model(folder: Path) -> pellucid.Model:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> Pellucid:
     """Runs a command line in this process, on the small model unless another one is named."""
-    monkeypatch.setenv("COLUMNS", "100")
+    run = caller(monkeypatch, capsys)
 
     def called(*arguments: str, stdin: str = "") -> Done:
-        named = [] if "--model" in arguments or "--help" in arguments else ["--model", str(folder)]
-        monkeypatch.setattr(sys, "argv", ["pellucid", *arguments, *named])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        capsys.readouterr()
-        code = run(app)
-        return Done(code, *capsys.readouterr())
+        named = [] if "--model" in arguments or "--help" in arguments else ["--model", folder]
+        return run(*arguments, *named, stdin=stdin)
 
     return called
 

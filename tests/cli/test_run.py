@@ -1,37 +1,23 @@
 """`pellucid run`: answers on stdout as they are found, the rest on stderr, and what is typed in every form."""
 
-import io
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pellucid
-from pellucid.cli.app import app
-from pellucid.cli.errors import run
 from pellucid.tasks.names import TASKS
+from tests.cli.called import Done, Pellucid, caller
 from tests.generation.writers import one_thread
 from tests.tasks.answerers import HEADS, saved
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended, and what it said."""
-
-    code: int
-    out: str
-    err: str
-
-
-Pellucid = Callable[..., Done]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,17 +38,8 @@ def models(tmp_path_factory: pytest.TempPathFactory, minilm: pellucid.Model) -> 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], models: Path) -> Pellucid:
     """Runs `pellucid run` in this process; a model of `HEADS` is named by its short name."""
-    monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(models)
-
-    def called(*arguments: str, stdin: str = "") -> Done:
-        monkeypatch.setattr(sys, "argv", ["pellucid", "run", *arguments])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        capsys.readouterr()
-        code = run(app)
-        return Done(code, *capsys.readouterr())
-
-    return called
+    return functools.partial(caller(monkeypatch, capsys), "run")
 
 
 @pytest.fixture

@@ -8,15 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pellucid
-from pellucid.cli.app import app
-from pellucid.cli.errors import run
+from tests.cli.called import Pellucid, caller
 from tests.training.conftest import *  # noqa: F403 - the same tiny checkpoints and rows
 
 Feelings = Callable[..., list[dict[str, Any]]]
@@ -24,32 +22,12 @@ Feelings = Callable[..., list[dict[str, Any]]]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@dataclass(frozen=True)
-class Done:
-    """How a command ended, and what it said."""
-
-    code: int
-    out: str
-    err: str
-
-
-Pellucid = Callable[..., Done]
-
-
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Pellucid]:
     """Runs `pellucid ...` in this process, in a folder of its own."""
-    monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
     level = logging.getLogger("pellucid").level
-
-    def called(*arguments: Any) -> Done:
-        monkeypatch.setattr(sys, "argv", ["pellucid", *map(str, arguments)])
-        capsys.readouterr()
-        code = run(app)
-        return Done(code, *capsys.readouterr())
-
-    yield called
+    yield caller(monkeypatch, capsys)
     logging.getLogger("pellucid").setLevel(level)
 
 
@@ -79,7 +57,7 @@ def test_a_folder_comes_out_and_answers(command: Pellucid, model: Path, caplog: 
     assert steps.startswith(f"2 steps (2 at most), from {model}; 40,") and steps.endswith("; float32, 1 thread")
     said = done.err.splitlines()
     assert [line.split()[0] for line in said][:3] == ["score", "loss", "accuracy"]
-    assert "simplest answer" in said[0] and "2 steps in" in said[-1]
+    assert "simplest answer" in said[0] and "2 steps in" in said[-1] and "were the best and are kept" in said[-1]
     answered = command("run", "sentiment-analysis", "-m", "my-model", "good people", "--json")
     assert json.loads(answered.out)["label"] in ("negative", "positive")
     scored = command("evaluate", "auto", "train.csv", "--model", "my-model", "--json")
@@ -87,6 +65,11 @@ def test_a_folder_comes_out_and_answers(command: Pellucid, model: Path, caplog: 
     table_ = command("evaluate", "classify", "train.csv", "--model", "my-model")
     assert [line.split()[0] for line in table_.out.splitlines()][:3] == ["score", "loss", "accuracy"]
     assert table_.err == "my-model on train.csv\n"
+
+
+def test_the_last_numbers_are_not_called_the_best(command: Pellucid, model: Path, table: Path) -> None:
+    done = command("train", "classify", table, "-m", model, "-o", "out", "--set", "keep_best=false", *QUICK)
+    assert done.code == 0 and "2 steps in" in done.err and "best" not in done.err.splitlines()[-1]
 
 
 def test_json_is_all_there_is_on_stdout(command: Pellucid, model: Path, table: Path) -> None:
@@ -117,6 +100,18 @@ def test_what_is_typed_is_what_is_done(
     assert files[0] == files[1]
     other = command("train", table, "--recipe", "out/recipe.toml", "-o", "other", "--epochs", "1", "--json")
     assert json.loads(other.out)["steps"] == 2
+
+
+def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, table: Path, tmp_path: Path) -> None:
+    table.write_text(table.read_text(encoding="utf-8").replace("good", "gôod"), encoding="latin-1")
+    done = command("train", "classify", table, "-m", model, "-o", "out", *QUICK)
+    assert done.code == 3 and "try --encoding" in done.err
+    done = command("train", "classify", table, "-m", model, "-o", "out", "--encoding", "latin-1", *QUICK)
+    assert done.code == 0, done.err
+    assert 'encoding = "latin-1"' in (tmp_path / "out" / "recipe.toml").read_text(encoding="utf-8")
+    assert command("train", "--recipe", "out/recipe.toml", "-o", "again").code == 0
+    assert command("evaluate", "auto", table, "-m", "out", "--encoding", "latin-1", "--json").code == 0
+    assert command("evaluate", "auto", table, "-m", "out").code == 3
 
 
 @pytest.mark.parametrize(

@@ -10,23 +10,16 @@ import torch
 import transformers
 
 import pellucid
-from tests.parity.tiny import write
 
 TEXT = "The dog sleeps, and nobody wakes it 🙂."
 BODIES = ("bert", "distilbert", "roberta", "xlm-roberta", "albert", "mpnet", "gpt2", "llama", "mistral", "qwen2")
 
-Made = Callable[[str], Path]
+Checkpoint = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The folder of a tiny checkpoint by its name."""
-    return lambda name: write(name, tmp_path_factory.mktemp(name))
-
-
-@pytest.fixture(scope="module")
-def bert(made: Made) -> "pellucid.Pipeline":
-    return pellucid.pipeline("feature-extraction", made("bert-body"))
+def bert(checkpoint: Checkpoint) -> "pellucid.Pipeline":
+    return pellucid.pipeline("feature-extraction", checkpoint("bert-body"))
 
 
 def close(found: Any, wanted: torch.Tensor) -> None:
@@ -41,16 +34,16 @@ def reference(folder: Path, ids: list[int], **made: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_states_are_the_references(made: Made, name: str) -> None:
-    folder = made(f"{name}-body")
+def test_states_are_the_references(checkpoint: Checkpoint, name: str) -> None:
+    folder = checkpoint(f"{name}-body")
     pipe = pellucid.pipeline("feature-extraction", folder)
     answer, ids = pipe(TEXT), pipe.model.tokenizer.encode([TEXT])[0].ids
     close(answer, reference(folder, ids))
     assert len(answer) == len(ids) and all(type(number) is float for number in answer[0])
 
 
-def test_either_side_of_an_encoder_decoder(made: Made) -> None:
-    folder = made("bart-body")
+def test_either_side_of_an_encoder_decoder(checkpoint: Checkpoint) -> None:
+    folder = checkpoint("bart-body")
     pipe = pellucid.pipeline("feature-extraction", folder)
     ids = pipe.model.tokenizer.encode([TEXT])[0].ids
     close(pipe(TEXT), reference(folder, ids, encoder=True))
@@ -58,10 +51,10 @@ def test_either_side_of_an_encoder_decoder(made: Made) -> None:
     assert pipe(TEXT, side="encoder") == pipe(TEXT)
 
 
-def test_a_head_is_left_alone(made: Made) -> None:
+def test_a_head_is_left_alone(checkpoint: Checkpoint) -> None:
     """Words, labels, answers: whatever a checkpoint was trained for, its body has states."""
     for name in ("bert-filler", "bert-feelings", "bert-people", "bert-reader", "gpt2"):
-        folder = made(name)
+        folder = checkpoint(name)
         pipe = pellucid.pipeline("feature-extraction", folder)
         close(pipe(TEXT), reference(folder, pipe.model.tokenizer.encode([TEXT])[0].ids))
 
@@ -83,11 +76,11 @@ def test_states_of_the_real_model(minilm: "pellucid.Model") -> None:
     torch.testing.assert_close(vector, minilm.embed(TEXT), rtol=0, atol=1e-6)
 
 
-def test_an_empty_text_has_its_special_tokens(bert: "pellucid.Pipeline", made: Made) -> None:
+def test_an_empty_text_has_its_special_tokens(bert: "pellucid.Pipeline", checkpoint: Checkpoint) -> None:
     answer = bert("")
     assert len(answer) == 2 and answer.read.empty
     with pytest.raises(pellucid.InputError, match="item 1 has no tokens"):
-        pellucid.pipeline("feature-extraction", made("gpt2-body"))([TEXT, ""])
+        pellucid.pipeline("feature-extraction", checkpoint("gpt2-body"))([TEXT, ""])
 
 
 # -- long texts --------------------------------------------------------------------------------------------------------
@@ -124,8 +117,8 @@ def test_each_token_from_the_stretch_in_which_it_stands_deepest(bert: "pellucid.
 
 
 @pytest.mark.parametrize("name", ["roberta-body", "xlm-roberta-body", "gpt2-body", "llama-body", "bart-body"])
-def test_no_token_is_lost_in_ten_thousand_words(made: Made, name: str) -> None:
-    pipe = pellucid.pipeline("feature-extraction", made(name))
+def test_no_token_is_lost_in_ten_thousand_words(checkpoint: Checkpoint, name: str) -> None:
+    pipe = pellucid.pipeline("feature-extraction", checkpoint(name))
     text = "The dog 🙂 sleeps near Zürich. " * 1_700
     answer = pipe(text, long="windows", max_length=96, stride=8)
     assert len(answer) == len(pipe.model.tokenizer.encode([text])[0].ids) > 10_000

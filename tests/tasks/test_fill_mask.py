@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,16 +21,9 @@ Load = Callable[[str], Pipeline]
 
 
 @pytest.fixture(scope="module")
-def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
-    """A tiny model of masked words by its name; untrained in meaning, its numbers are always the same."""
-    folder, made = tmp_path_factory.mktemp("fillers"), {}
-
-    def find(name: str) -> Pipeline:
-        if name not in made:
-            made[name] = pipeline("fill-mask", tiny.write(name, folder / name))
-        return made[name]
-
-    return find
+def load(checkpoint: Callable[[str], Path]) -> Load:
+    """A tiny filler by its name."""
+    return cache(lambda name: pipeline("fill-mask", checkpoint(name)))
 
 
 @pytest.fixture(scope="module")

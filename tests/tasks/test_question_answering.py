@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,6 @@ import pellucid
 from pellucid.errors import InputError
 from pellucid.tasks.answer import Answer
 from pellucid.text import Window, windows
-from tests.parity import tiny
 from tests.parity.cases import COUNTRIES, LONG, ZURICH
 from tests.tasks import trained
 from tests.tasks.trained import ANSWERS, WHERE, WHO, noise
@@ -29,15 +29,9 @@ def finder(tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Model":
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A tiny checkpoint of a family with random numbers, by its name."""
-    folder = tmp_path_factory.mktemp("tiny")
-
-    @cache
-    def load(family: str) -> "pellucid.Model":
-        return pellucid.load(tiny.write(f"{family}-reader", folder / family))
-
-    return load
+def reader(checkpoint: Callable[[str], Path]) -> Any:
+    """A tiny model of a family, by its name."""
+    return cache(lambda family: pellucid.load(checkpoint(f"{family}-reader")))
 
 
 def ask(model: "pellucid.Model", question: str, context: str, **options: Any) -> Answer:

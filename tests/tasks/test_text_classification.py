@@ -12,7 +12,7 @@ import transformers
 import pellucid
 from pellucid.config import SequenceClassification
 from pellucid.text.files import open_tokenizer
-from tests.parity.tiny import GOLDEN, write
+from tests.parity.tiny import GOLDEN
 
 GOOD = "I love this film: the story is wonderful, the actors are brilliant."
 PAIR = ("Where do you live?", "I live in a small house near the sea.")
@@ -32,18 +32,12 @@ KINDS = {
 
 VOCABULARY = GOLDEN / "tokenizers" / "bert"
 
-Made = Callable[[str], Path]
+Checkpoint = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The folder of a tiny checkpoint by its name."""
-    return lambda name: write(name, tmp_path_factory.mktemp(name))
-
-
-@pytest.fixture(scope="module")
-def feelings(made: Made) -> "pellucid.Pipeline":
-    return pellucid.pipeline("text-classification", made("bert-feelings"))
+def feelings(checkpoint: Checkpoint) -> "pellucid.Pipeline":
+    return pellucid.pipeline("text-classification", checkpoint("bert-feelings"))
 
 
 def reference(folder: Path) -> Any:
@@ -69,8 +63,8 @@ def close(found: Any, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_scores_are_the_references(made: Made, name: str) -> None:
-    folder = made(name)
+def test_scores_are_the_references(checkpoint: Checkpoint, name: str) -> None:
+    folder = checkpoint(name)
     ours, theirs = pellucid.pipeline("text-classification", folder), reference(folder)
     for answer, wanted in zip(ours(TEXTS), theirs(TEXTS, top_k=None)):
         assert len(answer.all) == KINDS[name] and answer == answer.all[0]
@@ -80,24 +74,24 @@ def test_scores_are_the_references(made: Made, name: str) -> None:
 
 @pytest.mark.parametrize("function", ["softmax", "sigmoid", "none"])
 @pytest.mark.parametrize("name", ["bert-feelings", "bert-stars", "albert-similarity"])
-def test_functions_are_the_references(made: Made, name: str, function: str) -> None:
-    folder = made(name)
+def test_functions_are_the_references(checkpoint: Checkpoint, name: str, function: str) -> None:
+    folder = checkpoint(name)
     ours, theirs = pellucid.pipeline("text-classification", folder), reference(folder)
     for text in TEXTS[:2]:
         wanted = theirs(text, top_k=None, function_to_apply=function)
         close(ours(text, function_to_apply=function).all, wanted)
 
 
-def test_a_token_that_somebody_typed(made: Made) -> None:
+def test_a_token_that_somebody_typed(checkpoint: Checkpoint) -> None:
     """It is text, unless the reference's reading is asked for."""
-    folder, text = made("bert-feelings"), "a typed [SEP] token"
+    folder, text = checkpoint("bert-feelings"), "a typed [SEP] token"
     ours, theirs = pellucid.pipeline("text-classification", folder), reference(folder)
     close(ours(text, parse_special_tokens=True).all, theirs(text, top_k=None))
     assert ours(text).all[0]["score"] != pytest.approx(ours(text, parse_special_tokens=True).all[0]["score"], abs=1e-3)
 
 
-def test_a_question_of_its_own_name(made: Made) -> None:
-    folder = made("bert-feelings")
+def test_a_question_of_its_own_name(checkpoint: Checkpoint) -> None:
+    folder = checkpoint("bert-feelings")
     named, plain = pellucid.pipeline("sentiment-analysis", folder), pellucid.pipeline("text-classification", folder)
     assert named(GOOD) == plain(GOOD) and named.task == "text-classification"
 
@@ -164,8 +158,8 @@ def test_a_long_text_is_refused_unless_a_rule_is_given(feelings: "pellucid.Pipel
         feelings([GOOD, GOOD * 10])
 
 
-def test_truncated_is_the_reference_truncated(made: Made) -> None:
-    folder = made("bert-feelings")
+def test_truncated_is_the_reference_truncated(checkpoint: Checkpoint) -> None:
+    folder = checkpoint("bert-feelings")
     ours, theirs = pellucid.pipeline("text-classification", folder), reference(folder)
     answer = ours(GOOD * 10, long="truncate", max_length=40)
     close(answer.all, theirs(GOOD * 10, top_k=None, truncation=True, max_length=40))

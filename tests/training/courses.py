@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import pellucid
@@ -103,8 +104,11 @@ class Asked:
         settings = Settings.of(QUICK | self.settings, objective.settings)
         base, out = pellucid.load(self.base).loaded, None if self.out is None else Path(self.out)
         said: dict[str, Any] = {"validation": self.validation, "out": out, "resume": self.resume}
-        self._watch()
-        return learn(base, self.rows, objective, settings, **said, told=self._told, begun=self._begun, progress=False)
+        with pytest.MonkeyPatch.context() as patch:
+            self._watch(patch)
+            return learn(
+                base, self.rows, objective, settings, **said, told=self._told, begun=self._begun, progress=False
+            )
 
     def note(self, what: str) -> None:
         """Adds a line to the notes, which are on the disk when this returns."""
@@ -120,16 +124,16 @@ class Asked:
         if one.step == self.interrupt and not one.looked:
             os.kill(os.getpid(), signal.SIGINT)
 
-    def _watch(self) -> None:
+    def _watch(self, patch: pytest.MonkeyPatch) -> None:
         """Takes note of every state, as soon as whoever asked for it has been told that it is kept."""
-        course.PAUSE = 0.0
+        patch.setattr(course, "PAUSE", 0.0)
         real = State.save
 
         def save(state: State, loop: Any, *given: Any, **named: Any) -> None:
             real(state, loop, *given, **named)
             self.note(f"kept {loop.progress.step}")
 
-        State.save = save  # type: ignore[method-assign]
+        patch.setattr(State, "save", save)
         rank, step = self.fail or (-1, -1)
         if rank == int(os.environ.get("RANK", "0")):
             collate, calls = TextClassification.collate, iter(range(1_000_000))
@@ -139,7 +143,7 @@ class Asked:
                     raise pellucid.errors.ResourceError("this process has no memory left")
                 return collate(*given)
 
-            TextClassification.collate = failing  # type: ignore[method-assign]
+            patch.setattr(TextClassification, "collate", failing)
 
 
 def main(asked: Asked) -> int:

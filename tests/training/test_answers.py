@@ -20,9 +20,8 @@ from pellucid.training.formats import read_squad
 from pellucid.training.learner import Learner
 from pellucid.training.objective import Example
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
 from tests.tasks.trained import ANSWERS, WHERE, WHO, WORDS
-from tests.training.learned import result, training
+from tests.training.learned import ready, result, training
 
 Rows = list[dict[str, Any]]
 Opened = Callable[..., "pellucid.Model"]
@@ -51,9 +50,8 @@ def asked(
     model: "pellucid.Model", data: Rows, **options: Any
 ) -> tuple[QuestionAnswering, "pellucid.Model", list[Example]]:
     """The objective, the model as it begins, and the examples."""
-    objective = QuestionAnswering(**options).fitted(data)
-    begun = beginning(model.loaded, objective, Settings(precision="float32", dropout=0.0, attention_dropout=0.0))
-    return objective, pellucid.Model(begun), objective.examples(begun, data)
+    objective, loaded = ready(model.loaded, QuestionAnswering(**options), data)
+    return objective, pellucid.Model(loaded), objective.examples(loaded, data)
 
 
 # -- as the reference --------------------------------------------------------------------------------------------------

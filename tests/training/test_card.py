@@ -57,18 +57,27 @@ def test_scores_stand_beside_the_simplest_and_the_beginning(
 
 
 def test_what_it_tells_to_type_runs(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
-    _, text = trained(scratch, feelings(40), tmp_path / "model")
+    _, text = trained(scratch, feelings(40), tmp_path / "o'brien")
     code = text.partition("```python\n")[2].partition("```")[0]
     names: dict[str, Any] = {}
     exec(compile(code, "README.md", "exec"), names)
     assert names["ask"]("It was good.")["label"] in ("positive", "negative")
     for name in ("recipe.toml", "log.jsonl", "curves.svg"):
-        assert f"({name})" in text and (tmp_path / "model" / name).is_file()
+        assert f"({name})" in text and (tmp_path / "o'brien" / name).is_file()
 
 
 def test_without_held_out_rows_there_are_no_scores(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
     _, text = trained(scratch, feelings(20), tmp_path / "model", validation=0)
     assert "## Scores" not in text and not ModelCard(text).data.eval_results
+
+
+def test_only_numbers_that_are_kept_are_called_the_best(
+    scratch: pellucid.Model, feelings: Feelings, tmp_path: Path
+) -> None:
+    _, text = trained(scratch, feelings(40), tmp_path / "best")
+    assert "; the numbers are those of step " in text and ", the best" in text
+    _, text = trained(scratch, feelings(40), tmp_path / "last", keep_best=False)
+    assert "| steps | 2 |" in text and "the best" not in text
 
 
 def test_labels_are_only_text(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:

@@ -58,6 +58,12 @@ def test_each_token_but_the_first_is_said_once_by_the_one_before_it() -> None:
     assert [piece.labels.tolist() for piece in pieces] == [[11, 12, 13, 14], [15, 16, 17, 18], [19, 20]]
 
 
+@pytest.mark.parametrize("packing", ["documents", "stream", "none"])
+def test_longer_rows_than_the_model_reads_are_refused_before_anything_is_read(gpt2: Loaded, packing: str) -> None:
+    with pytest.raises(InputError, match="max_length is 321, and this model reads 320 tokens at once at most"):
+        TextGeneration(packing=packing, max_length=321).examples(gpt2, ROWS)
+
+
 @pytest.mark.parametrize("packing", ["documents", "none"])
 def test_an_end_token_is_learned_behind_each_text(gpt2: Loaded, packing: str) -> None:
     objective = TextGeneration(packing=packing)
@@ -146,7 +152,7 @@ def test_rows_of_a_stream_begin_elsewhere_each_time(gpt2: Loaded) -> None:
 
 
 def test_between_the_rows_of_a_stream_may_stand_the_end_token(gpt2: Loaded) -> None:
-    examples = TextGeneration(packing="stream", between=None, max_length=500).examples(gpt2, ROWS)
+    examples = TextGeneration(packing="stream", between=None, max_length=300).examples(gpt2, ROWS)
     assert gpt2.tokenizer is not None
     end = gpt2.tokenizer.eos_token_id
     wanted = [i for row in gpt2.tokenizer.encode(TEXTS, add_special_tokens=False) for i in [*row.ids, end]]

@@ -18,10 +18,8 @@ from pellucid.training.classification import TextClassification
 from pellucid.training.data import read
 from pellucid.training.label_losses import losses, weights_of
 from pellucid.training.learner import Learner
-from pellucid.training.objective import Objective
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
-from tests.training.learned import result, training
+from tests.training.learned import ready, result, training
 
 Opened = Callable[..., "pellucid.Model"]
 Rows = list[dict[str, Any]]
@@ -34,20 +32,13 @@ def rows_with(*labels: Any) -> Rows:
     return read([{"text": f"text {i}", "label": label} for i, label in enumerate(labels)]).rows
 
 
-def begun(given: Any, objective: Objective, rows: Rows) -> tuple[Any, Any]:
-    """The objective and the model, ready to learn."""
-    objective = objective.fitted(rows)
-    loaded = objective.kept(beginning(given.loaded, objective, Settings()))
-    return objective, loaded
-
-
 def labels_of(given: Any, rows: Rows, **options: Any) -> tuple[str, ...]:
-    return begun(given, TextClassification(**options), rows)[1].config.labels
+    return ready(given.loaded, TextClassification(**options), rows)[1].config.labels
 
 
 def refused(given: Any, rows: Rows, sentence: str, **options: Any) -> None:
     with pytest.raises(InputError, match=sentence):
-        objective, loaded = begun(given, TextClassification(**options), rows)
+        objective, loaded = ready(given.loaded, TextClassification(**options), rows)
         objective.examples(loaded, rows)
 
 
@@ -125,7 +116,7 @@ def test_pairs_are_read_as_pairs(body: "pellucid.Model") -> None:
     rows = read(
         [{"text": "one", "text_pair": "two", "label": "x"}, {"text": "one", "text_pair": None, "label": "y"}]
     ).rows
-    objective, loaded = begun(body, TextClassification(), rows)
+    objective, loaded = ready(body.loaded, TextClassification(), rows)
     pair, single = objective.examples(loaded, rows)
     (read_,) = body.tokenizer.encode(["one"], ["two"])
     assert pair.ids == (read_.ids,) and pair.types == (read_.type_ids,) and 1 in read_.type_ids
@@ -161,7 +152,7 @@ def test_labels_that_are_given_keep_their_order(body: "pellucid.Model") -> None:
 
 def test_a_model_that_knows_the_labels_keeps_its_head(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     given = opened("bert-feelings")
-    _, loaded = begun(given, TextClassification(), rows_with("positive", "negative"))
+    _, loaded = ready(given.loaded, TextClassification(), rows_with("positive", "negative"))
     assert loaded.config.labels == ("negative", "neutral", "positive") and not loaded.untrained and not caplog.messages
 
 
@@ -169,7 +160,7 @@ def test_a_model_that_knows_the_labels_keeps_its_head(opened: Opened, caplog: py
 def test_numbers_are_those_of_the_models_labels(
     opened: Opened, labels: tuple[Any, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    objective, loaded = begun(opened("bert-feelings"), TextClassification(), rows_with(*labels))
+    objective, loaded = ready(opened("bert-feelings").loaded, TextClassification(), rows_with(*labels))
     assert [one.target.label for one in objective.examples(loaded, rows_with(*labels))] == [0, 2]
     assert caplog.messages == ["the labels 0, 2 are taken as the numbers of negative, neutral, positive"]
     assert labels_of(opened("bert-feelings"), rows_with(0, 7)) == ("0", "7")
@@ -181,9 +172,9 @@ def test_problem_types(body: "pellucid.Model") -> None:
         "multi_label_classification": [["a"], ["a", "b"]],
     }
     for kind, labels in kinds.items():
-        _, loaded = begun(body, TextClassification(), rows_with(*labels))
+        _, loaded = ready(body.loaded, TextClassification(), rows_with(*labels))
         assert loaded.config.inert["problem_type"] == kind
-    _, loaded = begun(body, TextClassification(), rows_with({"a": 0.5, "b": 0.5}, {"a": 1.0}))
+    _, loaded = ready(body.loaded, TextClassification(), rows_with({"a": 0.5, "b": 0.5}, {"a": 1.0}))
     assert loaded.config.inert["problem_type"] == "single_label_classification"
 
 
@@ -192,7 +183,7 @@ def test_problem_types(body: "pellucid.Model") -> None:
 
 def step(given: Any, rows: Rows, **options: Any) -> tuple[float, float, torch.Tensor, Any]:
     """The loss of all rows, its weight, the logits without dropout, and the batch."""
-    objective, loaded = begun(given, TextClassification(**options), rows)
+    objective, loaded = ready(given.loaded, TextClassification(**options), rows)
     batch = objective.collate(loaded, objective.examples(loaded, rows), np.random.default_rng(0))
     learner = Learner(loaded, Settings(precision="float32"))
     learner.begin(0, 0)
@@ -229,7 +220,9 @@ def test_weighed_labels(still: "pellucid.Model", weights: Any) -> None:
 
 
 def test_weights_of_labels_that_were_named_by_number(opened: Opened) -> None:
-    objective, loaded = begun(opened("bert-feelings"), TextClassification(class_weights="balanced"), rows_with(0, 0, 2))
+    objective, loaded = ready(
+        opened("bert-feelings").loaded, TextClassification(class_weights="balanced"), rows_with(0, 0, 2)
+    )
     assert weights_of("balanced", loaded.config.labels, objective._seen).tolist() == [0.75, 1.0, 1.5]
     assert weights_of({"2": 4.0}, loaded.config.labels, objective._seen).tolist() == [1.0, 1.0, 4.0]
 
@@ -281,7 +274,7 @@ def test_scores_of_each_kind(body: "pellucid.Model") -> None:
         ([["a"], ["a", "b"], [], ["b"]], {"f1_macro"}),
         ([[0.9, 0.1], [0.2, 0.8]], {"f1_second", "matthews"}),
     ):
-        objective, loaded = begun(body, TextClassification(), rows_with(*labels))
+        objective, loaded = ready(body.loaded, TextClassification(), rows_with(*labels))
         found = objective.score(loaded, objective.examples(loaded, rows_with(*labels)))
         assert set(found) == wanted | more and all(math.isfinite(one) for one in found.values())
 
@@ -393,7 +386,7 @@ def test_texts_that_cannot_be_read(body: "pellucid.Model") -> None:
 
 def test_a_label_that_was_not_learned_is_named_in_the_held_out_rows(body: "pellucid.Model", tmp_path: Path) -> None:
     (tmp_path / "dev.csv").write_text("text,label\na b,ham\nc,Spam\n", encoding="utf-8")
-    objective, loaded = begun(body, TextClassification(), rows_with("ham", "spam"))
+    objective, loaded = ready(body.loaded, TextClassification(), rows_with("ham", "spam"))
     with pytest.raises(
         InputError, match=r"dev.csv, line 3: the label 'Spam' is not one of ham, spam \(did you mean spam\?\)"
     ):
@@ -413,6 +406,6 @@ def test_labels_that_look_misspelt_are_named(body: "pellucid.Model", caplog: pyt
 
 def test_long_texts_are_cut_and_counted(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     rows = read([{"text": "water " * 200, "label": "x"}, {"text": "a", "label": "y"}]).rows
-    objective, loaded = begun(body, TextClassification(), rows)
+    objective, loaded = ready(body.loaded, TextClassification(), rows)
     assert [one.length for one in objective.examples(loaded, rows)] == [96, 3]
     assert caplog.messages == ["1 of 2 texts were cut to 96 tokens"]

@@ -11,7 +11,7 @@ import pytest
 from pellucid.errors import InputError, NotFoundError
 from pellucid.training.answers import QuestionAnswering
 from pellucid.training.classification import TextClassification
-from pellucid.training.data import Data, Record, place, read, rows_of, texts, values
+from pellucid.training.data import Data, Record, place, read, texts, values
 from pellucid.training.held_out import split
 from pellucid.training.tagging import TokenClassification
 
@@ -47,7 +47,6 @@ def test_columns_iterators_and_arrays_hold_the_same_rows() -> None:
         assert read(data).digest == read(ROWS).digest
     assert read([{"n": np.int64(3), "m": np.array([1.5])}]).rows == [{"n": 3, "m": [1.5]}]
     assert isinstance(read([{"n": np.int64(3)}]).rows[0]["n"], int)
-    assert rows_of(ROWS) == ROWS
 
 
 def test_plain_lines_are_texts(tmp_path: Path) -> None:
@@ -83,7 +82,7 @@ def test_files_whose_lines_belong_together(tmp_path: Path) -> None:
     paths = [written(tmp_path, "train.en", "a\nb\n"), written(tmp_path, "train.de", "x\ny\n")]
     found = read(paths, objective=Pairs)
     assert found.rows == [{"source": "a", "target": "x"}, {"source": "b", "target": "y"}]
-    assert found.name == "train.en + train.de" and place(found.rows[1], 0) == "train.en, line 2"
+    assert found.name == "train.en and train.de" and place(found.rows[1], 0) == "train.en, line 2"
     paths[1].write_text("x\nz\n", encoding="utf-8")
     assert found.changed() is not None
 
@@ -164,7 +163,7 @@ def test_files_that_hold_no_rows_are_refused(tmp_path: Path) -> None:
         read(written(tmp_path, "rows.json", '{"text": "a"}'))
     with pytest.raises(InputError, match=r"rows.json is not JSON: .* \(one object a line is called .jsonl\)"):
         read(written(tmp_path, "rows.json", FILES["rows.jsonl"]))
-    with pytest.raises(InputError, match=r"rows.json, entry 1 is str, expected values by column"):
+    with pytest.raises(InputError, match=r"rows.json, entry 2 is str, expected values by column"):
         read(written(tmp_path, "rows.json", '[{"text": "a"}, "b"]'))
     both = [written(tmp_path, "rows.csv"), written(tmp_path, "rows.tsv")]
     with pytest.raises(InputError, match="data are 2 files"):
@@ -290,7 +289,7 @@ def test_of_one_text_the_end_is_held_out() -> None:
 def test_at_least_one_row_on_each_side() -> None:
     assert [len(part) for part in split(table(a=2), 0.01, seed=0)] == [1, 1]
     assert [len(part) for part in split(table(a=3), 0.99, seed=0)] == [1, 2]
-    with pytest.raises(InputError, match="a list holds one row, expected at least 2"):
+    with pytest.raises(InputError, match="a list of rows holds one row, expected at least 2"):
         split(table(a=1), 0.5, seed=0)
     with pytest.raises(InputError, match=r"validation is 1\.5, expected above 0 and below 1"):
         split(table(a=9), 1.5, seed=0)

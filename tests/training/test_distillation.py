@@ -19,28 +19,18 @@ from pellucid.training.data import read
 from pellucid.training.distillation import softened, softened_sets
 from pellucid.training.learner import Learner
 from pellucid.training.masked import FillMask
-from pellucid.training.objective import Objective
 from pellucid.training.regression import TextRegression
-from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
-from tests.training.learned import result, training
+from tests.training.learned import PLAIN, ready, result, training
 
 Opened = Callable[..., "pellucid.Model"]
 Rows = list[dict[str, Any]]
 
-PLAIN = Settings(precision="float32", dropout=0.0, attention_dropout=0.0)
 TEXTS = read([{"text": "the good school of the people"}, {"text": "we hate the water in the house"}]).rows
-
-
-def begun(given: Any, objective: Objective, rows: Rows) -> tuple[Any, Any]:
-    """The objective and the model, ready to learn."""
-    objective = objective.fitted(rows)
-    return objective, objective.kept(beginning(given, objective, PLAIN))
 
 
 def step(given: Any, objective: Any, rows: Rows) -> tuple[torch.Tensor, dict[str, torch.Tensor], Any]:
     """The loss of all rows by weight, the batch, the model."""
-    objective, loaded = begun(given, objective, rows)
+    objective, loaded = ready(given, objective, rows)
     batch = objective.collate(loaded, objective.examples(loaded, rows), np.random.default_rng(0))
     learner = Learner(loaded, PLAIN)
     learner.begin(0, 0)
@@ -120,7 +110,7 @@ def test_a_student_learns_from_answers_alone(scratch: "pellucid.Model", feelings
 def test_labels_in_another_order_are_the_same_labels(opened: Opened) -> None:
     knows = opened("bert-feelings").loaded
     objective = TextClassification(teacher=knows, classes=("positive", "neutral", "negative"), teacher_share=1.0)
-    objective, loaded = begun(opened("bert-body").loaded, objective, TEXTS)
+    objective, loaded = ready(opened("bert-body").loaded, objective, TEXTS)
     assert loaded.config.labels == ("positive", "neutral", "negative")
     for one, text in zip(objective.examples(loaded, TEXTS), [row["text"] for row in TEXTS]):
         ids = torch.tensor([knows.tokenizer.encode([text])[0].ids])
@@ -132,7 +122,7 @@ def test_labels_in_another_order_are_the_same_labels(opened: Opened) -> None:
 def test_a_teacher_reads_with_its_own_tokenizer(opened: Opened, checkpoint: Callable[[str], Path]) -> None:
     rows = read([row | {"label": label} for row, label in zip(TEXTS, ("NEGATIVE", "POSITIVE"))]).rows
     objective = TextClassification(teacher=str(checkpoint("distilbert-feelings")))
-    objective, loaded = begun(opened("roberta-people").loaded, objective, rows)
+    objective, loaded = ready(opened("roberta-people").loaded, objective, rows)
     knows = open_checkpoint(checkpoint("distilbert-feelings"))
     ids = torch.tensor([knows.tokenizer.encode([TEXTS[0]["text"]])[0].ids])
     taught = objective.examples(loaded, rows)[0].target.taught
@@ -184,7 +174,7 @@ def test_tokens_are_learned_from_a_teacher(opened: Opened, kind: Any, name: str)
 
 def refused(given: Any, objective: Any, rows: Rows, sentence: str, kind: type[Exception] = InputError) -> None:
     with pytest.raises(kind, match=sentence):
-        begun(given, objective, rows)
+        ready(given, objective, rows)
 
 
 def test_who_cannot_be_a_teacher(opened: Opened, body: "pellucid.Model") -> None:

@@ -97,6 +97,12 @@ def test_chance_is_that_of_the_seed_and_the_globals_stay(body: "pellucid.Model",
     assert same(first.loaded, study(body, feelings(20), None).loaded)
 
 
+def test_a_training_of_one_step_learns(body: "pellucid.Model", feelings: Feelings) -> None:
+    result = study(body, feelings(20), None, max_steps=1, validation=0.0)
+    now, before = (one.module.state_dict()["layers.0.attention.query.weight"] for one in (result.loaded, body.loaded))
+    assert result.log[0]["learning_rate"] == 3e-3 and not torch.equal(now, before) and not result.loaded.untrained
+
+
 def test_what_was_given_stays_as_it_is_and_the_result_evaluates(body: "pellucid.Model", feelings: Feelings) -> None:
     before = {name: tensor.clone() for name, tensor in body.loaded.module.state_dict().items()}
     result = study(body, feelings(20), None, validation=feelings(6, seed=9))
@@ -186,7 +192,7 @@ def test_the_best_numbers_are_the_result(
 
 def test_the_last_numbers_are_the_result_where_that_is_asked(body: "pellucid.Model", feelings: Feelings) -> None:
     result, kept = scored(body, feelings(18), (0.1, 0.7, 0.3), keep_best=False, max_steps=6)
-    assert result.scores == {"grade": 0.3} and kept == [False, False, True]
+    assert result.scores == {"grade": 0.3} and kept == [False, False, True] and not result.best_step
 
 
 def test_it_ends_when_it_gets_no_better(body: "pellucid.Model", feelings: Feelings) -> None:
@@ -227,7 +233,7 @@ def test_states_are_kept_in_time_where_nobody_says_how_often(
         course.learn(body.loaded, rows, objective, settings, validation=0.0, out=out, told=told, progress=False)
         return kept.copy()
 
-    monkeypatch.setattr(course, "PAUSE", 30.0)  # helpers of other tests in this process set it to nothing
+    monkeypatch.setattr(course, "PAUSE", 30.0)
     assert learned() == [6, 12]  # epochs end at 3, 6, 9 and 12, 24 seconds apart
     assert learned(save_every=5) == [5, 10, 12]
     monkeypatch.setattr(course, "PAUSE", 1000.0)

@@ -208,6 +208,11 @@ def test_in_float64_it_is_the_reference_s_to_nine_figures(bert: Loaded, checkpoi
     assert abs(float((found - wanted).detach())) < 1e-9
 
 
+def test_longer_rows_than_the_model_reads_are_refused_before_anything_is_read(bert: Loaded) -> None:
+    with pytest.raises(InputError, match="max_length is 99, and this model reads 98 tokens at once at most"):
+        FillMask(max_length=99).examples(bert, ROWS)
+
+
 def test_the_score_has_the_same_masks_each_time(bert: Loaded) -> None:
     objective = FillMask()
     examples = objective.examples(bert, ROWS)

@@ -26,7 +26,6 @@ def test_a_step_is_found_without_those_before_it(batch_size: int | None, tokens:
     order = Order(LENGTHS, batch_size, tokens, seed=2)
     steps = [(epoch, batch) for epoch in range(4) for batch in order.epoch(epoch)]
     assert order.steps(4) == len(steps)
-    assert order.steps_per_epoch == len(order.epoch(0))
     for step in (len(steps) - 1, 0, 40, len(order.epoch(0)), len(order.epoch(0)) - 1):
         assert Order(LENGTHS, batch_size, tokens, seed=2).at(step) == steps[step]
         assert order.at(step) == steps[step]
@@ -41,10 +40,6 @@ def test_batches_by_positions_hold_no_more_than_they_may() -> None:
 
 def test_one_example_that_is_too_long_is_a_batch() -> None:
     assert sorted(map(len, Order((9, 2, 2), None, 4, seed=0).epoch(0))) == [1, 2]
-
-
-def test_what_is_not_shuffled_stands_as_it_stood() -> None:
-    assert Order((1,) * 5, 2, 0, seed=0, shuffled=False).epoch(3) == [[0, 1], [2, 3], [4]]
 
 
 def test_nothing_cannot_be_ordered() -> None:

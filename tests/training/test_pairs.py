@@ -28,7 +28,7 @@ from pellucid.training.settings import Settings
 from pellucid.training.start import beginning
 from tests.tasks.trained import WORDS
 from tests.training.courses import ROOT
-from tests.training.learned import result, training
+from tests.training.learned import ready, result, training
 from tests.training.ranked import learned
 from tests.training.test_ranks import port
 
@@ -77,10 +77,9 @@ def matched(many: int, seed: int = 0, negative: bool = False) -> Rows:
     return found
 
 
-def begun(model: "pellucid.Model", data: Rows, **options: Any) -> tuple[SentenceSimilarity, "pellucid.Model", Learner]:
-    objective = SentenceSimilarity(**options).fitted(data)
+def asked(model: "pellucid.Model", data: Rows, **options: Any) -> tuple[SentenceSimilarity, "pellucid.Model", Learner]:
     settings = Settings(precision="float32")
-    loaded = objective.kept(beginning(model.loaded, objective, settings))
+    objective, loaded = ready(model.loaded, SentenceSimilarity(**options), data, settings)
     return objective, pellucid.Model(loaded), Learner(loaded, settings)
 
 
@@ -173,9 +172,8 @@ def test_nearest_counts_anchors_that_find_their_own(monkeypatch: pytest.MonkeyPa
 def test_a_step_in_pieces_is_the_same_step(opened: Opened, criterion: str) -> None:
     """With dropout, which is drawn anew for each piece: the second pass drops what the first dropped."""
     data = matched(12, negative=True) if criterion == "multiple-negatives" else scored(12)
-    objective, model, learner = begun(opened("bert-body"), data, criterion=criterion)
+    objective, model, learner = asked(opened("bert-body"), data, criterion=criterion)
     examples = objective.examples(model.loaded, data)
-    assert objective.weighed == (criterion == "cosine")
 
     def step(pieces: list[list[Any]]) -> tuple[float, dict[str, Tensor]]:
         held = [(i, objective.collate(model.loaded, piece, CHANCE)) for i, piece in enumerate(pieces)]
@@ -263,21 +261,21 @@ def test_two_processes_learn_what_one_learns(
 
 def test_scores_are_scaled_and_told(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     data = scored(5)
-    objective, model, _ = begun(body, data)
+    objective, model, _ = asked(body, data)
     assert objective.top_score == 5.0 and "divided by 5" in caplog.text
     wanted = [row["score"] / 5 for row in data]
     assert [one.target.score for one in objective.examples(model.loaded, data)] == pytest.approx(wanted)
     small = [row | {"score": str(row["score"] / 5)} for row in data]  # as a table has them
-    objective, model, _ = begun(body, small)
+    objective, model, _ = asked(body, small)
     assert objective.top_score == 1.0
     assert [one.target.score for one in objective.examples(model.loaded, small)] == pytest.approx(wanted)
-    objective, model, _ = begun(body, [row | {"score": 9} for row in data], top_score=10.0)
+    objective, model, _ = asked(body, [row | {"score": 9} for row in data], top_score=10.0)
     assert objective.examples(model.loaded, [data[0] | {"score": 9}])[0].target.score == 0.9
 
 
 def test_texts_are_known_by_a_number(body: "pellucid.Model") -> None:
     data = [{"anchor": "a dog", "positive": "the dog"}, {"anchor": "the dog", "positive": "good"}]
-    objective, model, _ = begun(body, data, criterion="multiple-negatives")
+    objective, model, _ = asked(body, data, criterion="multiple-negatives")
     assert [one.target.texts for one in objective.examples(model.loaded, data)] == [(0, 1), (1, 2)]
 
 
@@ -302,7 +300,7 @@ def test_texts_are_known_by_a_number(body: "pellucid.Model") -> None:
 )
 def test_bad_rows_are_named(body: "pellucid.Model", row: dict[str, Any], options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        objective, model, _ = begun(body, [row], **options)
+        objective, model, _ = asked(body, [row], **options)
         objective.examples(model.loaded, [row])
 
 

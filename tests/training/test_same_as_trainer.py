@@ -13,13 +13,14 @@ from torch import Tensor
 from torch.nn import functional
 
 import pellucid
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.config import CausalLM
 from pellucid.training.classification import TextClassification
 from pellucid.training.learner import Learner
 from pellucid.training.loop import Loop
-from pellucid.training.objective import Example, Objective, tensors
+from pellucid.training.objective import Example, Objective
 from pellucid.training.settings import Settings
 from pellucid.training.start import beginning
 
@@ -46,7 +47,7 @@ class NextWord(Objective):
         return CausalLM()
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        return tensors(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        return as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
         return float(batch["input_ids"][:, 1:].numel())

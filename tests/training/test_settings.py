@@ -50,6 +50,12 @@ def test_warm_up_is_a_share_or_a_number_of_steps() -> None:
     assert Settings(warmup=0.0).warmup_steps(95) == 0
 
 
+@pytest.mark.parametrize("warmup", [0.1, 1, 25])
+def test_warm_up_is_never_all_there_is(warmup: float) -> None:
+    """The rate begins at nothing, so a training that only warms up for a step would learn nothing."""
+    assert [Settings(warmup=warmup).warmup_steps(steps) for steps in (1, 2)] == [0, 1]
+
+
 # -- from words to values ----------------------------------------------------------------------------------------------
 
 

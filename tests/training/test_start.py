@@ -11,7 +11,7 @@ import torch
 import pellucid
 from pellucid.config import Head, SequenceClassification, TokenClassification
 from pellucid.errors import InputError
-from pellucid.training.objective import Objective, head_for, padding_of
+from pellucid.training.objective import Objective, head_for
 from pellucid.training.settings import Settings
 from pellucid.training.start import beginning, learned
 
@@ -33,6 +33,11 @@ class Headed(Objective):
 
     def facts(self) -> dict[str, Any]:
         return self.said
+
+    def _unasked(self, *given: Any) -> Any:
+        raise AssertionError("a beginning asks for head, labels and facts alone")
+
+    examples = collate = loss = score = _unasked
 
 
 CLASSES = Headed("sequence-classification", ("ham", "spam", "egg"))
@@ -161,8 +166,8 @@ def test_a_decoder_without_padding_gets_some(opened: Opened) -> None:
     given = opened("gpt2")
     assert given.config.pad_token_id is None and given.tokenizer.pad_token_id is None
     found = beginning(given.loaded, CLASSES, Settings())
-    assert found.config.pad_token_id == given.config.eos_token_id == padding_of(found)
-    ids = torch.tensor([[5, 6, 7], [8, 9, padding_of(found)]])
+    assert found.config.pad_token_id == given.config.eos_token_id == found.padding
+    ids = torch.tensor([[5, 6, 7], [8, 9, found.padding]])
     both = found.module(ids, torch.tensor([[1, 1, 1], [1, 1, 0]]))["logits"]
     alone = found.module(torch.tensor([[8, 9]]))["logits"]
     torch.testing.assert_close(both[1:], alone)

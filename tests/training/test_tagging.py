@@ -21,10 +21,9 @@ from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
 from pellucid.training.tagging import TokenClassification
 from tests.tasks.trained import WORDS
-from tests.training.learned import result, training
+from tests.training.learned import ready, result, training
 
 Rows = list[dict[str, Any]]
 Opened = Callable[..., "pellucid.Model"]
@@ -52,9 +51,8 @@ def asked(
     model: "pellucid.Model", data: Rows, **options: Any
 ) -> tuple[TokenClassification, "pellucid.Model", list[Example]]:
     """The objective, the model as it begins, and the examples."""
-    objective = TokenClassification(**options).fitted(data)
-    begun = beginning(model.loaded, objective, Settings(precision="float32", dropout=0.0, attention_dropout=0.0))
-    return objective, pellucid.Model(begun), objective.examples(begun, data)
+    objective, loaded = ready(model.loaded, TokenClassification(**options), data)
+    return objective, pellucid.Model(loaded), objective.examples(loaded, data)
 
 
 # -- as the reference --------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from pellucid.training import state
 from pellucid.training.classification import TextClassification
 from pellucid.training.loop import DivergedError
 from pellucid.training.manifest import read_manifest
-from pellucid.training.state import alone
+from pellucid.training.state import hold
 from tests.training.courses import ROOT, Asked, Rows, lines, listing, same
 from tests.training.test_resume import study
 
@@ -115,6 +115,12 @@ def test_three_in_a_row_end_it_and_the_last_good_numbers_are_kept(
         troubled(body, feelings(30), tmp_path / "a", resume=True, seed=1, learning_rate=1e-3)
     result = troubled(body, feelings(30), tmp_path / "a", resume=True, learning_rate=1e-3)
     assert result.steps == 15 and [line["step"] for line in result.log if "loss" in line] == list(range(1, 16))
+
+
+def test_what_no_step_could_change_stays_untrained(body: "pellucid.Model", feelings: Feelings) -> None:
+    result = troubled(body, feelings(30), None, 1, 2, max_steps=2)
+    assert "head.classifier.weight" in result.loaded.untrained
+    assert not troubled(body, feelings(30), None, 2, max_steps=2, warmup=0.0).loaded.untrained
 
 
 def test_it_also_ends_where_nothing_is_kept(body: "pellucid.Model", feelings: Feelings) -> None:
@@ -290,7 +296,7 @@ def test_two_trainings_in_one_folder_are_one_too_many(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path
 ) -> None:
     with (
-        alone(tmp_path / "a" / "training"),
+        hold(tmp_path / "a" / "training"),
         pytest.raises(InputError, match=r"another process trains in .*choose a new"),
     ):
         study(body, feelings(12), tmp_path / "a")

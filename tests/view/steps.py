@@ -40,7 +40,7 @@ def biased() -> Data:
 
 def windowed() -> Data:
     made = Made(("", tokens_of(9)))
-    made.attention(layer=4, size=16, mask="window", window=4, padding=[True] + [False] * 8)
+    made.attention(layer=4, size=16, mask="window", window=4)
     return made.data()
 
 
@@ -72,7 +72,7 @@ def weights(data: Data, head: int, query: int) -> tuple[np.ndarray, np.ndarray]:
     if "bias" in recipe:
         scores += numbers(data, recipe["bias"])[head, keys - query + len(left) - 1]
     hidden = (keys > query) & (recipe["mask"] != "full")
-    hidden |= (keys <= query - recipe.get("window", len(keys))) | np.array(recipe.get("padding", keys < 0))
+    hidden |= keys <= query - recipe.get("window", len(keys))
     powers = np.where(hidden, 0, np.exp(scores - scores[~hidden].max()))
     return scores, powers / powers.sum()
 

@@ -16,7 +16,7 @@ def log(slope: float, steps: int = 30) -> list[dict[str, float]]:
 
 def test_each_training_is_a_line_with_its_name(tmp_path: Path) -> None:
     drawing = compared({"pre-norm": log(0.1), "post-norm": log(0.0, 20)}, "Where norms stand")
-    text = str(drawing.svg())
+    text = drawing.text()
     root = ElementTree.fromstring(text)
     lines = [one for one in root.iter() if one.tag.endswith("polyline")]
     assert len(lines) == 2
@@ -28,7 +28,7 @@ def test_each_training_is_a_line_with_its_name(tmp_path: Path) -> None:
     assert second[-1] == second[0]
     assert drawing.svg(tmp_path / "a.svg") == tmp_path / "a.svg"
     assert (tmp_path / "a.svg").read_text(encoding="utf-8") == text
-    assert drawing.svg(theme="dark") != text
+    assert drawing.text("dark") != text
     assert drawing.png(tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 

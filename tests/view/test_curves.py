@@ -33,7 +33,7 @@ def log(steps: int, looks: tuple[int, ...] = (), begin: int = 1) -> Lines:
 
 
 def drawn(lines: Lines, theme: str = "light") -> ElementTree.Element:
-    return ElementTree.fromstring(str(curves(lines).svg(theme=theme)))
+    return ElementTree.fromstring(curves(lines).text(theme))
 
 
 def ways(svg: ElementTree.Element) -> list[list[tuple[float, float]]]:
@@ -74,7 +74,7 @@ def test_many_points_are_thinned_and_extremes_stay() -> None:
     few = thinned(points)
     assert len(few) <= 2 * WIDTH + 2 and (778, 9.0) in few and min(v for _, v in few) == min(v for _, v in points)
     assert [step for step, _ in few] == sorted(step for step, _ in few)
-    assert len(str(curves(lines).svg())) < 120_000
+    assert len(curves(lines).text()) < 120_000
 
 
 def test_a_loss_that_is_none_is_a_gap() -> None:
@@ -86,7 +86,7 @@ def test_a_loss_that_is_none_is_a_gap() -> None:
     raw = ways(svg)[: len(ways(svg)) // 2]
     assert [len(way) for way in raw] == [4, 2, 2]  # steps 1-4, 7-8, 10-11
     assert any("4 without a finite loss" in text for text in texts(svg))
-    assert "nan" not in str(curves(lines).svg()).lower()
+    assert "nan" not in curves(lines).text().lower()
 
 
 def test_a_step_that_stands_there_twice_counts_once() -> None:

@@ -99,7 +99,7 @@ def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
 
 def test_only_the_opened_layer_is_decoded(minilm: pellucid.Model, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     view = pellucid.view(minilm.trace(LONG, keep="view", max_length=512))
-    kept, spied = page_module.packed, "app.mount(root, window.source = data.inlineSource(root));"
+    kept, spied = page_module.packed, "app.mount(root, () => (window.source = data.inlineSource(root)));"
     monkeypatch.setattr(page_module, "packed", lambda css, js: kept(css, js.replace("app.mount(root);", spied)))
     tab = show(view.html().replace("Content-Security", "x"))
     tab.wait_for_function("window.source")

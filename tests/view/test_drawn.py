@@ -1,6 +1,7 @@
 """Drawings without a browser: they parse, they hold the right marks, and the marks are the model's numbers."""
 
 import math
+import re
 import xml.etree.ElementTree as ET
 from typing import Any
 
@@ -10,11 +11,11 @@ from playwright.sync_api import Browser
 
 import pellucid
 from pellucid.view.choice import choose
-from pellucid.view.colours import head_colour, head_dash, mean_colour, ramp, ramp_steps
+from pellucid.view.colours import THEMES, head_colour, head_dash, mean_colour, ramp, ramp_steps
 from pellucid.view.data import Data
 from pellucid.view.drawn import draw, render_png
 from pellucid.view.numbers import numbers_of, weights_of
-from pellucid.view.page import bundle
+from pellucid.view.page import WEB, bundle
 from tests.view.conftest import Show
 from tests.view.made import Made, plain, tokens_of
 
@@ -57,9 +58,8 @@ def by_hand(data: Data, entry: dict[str, Any], head: int, i: int) -> list[float]
         score = sum(a * b for a, b in zip(turned(query[head][i], i), turned(vector, j))) * recipe["scale"]
         score += bias[head][j - i + len(query[head]) - 1] if bias else 0.0
         allowed = {"full": True, "causal": j <= i, "window": j <= i and j > i - recipe.get("window", 0)}
-        padded = recipe.get("padding", [False] * (j + 1))[j]
-        exps.append(math.exp(score) if allowed[recipe["mask"]] and not padded else 0.0)
-    return [value / (sum(exps) or 1.0) for value in exps]
+        exps.append(math.exp(score) if allowed[recipe["mask"]] else 0.0)
+    return [value / sum(exps) for value in exps]
 
 
 def recipes(made: Made) -> dict[str, dict[str, Any]]:
@@ -68,14 +68,13 @@ def recipes(made: Made) -> dict[str, dict[str, Any]]:
         "full": {},
         "causal": {"mask": "causal"},
         "window": {"mask": "window", "window": 3},
-        "padding": {"padding": [False] * 7 + [True] * 2},
         "shared keys": {"key_heads": 2},
         "bias": {"bias": made.block("bias", made.numbers(4, 17))},
         "rotation": {"rotation": made.block("turn", np.stack([np.cos(angles), np.sin(angles)]))},
     }
 
 
-@pytest.mark.parametrize("kind", ["full", "causal", "window", "padding", "shared keys", "bias", "rotation"])
+@pytest.mark.parametrize("kind", ["full", "causal", "window", "shared keys", "bias", "rotation"])
 def test_weights_follow_the_recipe(kind: str) -> None:
     made = Made(("", tokens_of(9)))
     entry = made.attention(**recipes(made)[kind])
@@ -96,9 +95,11 @@ def test_stored_weights_are_unpacked() -> None:
     assert np.abs(found - shares[2]).max() < 4e-3
 
 
-def test_a_query_that_may_see_nothing_gives_nothing() -> None:
-    data = plain(6, padding=[True] * 6)
-    assert not lines_of(draw(data)) and not cells_of(draw(data, view="matrix", heads=0))
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_drawing_has_the_plain_colours_of_the_page(theme: str) -> None:
+    styles = (WEB / "page.css").read_text(encoding="utf-8")
+    (block,) = [one for one in re.findall(r"\{[^{}]*\}", styles) if f"--paper: {THEMES[theme]['paper']};" in one]
+    assert all(f"--{name}: {colour};" in block for name, colour in THEMES[theme].items())
 
 
 # -- the heads view -------------------------------------------------------------------------------------------------

@@ -83,7 +83,6 @@ def test_what_is_masked_stays_empty(show: Show) -> None:
     for recipe, hidden in [
         ({"mask": "causal"}, key > query),
         ({"mask": "window", "window": 3}, (key > query) | (key <= query - 3)),
-        ({"padding": [True] + [False] * 5 + [True]}, (key == 0) | (key == 6)),
     ]:
         tab = show(grid(layers=1, **recipe), "#view=grid")
         seen = drawn(tab, 0, 5, 7, 7)[..., 3]

@@ -11,8 +11,8 @@ import pellucid
 from pellucid import Config
 from pellucid.view import page as page_module
 from tests.view.conftest import READ, Show
-from tests.view.test_page import Case, make_case
-from tests.view.test_recipes import COMPUTE, PAIR, SMALL, TARGET, TEXT
+from tests.view.test_page import make_case
+from tests.view.test_recipes import PAIR, SMALL, TARGET, TEXT
 
 PIXELS = """([cells, queries, keys]) => {
   const canvas = document.querySelector(".plot canvas");
@@ -48,35 +48,19 @@ def test_a_cell_has_the_colour_of_its_weight(show: Show, theme: str, scale: str)
         assert colour == pytest.approx(ramp(theme, share**0.5 if scale == "sqrt" else share), abs=2) and alpha == 255
 
 
-def padded(padding: list[bool]) -> Case:
-    """The synthetic case, nobody looking at padding."""
-    case = make_case(seq=len(padding), mask="causal")
-    mask = torch.ones(len(padding), len(padding)).tril().bool() & ~torch.tensor(padding)
-    for i, entry in enumerate(case.manifest["attentions"]):
-        entry["recipe"]["padding"] = padding
-        weights = case.weights[i].masked_fill(~mask, 0.0)
-        total = weights.sum(-1, keepdim=True)
-        # a query that may see nothing looks at all alike, as in the model, where all its scores are the least number
-        case.weights[i] = torch.where(total > 0, weights / total, 1 / len(padding))
-    return case
-
-
-@pytest.mark.parametrize("padding", [[False] * 5 + [True] * 3, [True] * 2 + [False] * 6, [True] * 4])
-def test_nobody_looks_at_padding(show: Show, padding: list[bool]) -> None:
-    tab = show(case := padded(padding), "#view=matrix&layer=1&heads=7&query=3&key=" + str(padding.index(True)))
-    for rows, own in zip(tab.evaluate(COMPUTE), case.weights, strict=True):
-        torch.testing.assert_close(torch.tensor(rows), own, atol=2e-6, rtol=0)
+def test_what_the_mask_forbids_is_hatched_and_hidden(show: Show) -> None:
+    tab = show(make_case(seq=8, mask="causal"), "#view=matrix&layer=1&heads=7&query=3&key=5")
     tab.evaluate(READ)
-    assert "masked: nobody looks at padding" in tab.locator(".readout-note").inner_text()
-    assert "nobody looks at padding" in tab.locator(".legend").inner_text()
-    cell = [3, padding.index(True)]
-    assert tab.evaluate(PIXELS, [[cell], len(padding), len(padding)])[0][3] < 128  # hatched, not coloured
+    assert "masked: it does not look ahead" in tab.locator(".readout-note").inner_text()
+    assert "Hatched cells are masked: a token does not look ahead." in tab.locator(".legend").inner_text()
+    hatched, seen = tab.evaluate(PIXELS, [[[3, 5], [3, 3]], 8, 8])
+    assert hatched[3] < 128 and seen[3] == 255  # hatched, not coloured
     tab.keyboard.press("h")
     tab.evaluate(READ)
     hidden = tab.locator(".column.key .row[data-unseen]").evaluate_all(
         "(rows) => rows.map((row) => Number(row.dataset.index))"
     )
-    assert hidden == [key for key in range(len(padding)) if padding[key] or key > 3]
+    assert hidden == [key for key in range(8) if key > 3]
 
 
 def test_a_token_does_not_look_ahead_in_the_heads_view(show: Show) -> None:

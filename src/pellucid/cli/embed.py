@@ -5,14 +5,14 @@ from pathlib import Path
 
 import rich_click as click
 
-from pellucid.cli.look import DEFAULT_MODEL
 from pellucid.cli.output import quiet, say
 from pellucid.cli.reading import texts_in
+from pellucid.tasks.names import SENTENCES
 
 
 @click.command("embed")
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT... | FILE | -")
-@click.option("--model", "-m", default=DEFAULT_MODEL, show_default=True, help="A folder, hub id or installed model.")
+@click.option("--model", "-m", default=SENTENCES, show_default=True, help="A folder, hub id or installed model.")
 @click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the texts.")
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the vectors as .npy.")

@@ -33,13 +33,21 @@ Examples:
 @click.option(
     "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="Where a column has another name."
 )
+@click.option("--encoding", metavar="NAME", default="utf-8", help="Of DATA, where it is not UTF-8.")
 @click.option("--set", "-s", "more", multiple=True, metavar="NAME=VALUE", help="Any option of the task.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(
-    task: str, data: tuple[str, ...], model: str, columns: tuple[str, ...], more: tuple[str, ...], as_json: bool
+    task: str,
+    data: tuple[str, ...],
+    model: str,
+    columns: tuple[str, ...],
+    encoding: str,
+    more: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Scores, and shows them."""
     name = None if task == AUTO else task_of(task)
+    from pellucid.training.log import finite
     from pellucid.training.said import Spoken
 
     options: dict[str, Any] = {}
@@ -50,9 +58,9 @@ def command(
     import pellucid
 
     rows: Any = data[0] if len(data) == 1 else data
-    found = pellucid.evaluate(model, rows, name, columns=renamed, **options)
+    found = pellucid.evaluate(model, rows, name, columns=renamed, encoding=encoding, **options)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(finite(found)))
         return
     draw(scores_table(found, {}))
     say(f"{model} on {' and '.join(data)}")

@@ -1,15 +1,14 @@
 """pellucid index"""
 
 import json
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from pellucid.cli.evaluating import command as evaluate
-from pellucid.cli.look import DEFAULT_MODEL
-from pellucid.cli.output import quiet, say, table
+from pellucid.cli.output import quiet, say, table, tell_more
+from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
     from pellucid.search import Index
@@ -48,7 +47,7 @@ def command() -> None:
 @click.argument("sources", nargs=-1, required=True, metavar="FILE...")
 @click.option("--output", "-o", required=True, type=click.Path(file_okay=False, path_type=Path), help="The new folder.")
 @reading
-@click.option("--model", "-m", default=DEFAULT_MODEL, show_default=True, help="A folder, hub id or installed model.")
+@click.option("--model", "-m", default=SENTENCES, show_default=True, help="A folder, hub id or installed model.")
 @click.option("--metric", type=click.Choice(["cosine", "dot", "euclidean"]), default="cosine", show_default=True)
 @click.option("--kind", type=click.Choice(["auto", "flat", "hnsw"]), default="auto", show_default=True)
 @click.option("--M", "M", type=int, default=32, show_default=True, help="Neighbours of a vertex of the graph.")
@@ -72,7 +71,7 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how:
     import pellucid
 
     how |= {"dtype": None if dtype == "float32" else dtype, "progress": False if quiet() else None}
-    _tell_more()
+    tell_more()
     pellucid.Index.build(model, _source(sources), output, **how)
     click.echo(output)
 
@@ -94,7 +93,7 @@ def add(index: Path, sources: tuple[str, ...], column: str | None, id_column: st
 
     how |= {name: value for name, value in (("column", column), ("id_column", id_column)) if value is not None}
     held = pellucid.Index.open(index)
-    _tell_more()
+    tell_more()
     more = held.add(_source(sources), progress=False if quiet() else None, **how)
     say(f"{more:+,} rows; {_settled(held)}")
 
@@ -189,10 +188,3 @@ def _settled(index: "Index") -> str:
     settings = index.manifest.settings
     graph = f"a graph with M {settings.M}, efConstruction {settings.efConstruction}, efSearch {settings.efSearch}"
     return f"{len(index):,} rows, {'each compared' if settings.kind == 'flat' else graph}"
-
-
-def _tell_more() -> None:
-    """Lets the library say what it settled on, and how much it embedded; `--quiet` silences it."""
-    log = logging.getLogger("pellucid")
-    if not quiet() and log.level > logging.INFO:
-        log.setLevel(logging.INFO)

@@ -10,12 +10,12 @@ import rich_click as click
 
 from pellucid.cli.output import say
 from pellucid.errors import InputError
+from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
     import pellucid
     from pellucid.view import View
 
-DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 VIEWS = ("heads", "matrix", "grid", "neuron", "lens")
 BROAD = 25_000_000
 """Bytes of a page, above which a browser is quicker with a server."""
@@ -27,7 +27,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("text")
 @click.option("--pair", metavar="TEXT", help="A second text; the model reads both together.")
 @click.option("--target", metavar="TEXT", help="What the decoder of an encoder-decoder reads; by default TEXT itself.")
-@click.option("--model", "-m", default=DEFAULT_MODEL, show_default=True, help="A folder, hub id or installed model.")
+@click.option("--model", "-m", default=SENTENCES, show_default=True, help="A folder, hub id or installed model.")
 @click.option("--view", type=click.Choice(VIEWS), help="What is shown first.  [default: heads]")
 @click.option("--layer", type=int, default=0, show_default=True, help="The layer that is shown first.")
 @click.option(

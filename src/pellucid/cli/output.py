@@ -1,5 +1,6 @@
 """What is not an answer goes to stderr, and nowhere when nobody wants it."""
 
+import logging
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,13 @@ def quiet() -> bool:
     """Whether the person asked for answers and errors only."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.find_root().params.get("quiet"))
+
+
+def tell_more() -> None:
+    """Lets the library say what it does; `--quiet` silences it."""
+    log = logging.getLogger("pellucid")
+    if not quiet() and log.level > logging.INFO:
+        log.setLevel(logging.INFO)
 
 
 def table(rows: list[tuple[str, ...]]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import draw, quiet, say
+from pellucid.cli.output import draw, quiet, say, tell_more
 from pellucid.cli.scores import scores_table
 from pellucid.errors import InputError
 from pellucid.training.names import OBJECTIVES, named
@@ -55,6 +55,7 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
 @click.option(
     "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="Where a column has another name."
 )
+@click.option("--encoding", metavar="NAME", help="Of DATA and FILE, where they are not UTF-8.")
 @click.option("--epochs", metavar="N", help="How often every row is read.")
 @click.option("--learning-rate", metavar="R", help="The greatest step size.")
 @click.option("--batch-size", metavar="N", help="Rows of one step; by default as many as 2,048 tokens hold.")
@@ -81,6 +82,7 @@ def command(
     output: Path,
     validation: str | None,
     columns: tuple[str, ...],
+    encoding: str | None,
     recipe: Path | None,
     from_scratch: bool,
     resume: bool,
@@ -97,7 +99,7 @@ def command(
     better = pellucid.train(
         model, data, task,
         out=output, validation=_share(validation), columns=dict(pair("--column", one) for one in columns),
-        recipe=recipe, from_scratch=from_scratch, resume=resume, overwrite=overwrite,
+        encoding=encoding, recipe=recipe, from_scratch=from_scratch, resume=resume, overwrite=overwrite,
         progress=False if quiet() or not _first() else None, **said,
     )  # fmt: skip
     if not _first():
@@ -181,8 +183,7 @@ def _first() -> bool:
 
 def _tell_more() -> None:
     """Lets the library say what it will do; `--quiet` silences it, and of several processes all but the first."""
-    log = logging.getLogger("pellucid")
-    if not _first():
-        log.setLevel(logging.ERROR)
-    elif not quiet() and log.level > logging.INFO:
-        log.setLevel(logging.INFO)
+    if _first():
+        tell_more()
+    else:
+        logging.getLogger("pellucid").setLevel(logging.ERROR)

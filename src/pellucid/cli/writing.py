@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import clean, draw
+from pellucid.tasks.names import SMALL
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
     from pellucid.generation import Alternative, Completion, Piece
 
-DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 DRAWING = ("temperature", "top_k", "top_p", "min_p")
 """Options that mean something only where the next token is drawn."""
 
 _OPTIONS = (
-    click.option(
-        "--model", "-m", default=DEFAULT_MODEL, show_default=True, help="A folder, hub id or installed model."
-    ),
+    click.option("--model", "-m", default=SMALL, show_default=True, help="A folder, hub id or installed model."),
     click.option("--max-new-tokens", "-n", type=int, metavar="N", help="Tokens to write at most.  [default: 256]"),
     click.option("--temperature", "-t", type=float, metavar="T", help="Draw; 0 takes the likeliest token."),
     click.option("--top-k", type=int, metavar="K", help="Draw from the K likeliest tokens."),

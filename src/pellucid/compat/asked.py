@@ -11,8 +11,8 @@ from pellucid.model import Model
 from pellucid.text import Tokenizer
 
 COMMON = frozenset(
-    """config feature_extractor image_processor processor framework use_fast device_map trust_remote_code model_kwargs
-    pipeline_class binary_output batch_size num_workers padding max_question_len cache_dir""".split()
+    """config feature_extractor image_processor processor framework use_fast device_map trust_remote_code
+    pipeline_class binary_output batch_size num_workers padding max_question_len""".split()
 )
 """Arguments that change no answer."""
 
@@ -35,8 +35,7 @@ class Asked:
 
     @property
     def words(self) -> Tokenizer:
-        assert self.model.tokenizer is not None  # the task asked
-        return self.model.tokenizer
+        return self.model.loaded.words
 
     @classmethod
     def names(cls) -> list[str]:

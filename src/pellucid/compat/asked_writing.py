@@ -1,5 +1,6 @@
 """What is asked of the reference's pipelines that write: how long, by which search, and what is decoded how."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ _NOTHING = ("use_cache", "cache_implementation", "pad_token_id", "return_text", 
 """Arguments that change no text here."""
 
 
-class Written(Asked):
+class Written(Asked, ABC):
     """What both kinds of writers share.
 
     In this version of the reference the pipeline's own defaults stand over what a checkpoint says, and so `max_length`,
@@ -109,9 +110,9 @@ class Written(Asked):
             raise InputError(f"max_length is {longest}, and the prompt is as long: raise it, or pass max_new_tokens")
         return new
 
+    @abstractmethod
     def before(self, item: Any) -> int:
         """The tokens that count towards `max_length` before the first new one."""
-        raise NotImplementedError
 
 
 class Rewritten(Written):

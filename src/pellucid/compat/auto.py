@@ -43,7 +43,7 @@ def opened(
     for key, value in said.items():
         config.change(key, value)
     if family is not None and config.family is not family:
-        raise InputError(f"{name} is a {config.model_type}, not a {family.model_types[0]}: open it with an Auto class")
+        raise InputError(f"{name} is a {config.model_type}, not a {family.model_type}: open it with an Auto class")
     kernel = own.get("attn_implementation")
     if kernel not in _KERNELS:
         raise InputError(f"attn_implementation is {kernel!r}, expected 'sdpa' or 'eager'")

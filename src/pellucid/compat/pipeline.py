@@ -14,9 +14,9 @@ import torch
 
 from pellucid.compat.asked import COMMON, Asked, Classified, Features, Filled, Judged, Read, Tagged
 from pellucid.compat.asked_writing import Continued, Rewritten
-from pellucid.compat.said import PLACE
+from pellucid.compat.said import PLACE, warn_of_code
 from pellucid.compat.words import AutoTokenizer
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, near, several
 from pellucid.model import Model, load
 from pellucid.pipeline import Pipeline as Task
 from pellucid.pipeline import pipeline as task_of
@@ -66,20 +66,24 @@ def pipeline(
     tokenizer: another one than the model's own.
     device: a number counts CUDA devices, -1 is the CPU; None is the fastest that is there.
     dtype, torch_dtype: None is float32, "auto" what the checkpoint holds.
-    options: of the task, under the reference's names; a call may change them. Of `config`, `framework` and their like,
-        which change no answer, nothing is read.
+    options: of the task, under the reference's names; a call may change them. `revision`, `token`, `local_files_only`.
+        Of `model_kwargs` these and the dtypes are read; of `config`, `framework` and their like, which change no
+        answer, nothing.
 
     Raises InputError for an unknown task or option; what `pellucid.load` raises.
     """
-    place = {name: options.pop(name) for name in PLACE if name in options and name != "cache_dir"}
+    warn_of_code(options)
+    place = _place(options)
     own = getattr(model, "pellucid", model)
-    kind = torch_dtype if dtype is None else dtype
+    kinds = dtype, torch_dtype, place.pop("dtype", None), place.pop("torch_dtype", None)
+    kind = next((one for one in kinds if one is not None), None)
     if task is None:
         own = _opened(own, _device(device), "checkpoint" if kind == "auto" else kind, place)
         task = task_by_head(own)
     fixed = _kind(named(task)[0].name).fixed
     own = _USUAL.get(named(task)[0].name) if own is None else own
-    made = task_of(task, own, device=_device(device), dtype="checkpoint" if kind == "auto" else kind, **place, **fixed)
+    how: dict[str, Any] = {"device": _device(device), "dtype": "checkpoint" if kind == "auto" else kind, **place}
+    made = task_of(task, own, **({} if isinstance(own, Model) else how), **fixed)
     if tokenizer is not None and tokenizer != model:
         made = made.on(Model(replace(made.model.loaded, tokenizer=_words(tokenizer))))
     return Pipeline(task, made, {name: value for name, value in options.items() if name not in COMMON})
@@ -87,6 +91,21 @@ def pipeline(
 
 _USUAL = {"text-classification": "distilbert/distilbert-base-uncased-finetuned-sst-2-english"}
 """Whom the reference asks by default, where pellucid asks somebody else: code that moves here gets the same numbers."""
+
+
+def _place(options: dict[str, Any]) -> dict[str, Any]:
+    """What says where a model lies, and of `model_kwargs` its dtype as well; taken out of the options.
+
+    Raises InputError for others of `model_kwargs`, which would be heeded nowhere.
+    """
+    more = dict(options.pop("model_kwargs", None) or {})
+    known = [name for name in PLACE if name != "cache_dir"]
+    if strange := [name for name in more if name not in (*known, "dtype", "torch_dtype")]:
+        raise InputError(
+            f"model_kwargs hold {several(strange)}, which this pipeline does not heed: open the model with "
+            "AutoModel.from_pretrained and its kin, and pass that"
+        )
+    return more | {name: options.pop(name) for name in known if name in options}
 
 
 def _opened(model: Any, device: Any, dtype: Any, place: dict[str, Any]) -> Model:
@@ -117,8 +136,7 @@ class Pipeline:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        assert self.model.tokenizer is not None  # the task asked
-        return self.model.tokenizer
+        return self.model.loaded.words
 
     def __call__(self, *inputs: Any, **call: Any) -> Any:
         """The answer to one item, a list of those to a list; an iterator for a generator or a dataset."""

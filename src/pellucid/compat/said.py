@@ -1,7 +1,7 @@
 """What is said to `from_pretrained`: what is understood, what changes nothing here, and what is refused."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pellucid.errors import InputError, near
@@ -31,6 +31,11 @@ def accepted(said: dict[str, Any], known: Collection[str] | None, what: str) -> 
             raise InputError(f"{name} is {value!r}, which is not understood here: leave it out")
         if known is not None and name not in {*known, *_SAME, *_ONLY}:
             raise InputError(f"there is no argument {name!r} to open {what}{near(name, known)}")
+    warn_of_code(said)
+    return {name: value for name, value in said.items() if name not in _SAME and name not in _ONLY}
+
+
+def warn_of_code(said: Mapping[str, Any]) -> None:
+    """Says that `trust_remote_code` is not followed."""
     if said.get("trust_remote_code"):
         log.warning("trust_remote_code=True: pellucid runs no code of a checkpoint, and opens what it knows itself")
-    return {name: value for name, value in said.items() if name not in _SAME and name not in _ONLY}

@@ -1,4 +1,4 @@
-"""The same questions over HTTP, for this machine alone."""
+"""A page of a long text, to this machine alone."""
 
 from pellucid.serve.page import PageServer as PageServer
 from pellucid.serve.page import serve_page as serve_page

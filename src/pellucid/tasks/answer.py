@@ -30,11 +30,8 @@ class Read:
     empty: bool = False
 
 
-class _Told:
-    """What stands beside an answer; read as attributes, and no part of its keys."""
-
-    read: Read
-    why: Reason | None
+class Fixed:
+    """What cannot be changed. What is told beside it is read as attributes, and no part of its keys."""
 
     def _tell(self, **facts: Any) -> None:
         vars(self).update(facts)
@@ -45,7 +42,19 @@ class _Told:
     __setattr__ = __delattr__ = __setitem__ = __delitem__ = __ior__ = __iadd__ = __imul__ = _refuse
 
 
-class Answer(_Told, dict[str, Any]):
+class FixedDict(Fixed, dict[str, Any]):
+    """A dict that refuses assignment; JSON as it is."""
+
+    pop = popitem = clear = update = setdefault = Fixed._refuse  # type: ignore[assignment]
+
+
+class FixedList(Fixed, list[Any]):
+    """A list that refuses assignment; JSON as it is."""
+
+    append = extend = insert = remove = pop = clear = sort = reverse = Fixed._refuse  # type: ignore[assignment]
+
+
+class Answer(FixedDict):
     """One answer, by the keys that users know; JSON as it is.
 
     all: this answer and the others that were possible, the best first; () where the task knows but one.
@@ -58,7 +67,9 @@ class Answer(_Told, dict[str, Any]):
     """
 
     all: tuple["Answer", ...]
+    read: Read
     window: int | None
+    why: Reason | None
     mask: int | None
     ids: tuple[int, ...]
     finish_reason: str | None
@@ -97,14 +108,15 @@ class Answer(_Told, dict[str, Any]):
     def __reduce__(self) -> Any:
         return (_answer, (dict(self), vars(self)))
 
-    pop = popitem = clear = update = setdefault = _Told._refuse  # type: ignore[assignment]
 
-
-class Answers(_Told, list[Any]):
+class Answers(FixedList):
     """Several answers to one question, such as the entities of one text. It refuses assignment, and is JSON as it is.
 
     read, why: as for an `Answer`.
     """
+
+    read: Read
+    why: Reason | None
 
     def __init__(self, several: Iterable[Any], *, read: Read | None = None, why: Reason | None = None) -> None:
         super().__init__(several)
@@ -120,8 +132,6 @@ class Answers(_Told, list[Any]):
 
     def __reduce__(self) -> Any:
         return (_answers, (list(self), vars(self)))
-
-    append = extend = insert = remove = pop = clear = sort = reverse = _Told._refuse  # type: ignore[assignment]
 
 
 def _beside(told: Answer) -> dict[str, Any]:

@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 
 from pellucid.bars import bar
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import Pooling
+from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.machine import choose_dtype
-from pellucid.text import Encoded, by_length, collate
+from pellucid.text import Encoded, by_length
 
 log = logging.getLogger("pellucid")
 
@@ -48,15 +50,14 @@ def _listed(texts: Iterable[str]) -> list[str]:
 def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_length: int | None) -> Pooling:
     own = loaded.pooling or Pooling()
     modes = own.modes if pooling is None else (pooling,)
-    longest = loaded.tokenizer.model_max_length if loaded.tokenizer else None
-    limits = [n for n in (max_length or own.max_length, longest) if n]
+    if max_length is not None:
+        count("max_length", max_length)
+    limits = [n for n in (own.max_length if max_length is None else max_length, loaded.longest) if n]
     return Pooling(modes, own.normalize if normalize is None else normalize, min(limits, default=None))
 
 
 def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[Encoded]:
-    if loaded.tokenizer is None:
-        raise InputError("this model came without a tokenizer: give it ids, or put tokenizer.json into its folder")
-    rows = loaded.tokenizer.encode(texts, max_length=plan.max_length)
+    rows = loaded.words.encode(texts, max_length=plan.max_length)
     cut = sum(row.cut > 0 for row in rows)
     if cut:
         log.warning("%d of %d texts were cut to %d tokens", cut, len(rows), plan.max_length)
@@ -76,18 +77,12 @@ def _run(
 ) -> Iterator[tuple[list[int], Tensor]]:
     module = loaded.module.swift(dtype)
     lengths = [len(row.ids) for row in rows]
-    pad = (loaded.tokenizer.pad_token_id if loaded.tokenizer else None) or 0
     shown = False if callable(progress) else progress
     with bar("embedding", total=len(rows), unit=" texts", shown=shown) as line:
         for group in by_length(lengths):
-            batch = {
-                name: torch.from_numpy(array).to(module.embeddings.token.like.device)
-                for name, array in collate([rows[i].ids for i in group], [rows[i].type_ids for i in group], pad).items()
-            }
-            full = lengths[group[-1]] == lengths[group[0]]
-            mask = None if full else batch["attention_mask"]
-            stream = module.states(batch["input_ids"], mask, batch["token_type_ids"])
-            yield group, pool(stream.float(), mask, plan).cpu()
+            batch = as_batch(loaded, [rows[i].ids for i in group], [rows[i].type_ids for i in group])
+            stream = module.states(batch["input_ids"], batch.get("attention_mask"), batch.get("token_type_ids"))
+            yield group, pool(stream.float(), batch.get("attention_mask"), plan).cpu()
             line.update(len(group))
             if callable(progress):
                 progress(len(group))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pellucid.tasks.tagged import Tagged, guessed_words, whole_characters, words_of
 from pellucid.text import Tokenizer
+from pellucid.text.cut import bare
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
 
@@ -157,10 +158,7 @@ def longest(entities: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def visible(text: str, start: int, end: int) -> tuple[int, int]:
     """A stretch of a text without the spaces at its ends, and with the accents that stand on its last letter."""
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
+    start, end = bare(text, start, end)
     while start < end < len(text) and unicodedata.category(text[end])[0] == "M":
         end += 1
     return start, end

@@ -10,7 +10,7 @@ from pellucid.config.checks import choice
 from pellucid.errors import InputError
 from pellucid.models import Network
 from pellucid.tasks.answer import Answers
-from pellucid.tasks.reader import Reader, Stretch, inside, what_was_read
+from pellucid.tasks.reader import Reader, Stretch, deepest, what_was_read
 from pellucid.tasks.task import Work, check_readable, text_alone
 from pellucid.text import Window
 
@@ -71,15 +71,9 @@ def joined(stretches: list[Stretch]) -> list[list[float]]:
     """The vectors of a whole text from those of its stretches, special tokens once around it."""
     if len(stretches) == 1:
         return stretches[0].kept.tolist()
-    best: dict[int, tuple[float, Tensor]] = {}
-    for stretch in stretches:
-        here = [i for i, side in enumerate(stretch.window.sides) if side is not None]
-        for nth, i in enumerate(here):
-            depth, number = inside(stretch.window, nth, len(here)), stretch.window.before + nth
-            if number not in best or depth > best[number][0]:
-                best[number] = depth, stretch.kept[i]
+    best = deepest([stretch.window for stretch in stretches])
     first, last = stretches[0], stretches[-1]
     start = first.window.sides.index(0)
     end = len(last.window.sides) - last.window.sides[::-1].index(0)
-    middle = [best[number][1].tolist() for number in range(len(best))]
+    middle = [stretches[number].kept[place].tolist() for number, place in best]
     return first.kept[:start].tolist() + middle + last.kept[end:].tolist()

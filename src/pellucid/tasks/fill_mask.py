@@ -13,12 +13,12 @@ from pellucid.config.checks import count, truth
 from pellucid.errors import InputError
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
-from pellucid.tasks.reader import Reader, Stretch, inside, what_was_read
+from pellucid.tasks.reader import Reader, Stretch, deepest, what_was_read
 from pellucid.tasks.reasons import Aim, logit
 from pellucid.tasks.targets import possible_ids, target_ids
 from pellucid.tasks.task import Work, text_alone
 from pellucid.text import Tokenizer, Window
-from pellucid.text.cut import clean_text
+from pellucid.text.cut import bare, clean_text
 
 Guesses = list[tuple[float, int]]
 """Probabilities and ids, the likeliest first."""
@@ -58,7 +58,7 @@ class FillMask(Reader):
     @classmethod
     def check(cls, loaded: Loaded) -> None:
         super().check(loaded)
-        if loaded.tokenizer is None or loaded.tokenizer.mask_token_id is None:
+        if loaded.words.mask_token_id is None:
             raise InputError("this model's tokenizer has no mask token, and fill-mask needs one: choose another model")
 
     @property
@@ -69,7 +69,7 @@ class FillMask(Reader):
         return clean_text(text_alone(given, index), index, "item")
 
     def asked(self, work: Work, item: str, index: int) -> list[Window]:
-        words = _words(work)
+        words = work.loaded.words
         every = self.stretches(work, index, item)
         if not (best := _best(words, every)):
             raise InputError(_no_mask(words, item, index))
@@ -79,12 +79,12 @@ class FillMask(Reader):
 
     def _ids(self, words: Tokenizer, item: str, window: Window, place: int) -> list[int]:
         """The ids of the targets, as they would be in the place of this mask."""
-        start, _ = _seen(item, window.offsets[place])
+        start, _ = bare(item, *window.offsets[place])
         return target_ids(words, self._targets, item[:start], partial=self.partial_targets)
 
     def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
         """The logits of the masks alone, the first of each text first: Float[Tensor, "batch masks vocab"]"""
-        here = batch["input_ids"] == _words(work).mask_token_id
+        here = batch["input_ids"] == work.loaded.words.mask_token_id
         if module.onlooker is None and module.head is not None:
             stream = module.states(batch["input_ids"], batch.get("attention_mask"), batch.get("token_type_ids"))
             logits = module.head(stream[here], None, batch["input_ids"], None)
@@ -98,7 +98,7 @@ class FillMask(Reader):
 
     def keep(self, work: Work, here: Tensor, window: Window) -> list[Guesses]:
         """The likeliest tokens at each mask, or all that the targets may be."""
-        words = _words(work)
+        words = work.loaded.words
         scores = here[: len(_masks(words, window))].softmax(dim=-1)
         ids = torch.tensor(possible_ids(words, self._targets, partial=self.partial_targets)) if self._targets else None
         chosen = scores if ids is None else scores[:, ids]
@@ -107,7 +107,7 @@ class FillMask(Reader):
         return [list(zip(*both)) for both in zip(best.values.tolist(), tokens.tolist())]
 
     def answer(self, work: Work, item: str, stretches: list[Stretch]) -> Answers:
-        words, read = _words(work), what_was_read(stretches)
+        words, read = work.loaded.words, what_was_read(stretches)
         found = []
         for mask, (number, place) in enumerate(_best(words, [stretch.window for stretch in stretches])):
             window = stretches[number].window
@@ -126,17 +126,12 @@ class FillMask(Reader):
         return [guess for guess in known if guess[1] in ids][: self.top_k]
 
     def aims(self, work: Work, item: str, stretches: list[Stretch], one: Answer) -> list[Aim]:
-        number, place = _best(_words(work), [stretch.window for stretch in stretches])[one.mask or 0]
+        number, place = _best(work.loaded.words, [stretch.window for stretch in stretches])[one.mask or 0]
         return [logit(repr(one["token_str"]), stretches[number].window, one["token"], place)]
 
 
 def _is_word(given: Any) -> bool:
     return isinstance(given, str) and bool(given.strip())
-
-
-def _words(work: Work) -> Tokenizer:
-    assert work.loaded.tokenizer is not None
-    return work.loaded.tokenizer
 
 
 def _masks(words: Tokenizer, window: Window) -> list[int]:
@@ -146,15 +141,7 @@ def _masks(words: Tokenizer, window: Window) -> list[int]:
 
 def _best(words: Tokenizer, windows: Sequence[Window]) -> list[tuple[int, int]]:
     """For each mask of a text, in order, the stretch that fills it, and its place there."""
-    best: dict[int, tuple[float, int, int]] = {}
-    for number, window in enumerate(windows):
-        size = sum(side is not None for side in window.sides)
-        start = next((i for i, side in enumerate(window.sides) if side is not None), 0)
-        for place in _masks(words, window):
-            depth, token = inside(window, place - start, size), window.before + place - start
-            if token not in best or depth > best[token][0]:
-                best[token] = depth, number, place
-    return [(number, place) for _, (_, number, place) in sorted(best.items())]
+    return [(number, place) for number, place in deepest(windows) if windows[number].ids[place] == words.mask_token_id]
 
 
 def _no_mask(words: Tokenizer, item: str, index: int) -> str:
@@ -164,19 +151,9 @@ def _no_mask(words: Tokenizer, item: str, index: int) -> str:
     return f"item {index} has no mask: write {mask} where a word is to be found"
 
 
-def _seen(text: str, place: tuple[int, int]) -> tuple[int, int]:
-    """Where a mask stands, without the spaces that some tokenizers count with it."""
-    start, end = place
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return start, end
-
-
 def _filled(words: Tokenizer, text: str, window: Window, place: int, token: int) -> str:
     """The text with one mask filled. Whether a space stands before it is as the token says, if tokens say so."""
-    start, end = _seen(text, window.offsets[place])
+    start, end = bare(text, *window.offsets[place])
     before, piece = text[:start], words.decode([token])
     if words.continues is not None:
         goes_on = piece.startswith(words.continues)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.blocks import Watch
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.models import Output
@@ -40,20 +41,15 @@ def _are_texts(inputs: object) -> TypeGuard[str | Sequence[str]]:
 def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
     """The module's pass with what it takes; what it does not take, and was given, is refused."""
     device = loaded.module.embeddings.token.like.device
-    takes = loaded.module.forward.__annotations__
-    for name in [name for name, tensor in given.items() if tensor is not None and name not in takes]:
+    for name in [name for name, tensor in given.items() if tensor is not None and name not in loaded.module.reads]:
         raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
     here = {name: tensor.to(device) for name, tensor in given.items() if tensor is not None}
     return loaded.module(**here, watch=watch)
 
 
 def _read(loaded: Loaded, texts: str | Sequence[str]) -> dict[str, Tensor]:
-    if loaded.tokenizer is None:
-        raise InputError("this model came without a tokenizer: give it ids, or put tokenizer.json into its folder")
-    batch = loaded.tokenizer(
-        [texts] if isinstance(texts, str) else texts, padding=True, return_tensors="pt", parse_special_tokens=False
-    )
-    return dict(batch.to(loaded.module.embeddings.token.like.device))
+    rows = loaded.words.encode([texts] if isinstance(texts, str) else list(texts))
+    return as_batch(loaded, [row.ids for row in rows], [row.type_ids for row in rows])
 
 
 def _tensor(ids: Sequence[object]) -> Tensor:

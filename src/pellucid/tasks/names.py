@@ -35,8 +35,13 @@ class Name:
 
     def task(self) -> "type[Task]":
         """Its class."""
-        module, _, name = self.home.partition(":")
-        return getattr(importlib.import_module(f"pellucid.tasks.{module}"), name)
+        return homed("pellucid.tasks", self.home)
+
+
+def homed(room: str, home: str) -> Any:
+    """The class at "module:class" of a room, imported only now."""
+    module, _, name = home.partition(":")
+    return getattr(importlib.import_module(f"{room}.{module}"), name)
 
 
 TASKS = (

@@ -1,6 +1,7 @@
 """Tasks that read a text once: stretches of all texts, by length, through the model, and what its head says of each."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.batch import as_batch
 from pellucid.config.checks import truth
 from pellucid.errors import InputError
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Read
 from pellucid.tasks.reasons import Aim, explained
 from pellucid.tasks.task import Found, Task, Work
-from pellucid.text import Window, by_length, collate, windows
+from pellucid.text import Window, by_length, windows
 
 
 @dataclass(frozen=True)
@@ -39,21 +41,21 @@ class Reader(Task):
         super().__post_init__()
         truth("parse_special_tokens", self.parse_special_tokens)
 
+    @abstractmethod
     def asked(self, work: Work, item: Any, index: int) -> list[Window]:
         """The stretches to be read for an item."""
-        raise NotImplementedError
 
     def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
         """What is looked at of a pass: Float[Tensor, "batch seq answers"], or "batch answers" """
         return module(**batch)["logits"]
 
+    @abstractmethod
     def keep(self, work: Work, here: Tensor, window: Window) -> Any:
         """What is kept of one stretch. here: Float32[Tensor, "seq answers"], or "answers" where the text has one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answer(self, work: Work, item: Any, stretches: list[Stretch]) -> Found:
         """The answer to an item."""
-        raise NotImplementedError
 
     def aims(self, work: Work, item: Any, stretches: list[Stretch], one: Answer) -> list[Aim]:
         """The number that an answer stands for, which `explain` shares out among the tokens; see `tasks/reasons.py`."""
@@ -66,11 +68,10 @@ class Reader(Task):
 
         side: which of a pair is cut; None for the longer one.
         """
-        assert work.loaded.tokenizer is not None
         place: dict[str, Any] = {"rule": self.long, "max_length": self.max_length, "stride": self.stride}
         place |= {"index": index, "side": side, "parse_special_tokens": self.parse_special_tokens}
         place["apart"] = isinstance(text, list)
-        found = windows(work.loaded.tokenizer, text, pair, **place)
+        found = windows(work.loaded.words, text, pair, **place)
         if not found[0].ids:
             raise InputError(f"item {index} has no tokens: a model reads at least one")
         return found
@@ -95,15 +96,11 @@ class Reader(Task):
     def _passes(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
         """What is kept of each row, by its number."""
         module = work.loaded.module.swift(work.dtype)
-        device, takes = module.embeddings.token.like.device, module.forward.__annotations__
         alike = _alike(rows)
         lengths = [len(rows[numbers[0]].ids) for numbers in alike]
         for group in by_length(lengths):
             firsts = [rows[alike[i][0]] for i in group]
-            arrays = collate([row.ids for row in firsts], [row.type_ids for row in firsts], work.loaded.padding)
-            if lengths[group[0]] == lengths[group[-1]]:
-                del arrays["attention_mask"]
-            batch = {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if name in takes}
+            batch = as_batch(work.loaded, [row.ids for row in firsts], [row.type_ids for row in firsts])
             output = self.look(work, module, batch).float().cpu()
             for here, i in zip(output, group):
                 for number in alike[i]:
@@ -118,11 +115,24 @@ def _alike(rows: Sequence[Window]) -> list[list[int]]:
     return list(found.values())
 
 
-def inside(window: Window, nth: int, size: int) -> float:
-    """How far the n-th of `size` tokens of a text in a stretch stands from where the text was cut there, in tokens.
+def deepest(windows_: Sequence[Window], side: int | None = None) -> list[tuple[int, int]]:
+    """For each token of a text, in order, the stretch in which it stands farthest from where the text was cut, so that
+    most of both sides of it was read there: the number of that stretch, and the token's place in it.
 
-    Of the stretches that share a token, the one where this is greatest has read most on both sides of it.
+    side: which text of a pair; None for all that is no special token.
     """
+    best: dict[int, tuple[float, int, int]] = {}
+    for number, window in enumerate(windows_):
+        here = [place for place, one in enumerate(window.sides) if one is not None and side in (None, one)]
+        for nth, place in enumerate(here):
+            depth, token = _inside(window, nth, len(here)), window.before + nth
+            if token not in best or depth > best[token][0]:
+                best[token] = depth, number, place
+    return [best[token][1:] for token in sorted(best)]
+
+
+def _inside(window: Window, nth: int, size: int) -> float:
+    """How far the n-th of `size` tokens of a text in a stretch stands from where the text was cut there, in tokens."""
     before = math.inf if window.number == 0 else nth
     return min(before, math.inf if window.number == window.count - 1 else size - 1 - nth)
 

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.generation.answers import tokens_of
 from pellucid.models import EncoderDecoder, Output, evaluating
 from pellucid.tasks.answer import Answer, Answers, Reason
-from pellucid.text import Window
+from pellucid.text import Window, tokens_of
 from pellucid.trace.gradients import felt
 
 
@@ -54,8 +53,7 @@ def reason(loaded: Loaded, aims: Sequence[Aim]) -> Reason:
     scores: list[float] = []
     for aim in aims:
         batch = {"input_ids": aim.window.ids, "token_type_ids": aim.window.type_ids}
-        takes = loaded.module.forward.__annotations__
-        here = _slopes(loaded, {name: ids for name, ids in batch.items() if name in takes}, aim.of)
+        here = _slopes(loaded, {name: ids for name, ids in batch.items() if name in loaded.module.reads}, aim.of)
         tokens += aim.window.tokens
         scores += _by_token(here)
     return Reason(aims[0].said, tuple(tokens), tuple(scores))
@@ -78,8 +76,7 @@ def reason_of_writing(loaded: Loaded, prompt: Sequence[int], written: Sequence[i
         return said[torch.arange(len(ids)), torch.tensor(ids)].sum()
 
     scores = next(iter(_slopes(loaded, batch, of).values()))[: len(prompt)].tolist()
-    tokens = tokens_of(words, prompt) if words else [f"<{i}>" for i in prompt]
-    return Reason("log-probability of what was written", tuple(tokens), tuple(scores))
+    return Reason("log-probability of what was written", tokens_of(words, prompt), tuple(scores))
 
 
 def _slopes(loaded: Loaded, batch: dict[str, Any], of: Callable[[Output], Tensor]) -> dict[str, Tensor]:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pellucid.tasks.reader import Stretch, inside
+from pellucid.tasks.reader import Stretch, deepest
 from pellucid.text import Window
+from pellucid.text.cut import bare
 
 AT_ONCE = 1_024
 """Beginnings whose ends are looked at together: a long context must not need all its spans in memory."""
@@ -100,7 +101,7 @@ def _chosen(context: str, shares: Tensor, units: list[Unit], asked: Asked, nothi
         found, said = list(nothing), set[str]()
         ranked = _likeliest(shares, units, asked.longest, most)
         for score, first, last in ranked:
-            start, end = _trimmed(context, units[first].start, units[last].end)
+            start, end = bare(context, units[first].start, units[last].end)
             words = context[start:end].casefold()
             if words and words not in said and not any(one.start < end and start < one.end for one in found):
                 said.add(words)
@@ -131,15 +132,7 @@ def _likeliest(shares: Tensor, units: list[Unit], longest: int, most: int) -> li
 
 def _sources(stretches: Sequence[Stretch]) -> list[tuple[int, int]]:
     """For each token of the context the stretch that it is taken from, and its place there."""
-    best: dict[int, tuple[float, int, int]] = {}
-    for number, stretch in enumerate(stretches):
-        window = stretch.window
-        here = [place for place, side in enumerate(window.sides) if side == 1]
-        for nth, place in enumerate(here):
-            depth, token = inside(window, nth, len(here)), window.before + nth
-            if token not in best or depth > best[token][0]:
-                best[token] = depth, number, place
-    return [best[token][1:] for token in sorted(best)]
+    return deepest([stretch.window for stretch in stretches], side=1)
 
 
 def _units(
@@ -154,7 +147,7 @@ def _units(
     before: int | None = None
     for token, (number, place) in enumerate(sources):
         window = stretches[number].window
-        (start, end), word = _trimmed(context, *window.offsets[place]), window.words[place]
+        (start, end), word = bare(context, *window.offsets[place]), window.words[place]
         if words and units and word == before and not any(map(str.isspace, context[units[-1].end : start])):
             old = units[-1]
             begin = start if old.start == old.end else old.start
@@ -172,9 +165,3 @@ def _least_null(stretches: Sequence[Stretch]) -> tuple[int, Tensor]:
         return 0, stretches[0].kept[:0]
     least = min(range(len(stretches)), key=lambda number: float(stretches[number].kept[0].sum()))
     return least, stretches[least].kept[:1]
-
-
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """The characters without the space around them; of nothing but space, its end."""
-    piece = text[start:end]
-    return end - len(piece.lstrip()), start + len(piece.rstrip()) if piece.strip() else end

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.tasks.reader import Stretch, inside
+from pellucid.tasks.reader import Stretch, deepest
 from pellucid.text.cut import clean_text
 
 BOUNDARIES = ("words", "heuristic")
@@ -119,13 +119,9 @@ def innermost(parts: Sequence[Tagged], stretches: Sequence[Stretch]) -> Tagged:
     """The tokens of the whole sentence, each from the stretch in which it stands farthest from where that was cut."""
     if len(parts) == 1:
         return parts[0]
-    best: dict[int, tuple[float, int, int]] = {}
-    for number, (part, stretch) in enumerate(zip(parts, stretches)):
-        for nth, token in enumerate(part.numbers):
-            depth = inside(stretch.window, nth, len(part.numbers))
-            if token not in best or depth > best[token][0]:
-                best[token] = depth, number, nth
-    chosen = [(parts[number], nth) for _, (_, number, nth) in sorted(best.items())]
+    nths = [{place: nth for nth, place in enumerate(part.within)} for part in parts]
+    best = deepest([stretch.window for stretch in stretches])
+    chosen = [(parts[number], nths[number][place]) for number, place in best]
     names = ("pieces", "places", "words", "unknown", "numbers", "stretches", "within")
     lists: dict[str, Any] = {name: [getattr(part, name)[nth] for part, nth in chosen] for name in names}
     return replace(parts[0], scores=torch.stack([part.scores[nth] for part, nth in chosen]), **lists)

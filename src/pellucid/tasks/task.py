@@ -7,6 +7,7 @@ There are two kinds. A `Reader` (`tasks/reader.py`) reads a text once and takes 
 cannot be is refused before anything is read.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -34,7 +35,7 @@ class Work:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(ABC):
     """A question with its options.
 
     long: what happens to a text that is longer than the model reads: "error" refuses it, "truncate" cuts its end off
@@ -80,7 +81,7 @@ class Task:
         if head not in cls.heads:
             wanted = " or ".join(one or "no head" for one in cls.heads)
             raise InputError(
-                f"{_called(loaded)} has {head or 'no'} head, and {cls.name} needs {wanted}: choose another model"
+                f"{loaded.name} has {head or 'no'} head, and {cls.name} needs {wanted}: choose another model"
             )
         check_readable(loaded, loaded.untrained)
 
@@ -103,21 +104,20 @@ class Task:
         """Whether this is one item, not several."""
         return isinstance(given, str | tuple | Mapping)
 
+    @abstractmethod
     def item(self, given: Any, index: int) -> Any:
         """One item, checked; raises InputError, which names its number, for what cannot be one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:
         """The answers to some checked items, in their order.  first: the number of the first one."""
-        raise NotImplementedError
 
 
 def check_readable(loaded: Loaded, parts: Sequence[str]) -> None:
     """Refuses a model without a tokenizer, and one of which some of these parts have random numbers."""
     if random := [part for part in loaded.untrained if part in parts]:
-        raise InputError(f"{_called(loaded)} is not trained ({several(random)}): its answers would be random")
-    if loaded.tokenizer is None:
-        raise InputError(f"{_called(loaded)} came without a tokenizer, so it cannot read a text")
+        raise InputError(f"{loaded.name} is not trained ({several(random)}): its answers would be random")
+    _ = loaded.words  # refuses a model without a tokenizer
 
 
 def text_alone(given: Any, index: int, name: str = "text") -> str:
@@ -151,7 +151,3 @@ def text_or_pair(given: Any, index: int, names: tuple[str, str] = ("text", "text
 
 def _column(given: Any) -> bool:
     return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
-
-
-def _called(loaded: Loaded) -> str:
-    return loaded.source.name if loaded.source else "this model"

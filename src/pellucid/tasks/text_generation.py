@@ -72,10 +72,7 @@ class TextGeneration(Writer):
         return [{key: _clean(value, index) for key, value in message.items()} for message in given]
 
     def prompts(self, work: Work, item: str | Messages, index: int) -> list[Prompt]:
-        tokenizer = work.loaded.tokenizer
-        assert tokenizer is not None  # `check` asked
-        limits = (work.loaded.config.longest, tokenizer.model_max_length)
-        limit = min((n for n in limits if n is not None), default=None)
+        tokenizer, limit = work.loaded.words, work.loaded.longest
         if isinstance(item, str):
             return [Prompt(portion) for portion in self._portions(work, tokenizer, item, index, limit)]
         ends = tuple(end_of_turn(tokenizer))

@@ -121,13 +121,11 @@ class TokenClassification(Reader):
         return Answers((Answer(entity, read=read, window=number) for entity, number in found), read=read)
 
     def _parts(self, work: Work, item: Sentence, stretches: list[Stretch]) -> list[Tagged]:
-        assert work.loaded.tokenizer is not None
-        return [tagged(item, stretch, work.loaded.tokenizer.unk_token_id) for stretch in stretches]
+        return [tagged(item, stretch, work.loaded.words.unk_token_id) for stretch in stretches]
 
     def _entities(self, work: Work, tokens: Tagged) -> list[tuple[dict[str, Any], int]]:
         """The entities of some tokens, each with the stretch that it begins in."""
-        words, labels = work.loaded.tokenizer, tuple(work.loaded.config.labels)
-        assert words is not None
+        words, labels = work.loaded.words, tuple(work.loaded.config.labels)
         true = self.boundaries == "words"
         found = labelled(tokens, ranges_of(tokens, self.aggregation_strategy, true, words), self.aggregation_strategy)
         kinds: Sequence[str] = labels

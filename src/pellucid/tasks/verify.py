@@ -118,11 +118,9 @@ def read(loaded: Loaded, texts: Sequence[str]) -> list[Row]:
 
 
 def _read(loaded: Loaded, texts: Sequence[str]) -> Iterator[torch.Tensor]:
-    assert loaded.tokenizer is not None
     if not texts:
         raise InputError("there is no text to verify with: give at least one")
-    limits = [limit for limit in (loaded.tokenizer.model_max_length, loaded.config.longest) if limit]
-    for text, row in zip(texts, loaded.tokenizer.encode(list(texts), max_length=min(limits, default=None))):
+    for text, row in zip(texts, loaded.words.encode(list(texts), max_length=loaded.longest)):
         if not row.ids:
             raise InputError(f"the text {text[:40]!r} has no tokens: give one with words")
         yield torch.tensor([row.ids])

@@ -4,6 +4,7 @@ items --prompts()--> ids --side by side, those of one length together--> texts -
 """
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
@@ -104,17 +105,17 @@ class Writer(Task):
         """What a checkpoint may call this task, the best first."""
         return [cls.name]
 
+    @abstractmethod
     def prompts(self, work: Work, item: Any, index: int) -> list[Prompt]:
         """What is read for an item: one prompt, or one for each stretch of it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def text(self, words: Tokenizer, prompt: Prompt, draft: Draft) -> Text:
         """The text of what was written behind a prompt."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answer(self, work: Work, item: Any, prompts: list[Prompt], texts: list[list[Text]]) -> Answer:
         """The answer to an item.  texts: for each of its prompts, as many as were asked for, the best first."""
-        raise NotImplementedError
 
     def item(self, given: Any, index: int) -> Any:
         return one_text(given, index)

@@ -36,8 +36,7 @@ class Writing(Writer):
             raise InputError(f"stride is {self.stride}, and stretches of {self.name} share nothing: leave it out")
 
     def prompts(self, work: Work, item: str, index: int) -> list[Prompt]:
-        tokenizer = work.loaded.tokenizer
-        assert tokenizer is not None  # `check` asked
+        tokenizer = work.loaded.words
         reading = Reading(tokenizer, self.prefix or "", self.parse_special_tokens)
         portions = sentences(reading, item, index, rule=self.long, limit=self._limit(work.loaded, tokenizer))
         if not portions[0].ids:

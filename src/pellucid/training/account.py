@@ -54,10 +54,12 @@ def recipe_of(begun: "Begun", given: Given, result: Mapping[str, Any] | None = N
         "processes": begun.ranks.world,
         "precision": str(begun.dtype).removeprefix("torch."),
     }
+    facts = {"rows": whole, "columns": given.columns or None}
+    facts |= {} if given.encoding == "utf-8" else {"encoding": given.encoding}
     return Recipe(
         task=objective.name,
         model=model | {"digest": begun.base_digest},
-        data=_facts(begun.data, given.data) | {"rows": whole, "columns": given.columns or None},
+        data=_facts(begun.data, given.data) | facts,
         validation=validation,
         options=_written(objective, {}),
         settings=_written(begun.settings, objective.settings),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import count, truth
@@ -22,8 +23,8 @@ from pellucid.text.cut import whole_characters
 from pellucid.training.data import place
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import answer_scores
-from pellucid.training.objective import Example, Fields, Objective, head_for, passes, tensors
-from pellucid.training.reading import limit, words
+from pellucid.training.objective import Example, Fields, Objective, head_for, passes
+from pellucid.training.reading import limit
 
 
 class Question(NamedTuple):
@@ -105,12 +106,12 @@ class QuestionAnswering(Objective):
         own = limit(loaded, self.max_length)
         length = self.max_length or min(own or REFERENCE_LENGTH, REFERENCE_LENGTH)
         rule: dict[str, Any] = {"rule": "windows", "max_length": length, "stride": self.stride, "side": 1}
-        return windows(words(loaded), asked.question, asked.context, index=i, **rule)
+        return windows(loaded.words, asked.question, asked.context, index=i, **rule)
 
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = tensors(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
         ends = torch.tensor([one.target[:2] for one in examples])
         return batch | {"labels": ends.to(batch["input_ids"].device)}
 

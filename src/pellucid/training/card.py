@@ -1,5 +1,6 @@
 """The README.md of a model that was trained here: what it is, how it is used, what it was made from, and its scores."""
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -96,17 +97,17 @@ def _linked(base: str) -> str:
 
 def _use(result: "Result", name: Name) -> str:
     """Three lines that run."""
-    place = str(result.folder or ".")
+    place, task = json.dumps(str(result.folder or "."), ensure_ascii=False), json.dumps(name.task)
     if name.task == "sentence-similarity":
-        lines = [f"model = pellucid.load({place!r})", 'vectors = model.embed(["One text.", "Another text."])']
+        lines = [f"model = pellucid.load({place})", 'vectors = model.embed(["One text.", "Another text."])']
     elif name.task == "question-answering":
-        lines = [f'answer = pellucid.pipeline("question-answering", {place!r})',
+        lines = [f'answer = pellucid.pipeline("question-answering", {place})',
                  'answer(question="Who came?", context="Ada came at five.")']  # fmt: skip
     elif name.task:
-        lines = [f"ask = pellucid.pipeline({name.task!r}, {place!r})", f"ask({_USES.get(name.task, 'A text.')!r})"]
+        lines = [f"ask = pellucid.pipeline({task}, {place})", f"ask({json.dumps(_USES.get(name.task, 'A text.'))})"]
     else:
-        lines = [f"model = pellucid.load({place!r})"]
-    code = "\n".join(["import pellucid", "", *lines]).replace("'", '"')
+        lines = [f"model = pellucid.load({place})"]
+    code = "\n".join(["import pellucid", "", *lines])
     others = "sentence-transformers" if name.task == "sentence-similarity" else "transformers"
     also = "PEFT" if result.begun.settings.adapter_only else others
     return f"## Use\n\n```python\n{code}\n```\n\n{also} opens it as well.\n"

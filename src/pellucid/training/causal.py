@@ -16,9 +16,10 @@ from pellucid.errors import InputError
 from pellucid.text import by_length
 from pellucid.training.likely import OverVocabulary, likely, scores
 from pellucid.training.losses import IGNORED
-from pellucid.training.objective import EVALUATED, Example, Fields, head_for, padding_of
+from pellucid.training.objective import EVALUATED, Example, Fields, head_for
 from pellucid.training.packed import Piece, Row, Tokens, apart, cut, end_to_end, numbered, padded, together
-from pellucid.training.spoken import COLUMNS, Line, end_token, lines_of, reader_of, texts_of
+from pellucid.training.reading import row_length
+from pellucid.training.spoken import COLUMNS, Line, end_token, lines_of, texts_of
 
 log = logging.getLogger("pellucid")
 
@@ -80,7 +81,7 @@ class TextGeneration(OverVocabulary):
     # -- rows to examples ---------------------------------------------------------------------------------------------
 
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
-        room = self.max_length or min(loaded.config.longest or MOST, MOST)
+        room = row_length(loaded, self.max_length, MOST)
         if self.packing == "stream":
             return _stretches(self._stream(loaded, rows), room)
         pieces = _pieces(lines_of(loaded, rows), room)
@@ -90,7 +91,7 @@ class TextGeneration(OverVocabulary):
 
     def _stream(self, loaded: Loaded, rows: Sequence[Fields]) -> Tokens:
         """All rows as one text."""
-        reader, texts = reader_of(loaded, self.name), texts_of(rows)
+        reader, texts = loaded.words, texts_of(rows)
         if self.between is not None:
             parts = reader.encode(_portions(self.between.join(texts)), add_special_tokens=False)
             return end_to_end([np.asarray(part.ids, dtype=np.int32) for part in parts])
@@ -112,7 +113,7 @@ class TextGeneration(OverVocabulary):
     ) -> dict[str, Tensor]:
         read: list[tuple[Any, Row]] = [_read(example, chance) for example, chance in zip(examples, chances)]
         device = loaded.module.embeddings.token.like.device
-        ids = padded([ids for ids, _ in read], padding_of(loaded))
+        ids = padded([ids for ids, _ in read], loaded.padding)
         batch = {"input_ids": ids, "labels": padded([row.labels for _, row in read], IGNORED)}
         if any(row.segments[-1] > 1 for _, row in read):  # one text in each row: padding behind it is never seen
             batch["segments"] = padded([row.segments for _, row in read], 0)

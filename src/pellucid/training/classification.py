@@ -10,17 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
 from pellucid.config.checks import within
 from pellucid.errors import InputError, several
-from pellucid.training.data import missing, place, values
+from pellucid.training.data import check_several, missing, place, values
 from pellucid.training.distillation import Taught, softened, softened_sets
 from pellucid.training.label_losses import losses, weights_of
 from pellucid.training.labels import Seen, is_number_of, kind_of, names_of, seen, target
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import label_scores, require, sets_scores
-from pellucid.training.objective import Example, Fields, head_for, passes, tensors
+from pellucid.training.objective import Example, Fields, head_for, passes
 from pellucid.training.reading import encoded
 
 log = logging.getLogger("pellucid")
@@ -81,9 +82,8 @@ class TextClassification(Taught):
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
         require("sklearn")
-        if len(rows) < 2:
-            raise InputError(f"{place(rows[0], 0)} is the only row to learn from: expected at least two")
-        if self._unlabelled(rows):
+        check_several(rows)
+        if self.unlabelled(rows):
             return replace(self, _seen=Seen("single", self.classes or self._taught_labels(), rows=len(rows)))
         found = seen(rows, self._column(rows), self.classes)
         if found.kind == "single" and len(found.classes) > 20 and len(found.classes) == len(rows):
@@ -104,11 +104,6 @@ class TextClassification(Taught):
             [part.strip() for part in one.split(self.separator) if part.strip()] if isinstance(one, str) else one
             for one in ("" if missing(one) else one for one in held)
         ]
-
-    def _unlabelled(self, rows: Sequence[Fields]) -> bool:
-        """Whether the teacher alone is listened to, since no row has a label."""
-        alone = self.teacher is not None and self.teacher_share == 1.0
-        return alone and all(missing(row.get("label")) for row in rows)
 
     def _taught_labels(self) -> tuple[str, ...]:
         assert self.taught_by is not None
@@ -150,7 +145,7 @@ class TextClassification(Taught):
             )
 
     def simplest(self, rows: Sequence[Fields]) -> dict[str, float]:
-        if self._seen is None or self._seen.kind != "single" or self._unlabelled(rows):
+        if self._seen is None or self._seen.kind != "single" or self.unlabelled(rows):
             return {}
         counts = Counter(names_of(value, "")[0] for value in self._column(rows))
         return {"accuracy": max(counts.values()) / len(rows)}
@@ -164,7 +159,7 @@ class TextClassification(Taught):
 
     def _targets(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Target]:
         labels, taught = loaded.config.labels, self._taught(loaded, rows)
-        if self._unlabelled(rows):
+        if self.unlabelled(rows):
             return [Target("single", None, one) for one in taught]
         column = self._column(rows)
         kind = self._seen.kind if self._seen else _asked(loaded, kind_of(rows, column))
@@ -173,20 +168,17 @@ class TextClassification(Taught):
             for i, (row, value, one) in enumerate(zip(rows, column, taught))
         ]
 
-    def _taught(self, loaded: Loaded, rows: Sequence[Fields]) -> Sequence[list[float] | None]:
-        """What the teacher says of each row, once for the whole training: a row's words are always the same."""
-        if self.taught_by is None:
-            return [None] * len(rows)
-        self.check_teacher(self.taught_by, loaded)
-        places = [self.taught_by.config.labels.index(label) for label in loaded.config.labels]
-        read = encoded(self.taught_by, rows, None, "text", "text_pair")
-        said = passes(self.taught_by, [one.ids for one in read], [one.type_ids for one in read])
-        return [one[places].tolist() for one in said]
+    def _taught(self, loaded: Loaded, rows: Sequence[Fields]) -> list[list[float] | None]:
+        """What the teacher says of each row, in the order of the labels that are learned."""
+        said = self.said_of_texts(loaded, rows)
+        own = self.taught_by.config.labels if self.taught_by is not None else ()
+        places = [own.index(label) for label in loaded.config.labels] if own else []
+        return [None if one is None else one[places].tolist() for one in said]
 
     # -- examples to losses -------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = tensors(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
         aims: list[Target] = [one.target for one in examples]
         found = {"labels": torch.tensor([0 if one.label is None else one.label for one in aims])}
         if self.class_weights is not None:
@@ -208,8 +200,7 @@ class TextClassification(Taught):
         each = losses(self._seen.kind, logits, batch["labels"], batch.get("weights"), self.label_smoothing)
         if self.teacher is not None:
             distance = softened_sets if self._seen.kind == "multiple" else softened
-            theirs = distance(logits, batch["taught"], self.temperature)
-            each = (1.0 - self.teacher_share) * each + self.teacher_share * theirs
+            each = self.shared(each, distance(logits, batch["taught"], self.temperature))
         return each.sum()
 
     # -- how good it is -----------------------------------------------------------------------------------------------

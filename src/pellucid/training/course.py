@@ -4,7 +4,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from pellucid.training.ranks import Ranks, joined
 from pellucid.training.report import Begun, Result
 from pellucid.training.settings import Settings
 from pellucid.training.start import learned
-from pellucid.training.state import LOG, State, alone, check_folder, clear
+from pellucid.training.state import LOG, State, check_folder, clear, hold
 
 log = logging.getLogger("pellucid")
 
@@ -42,6 +42,7 @@ def learn(
     *,
     validation: Any = None,
     columns: Mapping[str, str] | None = None,
+    encoding: str = "utf-8",
     out: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -52,8 +53,8 @@ def learn(
 ) -> Result:
     """Learns an objective from data; `given` stays as it is.
 
-    data, columns: see `pellucid.training.data.read`.  validation: the same, or the share that is held out; None for
-        what the objective holds out.
+    data, columns, encoding: see `pellucid.training.data.read`.
+    validation: the same as data, or the share that is held out; None for what the objective holds out.
     out: a folder to write. While it learns, `out/training` holds what it goes on from.
     resume: goes on where a training of the same model, data and settings was broken off; the result is the same, bit
         for bit. Where there is nothing to go on from, it begins.  overwrite: begins anew in a folder that holds files.
@@ -66,12 +67,12 @@ def learn(
     KeyboardInterrupt once a step has ended and its state is kept.
     """
     folder = check_folder(out, resume=resume, overwrite=overwrite)
-    plan = planned(given, data, validation, columns, objective, settings)
+    plan = planned(given, data, validation, columns, objective, settings, encoding)
     device = next(plan.loaded.module.parameters()).device
     with contextlib.ExitStack() as held:
         ranks = held.enter_context(joined(device))
         if folder is not None and ranks.first:
-            held.enter_context(alone(folder))
+            held.enter_context(hold(folder))
             if overwrite:
                 clear(folder, (RECIPE,))
         ranks.total(0.0)  # nobody reads before the first is ready
@@ -83,7 +84,7 @@ def learn(
 
 @dataclass
 class _Course:
-    """One process's part of a training."""
+    """One process's part of a training. noticed: files that have changed.  kept: when a state was kept last."""
 
     plan: Plan
     folder: Path | None
@@ -92,9 +93,15 @@ class _Course:
     begun: Callable[[Begun], object]
     told: Callable[[Told], object]
     done: Callable[[Path, Result], object]
+    loop: Loop = field(init=False)
+    state: State | None = field(init=False)
+    log: Log = field(init=False)
+    starting: Begun = field(init=False)
+    noticed: set[str] = field(init=False, default_factory=set)
+    kept: float = field(init=False)
 
     def __call__(self) -> Result:
-        plan, self.noticed, self.kept = self.plan, set[str](), time.monotonic()
+        plan, self.kept = self.plan, time.monotonic()
         self.loop = Loop(plan.loaded, plan.objective, plan.settings, plan.examples, plan.held_examples, self.ranks)
         self.state = None if self.folder is None else State(self.folder, plan.about())
         if self.state is not None:
@@ -193,13 +200,14 @@ class _Course:
         now, out = loop.progress, self.folder.parent if self.folder else None
         base = plan.given.source if plan.settings.adapter_only else None
         source = None if out is None else Source(str(out), out.resolve(), "folder", base=base)
+        left = found if now.bad == now.step else learned(found)  # no step at all could be applied
         result = Result(
-            loaded=replace(plain, untrained=learned(found).untrained, source=source),
+            loaded=replace(plain, untrained=left.untrained, source=source),
             begun=self.starting,
             scores=self._scores(plain),
             before=now.before,
             simplest=plan.objective.simplest(plan.held_out.rows) if plan.held_out else {},
-            best_step=now.best_step,
+            best_step=now.best_step if plan.settings.keep_best else 0,
             steps=now.step,
             seconds=round(now.seconds, 3),
             log=tuple(self.log.lines),

@@ -16,7 +16,8 @@ from pellucid.files import once
 from pellucid.text.parallel import read_parallel
 from pellucid.text.rows import read_rows
 from pellucid.training.formats import special
-from pellucid.training.frames import kind_of, rows_of_frame
+from pellucid.training.frames import rows_of_frame
+from pellucid.training.given import place_of
 
 
 class Record(dict[str, Any]):
@@ -70,7 +71,7 @@ class File:
 class Data:
     """Rows that were read.
 
-    name: what they were read from, for a person: "train.csv", "a list".
+    name: what they were read from, for a person: "train.csv", "a list of rows".
     digest: of their order and content; equal for the same rows from a file and from a list.
     files: what they were read from; none for rows from memory.
     """
@@ -96,6 +97,7 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
 
     columns: {what a column is to be called: what it is called in the data}.
     objective: what the rows are for, or its class; some read two files whose lines belong together.
+    encoding: of files; that of .json with a list follows from its first bytes.
 
     Raises InputError for what is none of these, for a column that is not there, and for a file that changes meanwhile.
     """
@@ -111,15 +113,10 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
     rows = _renamed(list(read_), columns or {})
     if not rows:
         raise InputError(f"{paths[0] if paths else 'the data'} holds no rows")
-    found = Data(rows, " + ".join(path.name for path in paths) or kind_of(data), digest(rows), files)
+    found = Data(rows, place_of(data).name, digest(rows), files)
     if found.changed() is not None:
         raise InputError(f"{found.name} changed while it was read: wait until it is written, and try again")
     return found
-
-
-def rows_of(data: Any) -> list[Record]:
-    """The rows alone, see `read`."""
-    return read(data).rows
 
 
 def digest(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -144,11 +141,13 @@ def _of_files(paths: list[Path], wanted: Collection[str], parallel: Sequence[str
     if many > 1 and not parallel:
         raise InputError(f"data are {many} files ({several(map(str, paths))}), expected one: put them together first")
     if many > 1:
-        return (Record(row.fields, f"{path.name}, line {row.line}") for row in read_parallel(paths, parallel))
-    if (found := special(path, wanted)) is not None:
+        both = read_parallel(paths, parallel, encoding=encoding)
+        return (Record(row.fields, f"{path.name}, line {row.line}") for row in both)
+    if (found := special(path, wanted, encoding)) is not None:
         return (Record(fields, f"{path.name}, example {i}") for i, fields in enumerate(found, 1))
     if path.suffix.lower() == ".json":
-        return (Record(_row(row, f"{path}, entry {i}"), f"{path.name}, entry {i}") for i, row in enumerate(_list(path)))
+        entries = enumerate(_list(path), 1)
+        return (Record(_row(row, f"{path}, entry {i}"), f"{path.name}, entry {i}") for i, row in entries)
     return (Record(row.fields, f"{path.name}, line {row.line}") for row in read_rows(path, encoding=encoding))
 
 
@@ -233,6 +232,12 @@ def missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and value != value)
+
+
+def check_several(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raises InputError for a single row, from which nothing can be told apart."""
+    if len(rows) < 2:
+        raise InputError(f"{place(rows[0], 0)} is the only row to learn from: expected at least two")
 
 
 def values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:

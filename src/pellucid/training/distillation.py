@@ -3,8 +3,7 @@ arXiv:1503.02531)."""
 
 import functools
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.checkpoints.load import open_checkpoint
+from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import within
 from pellucid.errors import InputError, several
-from pellucid.training.objective import Objective
+from pellucid.training.data import missing
+from pellucid.training.objective import Fields, Objective, passes
+from pellucid.training.reading import encoded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +42,7 @@ class Taught(Objective):
         """The teacher, opened. Raises InputError for one that has not learned yet."""
         if self.teacher is None:
             return None
-        named = isinstance(self.teacher, str | os.PathLike)
-        found = open_checkpoint(self.teacher) if named else getattr(self.teacher, "loaded", self.teacher)
-        if not isinstance(found, Loaded):
-            raise InputError(f"teacher is {type(self.teacher).__name__}, expected a model, or its name or folder")
+        found = held(self.teacher, "teacher")
         if found.untrained:
             raise InputError(f"the teacher is not trained ({several(found.untrained)}): its answers would be random")
         return found
@@ -58,12 +56,22 @@ class Taught(Objective):
         """Raises InputError for a teacher who speaks of other things: by default, who has another vocabulary."""
         check_vocabulary(teacher, loaded)
 
-    def shared(self, own: Tensor, said: Tensor, taught: Tensor) -> Tensor:
-        """The loss with the teacher's part, over rows that count alike, all summed.
+    def unlabelled(self, rows: Sequence[Fields]) -> bool:
+        """Whether the teacher alone is listened to, since no row has a label."""
+        alone = self.teacher is not None and self.teacher_share == 1.0
+        return alone and all(missing(row.get("label")) for row in rows)
 
-        own: the truth's loss, Float[Tensor, ""].  said, taught: logits, Float[Tensor, "rows classes"].
-        """
-        theirs = softened(said, taught, self.temperature).sum()
+    def said_of_texts(self, loaded: Loaded, rows: Sequence[Fields]) -> Sequence[Tensor | None]:
+        """What the teacher says of each row, once for the whole training, since a row's words are always the same: its
+        logits, Float[Tensor, "labels"]; None without a teacher."""
+        if self.taught_by is None:
+            return [None] * len(rows)
+        self.check_teacher(self.taught_by, loaded)
+        read = encoded(self.taught_by, rows, None, "text", "text_pair")
+        return passes(self.taught_by, [one.ids for one in read], [one.type_ids for one in read])
+
+    def shared(self, own: Tensor, theirs: Tensor) -> Tensor:
+        """The truth's loss and the teacher's as one, by their shares."""
         return (1.0 - self.teacher_share) * own + self.teacher_share * theirs
 
     @torch.no_grad()
@@ -71,8 +79,8 @@ class Taught(Objective):
         """The teacher's logits for a batch, without a gradient: Float32[Tensor, "batch seq vocab"]"""
         assert self.taught_by is not None
         module = self.taught_by.module
-        takes = module.forward.__annotations__
-        logits: Tensor = module.swift()(**{name: value for name, value in given.items() if name in takes})["logits"]
+        read = {name: value for name, value in given.items() if name in module.reads}
+        logits: Tensor = module.swift()(**read)["logits"]
         return logits.float()
 
 

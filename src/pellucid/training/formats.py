@@ -18,7 +18,7 @@ BEGINNING = "-DOCSTART-"
 """Where a word should be: a document begins here."""
 
 
-def special(path: Path, columns: Collection[str] = ()) -> list[dict[str, Any]] | None:
+def special(path: Path, columns: Collection[str] = (), encoding: str = "utf-8") -> list[dict[str, Any]] | None:
     """The rows of a file that has one of these formats; None for all others, which are tables or lines.
 
     columns: what the rows are wanted for. Where "tags" is among them, a file of no known ending is CoNLL's, as
@@ -26,9 +26,9 @@ def special(path: Path, columns: Collection[str] = ()) -> list[dict[str, Any]] |
     """
     suffix = path.suffix.lower()
     if suffix in TAGGED or ("tags" in columns and suffix not in (*TABLES, *OBJECTS, ".json")):
-        return read_conll(path)
-    if suffix == ".json" and "context" in columns and not _is_list(path):
-        return read_squad(path)
+        return read_conll(path, encoding)
+    if suffix == ".json" and "context" in columns and not _is_list(path, encoding):
+        return read_squad(path, encoding)
     return None
 
 
@@ -65,14 +65,14 @@ def _sentences(path: Path, encoding: str) -> Iterator[list[list[str]]]:
         yield sentence
 
 
-def read_squad(path: Path) -> list[dict[str, Any]]:
+def read_squad(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
     """The questions of a file of SQuAD's format, as rows of "question", "context", "answers" and "id".
 
     (Rajpurkar et al., 2016, arXiv:1606.05250; 2018, arXiv:1806.03822, for questions without an answer.)
     answers: `{"text": [...], "answer_start": [...]}`, characters of the context; both empty where there is none.
     """
     rows = []
-    for a, article in enumerate(_list(path, _json(path), "data", "")):
+    for a, article in enumerate(_list(path, _json(path, encoding), "data", "")):
         for p, paragraph in enumerate(_list(path, article, "paragraphs", f"data[{a}].")):
             place = f"data[{a}].paragraphs[{p}]."
             context = _member(path, paragraph, "context", str, place)
@@ -91,15 +91,15 @@ def _question(path: Path, asked: Any, context: str, place: str) -> dict[str, Any
     return row | {"answers": {"text": texts, "answer_start": starts}, "id": str(asked.get("id", place[:-1]))}
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, encoding: str) -> Any:
     try:
-        return json.loads("".join(lines(path)), object_pairs_hook=once)
+        return json.loads("".join(lines(path, encoding)), object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise error if isinstance(error, InputError) else InputError(f"{path} is not JSON: {error}") from error
 
 
-def _is_list(path: Path) -> bool:
-    first = next((line.strip() for line in lines(path) if line.strip()), "")
+def _is_list(path: Path, encoding: str) -> bool:
+    first = next((line.strip() for line in lines(path, encoding) if line.strip()), "")
     return first.startswith("[")
 
 

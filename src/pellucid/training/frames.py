@@ -49,12 +49,3 @@ def _label(value: Any, names: list[str]) -> Any:
     if isinstance(value, list | tuple):
         return [_label(one, names) for one in value]
     return value if not isinstance(value, int) else names[value] if 0 <= value < len(names) else None
-
-
-def kind_of(data: Any) -> str:
-    """What data from memory are, in a word or two."""
-    if isinstance(data, Mapping):
-        return "columns"
-    if isinstance(data, list | tuple):
-        return "a list"
-    return f"a {type(data).__name__}"

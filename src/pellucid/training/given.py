@@ -33,18 +33,21 @@ class Place:
 class Given:
     """What was handed over. held_out: None where the held-out rows are a share of the data, or where there are none.
 
-    columns: what the data calls the columns that a task knows by other names.
+    columns: what the data calls the columns that a task knows by other names.  encoding: of files.
     """
 
     data: Place
     held_out: Place | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
+    encoding: str = "utf-8"
 
 
-def given(data: Any, validation: Any = None, columns: Mapping[str, str] | None = None) -> Given:
+def given(
+    data: Any, validation: Any = None, columns: Mapping[str, str] | None = None, encoding: str = "utf-8"
+) -> Given:
     """What is known of data, and of held-out data or the share that is held out, before they are read."""
     drawn = validation is None or isinstance(validation, int | float)
-    return Given(place_of(data), None if drawn else place_of(validation), dict(columns or {}))
+    return Given(place_of(data), None if drawn else place_of(validation), dict(columns or {}), encoding)
 
 
 def place_of(data: Any) -> Place:

@@ -1,6 +1,5 @@
 """How likely the tokens of a text are, position by position, without all logits being there at once."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,9 +9,10 @@ from torch.nn import functional
 
 from pellucid.errors import InputError
 from pellucid.models.heads import MaskedToken, NextToken
-from pellucid.training.distillation import Taught
+from pellucid.training.distillation import Taught, softened
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED, LEAST, vocabulary_loss
+from pellucid.training.metrics import perplexity
 
 
 class Likely(NamedTuple):
@@ -41,7 +41,8 @@ class OverVocabulary(Taught):
         logits = functional.linear(features.to(learner.dtype), weight.to(learner.dtype)).float()
         logits = logits if bias is None else logits + bias
         own = functional.cross_entropy(logits, labels, reduction="sum")
-        return self.shared(own, logits, self.answers(given)[asked])
+        theirs = softened(logits, self.answers(given)[asked], self.temperature).sum()
+        return self.shared(own, theirs)
 
 
 def head_of(module: Any) -> MaskedToken | NextToken:
@@ -70,5 +71,4 @@ def scores(found: Sequence[Likely]) -> dict[str, float]:
     if not asked:
         raise InputError("the held-out examples ask for no token: give more of them, or longer ones")
     loss = sum(one.loss for one in found) / asked
-    perplexity = math.exp(loss) if loss < 700 else math.inf
-    return {"loss": loss, "perplexity": perplexity, "accuracy": sum(one.right for one in found) / asked}
+    return {"loss": loss, "perplexity": perplexity(loss), "accuracy": sum(one.right for one in found) / asked}

@@ -8,7 +8,9 @@ What is no finite number is null; a step that was not applied says so by `"skipp
 
 import errno
 import json
+import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,15 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         if isinstance(line, dict) and type(line.get("step")) is int:
             found.append(line)
     return found
+
+
+def finite(value: Any) -> Any:
+    """A value as JSON has it, which knows neither infinity nor NaN: None in their place."""
+    if isinstance(value, Mapping):
+        return {name: finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _until(path: Path, step: int) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import PellucidError
 from pellucid.training.learner import Learner
+from pellucid.training.log import finite
 from pellucid.training.objective import Example, Objective
 from pellucid.training.optimizer import gradient_norm, optimizer, step
 from pellucid.training.order import Order
@@ -117,7 +118,7 @@ class Loop:
         lengths = tuple(example.length for example in self.examples)
         self.order = Order(lengths, settings.batch_size, settings.tokens_per_batch, settings.seed)
         self.steps = settings.max_steps or self.order.steps(settings.epochs)
-        self.epoch, self.stopped = 0, False
+        self.epoch, self.stopped, self.last = 0, False, (0.0, 0.0)
 
     def __iter__(self) -> Iterator[Told]:
         while self.goes_on:
@@ -250,7 +251,7 @@ class Loop:
 
 def numbers_of(told: Told) -> dict[str, Any]:
     """One line of a log; what is no finite number is None."""
-    numbers = {name: value if math.isfinite(value) else None for name, value in told.numbers.items()}
+    numbers = finite(told.numbers)
     if told.looked:
         return {"step": told.step, "scores": numbers, "best": told.best, "seconds": round(told.seconds, 4)}
     skipped = {"skipped": True} if told.skipped else {}

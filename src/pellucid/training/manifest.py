@@ -10,8 +10,9 @@ from typing import Any
 
 from pellucid import __version__
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import CorruptFileError, InputError, several
-from pellucid.files import once, write_whole
+from pellucid.errors import InputError, several
+from pellucid.files import write_whole
+from pellucid.sealed import damaged, sealed, unsealed
 from pellucid.trace.stored import digest
 from pellucid.training.loop import Progress
 from pellucid.training.settings import Settings
@@ -21,7 +22,8 @@ NAME = "manifest.json"
 FORMAT = 1
 """Of the folder. A later one is refused with the version that wrote it."""
 
-MOST_BYTES = 16 * 2**20
+MOST_BYTES, AGAIN = 16 * 2**20, "begin anew with overwrite (--overwrite)"
+"""Of a manifest; and what helps where it is damaged."""
 
 FREE = ("accumulation", "activation_checkpointing", "save_every")
 """Settings that may differ where a training goes on: they change memory and time."""
@@ -107,8 +109,7 @@ class Manifest:
 
 def digest_of_model(loaded: Loaded) -> str:
     """sha256 of a model's facts and numbers, wherever they lie."""
-    facts = json.dumps(loaded.family.write(loaded.config), sort_keys=True, default=str)
-    whole = hashlib.sha256(facts.encode())
+    whole = hashlib.sha256(loaded.facts())
     for name, tensor in loaded.module.state_dict().items():
         whole.update(f"{name} {digest(tensor)}".encode())
     return whole.hexdigest()
@@ -116,7 +117,7 @@ def digest_of_model(loaded: Loaded) -> str:
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:
     """Puts a manifest in the place of the one before. The folder's list of files is not yet flushed."""
-    content = _rendered(_plain(asdict(manifest)))
+    content = sealed(_plain(asdict(manifest)))
     write_whole(folder / NAME, lambda file: file.write(content))
 
 
@@ -127,30 +128,15 @@ def read_manifest(folder: Path) -> Manifest | None:
     """
     path = folder / NAME
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
-        content = path.read_bytes()
+        body = unsealed(path, FORMAT, MOST_BYTES, AGAIN)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     try:
-        body = json.loads(content, object_pairs_hook=once)
-        if type(body["format"]) is int and body["format"] > FORMAT:
-            raise InputError(
-                f"{path} is of format {body['format']}, written by pellucid {str(body.get('pellucid'))[:20]}, and this "
-                f"one reads up to {FORMAT}: upgrade pellucid, or begin anew with overwrite (--overwrite)"
-            )
-        body.pop("digest")
-        if _rendered(body) != content:
-            raise ValueError("its digest does not fit")
         return _checked(body)
-    except InputError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptFileError(
-            f"{path} is damaged ({str(error)[:120]}): restore it, or begin anew with overwrite (--overwrite)"
-        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(path, error, AGAIN) from error
 
 
 def _checked(body: dict[str, Any]) -> Manifest:
@@ -162,12 +148,6 @@ def _checked(body: dict[str, Any]) -> Manifest:
     if len(manifest.of_kind("state")) != 1 or not 0 <= manifest.step <= 10**12 or manifest.format != FORMAT:
         raise ValueError("it names no state")
     return manifest
-
-
-def _rendered(body: dict[str, Any]) -> bytes:
-    """The one way in which these facts are written: each byte of a manifest counts."""
-    whole = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-    return (json.dumps({"digest": whole, **body}, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _plain(value: Any) -> Any:

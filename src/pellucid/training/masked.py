@@ -16,9 +16,10 @@ from pellucid.errors import InputError
 from pellucid.text import Tokenizer, Window, by_length, windows
 from pellucid.training.likely import OverVocabulary, likely, scores
 from pellucid.training.losses import IGNORED
-from pellucid.training.objective import EVALUATED, Example, Fields, head_for, padding_of
+from pellucid.training.objective import EVALUATED, Example, Fields, head_for
 from pellucid.training.packed import Tokens, apart, end_to_end, numbered, padded, together
-from pellucid.training.spoken import reader_of, texts_of
+from pellucid.training.reading import row_length
+from pellucid.training.spoken import texts_of
 
 MOST = 512
 """Positions of a row where nothing else is said."""
@@ -77,7 +78,7 @@ class FillMask(OverVocabulary):
             count("max_length", self.max_length, least=3)
 
     def head(self, loaded: Loaded) -> Head:
-        reader = reader_of(loaded, self.name)
+        reader = loaded.words
         if loaded.config.kind != "encoder" or reader.mask_token_id is None:
             kind = loaded.config.kind
             lack = f"is of kind {kind!r}" if kind != "encoder" else "has a tokenizer without one"
@@ -87,7 +88,7 @@ class FillMask(OverVocabulary):
     # -- rows to examples ---------------------------------------------------------------------------------------------
 
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
-        reader, room = reader_of(loaded, self.name), self.max_length or min(loaded.config.longest or MOST, MOST)
+        reader, room = loaded.words, row_length(loaded, self.max_length, MOST)
         found = [
             window
             for i, text in enumerate(texts_of(rows))
@@ -112,7 +113,7 @@ class FillMask(OverVocabulary):
         hidden = [self.hidden(loaded, example, chance) for example, chance in zip(examples, chances)]
         segments = padded([example.target.segments for example in examples], 0)
         batch = {
-            "input_ids": padded([ids for ids, _ in hidden], padding_of(loaded)),
+            "input_ids": padded([ids for ids, _ in hidden], loaded.padding),
             "token_type_ids": padded([np.asarray(example.types[0]) for example in examples], 0),
             "labels": padded([labels for _, labels in hidden], IGNORED),
         }
@@ -120,7 +121,7 @@ class FillMask(OverVocabulary):
             batch["segments"] = segments
         elif not segments.all():
             batch["attention_mask"] = segments
-        takes = {*loaded.module.forward.__annotations__, "labels"}
+        takes = {*loaded.module.reads, "labels"}
         device = loaded.module.embeddings.token.like.device
         return {name: torch.from_numpy(array).to(device) for name, array in batch.items() if name in takes}
 
@@ -131,7 +132,7 @@ class FillMask(OverVocabulary):
         drawn = chance.random(int(units.max(initial=0)) + 1) < self.mlm_probability
         chosen = drawn[units] & (words >= 0)
         fate = chance.random(len(ids))
-        reader = reader_of(loaded, self.name)
+        reader = loaded.words
         others = chance.choice(_ordinary(reader, loaded.config.vocab_size), len(ids))
         becomes_mask = chosen & (fate < self.mask_replace_prob)
         becomes_other = chosen & ~becomes_mask & (fate < self.mask_replace_prob + self.random_replace_prob)

@@ -3,11 +3,11 @@
 It is read without torch, by the command line and by the documents.
 """
 
-import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pellucid.errors import InputError, near
+from pellucid.tasks.names import homed
 
 if TYPE_CHECKING:
     from pellucid.training.objective import Objective
@@ -39,8 +39,7 @@ class Name:
 
     def objective(self) -> "type[Objective]":
         """Its class."""
-        module, _, name = self.home.partition(":")
-        return getattr(importlib.import_module(f"pellucid.training.{module}"), name)
+        return homed("pellucid.training", self.home)
 
 
 OBJECTIVES = (

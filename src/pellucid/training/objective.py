@@ -3,6 +3,7 @@
 An objective is a frozen record whose fields are its options, as a task is; the loop knows nothing of it but this page.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
@@ -11,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
-from pellucid.text import by_length, collate
+from pellucid.text import by_length
 from pellucid.training.learner import Learner
 from pellucid.training.ranks import Ranks
 
@@ -42,7 +44,7 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective:
+class Objective(ABC):
     """One objective with its options.
 
     max_length: tokens of a row, special ones among them; None for what the model reads. Longer ones are cut, and
@@ -62,8 +64,6 @@ class Objective:
     """Its own defaults for `Settings`."""
     best: ClassVar[str] = "loss"
     """The number of `score` by which the best state is chosen; the greatest, but of "loss" and "perplexity"."""
-    weighed: ClassVar[bool] = True
-    """Whether the loss of a step is a mean over parts that do not see each other, so that pieces of it add up."""
     share: ClassVar[float] = 0.1
     """The part of the data that is held out where nothing else is said; 0 for none."""
 
@@ -76,9 +76,9 @@ class Objective:
         """The same objective, knowing what only the data tells, such as its labels. Raises InputError for bad rows."""
         return self
 
+    @abstractmethod
     def head(self, loaded: Loaded) -> Head | None:
         """The head that it needs on this body."""
-        raise NotImplementedError
 
     def labels(self, loaded: Loaded) -> tuple[str, ...]:
         """The labels that its head has."""
@@ -93,25 +93,25 @@ class Objective:
         """What a row is one of many of: of each group the same share is held out. None where there are no groups."""
         return None
 
+    @abstractmethod
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         """Rows as the model reads them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
         """Examples as one batch: what the model takes, and beside it what `loss` needs.
 
         chance: the source of whatever is drawn, such as masks; the same for each piece of a step. What is drawn for an
             example has to follow from it and from the example alone, see `pellucid.training.packed.apart`.
         """
-        raise NotImplementedError
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
         """What the batch counts in its step: texts, or tokens. The losses of a step are summed and divided by it."""
         return float(len(batch["labels"]))
 
+    @abstractmethod
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         """The sum of the losses of a batch, Float32[Tensor, ""]; of a mean loss, that mean times `weight`."""
-        raise NotImplementedError
 
     def together(
         self, learner: Learner, ranks: Ranks, step: int, pieces: list[tuple[int, dict[str, Tensor]]]
@@ -120,9 +120,9 @@ class Objective:
         of all processes: for losses that compare the examples of a whole batch with each other."""
         return pieces
 
+    @abstractmethod
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """How good the model is on held-out examples: numbers by name, `best` among them."""
-        raise NotImplementedError
 
     def final(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """The same of a finished model, with what would take too long at every look, such as writing."""
@@ -161,22 +161,8 @@ def passes(loaded: Loaded, rows: Sequence[Sequence[int]], types: Sequence[Sequen
     found: dict[int, Tensor] = {}
     lengths = [len(row) for row in rows]
     for group in by_length(lengths, EVALUATED):
-        batch = tensors(loaded, [rows[i] for i in group], [types[i] for i in group])
+        batch = as_batch(loaded, [rows[i] for i in group], [types[i] for i in group])
         logits = module(**batch)["logits"].float().cpu()
         for i, one in zip(group, logits):
             found[i] = one[: lengths[i]] if logits.dim() == 3 else one
     return [found[i] for i in range(len(rows))]
-
-
-def tensors(loaded: Loaded, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    """Rows of tokens as what the model takes, padded to the longest: Int[Tensor, "batch seq"] each."""
-    device, takes = loaded.module.embeddings.token.like.device, loaded.module.forward.__annotations__
-    arrays = collate(rows, types, padding_of(loaded))
-    if arrays["attention_mask"].all():
-        del arrays["attention_mask"]
-    return {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if name in takes}
-
-
-def padding_of(loaded: Loaded) -> int:
-    """The token that stands where a row has ended: that by which the model knows it, if there is one."""
-    return loaded.padding

@@ -33,7 +33,7 @@ def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
 
 
 def step(optimizer: torch.optim.Optimizer, learning_rate: float, share: float = 1.0) -> None:
-    """One step with gradients times `share`, after which they are let go.
+    """One step with gradients times `share`.
 
     share: of clipping, say. The kernel multiplies on its way, which saves a pass over all gradients.
 
@@ -47,4 +47,3 @@ def step(optimizer: torch.optim.Optimizer, learning_rate: float, share: float = 
     setattr(optimizer, "grad_scale", scale)  # noqa: B010 - what the kernel divides gradients by
     optimizer.step()
     increment_version(changed)
-    optimizer.zero_grad(set_to_none=True)

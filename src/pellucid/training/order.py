@@ -18,7 +18,7 @@ class Order:
     """The examples of every step.
 
     lengths: positions of each example.  batch_size: examples of a step; None for as many as `tokens` positions hold.
-    shuffled: drawn anew each epoch; else as they stand.
+    They are drawn anew each epoch.
 
     Plans of epochs are made when they are first asked for; the last one is kept.
     """
@@ -27,7 +27,6 @@ class Order:
     batch_size: int | None
     tokens: int
     seed: int
-    shuffled: bool = True
     _starts: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
     _kept: tuple[int, list[list[int]]] = field(default=(-1, []), init=False, repr=False, compare=False)
 
@@ -40,11 +39,6 @@ class Order:
         if self._kept[0] != number:
             self._kept = number, self._planned(number)
         return self._kept[1]
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps of the first epoch. With batches by positions the next ones may differ by a few."""
-        return self.steps(1)
 
     def steps(self, epochs: int) -> int:
         """Steps of so many epochs."""
@@ -67,8 +61,6 @@ class Order:
 
     def _planned(self, number: int) -> list[list[int]]:
         many = len(self.lengths)
-        if not self.shuffled:
-            return self._cut(range(many))
         chance = np.random.default_rng((self.seed, number))
         drawn = chance.permutation(many).tolist()
         size = POOL * (self.batch_size or max(self.tokens * many // max(sum(self.lengths), 1), 1))

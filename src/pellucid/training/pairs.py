@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import MODES, Pooling
 from pellucid.config.checks import choice, truth, within
@@ -20,9 +21,9 @@ from pellucid.training.data import place, texts, values
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import number_scores, require
 from pellucid.training.nearness import cosent, cosine, cosines, multiple_negatives, nearest
-from pellucid.training.objective import EVALUATED, Example, Fields, Objective, tensors
+from pellucid.training.objective import EVALUATED, Example, Fields, Objective
 from pellucid.training.ranks import Ranks
-from pellucid.training.reading import limit, words
+from pellucid.training.reading import limit
 
 log = logging.getLogger("pellucid")
 
@@ -92,11 +93,6 @@ class SentenceSimilarity(Objective):
         return self.criterion == "multiple-negatives"
 
     @property
-    def weighed(self) -> bool:  # type: ignore[override]
-        """Whether pairs do not see each other."""
-        return self.criterion == "cosine"
-
-    @property
     def best(self) -> str:  # type: ignore[override]
         """The correlation of cosines and scores by rank; where there are no scores, how many anchors found theirs."""
         return "accuracy" if self._matches else "spearman"
@@ -153,7 +149,7 @@ class SentenceSimilarity(Objective):
     def _read(self, loaded: Loaded, every: list[str]) -> list[tuple[list[int], list[int]]]:
         """The tokens of each text, and their types."""
         limits = [n for n in (limit(loaded, self.max_length), self.plan(loaded).max_length) if n]
-        found = words(loaded).encode(every, max_length=min(limits, default=None))
+        found = loaded.words.encode(every, max_length=min(limits, default=None))
         if cut := sum(one.cut > 0 for one in found):
             log.warning("%d of %d texts were cut to %d tokens", cut, len(found), min(limits))
         return [(one.ids, one.type_ids) for one in found]
@@ -163,7 +159,7 @@ class SentenceSimilarity(Objective):
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
         """The texts of all pairs one below the other: Int[Tensor, "pairs*texts seq"]"""
         ids = [row for one in examples for row in one.ids]
-        batch = tensors(loaded, ids, [row for one in examples for row in one.types])
+        batch = as_batch(loaded, ids, [row for one in examples for row in one.types])
         like = batch["input_ids"]
         scores = torch.tensor([one.target.score for one in examples], device=like.device)
         return batch | {"labels": scores, "texts": torch.tensor([one.target.texts for one in examples]).to(like.device)}
@@ -193,7 +189,8 @@ class SentenceSimilarity(Objective):
 
     def together(self, learner: Learner, ranks: Ranks, step: int, pieces: Pieces) -> Pieces:
         """The pieces, each with what the loss of the whole step pulls its vectors to; where there is more than one."""
-        if self.weighed or (ranks.world == 1 and len(pieces) < 2):
+        alone = self.criterion == "cosine"  # pairs that do not see each other
+        if alone or (ranks.world == 1 and len(pieces) < 2):
             return pieces
         parts = []
         for number, piece in pieces:
@@ -233,7 +230,7 @@ class SentenceSimilarity(Objective):
         module, plan = loaded.module.swift(), self.plan(loaded)
         found: dict[int, Tensor] = {}
         for group in by_length(list(map(len, ids)), EVALUATED):
-            batch = tensors(loaded, [ids[i] for i in group], [types[i] for i in group])
+            batch = as_batch(loaded, [ids[i] for i in group], [types[i] for i in group])
             vectors = pool(states_of(module, batch).float(), batch.get("attention_mask"), plan).cpu()
             found.update(zip(group, vectors))
         return torch.stack([found[i] for i in range(len(ids))]).unflatten(0, (len(examples), -1))

@@ -53,14 +53,15 @@ def planned(
     columns: Mapping[str, str] | None,
     objective: Objective,
     settings: Settings,
+    encoding: str,
 ) -> Plan:
     """Reads and checks everything. Raises InputError, which names the row, for data that the objective cannot use."""
-    rows, held, share = read(data, columns, objective), None, objective.share
+    rows, held, share = read(data, columns, objective, encoding), None, objective.share
     if isinstance(validation, int | float):
         share = validation
         within("validation", share, least=0.0, below=1.0)
     elif validation is not None:
-        held, share = read(validation, columns, objective), 0.0
+        held, share = read(validation, columns, objective, encoding), 0.0
     whole = rows.digest
     if share:
         rows, held = split(rows, share, settings.seed, objective.group, ordered=objective.ordered)

@@ -5,26 +5,30 @@ from collections.abc import Sequence
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
-from pellucid.text import Encoded, Tokenizer
+from pellucid.text import Encoded
 from pellucid.training.data import missing, place, texts
 from pellucid.training.objective import Fields
 
 log = logging.getLogger("pellucid")
 
 
-def words(loaded: Loaded) -> Tokenizer:
-    """The tokenizer. Raises InputError for a model without one."""
-    if loaded.tokenizer is None:
-        raise InputError("this model came without a tokenizer, so it cannot learn from texts: give it one")
-    return loaded.tokenizer
-
-
 def limit(loaded: Loaded, max_length: int | None) -> int | None:
     """How many tokens of a row are read: what was asked for, and no more than the model was made for; None for all."""
-    own = [most for most in (words(loaded).model_max_length, loaded.config.longest) if most]
-    if max_length is not None and own and max_length > min(own):
-        raise InputError(f"max_length is {max_length}, and this model reads {min(own)} tokens at once at most")
-    return min([*own, *([max_length] if max_length is not None else [])], default=None)
+    own = loaded.longest
+    _check(max_length, own)
+    return own if max_length is None else max_length
+
+
+def row_length(loaded: Loaded, max_length: int | None, most: int) -> int:
+    """Positions of a row that holds whatever there is room for: what was asked for, and no more than the model has
+    places for; else what it was made for, `most` at most. What its tokenizer says is meant of one text."""
+    _check(max_length, loaded.module.embeddings.position.length)
+    return max_length or min(loaded.config.longest or most, most)
+
+
+def _check(max_length: int | None, own: int | None) -> None:
+    if max_length is not None and own is not None and max_length > own:
+        raise InputError(f"max_length is {max_length}, and this model reads {own} tokens at once at most")
 
 
 def encoded(
@@ -34,7 +38,7 @@ def encoded(
 
     first, second: columns; a row without the second, or with nothing in it, is one text and no pair.
     """
-    tokenizer, most = words(loaded), limit(loaded, max_length)
+    tokenizer, most = loaded.words, limit(loaded, max_length)
     ones = texts(rows, first)
     paired = [i for i, row in enumerate(rows) if second is not None and not missing(row.get(second))]
     others = texts([rows[i] for i in paired], second) if second is not None else []

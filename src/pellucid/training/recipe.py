@@ -30,7 +30,7 @@ _PLACE = {"name": str, "rows": int, "digest": str}
 _TABLES: dict[str, dict[str, Any]] = {
     "model": {"name": str, "revision": str, "digest": str, "from_scratch": bool}
     | {"family": str, "facts": dict, "tokenizer": str},
-    "data": {"file": (list, str), "columns": dict} | _PLACE,
+    "data": {"file": (list, str), "columns": dict, "encoding": str} | _PLACE,
     "validation": {"share": (int, float), "file": (list, str)} | _PLACE,
 }
 """The keys of each table, and of which type the value of each is."""

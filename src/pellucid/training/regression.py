@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
 from pellucid.errors import InputError
-from pellucid.training.data import missing, place, values
+from pellucid.training.data import check_several, place, values
 from pellucid.training.distillation import Taught
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import number_scores, require
-from pellucid.training.objective import Example, Fields, head_for, passes, tensors
+from pellucid.training.objective import Example, Fields, head_for, passes
 from pellucid.training.reading import encoded
 
 
@@ -42,16 +43,11 @@ class TextRegression(Taught):
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
         require("scipy")
-        if len(rows) < 2:
-            raise InputError(f"{place(rows[0], 0)} is the only row to learn from: expected at least two")
-        numbers = [] if self._unlabelled(rows) else numbers_of(rows)
+        check_several(rows)
+        numbers = [] if self.unlabelled(rows) else numbers_of(rows)
         if numbers and min(numbers) == max(numbers):
             raise InputError(f"every row has the number {numbers[0]:g}: there is nothing to tell apart")
         return self
-
-    def _unlabelled(self, rows: Sequence[Fields]) -> bool:
-        alone = self.teacher is not None and self.teacher_share == 1.0
-        return alone and all(missing(row.get("label")) for row in rows)
 
     def head(self, loaded: Loaded) -> Head:
         return head_for(loaded, "sequence-classification")
@@ -68,7 +64,7 @@ class TextRegression(Taught):
             raise InputError(f"the teacher has {teacher.config.num_labels} labels, expected a model of one number")
 
     def simplest(self, rows: Sequence[Fields]) -> dict[str, float]:
-        if self._unlabelled(rows):
+        if self.unlabelled(rows):
             return {}
         numbers = numbers_of(rows)
         mean = math.fsum(numbers) / len(numbers)
@@ -82,21 +78,15 @@ class TextRegression(Taught):
                 f"this model has {loaded.config.num_labels} labels, expected one number: choose another task"
             )
         read = encoded(loaded, rows, self.max_length, "text", "text_pair")
-        numbers = [None] * len(rows) if self._unlabelled(rows) else numbers_of(rows)
-        targets = map(Target, numbers, self._taught(loaded, rows))
+        numbers = [None] * len(rows) if self.unlabelled(rows) else numbers_of(rows)
+        said = self.said_of_texts(loaded, rows)
+        targets = map(Target, numbers, (None if one is None else float(one) for one in said))
         return [Example((one.ids,), (one.type_ids,), aim) for one, aim in zip(read, targets)]
-
-    def _taught(self, loaded: Loaded, rows: Sequence[Fields]) -> Sequence[float | None]:
-        if self.taught_by is None:
-            return [None] * len(rows)
-        self.check_teacher(self.taught_by, loaded)
-        read = encoded(self.taught_by, rows, None, "text", "text_pair")
-        return [float(one) for one in passes(self.taught_by, [one.ids for one in read], [one.type_ids for one in read])]
 
     # -- examples to losses -------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = tensors(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
         aims: list[Target] = [one.target for one in examples]
         found = {"labels": torch.tensor([one.number or 0.0 for one in aims])}
         if self.teacher is not None:
@@ -109,7 +99,7 @@ class TextRegression(Taught):
         said = learner(**given)["logits"].float()[:, 0]
         each = (said - batch["labels"]) ** 2
         if self.teacher is not None:
-            each = (1.0 - self.teacher_share) * each + self.teacher_share * (said - batch["taught"]) ** 2
+            each = self.shared(each, (said - batch["taught"]) ** 2)
         return each.sum()
 
     # -- how good it is -----------------------------------------------------------------------------------------------

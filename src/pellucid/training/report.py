@@ -1,5 +1,6 @@
 """What is known of a training when it begins, and when it has ended."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,23 +43,30 @@ class Begun:
     base_digest: str
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a training gave.
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a training went.
 
-    scores: of the held-out examples, by the best numbers (by the last ones, where the best are not kept).
-    before: of the model as it was, where its head is not new.  simplest: of the simplest answer, such as always the
-    commonest label.  best_step: of the best look; 0 without one.  seconds: of all steps and looks.
-    log: every line, see `pellucid.training.log`.  folder: where it was written.
+    scores: of the held-out rows, by the numbers that were kept: the best, or the last where the best are not kept.
+    before: of the model as it came, where its head is not new.  simplest: of the simplest answer, such as always the
+    commonest label; {} where there is none.  best_step: of the look whose numbers were kept; 0 where the last ones
+    were.  seconds: of all steps and looks.  log: a dict for each step and each look, see `pellucid.training.log`.
+    folder: where the model stands; None where nowhere.
     """
+
+    scores: Mapping[str, float]
+    before: Mapping[str, float]
+    simplest: Mapping[str, float]
+    steps: int
+    best_step: int
+    seconds: float
+    folder: Path | None
+    log: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Outcome):
+    """What a training gave. loaded: the model.  begun: what was known of it when it began."""
 
     loaded: Loaded
     begun: Begun
-    scores: dict[str, float]
-    before: dict[str, float]
-    simplest: dict[str, float]
-    best_step: int
-    steps: int
-    seconds: float
-    log: tuple[dict[str, Any], ...]
-    folder: Path | None

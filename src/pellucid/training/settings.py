@@ -135,5 +135,6 @@ class Settings:
         return replace(cls(), **{**defaults, **said})
 
     def warmup_steps(self, steps: int) -> int:
-        """How many of `steps` the rate rises."""
-        return math.ceil(self.warmup * steps) if self.warmup < 1 else int(self.warmup)
+        """How many of `steps` the rate rises; never all of them, since it begins at nothing."""
+        asked = math.ceil(self.warmup * steps) if self.warmup < 1 else int(self.warmup)
+        return min(asked, steps - 1)

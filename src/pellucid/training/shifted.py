@@ -12,6 +12,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example
+from pellucid.training.packed import padded
 
 
 def shifted(loaded: Loaded, examples: Sequence[Example]) -> np.ndarray:
@@ -24,16 +25,9 @@ def shifted(loaded: Loaded, examples: Sequence[Example]) -> np.ndarray:
     if start is None:
         raise InputError("this model has no decoder_start_token_id, which stands before the first word: set it")
     width = max(len(one.ids[1]) for one in examples)
-    return _padded([[start, *one.ids[1]][:width] for one in examples], loaded.config.pad_token_id or 0)
+    return padded([np.asarray([start, *one.ids[1]][:width]) for one in examples], loaded.config.pad_token_id or 0)
 
 
 def labels_of(examples: Sequence[Example]) -> np.ndarray:
     """What the decoder is to say: Int64[ndarray, "batch seq"], -100 where a target has ended"""
-    return _padded([one.ids[1] for one in examples], IGNORED)
-
-
-def _padded(rows: Sequence[Sequence[int]], filled: int) -> np.ndarray:
-    found = np.full((len(rows), max(map(len, rows))), filled, dtype=np.int64)
-    for i, row in enumerate(rows):
-        found[i, : len(row)] = row
-    return found
+    return padded([np.asarray(one.ids[1]) for one in examples], IGNORED)

@@ -29,16 +29,9 @@ class Line(NamedTuple):
     answers: bool = False
 
 
-def reader_of(loaded: Loaded, what: str) -> Tokenizer:
-    """The tokenizer; raises InputError where there is none."""
-    if loaded.tokenizer is None:
-        raise InputError(f"this model has no tokenizer, and {what} needs one: give it to pellucid.build(tokenizer=...)")
-    return loaded.tokenizer
-
-
 def end_token(loaded: Loaded) -> int | None:
     """The token that stands behind a text, as the tokenizer or the config name it; None where there is none."""
-    reader = reader_of(loaded, "training")
+    reader = loaded.words
     if reader.eos_token_id is not None:
         return reader.eos_token_id
     return next((token for token in loaded.config.end_tokens if token in reader.special_ids), None)
@@ -51,7 +44,7 @@ def texts_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def lines_of(loaded: Loaded, rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
     """Every row as one text, or of a conversation that the template tells otherwise each time, one for each answer."""
-    reader, end = reader_of(loaded, "text-generation"), end_token(loaded)
+    reader, end = loaded.words, end_token(loaded)
     for start in range(0, len(rows), TOGETHER):
         part = rows[start : start + TOGETHER]
         kinds = [_kind(row, start + i) for i, row in enumerate(part)]

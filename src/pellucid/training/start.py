@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config import Config, SequenceClassification, TokenClassification
+from pellucid.config import Config, Head, SequenceClassification, TokenClassification
 from pellucid.errors import InputError, several
 from pellucid.models import Network, freeze, ties, untrained
 from pellucid.training.low_rank import attached
@@ -58,18 +58,18 @@ def _config(given: Loaded, objective: Objective, settings: Settings) -> Config:
     }
     dropout = replace(own.dropout, **{name: share for name, share in drops.items() if share is not None})
     said = {key: value for key, value in own.inert.items() if key != "problem_type"} | objective.facts()
-    config = own.replace(head=head, labels=objective.labels(given), dropout=dropout, inert=said)
-    config = config.replace(pooler=_pooler(given, config))
+    pooler = _pooler(given, head)
+    config = own.replace(head=head, pooler=pooler, labels=objective.labels(given), dropout=dropout, inert=said)
     if isinstance(head, SequenceClassification) and head.pool == "last" and config.pad_token_id is None:
         config = config.replace(pad_token_id=_padding(given))  # by which the last word of a text is known
     return config
 
 
-def _pooler(given: Loaded, config: Config) -> bool:
+def _pooler(given: Loaded, head: Head | None) -> bool:
     """Whether there is a pooler: where the head reads it in this family; without a head, where the file had one."""
-    if config.head is None:
+    if head is None:
         return any(name.startswith("pooler.") for name in given.module.state_dict())
-    return given.family.defaults.pooler if config.head.pooled else config.pooler
+    return given.family.defaults.pooler if head.pooled else given.config.pooler
 
 
 def _padding(given: Loaded) -> int | None:

@@ -13,10 +13,9 @@ manifest names only what is whole. Order and chance need no file: they follow fr
 """
 
 import contextlib
-import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,14 +26,10 @@ from pellucid.checkpoints.bundle import read_bundle, write_bundle
 from pellucid.checkpoints.folder import check_target
 from pellucid.errors import CorruptFileError, InputError, ResourceError
 from pellucid.files import cannot_write, digest_of, to_disk
+from pellucid.lock import alone
 from pellucid.training.log import Log
 from pellucid.training.loop import Loop
 from pellucid.training.manifest import FILES, NAME, About, Manifest, read_manifest, write_manifest
-
-try:
-    import fcntl
-except ImportError:  # a system without it has no lock
-    fcntl = None  # type: ignore[assignment]
 
 FOLDER, LOG, LOCK = "training", "log.jsonl", "lock"
 
@@ -171,27 +166,17 @@ def clear(folder: Path, others: tuple[str, ...] = ()) -> None:
             _away(path)
 
 
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def hold(folder: Path) -> contextlib.AbstractContextManager[None]:
     """Makes the folder, and holds it against a second training. Raises InputError where there is one already."""
     try:
         new = [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for one in new:
             to_disk(one.parent)
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise cannot_write(folder, error) from error
-    try:
-        if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise InputError(
-            f"another process trains in {folder}: wait until it is done, or choose a new folder"
-        ) from error
-    finally:
-        os.close(handle)  # which also lets the lock go, as the end of a process does
+    said = f"another process trains in {folder}: wait until it is done, or choose a new folder"
+    return alone(folder / LOCK, lambda: said)
 
 
 def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth
@@ -18,13 +19,14 @@ from pellucid.errors import InputError, near
 from pellucid.tasks.reader import Stretch
 from pellucid.tasks.tagged import Sentence, Tagged, innermost, tagged, words_of
 from pellucid.text import RULES, Window, windows
+from pellucid.text.cut import bare
 from pellucid.training import tags
 from pellucid.training.data import place
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
 from pellucid.training.metrics import entity_scores, require
-from pellucid.training.objective import Example, Fields, Objective, head_for, passes, tensors
-from pellucid.training.reading import limit, words
+from pellucid.training.objective import Example, Fields, Objective, head_for, passes
+from pellucid.training.reading import limit
 
 log = logging.getLogger("pellucid")
 
@@ -161,7 +163,7 @@ class TokenClassification(Objective):
 
     def _tokens(self, loaded: Loaded, sentence: Sentence, i: int) -> tuple[list[Window], Tagged]:
         """The stretches of a sentence, and all its tokens, each where it stands farthest from a cut."""
-        tokenizer = words(loaded)
+        tokenizer = loaded.words
         rule: dict[str, Any] = {"rule": self.long, "max_length": limit(loaded, self.max_length), "stride": self.stride}
         found = windows(tokenizer, sentence.read, index=i, **rule)
         stretches = [Stretch(one, torch.zeros(len(one.ids), 1)) for one in found]
@@ -171,7 +173,7 @@ class TokenClassification(Objective):
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = tensors(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
         labels = torch.full(batch["input_ids"].shape, IGNORED)
         for row, one in zip(labels, examples):
             row[: one.length] = torch.tensor(one.target.labels)
@@ -248,6 +250,4 @@ def _entities(row: Fields, said: str) -> tuple[str, list[tags.Entity]]:
 
 def _characters(tokens: Tagged, word: range) -> tuple[int, int]:
     """From and to; the space that some tokens begin with belongs to no word."""
-    start, end = tokens.places[word.start][0], tokens.places[word[-1]][1]
-    shown = tokens.sentence.shown[start:end]
-    return end - len(shown.lstrip()), start + len(shown.rstrip())
+    return bare(tokens.sentence.shown, tokens.places[word.start][0], tokens.places[word[-1]][1])

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth, within
@@ -22,8 +23,8 @@ from pellucid.training.learner import Learner
 from pellucid.training.likely import head_of, likely, scores
 from pellucid.training.losses import IGNORED, vocabulary_loss
 from pellucid.training.metrics import require
-from pellucid.training.objective import EVALUATED, Example, Fields, Objective, head_for, tensors
-from pellucid.training.reading import limit, words
+from pellucid.training.objective import EVALUATED, Example, Fields, Objective, head_for
+from pellucid.training.reading import limit
 from pellucid.training.shifted import labels_of, shifted
 from pellucid.training.sides import BY_LANGUAGE, sides
 from pellucid.training.written import Writing, written_scores
@@ -104,7 +105,7 @@ class TextToText(Objective):
         before, begins = self._before(loaded)
         reads, right = sides(rows, self.src_lang, self.tgt_lang)
         most = limit(loaded, self.max_length)
-        sources = words(loaded).encode(
+        sources = loaded.words.encode(
             [before + text for text in reads], max_length=most, parse_special_tokens=self.parse_special_tokens
         )
         targets = self._targets(loaded, [begins + text for text in right])
@@ -120,7 +121,7 @@ class TextToText(Objective):
 
     def _targets(self, loaded: Loaded, right: Sequence[str]) -> list[list[int]]:
         """What the decoder is to say, the token that ends a text last."""
-        writes = loaded.target_tokenizer or words(loaded)
+        writes = loaded.target_tokenizer or loaded.words
         ends = loaded.config.end_tokens
         if not ends:
             raise InputError(
@@ -147,7 +148,7 @@ class TextToText(Objective):
     # -- examples to a loss -------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = tensors(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
         device = batch["input_ids"].device
         wanted = {"decoder_input_ids": shifted(loaded, examples), "labels": labels_of(examples)}
         return batch | {name: torch.from_numpy(array).to(device) for name, array in wanted.items()}
@@ -189,7 +190,7 @@ def _mark(loaded: Loaded, said: str | None, side: str) -> str:
     """The special token that stands for a language, as mBART and M2M have them; "" where there is none."""
     if said is None:
         return ""
-    tokenizer = words(loaded) if side == "src" else loaded.target_tokenizer or words(loaded)
+    tokenizer = loaded.words if side == "src" else loaded.target_tokenizer or loaded.words
     forms = (said, f"__{said}__")
     found = zip(forms, tokenizer.convert_tokens_to_ids(forms))
     return next((form for form, i in found if i is not None and i in tokenizer.special_ids), "")

@@ -13,7 +13,7 @@ def weights(
     """What some queries of one head give to every key: Float64[Tensor, "rows keys"]
 
     query, key: Float[Tensor, "queries size"], Float[Tensor, "keys size"].  rows: Int[Tensor, "rows"], which queries.
-    seen: Bool[Tensor, "rows keys"]; a query that sees nothing gives nothing.
+    seen: Bool[Tensor, "rows keys"]; every query sees some.
     bias: by distance, Float[Tensor, "queries+keys-1"].  rotation: Float[Tensor, "2 positions size/2"].
     """
     query, key = query.double(), key.double()
@@ -22,8 +22,7 @@ def weights(
     scores = query[rows] @ key.T * scale
     if bias is not None:
         scores += bias.double()[torch.arange(len(key))[None, :] - rows[:, None] + len(query) - 1]
-    shares = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1)
-    return shares.masked_fill(~seen.any(dim=-1, keepdim=True), 0.0)
+    return scores.masked_fill(~seen, -torch.inf).softmax(dim=-1)
 
 
 def seen_by(mask: str, window: int | None, rows: Tensor, keys: int) -> Tensor:

@@ -1,7 +1,7 @@
 """The matrix view as a drawing: all weights of a head as cells, one panel for each head."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,16 +54,8 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
 
 def _one_row(choice: Choice) -> Choice:
     row = slice(choice.token, (choice.token or 0) + 1)
-    return Choice(
-        choice.entry,
-        choice.model,
-        choice.heads,
-        choice.weights[:, row],
-        choice.seen[row],
-        choice.queries[row],
-        choice.keys,
-        None,
-    )
+    weights, seen, queries = choice.weights[:, row], choice.seen[row], choice.queries[row]
+    return replace(choice, weights=weights, seen=seen, queries=queries, token=None)
 
 
 def _fold(choice: Choice) -> int:

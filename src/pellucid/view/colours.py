@@ -1,4 +1,4 @@
-"""The page's colours in Python, read out of the page's own file, so that a drawing and the page never differ."""
+"""The page's colours in Python; ramps and hues are read out of colour.js, so that drawing and page never differ."""
 
 import functools
 import json
@@ -15,7 +15,7 @@ THEMES = {
     "light": {"paper": "#fdfcf9", "ink": "#1d2025", "quiet": "#656a73", "line": "#e4e1d8"},
     "dark": {"paper": "#15181d", "ink": "#e8e6e0", "quiet": "#989da7", "line": "#2b3038"},
 }
-"""Paper, ink, small print and rules, as in page.css."""
+"""Paper, ink, small print and rules, as in page.css; a test compares them."""
 
 
 def theme_of(name: str) -> dict[str, str]:

@@ -3,13 +3,11 @@
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pellucid.errors import InputError
-from pellucid.files import write_whole
 from pellucid.view.curves import FORGOTTEN, Curves, curves
-from pellucid.view.drawn import render_png
+from pellucid.view.drawn import Drawing
 from pellucid.view.lines import Line, Panel, drawn, smoothed, thinned
 
 Log = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
@@ -17,28 +15,13 @@ Log = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Compared:
+class Compared(Drawing):
     """The courses of several trainings by their names; each line is smoothed, as in `Curves`."""
 
     courses: Mapping[str, Curves]
     title: str
 
-    def svg(self, path: str | os.PathLike[str] | None = None, theme: str = "light") -> Path | str:
-        """The drawing in the colours of "light" or "dark": written to a file, or as text where none is named."""
-        text = self._drawn(theme)
-        if path is None:
-            return text
-        return write_whole(Path(path).expanduser(), lambda file: file.write(text.encode("utf-8")))
-
-    def png(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
-        """Writes the drawing as pixels; needs the extra `draw`."""
-        picture = render_png(self._drawn(theme))
-        return write_whole(Path(path).expanduser(), lambda file: file.write(picture))
-
-    def _repr_html_(self) -> str:
-        return self._drawn("light")
-
-    def _drawn(self, theme: str) -> str:
+    def text(self, theme: str = "light") -> str:
         lines = []
         for hue, (name, course) in enumerate(self.courses.items()):
             raw = [(step, loss) for step, loss, _ in course.steps]

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import CorruptFileError, InputError, NotFoundError
-from pellucid.files import write_whole
-from pellucid.view.drawn import render_png
+from pellucid.view.drawn import Drawing
 from pellucid.view.lines import Line, Panel, drawn, smoothed, thinned
 
 FORGOTTEN = 40
@@ -25,7 +24,7 @@ SHARE = 1.5
 
 
 @dataclass(frozen=True)
-class Curves:
+class Curves(Drawing):
     """The course of a training.
 
     steps: (step, loss, learning rate) of each, in order; a loss that was not finite is None.
@@ -37,20 +36,7 @@ class Curves:
     best: int | None = None
     title: str = "How it was learned"
 
-    def svg(self, path: str | os.PathLike[str] | None = None, theme: str = "light") -> Path | str:
-        """The drawing in the colours of "light" or "dark": written to a file, or as text where none is named."""
-        text = self._drawn(theme)
-        return text if path is None else write_whole(_place(path), lambda file: file.write(text.encode("utf-8")))
-
-    def png(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
-        """Writes the drawing as pixels; needs the extra `draw`."""
-        picture = render_png(self._drawn(theme))
-        return write_whole(_place(path), lambda file: file.write(picture))
-
-    def _repr_html_(self) -> str:
-        return self._drawn("light")
-
-    def _drawn(self, theme: str) -> str:
+    def text(self, theme: str = "light") -> str:
         """The panels under each other, over the same steps."""
         last = max([step for step, *_ in self.steps] + [step for step, _ in self.looks], default=0)
         panels = [self._losses(), self._scores(), self._rates()]

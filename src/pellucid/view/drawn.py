@@ -3,11 +3,15 @@
 There is one drawing. The PNG is that SVG rendered by resvg, a library of its own behind the extra `draw`.
 """
 
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 
 from pellucid.errors import InputError, ResourceError, near
+from pellucid.files import write_whole
 from pellucid.view.cells import draw_matrix
 from pellucid.view.choice import choose
 from pellucid.view.colours import theme_of
@@ -69,6 +73,27 @@ def render_png(svg: str) -> bytes:
 
     _check_fonts()
     return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=SHARPNESS))
+
+
+class Drawing(ABC):
+    """What is one drawing: as text, in a file, or in a notebook. theme: "light" or "dark"."""
+
+    @abstractmethod
+    def text(self, theme: str = "light") -> str:
+        """The drawing as SVG."""
+
+    def svg(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
+        """Writes the drawing."""
+        content = self.text(theme).encode("utf-8")
+        return write_whole(Path(path).expanduser(), lambda file: file.write(content))
+
+    def png(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
+        """Writes the drawing as pixels; needs the extra `draw`."""
+        picture = render_png(self.text(theme))
+        return write_whole(Path(path).expanduser(), lambda file: file.write(picture))
+
+    def _repr_html_(self) -> str:
+        return self.text()
 
 
 @cache

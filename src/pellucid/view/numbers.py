@@ -58,5 +58,4 @@ def _seen(entry: dict[str, Any], queries: int, keys: int) -> Tensor:
     recipe = entry["recipe"]
     if recipe["mask"] not in ("full", "causal", "window"):
         raise InputError(f"the mask {recipe['mask']!r} of {entry['name']} is none of full, causal and window")
-    seen = seen_by(recipe["mask"], recipe.get("window"), torch.arange(queries), keys)
-    return seen & ~torch.tensor(recipe["padding"]) if recipe.get("padding") else seen
+    return seen_by(recipe["mask"], recipe.get("window"), torch.arange(queries), keys)

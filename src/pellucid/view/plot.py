@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 from pellucid.view.colours import head_colour, theme_of
-from pellucid.view.drawn import render_png
 from pellucid.view.svg import document, rectangle, width_of, words
 
 EDGE = 24
@@ -70,10 +69,6 @@ class Plot:
         marks += _drawn(self.spots, places, colours, head_colour(0, theme))
         told = "; ".join(f"{s.name}: {s.up:.4f} at {s.right:.3g}" for s in self.spots)
         return document(LEFT + WIDTH + 110, TOP + HEIGHT + 62, marks, colours["paper"], self.title, told)
-
-    def png(self, theme: str = "light") -> bytes:
-        """The drawing as pixels; needs the extra `draw`."""
-        return render_png(self.svg(theme))
 
 
 def ratios(values: list[float]) -> Axis:

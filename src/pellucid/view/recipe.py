@@ -5,6 +5,7 @@ distances is stored by distance, once it was checked that it is nothing else.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -73,7 +74,7 @@ def _look(trace: Trace, name: str) -> Look:
         )
     look = Look(name, _number(name), queries, keys, None, None, weights, "cross" if cross else "self", side)
     if not whole:
-        return look if not trace.before else _replaced(look, keys=1)
+        return look if not trace.before else replace(look, keys=1)
     query, key = (trace[f"{name}.{part}"][0].detach().float().cpu() for part in ("query", "key"))
     seq, size = query.shape[1:]
     causal = not cross and config.kind != "encoder" and side != "encoder"
@@ -88,11 +89,7 @@ def _look(trace: Trace, name: str) -> Look:
     sample = trace.samples.get(name) if isinstance(trace, LongTrace) else None
     window = window if mask == "window" else None
     tables = {"bias": bias, "rotation": rotation, "sample": sample}
-    return _replaced(look, query=query, key=key, scale=scale, mask=mask, window=window, **tables)
-
-
-def _replaced(look: Look, **changes: Any) -> Look:
-    return Look(**(vars(look) | changes))
+    return replace(look, query=query, key=key, scale=scale, mask=mask, window=window, **tables)
 
 
 def _bias(trace: Trace, side: str) -> Tensor | None:

@@ -65,11 +65,11 @@ const MOST_OPEN = 6;
 /**
  * Fills `root` with the page. Whatever is wrong with the data becomes a sentence, never a blank.
  * @param {HTMLElement} root
- * @param {import("./data.js").Source} [source] by default what stands inside `root`
+ * @param {(root: HTMLElement) => import("./data.js").Source} [sourceOf] by default of what stands inside `root`
  */
-export function mount(root, source) {
+export function mount(root, sourceOf = inlineSource) {
   try {
-    start(root, source ?? inlineSource(root));
+    start(root, sourceOf(root));
   } catch (error) {
     root.append(sentence(error));
   }

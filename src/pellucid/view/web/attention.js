@@ -48,7 +48,7 @@ export class Attention {
 
   /** May this query look at this key at all? */
   sees(query, key) {
-    return this.mask(query, key, this.recipe.window) && !this.recipe.padding?.[key];
+    return this.mask(query, key, this.recipe.window);
   }
 
   /** Several heads may share one set of keys. */
@@ -166,10 +166,9 @@ function largestOf(scores) {
   return largest;
 }
 
-/** In place: exp(score - largest score), divided by the sum. A query that may see nothing looks at all alike, as in the model. */
+/** In place: exp(score - largest score), divided by the sum. */
 function softmax(scores) {
   const largest = largestOf(scores);
-  if (largest === -Infinity && scores.every((score) => score === -Infinity)) return scores.fill(1 / scores.length);
   let sum = 0;
   for (let key = 0; key < scores.length; key++) sum += scores[key] = Math.exp(scores[key] - largest);
   for (let key = 0; key < scores.length; key++) scores[key] /= sum;

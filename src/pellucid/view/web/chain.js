@@ -21,15 +21,14 @@ export class Chain {
 
   /**
    * @param {Steps} steps
-   * @param {{head: number, distance: number, keys: number, biased: boolean, stored: boolean}} about
+   * @param {{head: number, distance: number, biased: boolean, stored: boolean}} about
    *   biased: does the model add a number for distances? stored: does the page hold the model's own weight?
    */
   draw(steps, about) {
     const links = [this.sum(steps), this.scaled(steps)];
     if (about.biased) links.push(this.biased(steps, about));
     if (!steps.seen) links.push(this.link(make("b", { "data-step": "masked" }, "−∞"), "the mask forbids this pair, whatever its score"));
-    const blind = steps.largest === -Infinity && !Number.isNaN(steps.weight);
-    links.push(...(blind ? [this.blind(about)] : [this.exponential(steps), this.weight(steps, about)]));
+    links.push(this.exponential(steps), this.weight(steps, about));
     this.element.replaceChildren(...links);
   }
 
@@ -58,9 +57,5 @@ export class Chain {
     const words = ["÷ ", step("total", total), ", the same summed over all keys: the weight"];
     if (stored) words.push("; the model’s own, stored here, is ", step("stored", weight));
     return this.link(step("weight", exponential / total), ...words);
-  }
-
-  blind({ keys }) {
-    return this.link(step("weight", 1 / keys), `no key may be seen, so each of the ${keys} gets the same weight`);
   }
 }

@@ -3,6 +3,7 @@ import { button, make, mark } from "./dom.js";
 import { scaleSwitch } from "./controls.js";
 import { LensDiff } from "./difflens.js";
 import { DifferenceList } from "./difflist.js";
+import { around, stepped } from "./hand.js";
 import { Ends, Heat } from "./heat.js";
 import { layerWords, Overview } from "./overview.js";
 import { exact, inNodes, inWords, tokenLabel } from "./tokens.js";
@@ -209,11 +210,7 @@ class Diff {
     const { head, query, key } = this.page.state();
     const title = `${capital(layerWords(this.page.entry()))} · head ${head} · this run minus the other`;
     if (this.twins.fault()) return { title, caption: [this.twins.fault()], columns: [], rows: [] };
-    const around = (place, count) => {
-      const from = Math.max(0, Math.min(count - WHOLE, (place ?? 0) - WHOLE / 2));
-      return Array.from({ length: Math.min(WHOLE, count) }, (_, at) => from + at);
-    };
-    const [queries, keys] = [around(query, this.twins.one.queries), around(key, this.twins.one.keys)];
+    const [queries, keys] = [around(query, WHOLE, this.twins.one.queries), around(key, WHOLE, this.twins.one.keys)];
     const left = this.twins.one.queries * this.twins.one.keys - queries.length * keys.length;
     const caption = `A row is a query, a column is a key.${left ? ` ${left.toLocaleString("en")} cells around these are left out: move the cell in hand.` : ""}`;
     const named = (side) => (index) => make("span", {}, this.name(side, index), make("small", {}, ` ${index}`));
@@ -241,17 +238,16 @@ class Diff {
   move(right, down) {
     if (!this.twins && !this.lens) return;
     const [hand, state, { attentions }] = [this.hand(), this.page.state(), this.page.manifest];
-    const step = (now, by, count) => (now === null ? 0 : Math.min(count - 1, Math.max(0, now + by)));
     if (hand.of === "lens") {
       if (!this.lens.grid) return;
-      const next = { place: step(hand.place, down, this.lens.places.length), token: step(hand.token, right, this.lens.one.tokens.length) };
+      const next = { place: stepped(hand.place, down, this.lens.places.length), token: stepped(hand.token, right, this.lens.one.tokens.length) };
       this.set(next);
       this.lens.grid.reveal(next.place, next.token);
     } else if (this.overview.heat.plot.contains(document.activeElement)) {
-      const layer = step(state.layer, down, attentions.length);
-      this.choose(layer, step(state.head, right, attentions[layer].heads));
+      const layer = stepped(state.layer, down, attentions.length);
+      this.choose(layer, stepped(state.head, right, attentions[layer].heads));
     } else if (!this.twins.fault()) {
-      this.page.set({ side: "query", query: step(state.query, down, this.twins.one.queries), key: step(state.key, right, this.twins.one.keys) });
+      this.page.set({ side: "query", query: stepped(state.query, down, this.twins.one.queries), key: stepped(state.key, right, this.twins.one.keys) });
       this.heat.plot.focus({ preventScroll: true });
     }
   }

@@ -164,7 +164,7 @@ class Grid {
   /** What the legend says about the picture. */
   legend() {
     const patches = this.entries.find((entry) => entry.thumb && this.page.manifest.sequences[entry.keys].tokens.length > this.page.manifest.blocks[entry.thumb].shape[2]);
-    const masked = this.entries.some(({ recipe }) => recipe && (recipe.mask !== "full" || recipe.padding?.some(Boolean)));
+    const masked = this.entries.some(({ recipe }) => recipe && recipe.mask !== "full");
     return [
       "A row is a layer, a picture is one head: a line of it is a query, a column a key.",
       `Colour runs from 0 to ${this.ends.value === "one" ? "1" : "the largest weight of each head"} on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,

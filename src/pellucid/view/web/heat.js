@@ -2,6 +2,7 @@
 // What is larger than the room is pooled: a drawn cell stands for several, and shows the largest of them by size.
 import { make, mark, pen } from "./dom.js";
 import { ramp, rampStep, signedRamp, signedStep } from "./colour.js";
+import { paintRamp } from "./heatmap.js";
 import { onPointer } from "./pointer.js";
 
 /** Pixels: the largest cell, and the least distance between two names. */
@@ -155,13 +156,7 @@ export class Ends {
 
   /** @param {number} largest @param {boolean} signed @param {import("./colour.js").Theme} theme */
   draw(largest, signed, theme) {
-    const colours = signed ? signedRamp(theme) : ramp(theme);
-    const context = pen(this.canvas, 128, 10);
-    for (let x = 0; x < 128; x++) {
-      const step = 3 * rampStep(x, 127, "linear");
-      context.fillStyle = `rgb(${colours[step]} ${colours[step + 1]} ${colours[step + 2]})`;
-      context.fillRect(x, 0, 1.5, 10);
-    }
+    paintRamp(this.canvas, signed ? signedRamp(theme) : ramp(theme));
     const end = String(Number(largest.toPrecision(4)));
     this.low.textContent = signed ? `−${end}` : "0";
     this.high.textContent = end;

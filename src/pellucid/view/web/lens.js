@@ -3,6 +3,7 @@
 import { make } from "./dom.js";
 import { ramp } from "./colour.js";
 import { scaleSwitch } from "./controls.js";
+import { stepped } from "./hand.js";
 import { paintRamp } from "./heatmap.js";
 import { exact, inNodes, inWords, percent, shortened, tokenLabel, visible } from "./tokens.js";
 import { WordGrid } from "./wordgrid.js";
@@ -218,8 +219,7 @@ class Lens {
   move(right, down) {
     if (!this.numbers) return;
     const { place, token } = this.hand();
-    const step = (now, by, count, first) => (now === null ? first : Math.min(count - 1, Math.max(0, now + by)));
-    const next = { place: step(place, down, this.numbers.places.length, this.numbers.places.length - 1), token: step(token, right, this.numbers.tokens.length, 0) };
+    const next = { place: stepped(place, down, this.numbers.places.length, this.numbers.places.length - 1), token: stepped(token, right, this.numbers.tokens.length) };
     this.page.set({ lens: { ...this.hand(), ...next } });
     this.grid.reveal(next.place, next.token);
   }

@@ -172,8 +172,7 @@ class Matrix {
 }
 
 /** What the hatched cells are. @param {import("./data.js").Recipe} recipe */
-function maskInWords({ mask, window, padding }) {
-  const order = { full: "", causal: "a token does not look ahead", window: `a token looks back over ${window} tokens, its own included, and not ahead` }[mask];
-  const reasons = [order, padding?.some(Boolean) ? "nobody looks at padding" : ""].filter(Boolean);
-  return reasons.length ? `Hatched cells are masked: ${reasons.join("; ")}.` : "";
+function maskInWords({ mask, window }) {
+  const reason = { full: "", causal: "a token does not look ahead", window: `a token looks back over ${window} tokens, its own included, and not ahead` }[mask];
+  return reason ? `Hatched cells are masked: ${reason}.` : "";
 }

@@ -119,7 +119,7 @@ class Neuron {
       { part: "product", name: "products", numbers: steps.products, end: this.ends.product }], this.look());
     this.keep("pair", `${this.nameOf(state)} ${key}`, () => (this.reading = { key, place: this.vectors.place }));
     this.tell(this.reading.key, this.reading.place);
-    this.chain.draw(steps, { head: state.head, distance: key - query, keys: attention.keys, biased: Boolean(attention.bias), stored: attention.stored });
+    this.chain.draw(steps, { head: state.head, distance: key - query, biased: Boolean(attention.bias), stored: attention.stored });
   }
 
   /** What the numbers of a row belong to. */

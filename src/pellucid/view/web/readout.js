@@ -60,7 +60,6 @@ export class Readout {
 
 /** Why a query may not look at a key. */
 function whyNot({ recipe }, query, key) {
-  if (recipe.padding?.[key]) return "nobody looks at padding";
   return key > query ? "it does not look ahead" : `it does not look further back than ${recipe.window} tokens`;
 }
 

@@ -10,11 +10,7 @@ export function servedSource(root) {
 
 /** Fills `root` with the page, or with a sentence that says what is wrong with its data. */
 export function mountServed(root) {
-  try {
-    mount(root, servedSource(root));
-  } catch (error) {
-    root.append(error.message);
-  }
+  mount(root, servedSource);
 }
 
 /** @param {string} name */

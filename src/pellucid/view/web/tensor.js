@@ -4,6 +4,7 @@ import { scaleSwitch } from "./controls.js";
 import { copyButton, csv } from "./copy.js";
 import { AxisPicker } from "./axes.js";
 import { FactsBox } from "./facts.js";
+import { around, stepped } from "./hand.js";
 import { Ends, Heat } from "./heat.js";
 import { factsOf, firstCut, shortest, Slice } from "./numbers.js";
 import { TensorList } from "./tensorlist.js";
@@ -202,10 +203,6 @@ class TensorView {
   table() {
     if (!this.slice) return null;
     const { row, column } = this.hand();
-    const around = (place, most, count) => {
-      const from = Math.max(0, Math.min(count - most, (place ?? 0) - Math.floor(most / 2)));
-      return Array.from({ length: Math.min(most, count) }, (_, at) => from + at);
-    };
     const [rows, columns] = [around(row, ROWS, this.slice.rows), around(column, COLUMNS, this.slice.columns)];
     const left = this.said.count - rows.length * columns.length;
     const rest = left ? ` ${left.toLocaleString("en")} numbers around these are left out: move the cell, or copy all as CSV.` : "";
@@ -257,8 +254,7 @@ class TensorView {
   move(right, down) {
     if (!this.slice) return;
     const { row, column } = this.hand();
-    const step = (now, by, count) => (now === null ? 0 : Math.min(count - 1, Math.max(0, now + by)));
-    this.set({ row: step(row, down, this.slice.rows), column: step(column, right, this.slice.columns) });
+    this.set({ row: stepped(row, down, this.slice.rows), column: stepped(column, right, this.slice.columns) });
     this.heat.plot.focus({ preventScroll: true });
   }
 }

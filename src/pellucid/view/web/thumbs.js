@@ -28,13 +28,12 @@ import { rampStep } from "./colour.js";
 export function thumbsOf({ manifest, block }, entry) {
   const [heads, rows, columns] = manifest.blocks[entry.thumb].shape;
   const [queries, keys] = [entry.queries, entry.keys].map((side) => manifest.sequences[side].tokens.length);
-  const { mask, window = 0, padding } = entry.recipe ?? {};
+  const { mask, window = 0 } = entry.recipe ?? {};
   const masked = (row, column) => {
     const [firstQuery, lastQuery] = patch(row, queries / rows);
     const [firstKey, lastKey] = patch(column, keys / columns);
     if (mask !== "full" && firstKey > lastQuery) return true;
-    if (mask === "window" && lastKey <= firstQuery - window) return true;
-    return padding ? padding.slice(firstKey, lastKey + 1).every(Boolean) : false;
+    return mask === "window" && lastKey <= firstQuery - window;
   };
   return { weights: block(entry.thumb), heads, rows, columns, masked };
 }

@@ -1,0 +1,37 @@
+"""`pellucid ...` as it is typed, run in the process of a test."""
+
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pellucid.cli.app import app
+from pellucid.cli.errors import run
+
+Pellucid = Callable[..., "Done"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def caller(patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> Pellucid:
+    """What runs the words of a command line; `stdin` is what is typed into it."""
+    patch.setenv("COLUMNS", "100")
+
+    def called(*typed: Any, stdin: str = "") -> Done:
+        patch.setattr(sys, "argv", ["pellucid", *map(str, typed)])
+        patch.setattr(sys, "stdin", io.StringIO(stdin))
+        capture.readouterr()
+        code = run(app)
+        return Done(code, *capture.readouterr())
+
+    return called
