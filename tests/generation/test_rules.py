@@ -63,7 +63,7 @@ MILD: list[dict[str, Any]] = [
     *({"temperature": 1.5}, {"top_k": 5}, {"top_k": 12}, {"top_p": 0.8}, {"top_p": 0.95}, {"min_p": 0.03}),
     *({"min_p": 0.2}, {"typical_p": 0.8}, {"typical_p": 0.95}, {"epsilon_cutoff": 0.01}, {"epsilon_cutoff": 0.1}),
 ]
-"""Values of the rules of drawing that leave something to the next one. The reference's `eta_cutoff` is not among them: it
+"""Values of the rules of drawing that leave something to the next one; without `eta_cutoff`, by which the reference
 breaks off where the rules before it have left nothing."""
 
 OURS: list[dict[str, Any]] = [
