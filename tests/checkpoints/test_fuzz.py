@@ -121,9 +121,9 @@ def test_damage_is_an_error_of_ours_or_none(
             rezip(raw, chance, folder / name)
         else:
             (folder / name).write_bytes(spoil(raw, chance))
-        started = time.perf_counter()
+        started = time.process_time()
         ends[load(folder)] += 1
-        assert time.perf_counter() - started < 2
+        assert time.process_time() - started < 2
     assert len(ends) >= 2, ends  # the damage is neither too small nor too large
 
 

@@ -104,10 +104,10 @@ def test_refused_in_one_sentence(name: str, tmp_path: Path) -> None:
     raw, message = HOSTILE[name]
     path = tmp_path / "model.gguf"
     path.write_bytes(raw)
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises((CorruptFileError, UnsafeFileError), match=message) as caught:
         read_header(path)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     sentence = str(caught.value)
     assert str(path) in sentence and "\n" not in sentence and len(sentence) < 300 + len(str(path))
 
@@ -168,10 +168,10 @@ def test_a_million_strings_are_the_most(tmp_path: Path) -> None:
     count = MOST_STRINGS // 2 + 1
     body = array("a", 8, count, string("ab") * count)
     path.write_bytes(raw_file([body, body.replace(string("a"), string("b"), 1)], []))
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(CorruptFileError, match="b claims 524,289 strings"):
         read_header(path)
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 def test_a_header_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def test_an_odd_value_is_read_or_named(
     caplog.set_level(logging.CRITICAL, logger="pellucid")
     refused = 0
     for value in ODD:
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             built(family(model_type).read(changed(said[model_type], key, value), PATH))
         except PellucidError as error:
@@ -82,7 +82,7 @@ def test_an_odd_value_is_read_or_named(
             one_sentence(str(error), Path("model"))
             words = set(re.findall(r"\w+", str(error)))
             assert words & {*keys(model_type), "labels"}, (value, str(error))
-        assert time.perf_counter() - started < 1, value
+        assert time.process_time() - started < 1, value
     assert refused > 20, refused  # of some sixty
 
 
