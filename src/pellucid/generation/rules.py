@@ -208,8 +208,7 @@ def keep_typical(
     `typical_p`, and those as near as the last of them. Meister et al., 2022, arXiv:2202.00666."""
     logarithms = logits.log_softmax(dim=-1)
     probabilities = logarithms.exp()
-    entropy = -(logarithms * probabilities).nansum(dim=-1, keepdim=True)
-    nearness = -(-logarithms - entropy).abs()
+    nearness = -(-logarithms - _entropy(logarithms)).abs()
     return logits.masked_fill(nearness < _reached(nearness, probabilities, typical_p)[0], NEVER)
 
 
@@ -228,9 +227,8 @@ def keep_above_eta(
     """The same where the model is sure; where many tokens could follow, less probable ones are kept as well. Hewitt et
     al., 2022, arXiv:2210.15191, section 3.2."""
     logarithms = logits.log_softmax(dim=-1)
-    probabilities = logarithms.exp()
-    entropy = -(logarithms * probabilities).nansum(dim=-1, keepdim=True)
-    return _probable(logits, probabilities, (eta_cutoff**0.5 * (-entropy).exp()).clamp(max=eta_cutoff))
+    least = (eta_cutoff**0.5 * (-_entropy(logarithms)).exp()).clamp(max=eta_cutoff)
+    return _probable(logits, logarithms.exp(), least)
 
 
 # -- what they share ------------------------------------------------------------------------------------------------
@@ -251,6 +249,11 @@ def _biased(logits: Tensor, written: Written, groups: tuple[Sequences, ...]) -> 
 
 def _forced(logits: Tensor, ids: tuple[int, ...]) -> Tensor:
     return torch.full_like(logits, NEVER).index_fill_(1, torch.tensor(ids, device=logits.device), 0.0)
+
+
+def _entropy(logarithms: Tensor) -> Tensor:
+    """What a token says on average: Float[Tensor, "rows 1"], in nats."""
+    return -(logarithms * logarithms.exp()).nansum(dim=-1, keepdim=True)
 
 
 def _probable(logits: Tensor, probabilities: Tensor, least: Tensor | float) -> Tensor:
