@@ -9,6 +9,9 @@ from typing import Any
 PATIENCE = 1.0
 """Work that is done within so many seconds shows no bar."""
 
+PACE = 0.1
+"""Seconds from one drawing of a bar to the next, at least."""
+
 
 def bar(
     what: str,
@@ -25,7 +28,7 @@ def bar(
     shown: None shows it once the work has lasted a second, where stderr is a terminal; True elsewhere too.
     style: of tqdm.
     """
-    said: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "leave": False}
+    said: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "leave": False, "mininterval": PACE}
     return _kind()(rows, disable=None if shown is None else not shown, delay=PATIENCE, **said | style)
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -291,15 +290,13 @@ def test_without_a_task_all_are_listed(command: Pellucid) -> None:
     assert len(wrong.err.splitlines()) == len(TASKS) + 1
 
 
-def test_help_is_quick_and_without_torch() -> None:
+def test_help_is_without_torch() -> None:
     code = (
         "import sys\nfrom pellucid.cli.app import app\n"
         "for line in (['run', '--help'], ['run']):\n    app.main(line, standalone_mode=False)\n"
         "assert not {'torch', 'numpy', 'tokenizers'} & set(sys.modules)\n"
     )
-    started = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    assert time.perf_counter() - started < 3, "0.15 s where nothing else runs"
 
 
 WRONG = {

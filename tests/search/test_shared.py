@@ -223,9 +223,9 @@ def test_opening_takes_the_room_of_the_vectors_and_no_model(tmp_path: Path) -> N
     numbers = np.random.default_rng(0).normal(size=(20_000, 64)).astype(np.float32)
     pellucid.Index.build(None, numbers, tmp_path / "a.index")
     tracemalloc.start()
-    begun = time.monotonic()
+    begun = time.process_time()
     index = pellucid.Index.open(tmp_path / "a.index")
-    seconds, (_, most) = time.monotonic() - begun, tracemalloc.get_traced_memory()
+    seconds, (_, most) = time.process_time() - begun, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 1.6 * numbers.nbytes
     assert seconds < 3

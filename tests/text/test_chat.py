@@ -105,11 +105,11 @@ HARM = {
 
 @pytest.mark.parametrize("name", HARM)
 def test_harm_comes_to_one_sentence(name: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(InputError, match="template") as caught:
         render_chat(HARM[name], [USER], {})
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
-    assert time.perf_counter() - start < 8
+    assert time.process_time() - start < 8
 
 
 INERT = {
