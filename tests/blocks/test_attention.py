@@ -28,9 +28,6 @@ class Onlooker(dict[str, Tensor]):
     def wants(self, name: str) -> bool:
         return self.only is None or name in self.only
 
-    def inside(self, name: str) -> "Onlooker":
-        return self
-
 
 def made(**settings: object) -> blocks.Attention:
     torch.manual_seed(4)

@@ -24,9 +24,6 @@ class Onlooker:
     def wants(self, name: str) -> bool:
         return True
 
-    def inside(self, name: str) -> "Onlooker":
-        return self
-
 
 def attention(**options: int) -> blocks.Attention:
     torch.manual_seed(3)

@@ -26,22 +26,19 @@ def target(output: Output) -> Tensor:
 class Nudge:
     """An onlooker that moves one number of one point."""
 
-    def __init__(self, point: str, place: int, step: float, path: str = "") -> None:
-        self.said, self.path = (point, place, step), path
+    def __init__(self, point: str, place: int, step: float) -> None:
+        self.said = (point, place, step)
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         point, place, step = self.said
-        if self.path + name != point:
+        if name != point:
             return value
         moved = value.clone().contiguous()
         moved.view(-1)[place] += step
         return moved
 
     def wants(self, name: str) -> bool:
-        return self.path + name == self.said[0]
-
-    def inside(self, name: str) -> "Nudge":
-        return Nudge(*self.said, path=f"{self.path}{name}.")
+        return name == self.said[0]
 
 
 def nudged(model: pellucid.Model, batch: dict[str, Tensor], point: str, place: int) -> float:

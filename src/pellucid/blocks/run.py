@@ -1,7 +1,7 @@
 """What travels with the hidden states through one pass: who may look at whom, what is remembered, who is watching."""
 
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Protocol
 
 from torch import Tensor
 
@@ -10,7 +10,7 @@ from pellucid.blocks.relative import Rotation
 
 
 class Watch(Protocol):
-    """Somebody who looks on. He is told every number by its name, and may answer with another in its place."""
+    """Somebody who looks on. He is told every number by its full name, and may answer with another in its place."""
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         """Told `value`; answers the value to go on with, as a rule the same."""
@@ -18,10 +18,6 @@ class Watch(Protocol):
 
     def wants(self, name: str) -> bool:
         """Whether it is worth computing what only an onlooker needs."""
-        ...
-
-    def inside(self, name: str) -> Self:
-        """The same onlooker, one room further in: names are told relative to `name`."""
         ...
 
 
@@ -39,6 +35,7 @@ class Pass:
     lengths: of texts that stand end to end in the one row of a causal pass, where each is to be mixed by itself, which
         gives the very numbers that it has alone; `mask` says the same.
     watch: records and edits the numbers on the way; None on the fast path.
+    path: where in the model this is, as names of points begin: "" or such as "decoder.layers.3.".
     """
 
     mask: Tensor | None = None
@@ -50,29 +47,30 @@ class Pass:
     cache: LayerCache | None = None
     lengths: tuple[int, ...] | None = None
     watch: Watch | None = None
+    path: str = ""
 
     def see(self, name: str, value: Tensor) -> Tensor:
         """Shows `value` to the onlooker, if there is one."""
-        return value if self.watch is None else self.watch(name, value)
+        return value if self.watch is None else self.watch(self.path + name, value)
 
     def wants(self, *names: str) -> bool:
         """Whether an onlooker asks for any of these."""
-        return self.watch is not None and any(self.watch.wants(name) for name in names)
+        return self.watch is not None and any(self.watch.wants(self.path + name) for name in names)
 
     def inside(self, name: str) -> "Pass":
         """The same pass, its names told from inside `name`."""
-        return self if self.watch is None else replace(self, watch=self.watch.inside(name))
+        return self if self.watch is None else replace(self, path=f"{self.path}{name}.")
 
     def at_layer(self, i: int, cache: LayerCache | None) -> "Pass":
         """The same pass inside layer `i`, with what that layer remembers."""
-        watch = None if self.watch is None else self.watch.inside(f"layers.{i}")
-        if watch is None and cache is None:
+        if self.watch is None and cache is None:
             return self
         return Pass(  # in full, since `replace` takes as long as a step of arithmetic
-            self.mask, self.causal, self.bias, self.rotation, self.memory, self.memory_mask, cache, self.lengths, watch
-        )
+            self.mask, self.causal, self.bias, self.rotation, self.memory, self.memory_mask, cache, self.lengths,
+            self.watch, f"{self.path}layers.{i}.",
+        )  # fmt: skip
 
     def looking_across(self) -> "Pass":
         """The same pass inside cross-attention: another mask, no order, no bias."""
-        watch = None if self.watch is None else self.watch.inside("cross_attention")
-        return Pass(mask=self.memory_mask, cache=self.cache, watch=watch)
+        path = f"{self.path}cross_attention."
+        return Pass(mask=self.memory_mask, cache=self.cache, watch=self.watch, path=path)

@@ -196,6 +196,6 @@ class _Known:
     def shared(self, place: Place) -> bool:
         """Whether a table is that of the tokens, and a head reads it too that has none of its own in the file."""
         ours = set(self.places(place.theirs))
-        reads = self.page.head is not None and self.page.head.name.endswith("-lm")
+        reads = self.page.head is not None and self.page.head.answers == "vocabulary"
         own = any("head.decoder.weight" in names for names in self.theirs)
         return reads and not own and any(name.endswith("embeddings.token.weight") for name in ours)

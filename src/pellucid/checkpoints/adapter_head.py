@@ -81,13 +81,14 @@ def facts_of(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
     if named is None:
         return base | ({"architectures": []} if task in TASKS else {})
     try:
-        page = adapter.family.page(adapter.family.head_named(named))
+        head = adapter.family.head_named(named)
+        page = adapter.family.page(head)
     except InputError as error:
         raise adapter.wrong(f"task_type is {task}, and {error}") from error
     said = base | {"architectures": [page.architecture]}
     _, names = adapter.page(said)
     for name, numbers in whole.items():
-        if "head.classifier.weight" in names.ours(name, page.rows) and named.endswith("classification"):
+        if "head.classifier.weight" in names.ours(name, page.rows) and head.answers == "labels":
             return _with_labels(said, numbers.shape[0] if numbers.shape else 0)
     return said
 

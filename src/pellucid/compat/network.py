@@ -27,7 +27,7 @@ class _Keeper(Recorder):
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         if self.wants(name):
-            self.kept[self.path + name] = value
+            self.kept[name] = value
         return value
 
 

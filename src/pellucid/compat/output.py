@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.config import Config
+from pellucid.config import CausalLM, Config
 from pellucid.errors import InputError
 
 
@@ -48,11 +48,10 @@ def loss_of(config: Config, logits: Tensor, labels: Tensor, problem: str | None 
         real numbers for regression (one label, or none of them a class) and for several labels at once.
     problem: "regression", "single_label_classification" or "multi_label_classification"; by default what fits.
     """
-    name = config.head.name if config.head is not None else None
-    if name == "causal-lm":
-        logits, labels = logits[:, :-1], labels[:, 1:]
-    if name in ("sequence-classification", "next-sentence"):
+    if config.head is not None and config.head.per == "text":
         return _of_text(logits, labels, problem)
+    if isinstance(config.head, CausalLM):
+        logits, labels = logits[:, :-1], labels[:, 1:]
     return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
 

@@ -7,6 +7,8 @@ A `Config` is a sum of small types, each carrying its own settings. Scalar facts
 from pellucid.config.config import Config as Config
 from pellucid.config.config import register as register
 from pellucid.config.heads import HEADS as HEADS
+from pellucid.config.heads import OF_TOKENS as OF_TOKENS
+from pellucid.config.heads import WRITING as WRITING
 from pellucid.config.heads import CausalLM as CausalLM
 from pellucid.config.heads import Head as Head
 from pellucid.config.heads import MaskedLM as MaskedLM

@@ -146,6 +146,17 @@ class Config:
         return self.pooler and (self.head is None or self.head.pooled)
 
     @property
+    def writes(self) -> bool:
+        """Whether this model, with this head, says which token comes next."""
+        return self.head is not None and self.head.writes
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """What there is a logit of, in order; none where that is the vocabulary, or where there is no head."""
+        answers = self.head.answers if self.head else ()
+        return self.labels if answers == "labels" else () if answers == "vocabulary" else answers
+
+    @property
     def num_labels(self) -> int:
         return len(self.labels)
 

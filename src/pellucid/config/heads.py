@@ -1,10 +1,21 @@
-"""What a model answers with, beside its hidden states."""
+"""What a model answers with, beside its hidden states.
+
+Each kind says of itself, so that nobody else has to know its name:
+
+- `answers`: what there is a logit of: each token of the vocabulary, each label of the config, or the things named here;
+- `per`: whether every token has such logits, or the whole text once;
+- `writes`: whether they are for the token that comes next;
+- `pooled`: whether they are made from the pooled first token.
+"""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from pellucid.config.checks import activation, choice, truth
 from pellucid.errors import InputError, near
+
+Answers = Literal["vocabulary", "labels"] | tuple[str, ...]
+Per = Literal["token", "text"]
 
 
 @dataclass(frozen=True)
@@ -15,8 +26,11 @@ class MaskedLM:
     """
 
     activation: str | None = None
-    name = "masked-lm"
-    pooled = False
+    name: ClassVar[str] = "masked-lm"
+    answers: ClassVar[Answers] = "vocabulary"
+    per: ClassVar[Per] = "token"
+    writes: ClassVar[bool] = False
+    pooled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.activation is not None:
@@ -27,8 +41,11 @@ class MaskedLM:
 class CausalLM:
     """Logits over the vocabulary at every position, for the token that comes next."""
 
-    name = "causal-lm"
-    pooled = False
+    name: ClassVar[str] = "causal-lm"
+    answers: ClassVar[Answers] = "vocabulary"
+    per: ClassVar[Per] = "token"
+    writes: ClassVar[bool] = True
+    pooled: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
@@ -39,8 +56,11 @@ class SequenceToSequenceLM:
     """
 
     logits_bias: bool = False
-    name = "sequence-to-sequence-lm"
-    pooled = False
+    name: ClassVar[str] = "sequence-to-sequence-lm"
+    answers: ClassVar[Answers] = "vocabulary"
+    per: ClassVar[Per] = "token"
+    writes: ClassVar[bool] = True
+    pooled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         truth("logits_bias", self.logits_bias)
@@ -50,8 +70,11 @@ class SequenceToSequenceLM:
 class NextSentence:
     """Two logits from the pooled first token: does the second sentence follow the first?"""
 
-    name = "next-sentence"
-    pooled = True
+    name: ClassVar[str] = "next-sentence"
+    answers: ClassVar[Answers] = ("follows", "does not follow")
+    per: ClassVar[Per] = "text"
+    writes: ClassVar[bool] = False
+    pooled: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -66,7 +89,10 @@ class SequenceClassification:
     pool: Literal["pooler", "first", "last", "eos"] = "pooler"
     dense_activation: str | None = None
     classifier_bias: bool = True
-    name = "sequence-classification"
+    name: ClassVar[str] = "sequence-classification"
+    answers: ClassVar[Answers] = "labels"
+    per: ClassVar[Per] = "text"
+    writes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         choice("pool", self.pool, ("pooler", "first", "last", "eos"))
@@ -83,16 +109,22 @@ class SequenceClassification:
 class TokenClassification:
     """One logit per label at every position."""
 
-    name = "token-classification"
-    pooled = False
+    name: ClassVar[str] = "token-classification"
+    answers: ClassVar[Answers] = "labels"
+    per: ClassVar[Per] = "token"
+    writes: ClassVar[bool] = False
+    pooled: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
 class QuestionAnswering:
     """Two logits at every position: the answer starts here, the answer ends here."""
 
-    name = "question-answering"
-    pooled = False
+    name: ClassVar[str] = "question-answering"
+    answers: ClassVar[Answers] = ("start", "end")
+    per: ClassVar[Per] = "token"
+    writes: ClassVar[bool] = False
+    pooled: ClassVar[bool] = False
 
 
 Head = (
@@ -105,6 +137,10 @@ Head = (
     | QuestionAnswering
 )
 HEADS: tuple[type[Head], ...] = get_args(Head)
+WRITING = tuple(kind.name for kind in HEADS if kind.writes)
+"""The names of heads for the token that comes next."""
+OF_TOKENS = tuple(kind.name for kind in HEADS if kind.answers == "vocabulary")
+"""The names of heads that answer with tokens."""
 
 
 def head_named(name: str) -> Head:

@@ -65,8 +65,7 @@ def writer(loaded: Loaded, *, swift: bool = True) -> Decoder | EncoderDecoder:
     """The module, ready for writing; `swift`: laid out for speed."""
     head = loaded.config.head
     module = loaded.module
-    wrong = head is None or head.name not in ("causal-lm", "sequence-to-sequence-lm")
-    if wrong or not isinstance(module, Decoder | EncoderDecoder):
+    if not loaded.config.writes or not isinstance(module, Decoder | EncoderDecoder):
         said = f"of kind {loaded.config.kind!r} with {head.name if head else 'no'} head"
         raise InputError(f"this model is {said}; to write, a decoder needs a head for the next token")
     return module.swift() if swift else evaluating(module)

@@ -141,6 +141,7 @@ class Stack(Watched):
             memory_mask=run.memory_mask,
             lengths=None if segments is None else self._lengths(segments),
             watch=run.watch,
+            path=run.path,
         )
 
     def _lengths(self, segments: Tensor) -> tuple[int, ...] | None:

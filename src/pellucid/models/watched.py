@@ -44,20 +44,16 @@ class Onlooker(Protocol):
 class Looking:
     """One pass of somebody who stays: he is asked first, and who looks on at this pass alone sees his answer."""
 
-    def __init__(self, stays: Onlooker, passes: Watch | None, standing: Standing, path: str = "") -> None:
-        self.stays, self.passes, self.standing, self.path = stays, passes, standing, path
+    def __init__(self, stays: Onlooker, passes: Watch | None, standing: Standing) -> None:
+        self.stays, self.passes, self.standing = stays, passes, standing
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        value = self.stays.answer(self.path + name, value, self.standing)
+        value = self.stays.answer(name, value, self.standing)
         return value if self.passes is None else self.passes(name, value)
 
     def wants(self, name: str) -> bool:
         further = self.passes is not None and self.passes.wants(name)
-        return self.stays.wants(self.path + name) or further
-
-    def inside(self, name: str) -> "Looking":
-        passes = None if self.passes is None else self.passes.inside(name)
-        return Looking(self.stays, passes, self.standing, f"{self.path}{name}.")
+        return self.stays.wants(name) or further
 
     def stand(self, run: Pass, reads: Tensor, sources: Tensor) -> None:
         """Takes note of where the tokens stand, before the layers of a stack run."""

@@ -12,7 +12,6 @@ from pellucid.blocks import Cache
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
-from pellucid.config import CausalLM, SequenceToSequenceLM
 from pellucid.models import Decoder, EncoderDecoder, Network, Output, assemble
 from pellucid.tasks.measure import Check, Point, compare, difference, judge
 
@@ -79,8 +78,7 @@ def _token_by_token(module: Network, row: Row, full: Output) -> Iterator[Output]
 
 def _running(loaded: Loaded) -> list[str]:
     """The answers that arise token by token."""
-    speaks = isinstance(loaded.config.head, CausalLM | SequenceToSequenceLM)
-    return ["last_hidden_state", *(["logits"] if speaks else [])]
+    return ["last_hidden_state", *(["logits"] if loaded.config.writes else [])]
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ def describe(loaded: Loaded) -> dict[str, dict[str, Any]]:
             "position": type(config.position).__name__,
             "position in attention": type(config.attention_position).__name__,
             "head": config.head.name if config.head else "none",
-            "labels": ", ".join(labels) if config.head and config.head.name.endswith("classification") else "-",
+            "labels": ", ".join(labels) if config.head and config.head.answers == "labels" else "-",
             **{name: _plain(value) for name, value in sorted(facts.items()) if value is not None},
         },
         "numbers": {

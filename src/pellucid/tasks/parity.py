@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config import CausalLM, SequenceToSequenceLM
 from pellucid.errors import PellucidError
 from pellucid.models import Decoder, EncoderDecoder
 from pellucid.tasks.consistency import Row, twin
@@ -50,7 +49,7 @@ def against_reference(
         part = {place: apart for place, apart in whole.points if place.endswith(endings)}
         if part:
             yield judge(f"transformers: {name}", part, tolerance, f"at {len(part)} of {len(whole.points)} places")
-    if tokens and isinstance(loaded.config.head, CausalLM | SequenceToSequenceLM):
+    if tokens and loaded.config.writes:
         begin(f"writing {tokens} tokens with both")
         try:
             yield same_words(loaded, model, rows[0], tokens, tolerance)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import SIMILARITIES, Pooling
+from pellucid.config import OF_TOKENS
 from pellucid.config.checks import choice
 from pellucid.models import Output
 from pellucid.tasks.embed import pool
@@ -15,7 +16,7 @@ from pellucid.tasks.reader import Reader, Stretch
 from pellucid.tasks.reasons import Aim, within
 from pellucid.tasks.task import Work
 
-BODIES = (None, "masked-lm", "causal-lm", "sequence-to-sequence-lm")
+BODIES = (None, *OF_TOKENS)
 """Heads that leave a body whose states speak for a text: none, and those that it was trained with."""
 
 

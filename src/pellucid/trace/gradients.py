@@ -17,24 +17,19 @@ class Feeler:
     these, step by step, instead of beside them.
     """
 
-    def __init__(self, names: Iterable[str], path: str = "", shared: "Feeler | None" = None) -> None:
-        self.path = path
-        self.names: frozenset[str] = frozenset(names) if shared is None else shared.names
-        self.nodes: dict[str, Tensor] = {} if shared is None else shared.nodes
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(names)
+        self.nodes: dict[str, Tensor] = {}
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        full = self.path + name
-        if full not in self.names:
+        if name not in self.names:
             return value
         node = value.view_as(value) if value.requires_grad else value.detach().clone().requires_grad_()
-        self.nodes[full] = node
+        self.nodes[name] = node
         return node
 
     def wants(self, name: str) -> bool:
-        return self.path + name in self.names
-
-    def inside(self, name: str) -> "Feeler":
-        return Feeler((), f"{self.path}{name}.", shared=self)
+        return name in self.names
 
 
 def felt(

@@ -4,6 +4,7 @@ The weights of 2,048 tokens in 30 layers of 9 heads are 4.5 GB. A page needs que
 picture of each head, and some rows of the true weights, by which to measure what it computes from queries and keys.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -49,19 +50,15 @@ class LongTrace(Trace):
 class Sampler(Recorder):
     """An onlooker that keeps points whole, and of weights a sample. samples: by the path of the attention."""
 
-    def __init__(self, patterns: list[str], path: str = "", shared: "Sampler | None" = None) -> None:
-        super().__init__(patterns, path, shared)
-        self.samples: dict[str, Sample] = {} if shared is None else shared.samples
+    def __init__(self, patterns: Iterable[str]) -> None:
+        super().__init__(patterns)
+        self.samples: dict[str, Sample] = {}
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        full = self.path + name
-        if not full.endswith("attention.weights") or not self._keeps(full):
+        if not name.endswith("attention.weights") or not self.wants(name):
             return super().__call__(name, value)
-        self.samples[full.removesuffix(".weights")] = sample(value[0].detach())
+        self.samples[name.removesuffix(".weights")] = sample(value[0].detach())
         return value
-
-    def inside(self, name: str) -> "Sampler":
-        return Sampler([], f"{self.path}{name}.", shared=self)
 
 
 def sample(weights: Tensor) -> Sample:

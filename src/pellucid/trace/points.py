@@ -7,19 +7,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 
-from pellucid.config import (
-    CausalLM,
-    Config,
-    Gated,
-    MaskedLM,
-    NextSentence,
-    NoPosition,
-    QuestionAnswering,
-    RelativeBias,
-    Rotary,
-    SequenceClassification,
-    SequenceToSequenceLM,
-)
+from pellucid.config import Config, Gated, NoPosition, RelativeBias, Rotary
 from pellucid.errors import InputError, near
 
 Axes = tuple[str, ...]
@@ -153,13 +141,9 @@ def sides_of(name: str) -> tuple[str, str]:
 
 
 def _logits(config: Config) -> Axes:
-    match config.head:
-        case MaskedLM() | CausalLM() | SequenceToSequenceLM():
-            return ("batch", "seq", "vocab")
-        case NextSentence() | SequenceClassification():
-            return ("batch", "labels")
-        case _:
-            return ("batch", "seq", "labels")
+    assert config.head is not None  # else there are none
+    answers = "vocab" if config.head.answers == "vocabulary" else "labels"
+    return ("batch", answers) if config.head.per == "text" else ("batch", "seq", answers)
 
 
 def _names(config: Config) -> Iterator[str]:
@@ -217,5 +201,5 @@ def _sizes(config: Config, in_decoder: bool) -> dict[str, int]:
         "width": config.embedding_size or config.hidden_size,
         "inner": inner,
         "vocab": config.vocab_size,
-        "labels": 2 if isinstance(config.head, QuestionAnswering | NextSentence) else config.num_labels,
+        "labels": len(config.answers),
     }

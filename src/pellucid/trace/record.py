@@ -26,29 +26,18 @@ class Recorder:
     patterns: names of points, or globs. kept: the tensors by name.
     """
 
-    def __init__(self, patterns: Iterable[str], path: str = "", shared: "Recorder | None" = None) -> None:
-        self.path = path
-        if shared is not None:
-            self.names, self.globs, self.kept = shared.names, shared.globs, shared.kept
-            return
+    def __init__(self, patterns: Iterable[str]) -> None:
         patterns = tuple(patterns)
         self.names = frozenset(patterns)
         self.globs = tuple(pattern for pattern in patterns if any(sign in pattern for sign in "*?["))
         self.kept: dict[str, Tensor] = {}
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        full = self.path + name
-        if self._keeps(full):
-            self.kept[full] = own(value)
+        if self.wants(name):
+            self.kept[name] = own(value)
         return value
 
     def wants(self, name: str) -> bool:
-        return self._keeps(self.path + name)
-
-    def inside(self, name: str) -> "Recorder":
-        return type(self)((), f"{self.path}{name}.", shared=self)
-
-    def _keeps(self, name: str) -> bool:
         return name in self.names or any(fnmatch.fnmatchcase(name, glob) for glob in self.globs)
 
 

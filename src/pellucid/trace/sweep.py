@@ -119,8 +119,7 @@ def _columns(loaded: Loaded, name: str, word: str, row: Reading) -> int:
 def _difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Tensor]:
     """The logit of one word less that of another, in the last place."""
     spoken = loaded.target_tokenizer or loaded.tokenizer
-    head = loaded.config.head
-    if spoken is None or head is None or head.name not in ("causal-lm", "sequence-to-sequence-lm"):
+    if spoken is None or not loaded.config.writes:
         raise InputError("two words are compared behind a text, and this model does not write: give a function")
     if len(words) != 2:
         raise InputError(f"a metric is {len(words)} words, expected a function or two words, the right one and another")

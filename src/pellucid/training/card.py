@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pellucid import __version__
 from pellucid.checkpoints.front import Scored, front_matter
 from pellucid.checkpoints.hub import is_hub_id
+from pellucid.config import head_named
 from pellucid.tasks.names import TASKS
 from pellucid.training.given import Given
 from pellucid.training.names import Name
@@ -83,9 +84,8 @@ def _what(result: "Result", name: Name, given: Given) -> str:
     base = "from random numbers" if begun.base is None else f"from {_linked(begun.base.name)}"
     data = f"on {len(begun.data):,} rows of {plain(given.data.name)}"
     labels = begun.loaded.config.labels
-    listed = (
-        f" Its labels: {', '.join(map(plain, labels[:50]))}." if labels and name.head and "class" in name.head else ""
-    )
+    named = name.head and head_named(name.head).answers == "labels"
+    listed = f" Its labels: {', '.join(map(plain, labels[:50]))}." if named else ""
     means = "A model for" if not name.task else f"A model for {name.task}:"
     what = says[:1].lower() + says[1:]
     return f"{means} {what} Trained {base} by pellucid {__version__}, {data}.{listed}\n"

@@ -149,5 +149,5 @@ def _learns(name: str, loaded: Loaded) -> bool:
     """Whether a parameter learns as it is, beside the adapters."""
     head = loaded.config.head
     new = any(name == part or name.startswith(f"{part}.") for part in loaded.untrained)
-    labels = head is not None and not head.name.endswith("-lm")
+    labels = head is not None and head.answers != "vocabulary"
     return new or (labels and name.startswith("head."))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config import Config, Head, SequenceClassification, TokenClassification
+from pellucid.config import Config, Head, SequenceClassification
 from pellucid.errors import InputError, several
 from pellucid.models import Network, freeze, ties, untrained
 from pellucid.training.low_rank import attached
@@ -16,9 +16,6 @@ from pellucid.training.objective import Objective
 from pellucid.training.settings import Settings
 
 log = logging.getLogger("pellucid")
-
-LABELLED = (SequenceClassification, TokenClassification)
-"""Heads whose numbers belong to labels."""
 
 
 def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded:
@@ -84,7 +81,7 @@ def _padding(given: Loaded) -> int | None:
 def _kept(given: Loaded, config: Config) -> dict[str, Tensor]:
     """The numbers that go on: all but those of a head of another kind, or of other labels."""
     before, now = (given.config.head, given.config.labels), (config.head, config.labels)
-    labelled = isinstance(config.head, LABELLED)
+    labelled = config.head is not None and config.head.answers == "labels"
     same = before == now if labelled else before[0] == now[0]
     if labelled and not same and before[0] == now[0]:
         names = [several(labels) for labels in (given.config.labels, config.labels)]

@@ -16,18 +16,14 @@ FAMILIES = with_head(*HEADS, "question-answering", "next-sentence")
 class Scaled:
     """An onlooker who multiplies the embeddings of each token with a number of its own, on either side."""
 
-    def __init__(self, factors: dict[str, Tensor], path: str = "") -> None:
-        self.factors, self.path = factors, path
+    def __init__(self, factors: dict[str, Tensor]) -> None:
+        self.factors = factors
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        full = self.path + name
-        return value * self.factors[full][:, None] if full in self.factors else value
+        return value * self.factors[name][:, None] if name in self.factors else value
 
     def wants(self, name: str) -> bool:
         return False
-
-    def inside(self, name: str) -> "Scaled":
-        return Scaled(self.factors, f"{self.path}{name}.")
 
 
 def asked(model: pellucid.Model, text: str = TEXT) -> dict[str, object]:

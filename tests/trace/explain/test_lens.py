@@ -78,7 +78,7 @@ def test_a_token_of_many_lines_stays_in_its_cell(minilm: pellucid.Model) -> None
 
 def test_what_it_refuses(minilm: pellucid.Model, tmp_path: object) -> None:
     model = built(minilm.tokenizer, "gpt2", "causal-lm")
-    with pytest.raises(InputError, match=r"the logit lens needs a causal-lm or .* head, and this model has no head"):
+    with pytest.raises(InputError, match=r"the logit lens needs a masked-lm or .* head, and this model has no head"):
         minilm.explain.logit_lens(TEXT)
     with pytest.raises(InputError, match="this model has a sequence-classification head"):
         built(minilm.tokenizer, "bert", "sequence-classification").explain.logit_lens(TEXT)

@@ -1,6 +1,5 @@
 """What is to be explained: one number of the answer, and where it stands."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -10,9 +9,6 @@ from pellucid.errors import InputError, near
 from pellucid.text import tokens_of
 from pellucid.trace.explain.given import place, source_words, target_words, token_id
 from pellucid.trace.reading import Reading
-
-WRITES = ("causal-lm", "sequence-to-sequence-lm")
-WORDS = (*WRITES, "masked-lm")
 
 
 @dataclass(frozen=True)
@@ -61,17 +57,19 @@ def aim(
 
 
 def _where(loaded: Loaded, reading: Reading, logits: Tensor, position: int | None) -> int | None:
-    kind = loaded.config.head.name if loaded.config.head else ""
-    if logits.dim() == 2:
+    head = loaded.config.head
+    assert head is not None  # `check_head` saw it
+    if head.per == "text":
         if position is not None:
-            raise InputError(f"position is {position!r}, and a {kind} head has one answer for all of the text")
+            raise InputError(f"position is {position!r}, and a {head.name} head has one answer for all of the text")
         return None
     if position is not None:
         return place(position, logits.shape[1])
-    if kind in WRITES:
+    if head.writes:
         return logits.shape[1] - 1
-    if kind != "masked-lm":
-        raise InputError(f"a {kind} head answers at every token: say which with position=0 to {logits.shape[1] - 1}")
+    if head.answers != "vocabulary":
+        last = logits.shape[1] - 1
+        raise InputError(f"a {head.name} head answers at every token: say which with position=0 to {last}")
     mask = source_words(loaded).mask_token_id
     masks = [i for i, number in enumerate(reading.ids) if number == mask]
     if len(masks) != 1:
@@ -84,9 +82,9 @@ def _where(loaded: Loaded, reading: Reading, logits: Tensor, position: int | Non
 
 def _number(loaded: Loaded, given: str | int, what: str, size: int) -> int:
     """A label or token as its place among the logits."""
-    if loaded.config.head is not None and loaded.config.head.name in WORDS:
+    labels = loaded.config.answers
+    if not labels:
         return token_id(loaded, given, what)
-    labels = _labels(loaded)
     if isinstance(given, int) and not isinstance(given, bool):
         if not 0 <= given < size:
             raise InputError(f"{what} is label {given}, expected 0 to {size - 1}")
@@ -98,16 +96,5 @@ def _number(loaded: Loaded, given: str | int, what: str, size: int) -> int:
 
 
 def _name(loaded: Loaded, number: int) -> str:
-    if loaded.config.head is not None and loaded.config.head.name in WORDS:
-        return tokens_of(target_words(loaded), [number])[0]
-    return _labels(loaded)[number]
-
-
-def _labels(loaded: Loaded) -> Sequence[str]:
-    match loaded.config.head.name if loaded.config.head else "":
-        case "question-answering":
-            return ("start", "end")
-        case "next-sentence":
-            return ("follows", "does not follow")
-        case _:
-            return loaded.config.labels
+    labels = loaded.config.answers
+    return labels[number] if labels else tokens_of(target_words(loaded), [number])[0]

@@ -8,14 +8,13 @@ from torch import Tensor, nn
 
 from pellucid.blocks import Embeddings
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import WRITING
 from pellucid.errors import InputError
 from pellucid.models import EncoderDecoder
 from pellucid.text import tokens_of
 from pellucid.trace import Trace
 from pellucid.trace.explain.given import check_head, place, side_of, target_words, token_id, traced
 from pellucid.trace.explain.table import table
-
-HEADS = ("causal-lm", "sequence-to-sequence-lm")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +95,7 @@ def direct_logit_attribution(
     Raises InputError for a model that norms the stream itself (BERT, BART): there the parts are rescaled at every
     layer, and nothing is left to add up.
     """
-    check_head(loaded, "direct logit attribution", *HEADS)
+    check_head(loaded, "direct logit attribution", *WRITING)
     if loaded.config.residual != "pre":
         raise InputError(
             f"direct logit attribution needs a stream that is a sum, and {loaded.config.family} norms it in every layer"

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import OF_TOKENS
 from pellucid.errors import InputError
 from pellucid.models import EncoderDecoder
 from pellucid.text import tokens_of
@@ -14,7 +15,6 @@ from pellucid.trace import Trace
 from pellucid.trace.explain.given import check_head, side_of, target_words, traced
 from pellucid.trace.explain.table import short, table
 
-HEADS = ("causal-lm", "masked-lm", "sequence-to-sequence-lm")
 PIECE = 256
 """Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
 SHOWN = 8
@@ -63,7 +63,7 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     that norm the stream itself (BERT, BART) every place is normed by its own layer.
     Raises InputError for a model without a trained head over the vocabulary.
     """
-    check_head(loaded, "the logit lens", *HEADS)
+    check_head(loaded, "the logit lens", *OF_TOKENS)
     rows = loaded.config.vocab_size
     if not isinstance(k, int) or not 1 <= k <= rows:
         raise InputError(f"k is {k!r}, expected 1 to {rows}")

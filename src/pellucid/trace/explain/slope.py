@@ -43,17 +43,14 @@ class Work:
 class _Instead:
     """An onlooker who answers with other embeddings."""
 
-    def __init__(self, points: dict[str, Tensor], path: str = "") -> None:
-        self.points, self.path = points, path
+    def __init__(self, points: dict[str, Tensor]) -> None:
+        self.points = points
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        return self.points.get(self.path + name, value)
+        return self.points.get(name, value)
 
     def wants(self, name: str) -> bool:
         return False
-
-    def inside(self, name: str) -> "_Instead":
-        return _Instead(self.points, f"{self.path}{name}.")
 
 
 def prepared(loaded: Loaded, question: Question, what: str) -> Work:
