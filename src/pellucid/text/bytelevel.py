@@ -9,7 +9,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.files import read_any
 from pellucid.text.dress import dress, with_roles
-from pellucid.text.layouts import LAYOUTS, layout_name
+from pellucid.text.layouts import LAYOUTS, Layout, layout_of
 
 MOST_BYTES = 64 * 2**20
 _MOST_GAPS = 1024
@@ -25,13 +25,12 @@ def open_bytelevel(
     """
     path = folder / "vocab.json"
     vocabulary, merges = _vocabulary(path), _merges(folder / "merges.txt")
-    name = layout_name(model_type, settings) or (None if model_type else _guess(vocabulary))
-    if name not in ("gpt2", "roberta"):
+    layout = layout_of(model_type, settings) or (None if model_type else _guess(vocabulary))
+    if layout is None or layout.form != "bytelevel":
         raise InputError(
             f"{folder}: vocab.json and merges.txt do not tell how {model_type or 'this model'} splits words, "
             "expected GPT-2's or RoBERTa's family: add its tokenizer.json"
         )
-    layout = LAYOUTS[name]
     settings = with_roles(layout, settings)
     spaced = settings.get("add_prefix_space", False)
     try:
@@ -41,17 +40,17 @@ def open_bytelevel(
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
     backend.decoder = decoders.ByteLevel()
     dress(backend, layout, settings, path)
-    if name == "roberta":  # as the reference: a token's place leaves out the space before the word
+    if layout.trims:  # as the reference: a token's place leaves out the space before the word
         trim = processors.ByteLevel(trim_offsets=settings.get("trim_offsets", True), add_prefix_space=spaced)
         backend.post_processor = processors.Sequence([trim, backend.post_processor])
     return backend, settings
 
 
-def _guess(vocabulary: dict[str, int]) -> str | None:
-    """The family of files that nobody named, by the special tokens that they hold."""
+def _guess(vocabulary: dict[str, int]) -> Layout | None:
+    """The layout of files whose family nobody named, by the special tokens that they hold."""
     if {"<s>", "</s>", "<mask>"} <= vocabulary.keys():
-        return "roberta"
-    return "gpt2" if "<|endoftext|>" in vocabulary else None
+        return LAYOUTS["roberta"]
+    return LAYOUTS["gpt2"] if "<|endoftext|>" in vocabulary else None
 
 
 def _vocabulary(path: Path) -> dict[str, int]:

@@ -11,7 +11,7 @@ from pellucid.text import sentencepiece
 from pellucid.text.bytelevel import open_bytelevel
 from pellucid.text.cut import guarded
 from pellucid.text.dress import make_special
-from pellucid.text.layouts import layout_name
+from pellucid.text.layouts import layout_of
 from pellucid.text.settings import read_settings
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.wordpiece import open_wordpiece
@@ -43,9 +43,10 @@ def open_tokenizer(
         return None
     if token_types is None:
         listed = settings.get("model_input_names")
-        known = layout_name(None, settings) in ("bert", "albert")
+        layout = layout_of(None, settings)
+        known = layout is not None and layout.numbers_texts
         token_types = "token_type_ids" in listed if isinstance(listed, list) and listed else known
-    plain = name in sentencepiece.FILES and sentencepiece.family_of_pieces(model_type, settings) is None
+    plain = name in sentencepiece.FILES and layout_of(model_type, settings, "sentencepiece") is None
     backend, settings = _FORMS[name](folder / name, settings, model_type)
     if name != "tokenizer.json":
         settings = settings | {"tokenizer_class": _AS_IT_STANDS}

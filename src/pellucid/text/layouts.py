@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+Form = Literal["wordpiece", "bytelevel", "sentencepiece"]
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
@@ -11,15 +12,21 @@ ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 class Layout:
     """The special tokens of a family and their order around one text or two.
 
+    form: that of the files in which the family came, before there was a `tokenizer.json`; None for no family's.
     single, pair: templates of `tokenizers`: `{cls}` is the token in that role, `$A` and `$B` the texts, `:1` the type.
     lead: whether a bos token, and tail whether an eos token stands around each text unless the settings say otherwise.
     mask_takes_space: the mask swallows the space before it, since it was trained so.
     extra_ids: sentinels `<extra_id_0>`.. counted backwards from the end of the vocabulary (T5).
     head: how many pieces of a sentencepiece file give way to the ids that fairseq puts first, and which these are.
     cleans: ALBERT's own cleaning of texts comes first: quotes, accents, small letters.
+    numbers_texts: the two texts of a pair have types, unless the settings say otherwise.
+    trims: a token's place leaves out the space before its word.
+    splits_words: no piece of a sentencepiece file reaches over a space, and each word is looked at by itself.
+    states: the family whose class the settings of this one state (mT5's say T5).
     """
 
     roles: Mapping[str, str]
+    form: Form | None = None
     single: str = "$A"
     pair: str = "$A $B:1"
     lead: bool = False
@@ -28,6 +35,10 @@ class Layout:
     extra_ids: int = 0
     head: tuple[int, tuple[str, ...]] = (0, ())
     cleans: bool = False
+    numbers_texts: bool = False
+    trims: bool = False
+    splits_words: bool = True
+    states: str | None = None
 
 
 def _roles(**roles: str) -> dict[str, str]:
@@ -37,31 +48,35 @@ def _roles(**roles: str) -> dict[str, str]:
 _ANGLES = _roles(bos="<s>", eos="</s>", cls="<s>", sep="</s>", unk="<unk>", pad="<pad>", mask="<mask>")
 _BERT = _roles(unk="[UNK]", sep="[SEP]", pad="[PAD]", cls="[CLS]", mask="[MASK]")
 _ALBERT = _BERT | _roles(bos="[CLS]", eos="[SEP]", unk="<unk>", pad="<pad>")
+_T5 = _roles(eos="</s>", unk="<unk>", pad="<pad>")
+_SINGLE = "{cls} $A {sep}"
 _BERT_PAIR = "{cls} $A {sep} $B:1 {sep}:1"
 _ANGLE_PAIR = "{cls} $A {sep} {sep} $B {sep}"
 
 LAYOUTS: Mapping[str, Layout] = {
-    "bert": Layout(_BERT, "{cls} $A {sep}", _BERT_PAIR),
-    "mpnet": Layout(_ANGLES | _roles(unk="[UNK]"), "{cls} $A {sep}", _ANGLE_PAIR, mask_takes_space=True),
-    "gpt2": Layout(_roles(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>")),
-    "roberta": Layout(_ANGLES, "{cls} $A {sep}", _ANGLE_PAIR, mask_takes_space=True),
-    "albert": Layout(_ALBERT, "{cls} $A {sep}", _BERT_PAIR, cleans=True),
-    "t5": Layout(_roles(eos="</s>", unk="<unk>", pad="<pad>"), "$A {eos}", "$A {eos} $B {eos}", extra_ids=100),
-    "mt5": Layout(_roles(eos="</s>", unk="<unk>", pad="<pad>"), "$A {eos}", "$A {eos} $B {eos}"),
+    "bert": Layout(_BERT, "wordpiece", _SINGLE, _BERT_PAIR, numbers_texts=True),
+    "mpnet": Layout(_ANGLES | _roles(unk="[UNK]"), "wordpiece", _SINGLE, _ANGLE_PAIR, mask_takes_space=True),
+    "gpt2": Layout(_roles(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>"), "bytelevel"),
+    "roberta": Layout(_ANGLES, "bytelevel", _SINGLE, _ANGLE_PAIR, mask_takes_space=True, trims=True),
+    "albert": Layout(_ALBERT, "sentencepiece", _SINGLE, _BERT_PAIR, cleans=True, numbers_texts=True),
+    "t5": Layout(_T5, "sentencepiece", "$A {eos}", "$A {eos} $B {eos}", extra_ids=100),
+    "mt5": Layout(_T5, "sentencepiece", "$A {eos}", "$A {eos} $B {eos}", states="t5"),  # without sentinels
     "xlm-roberta": Layout(
         _ANGLES,
-        "{cls} $A {sep}",
+        "sentencepiece",
+        _SINGLE,
         _ANGLE_PAIR,
         head=(3, ("{bos}", "{pad}", "{eos}", "{unk}")),
     ),
     "camembert": Layout(
         _ANGLES,
-        "{cls} $A {sep}",
+        "sentencepiece",
+        _SINGLE,
         _ANGLE_PAIR,
         mask_takes_space=True,
         head=(1, ("<s>NOTUSED", "{pad}", "</s>NOTUSED", "{unk}", "<unk>NOTUSED")),
     ),
-    "llama": Layout(_roles(bos="<s>", eos="</s>", unk="<unk>"), lead=True),
+    "llama": Layout(_roles(bos="<s>", eos="</s>", unk="<unk>"), "sentencepiece", lead=True, splits_words=False),
 }
 """The layouts that are known, by the name of the family that brought each."""
 
@@ -82,19 +97,26 @@ _SAME = {
     "mt5": "mt5",
     "roberta": "roberta",
     "t5": "t5",
+    "umt5": "mt5",
     "xlmroberta": "xlm-roberta",
     "xlmrobertaxl": "xlm-roberta",
 }
 """Which layout a `model_type` or a `tokenizer_class` means, both without `-`, `_`, `Tokenizer` and `Fast`."""
 
 
-def layout_name(model_type: str | None, settings: Mapping[str, Any]) -> str | None:
-    """The name of the layout that the settings' class, or else the model's type, means; None where neither is known."""
+def layout_of(model_type: str | None, settings: Mapping[str, Any], form: Form | None = None) -> Layout | None:
+    """The layout that the settings' class, or else the model's type, means; None where neither is known.
+
+    form: None too where the family came in files of another form.
+    """
     stated = settings.get("tokenizer_class")
-    plain = stated.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(stated, str) else ""
-    for name in (plain, model_type or ""):
-        found = _SAME.get(name.lower().replace("-", "").replace("_", ""))
-        if found is not None:
-            # mT5 states T5's class, and its own vocabulary holds no sentinels
-            return "mt5" if found == "t5" and model_type in ("mt5", "umt5") else found
-    return None
+    plain = stated.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(stated, str) else None
+    name, own = _named(plain), _named(model_type)
+    if name is None or (own is not None and LAYOUTS[own].states == name):
+        name = own
+    found = None if name is None else LAYOUTS[name]
+    return found if found is None or form in (None, found.form) else None
+
+
+def _named(family: str | None) -> str | None:
+    return _SAME.get((family or "").lower().replace("-", "").replace("_", ""))

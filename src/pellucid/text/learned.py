@@ -1,6 +1,7 @@
 """A tokenizer learned from texts, as a person asks for it."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,7 @@ def _layout(kind: str, said: Mapping[str, str] | None, *, add_bos: bool, add_eos
         return Layout(roles, lead=add_bos, tail=add_eos)
     if said is None:
         return usual
-    around = {"cls", "sep"} <= roles.keys()
-    return Layout(roles, LAYOUTS["bert"].single, LAYOUTS["bert"].pair) if around else Layout(roles)
+    return replace(LAYOUTS["bert"], roles=roles) if {"cls", "sep"} <= roles.keys() else Layout(roles)
 
 
 def _roles(said: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from pellucid.errors import CorruptFileError
 from pellucid.text.cut import guarded
 from pellucid.text.dress import dress, with_roles
-from pellucid.text.layouts import LAYOUTS, Layout, layout_name
+from pellucid.text.layouts import Layout, layout_of
 from pellucid.text.pieces import SPACE
 from pellucid.text.settings import content
 from pellucid.text.spm import Kind, SentencePieceModel, read_sentencepiece
@@ -30,28 +30,22 @@ def open_sentencepiece(
     A family that is not known gets the plain model, without special tokens around the text.
     """
     model = read_sentencepiece(path)
-    name = family_of_pieces(model_type, settings)
-    layout = LAYOUTS[name] if name else Layout(_plain_roles(model))
+    known = layout_of(model_type, settings, "sentencepiece")
+    layout = known or Layout(_plain_roles(model))
     settings = with_roles(layout, settings)
     model = _arranged(model, layout, settings)
     if len(set(model.pieces)) != len(model.pieces):
-        raise CorruptFileError(f"{path} holds a piece that {name} puts elsewhere: it belongs to another family")
+        raise CorruptFileError(f"{path} holds a piece that its family puts elsewhere: it belongs to another family")
     backend = plain_tokenizer(model)
     with guarded(f"{path} cannot be used by the tokenizers library"):
         backend.encode("Ⅷ ﷺ é", add_special_tokens=False)  # a table that the library cannot follow is refused here
-    if name == "llama":
-        _as_llama(backend, settings)
-    elif name is not None:
+    if known is not None and known.splits_words:
         _as_words(backend, model, layout, settings)
+    elif known is not None:
+        _as_llama(backend, settings)
     backend.add_special_tokens([AddedToken(p, normalized=False, special=True) for p in model.of(Kind.CONTROL)])
     dress(backend, layout, settings, path)
     return backend, settings
-
-
-def family_of_pieces(model_type: str | None, settings: dict[str, Any]) -> str | None:
-    """The family whose way of using a `.model` file is known, or None: then it is the plain model."""
-    name = layout_name(model_type, settings)
-    return name if name in ("albert", "t5", "mt5", "xlm-roberta", "camembert", "llama") else None
 
 
 def plain_tokenizer(model: SentencePieceModel) -> tokenizers.Tokenizer:

@@ -8,7 +8,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from pellucid.errors import CorruptFileError
 from pellucid.text.dress import dress, with_roles
-from pellucid.text.layouts import LAYOUTS, layout_name
+from pellucid.text.layouts import LAYOUTS, layout_of
 
 
 def open_wordpiece(
@@ -16,8 +16,7 @@ def open_wordpiece(
 ) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
     """The tokenizer of a list of words, one a line, and its settings with every role filled."""
     vocabulary = _vocabulary(path)
-    name = layout_name(model_type, settings)
-    layout = LAYOUTS["mpnet" if name == "mpnet" else "bert"]
+    layout = layout_of(model_type, settings, "wordpiece") or LAYOUTS["bert"]
     settings = with_roles(layout, settings)
     needed = [layout.roles[role] for role in ("unk", "cls", "sep")]
     if missing := [token for token in needed if token not in vocabulary]:
