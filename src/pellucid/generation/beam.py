@@ -141,7 +141,7 @@ class _Search:
         reader, logits = begin(module, prompts, most)
         rows = torch.arange(len(prompts)).repeat_interleave(self.beams)
         self.reader, self.logits = reader.choose(rows), logits[rows]
-        self.common = reader.cache.filled  # slots that all beams of a prompt fill alike
+        self.prompt = self.common = reader.cache.filled  # slots that all beams of a prompt fill alike
         self.given = beginning(loaded, prompts, most, settings)
         wide = logits.new_empty(0, dtype=torch.promote_types(logits.dtype, torch.float32))
         self.aside = Beams.none(len(prompts), self.beams, wide)
@@ -254,6 +254,7 @@ class _Search:
             self.given = replace(self.given, ids=self.given.ids[prompts])
         self.reader.choose(rows, since=0 if leave else self.common)
         self.logits = self.reader.next(self.followed.ids[:, :, -1].flatten())
+        self.common = self.prompt + _alike(self.followed.ids)
 
     def best(self, i: int) -> list[Hypothesis]:
         """The best texts of the i-th prompt."""
@@ -265,3 +266,9 @@ class _Search:
             if length and score * length**self.settings.length_penalty > NOWHERE / 2:  # there, and no beam's copy
                 found.append(Hypothesis(tuple(ids), score, tuple(each), self.why(i, ids) or "length"))
         return found
+
+
+def _alike(ids: Tensor) -> int:
+    """How many tokens all beams of each prompt begin with alike. Int[Tensor, "prompts beams new"]"""
+    same = (ids == ids[:, :1]).all(dim=1).all(dim=0)
+    return int(same.long().cumprod(dim=0).sum())
