@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import re
 import resource
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ import pytest
 import pellucid
 from pellucid.cli.errors import run
 from pellucid.errors import InputError
+from pellucid.search.corpus import Corpus, Passages, chunks
+from pellucid.search.entries import Entries, Entry, write_entries
 from tests.search.children import ended, start
 
 Typed = Callable[..., tuple[int, str]]
@@ -104,6 +107,36 @@ def test_rows_that_do_not_fit_are_left_out_and_listed_where_that_is_asked_for(
     assert f"left out: {table}, line 3: 1 fields, expected 2" in caplog.text
 
 
+def test_a_row_without_a_text_does_not_fit_either_and_takes_no_number(
+    minilm: pellucid.Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ['{"text": "one"}', '{"txt": "no"}', '{"text": 5}', '{"text": null}', "no JSON", '{"text": "two"}']
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(lines) + "\n")
+    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    for source, where in ((file, f"{file}, line 2"), (rows, "item 1")):
+        caplog.clear()
+        index = built(minilm, source, column="text", skip_bad=True)
+        index.add(["three"], progress=False)
+        assert texts(index) == {"1": "one", "2": "two", "3": "three"}
+        assert f"left out: {where}: 'text' is missing, expected a text" in caplog.text
+        assert "'text' is int" in caplog.text and "'text' is NoneType" in caplog.text
+        with pytest.raises(InputError, match=re.escape(f"{where}: 'text' is missing")):
+            built(minilm, source, column="text")
+    file.write_text("\n".join(lines[1:4]))
+    with pytest.raises(InputError, match=r"holds no texts \(left out: .*line 1: 'text' is missing"):
+        built(minilm, file, column="text", skip_bad=True)
+
+
+def test_a_text_that_is_empty_is_no_hit_and_takes_the_old_one_away(minilm: pellucid.Model) -> None:
+    index = built(minilm, [("a", "apples"), ("b", " \n"), ("c", "pears")])
+    assert texts(index) == {"a": "apples", "c": "pears"}
+    index.update([("a", ""), ("d", "plums")], progress=False)
+    assert texts(index) == {"c": "pears", "d": "plums"}
+    with pytest.raises(InputError, match=r"the corpus holds no texts \(left out: 2 that are empty\)"):
+        built(minilm, ["", "  "])
+
+
 def test_words_that_mean_nothing_elsewhere_are_texts_here(
     minilm: pellucid.Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,8 +144,8 @@ def test_words_that_mean_nothing_elsewhere_are_texts_here(
     rows = ["NA", "null", "nan", "", "=cmd|' /C calc'!A0"]
     table.write_text("text,n\n" + "".join(f"{row},1\n" for row in rows))
     index = built(minilm, table, column="text")
-    assert list(texts(index).values()) == rows
-    assert "1 of 5 texts are empty" in caplog.text
+    assert texts(index) == {str(i): row for i, row in enumerate(rows, 1) if row}
+    assert "left out: 1 of 5 texts, which are empty" in caplog.text
     assert all(math.isfinite(hit["score"]) for hit in index.search("NA", k=5))
 
 
@@ -130,7 +163,14 @@ def test_equal_rows_are_embedded_once_and_equal_ids_are_refused_or_the_last_one_
     reading = ("index", "build", table, "--column", "text", "--id-column", "id", "-o", tmp_path / "a.index")
     assert typed(*reading)[0] == 3
     assert typed(*reading, "--on-duplicate", "keep-last")[0] == 0
-    assert texts(pellucid.Index.open(tmp_path / "a.index")) == {"7": "last"}
+    index = pellucid.Index.open(tmp_path / "a.index", model=minilm)
+    assert texts(index) == {"7": "last"} and "1 rows, 2 embedded" in caplog.text
+    caplog.clear()
+    with pytest.raises(InputError, match="the ids 7 are in the index already: update=True takes their place"):
+        index.add([{"id": "7", "text": "later"}], progress=False)
+    with pytest.raises(InputError, match=r"twice, the second time as text 2: give each its own$"):
+        index.add([{"id": "8", "text": "one"}, {"id": "8", "text": "two"}], progress=False)
+    assert "rows" not in caplog.text
 
 
 def test_ids_are_texts_whatever_they_look_like(minilm: pellucid.Model) -> None:
@@ -281,8 +321,26 @@ def test_a_folder_gives_its_texts_and_says_what_it_left_out(
     assert code == 0
     with pytest.raises(InputError, match="holds no files"):
         built(minilm, str(folder / "*.txt"))
+    with pytest.raises(InputError, match="there is no file"):
+        built(minilm, folder / "none.csv")
     with pytest.raises(InputError, match="is no table, so it has no column"):
         built(minilm, folder / "a.md", column="text")
+
+
+def test_an_index_among_the_files_is_none_of_them(
+    minilm: pellucid.Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.md").write_text("Tea needs hot water.")
+    built(minilm, ["another"]).save(tmp_path / "deep" / "other.index")
+    for source in (tmp_path, str(tmp_path / "**" / "*")):
+        caplog.clear()
+        own = tmp_path / f"{type(source).__name__}.index"
+        assert list(texts(built(minilm, source, out=own)).values()) == ["Tea needs hot water."]
+        for index in (own, tmp_path / "deep" / "other.index"):
+            assert caplog.text.count(f"left out: {index} is an index") == 1
+    with pytest.raises(InputError, match=r"holds no files \(left out: .*other.index is an index\)"):
+        built(minilm, tmp_path / "deep" / "other.index")
 
 
 def test_several_tables_are_numbered_on_and_their_column_is_read(minilm: pellucid.Model, tmp_path: Path) -> None:
@@ -314,6 +372,13 @@ def test_a_file_that_is_written_while_it_is_read_is_refused(
         built(minilm, table, column="text", out=tmp_path / "a.index")
     monkeypatch.undo()
     assert len(built(minilm, table, column="text", out=tmp_path / "a.index")) > 2
+
+
+def test_the_first_texts_are_kept_soon() -> None:
+    entries = [Entry(str(i), "") for i in range(6_000)]
+    parts = list(chunks(entries, 256, 2_048))
+    assert [len(part) for part in parts] == [256, 512, 1_024, 2_048, 2_048, 112]
+    assert [entry for part in parts for entry in part] == entries
 
 
 def test_many_rows_that_do_not_fit_are_counted(
@@ -401,12 +466,9 @@ def test_the_exit_code_says_what_kind_of_thing_went_wrong(index: pellucid.Index,
 
 
 def test_a_text_of_ten_million_characters_is_divided(tmp_path: Path) -> None:
-    from pellucid.search.corpus import Corpus, Passages
-    from pellucid.search.entries import Entries, write_entries
-
     text = "word " * 1_999_998 + "needle"
     rows = Passages(lambda text, number: [(i, i + 1_000) for i in range(0, len(text), 1_000)])
     write_entries(rows.of(Corpus([text])), tmp_path / "entries.sqlite")
     entries = Entries(tmp_path / "entries.sqlite", 10_000)
-    assert entries.with_words(["needle"], 5)[0][0] == 9_999
+    assert entries.standing("needle").tolist() == [9_999]
     assert "".join(entry.text for entry in entries.all()) == text

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import random
 import resource
 import shutil
@@ -269,6 +270,17 @@ def test_links_lead_nowhere(whole: Path, tmp_path: Path) -> None:
             pellucid.Index.open(whole)
         (whole / name).unlink()
         (tmp_path / "elsewhere").rename(whole / name)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / f"{0:032x}.npz").write_bytes(b"somebody else's")
+    (whole / "building").symlink_to(outside)
+    with pytest.raises(UnsafeFileError, match="building is a link"):
+        pellucid.Index.open(whole).add(["a new text"], progress=False)
+    assert [path.read_bytes() for path in outside.iterdir()] == [b"somebody else's"]
+    (whole / "building").unlink()
+    (tmp_path / f".copy.index-{os.getpid()}").symlink_to(outside)
+    copied = pellucid.Index.open(whole).save(tmp_path / "copy.index")
+    assert not copied.is_symlink() and len(list(outside.iterdir())) == 1
     (whole / "generation-000009.json").symlink_to(whole / "nowhere")
     with pytest.raises(CorruptFileError, match="leads nowhere"):
         pellucid.Index.open(whole)

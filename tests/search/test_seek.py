@@ -95,9 +95,26 @@ def test_several_segments_answer_as_one(minilm: pellucid.Model, companies: Path,
         for whole, divided in zip(*found):
             assert ids(whole) == ids(divided)
             assert [h["score"] for h in whole] == pytest.approx([h["score"] for h in divided], abs=1e-6)
-    for query in queries:
-        assert ids(parts.search(query, k=1)) == ids(one.search(query, k=1))
-        assert parts.search(query).corrected == one.search(query).corrected
+    for mode in ("hybrid", "words"):
+        for whole, divided in zip(*(made.search(queries, k=20, mode=mode) for made in (one, parts))):
+            assert ids(whole) == ids(divided)
+            assert [h.words for h in whole] == [h.words for h in divided]
+            assert whole.corrected == divided.corrected
+
+
+def test_a_text_that_is_added_alone_is_found_by_its_words_as_if_it_had_been_there(minilm: pellucid.Model) -> None:
+    texts = ["a red apple", "the red bus", "a red house", "blue sea", "green tree", "old man", "new car", "big dog"]
+    new = "zyzzyva red red apple apple manual"
+    one = pellucid.Index.build(minilm, [*texts, new], progress=False)
+    parts = pellucid.Index.build(minilm, texts, progress=False)
+    parts.add([new], progress=False)
+    for mode in ("words", "hybrid"):
+        for query in ("zyzzyva manual for a dog", "red bus", "apple"):
+            found = [[(h["id"], h["score"], h.words) for h in made.search(query, mode=mode)] for made in (one, parts)]
+            assert found[0] == found[1]
+    assert parts.search("zyzzyva", mode="words")[0]["text"] == new
+    judged = [made.evaluate(["zyzzyva manual", "red bus"], ["9", "2"], mode="words") for made in (one, parts)]
+    assert judged[0].mrr == judged[1].mrr == {1: 1.0, 5: 1.0, 10: 1.0}
 
 
 def test_a_condition_and_deleted_rows_hold_in_every_mode(own: pellucid.Index) -> None:

@@ -1,5 +1,6 @@
 """Words: one rule for texts and queries, in every script; what is typed is never syntax; what is mistyped is found."""
 
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import pellucid
+from pellucid.search.bm25 import bm25, counts
 from pellucid.search.entries import Entries, Entry, write_entries
 from pellucid.search.words import LONGEST, MOST_WORDS, Vocabulary, split, terms, understood
 
@@ -17,9 +19,14 @@ def made(folder: Path, texts: list[str]) -> Entries:
     return Entries(folder / "entries.sqlite", len(texts))
 
 
-def found(entries: Entries, query: str, most: int = 100) -> list[int]:
-    asked = understood(query, Vocabulary(entries.vocabulary())).asked
-    return [row for row, _ in entries.with_words(asked, most)] if asked else []
+def scored(entries: Entries, query: str) -> tuple[np.ndarray, np.ndarray]:
+    having = entries.vocabulary()
+    return bm25(entries, understood(query, Vocabulary(having)).asked, having, counts([entries]))
+
+
+def found(entries: Entries, query: str) -> list[int]:
+    rows, score = scored(entries, query)
+    return rows[np.argsort(-score, kind="stable")].tolist()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +107,23 @@ def test_any_query_finds_exactly_the_texts_with_one_of_its_words(
 def test_of_equal_scores_the_first_row_comes_first(tmp_path: Path) -> None:
     entries = made(tmp_path, ["pear tree", "apple pie", "apple pie", "apple pie"])
     assert found(entries, "apple") == [1, 2, 3]
-    assert found(entries, "apple", most=2) == [1, 2]
+
+
+def test_scores_are_those_of_sqlite_where_there_is_one_segment(tmp_path: Path) -> None:
+    chance = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(400)]
+    texts = [" ".join(chance.choice(words, size)) for size in chance.integers(0, 300, 200)]
+    entries = made(tmp_path, texts)
+    connection = sqlite3.connect(entries.path)
+    for query in ("w1", "w1 w2 w39", "w5 w5 w6"):
+        asked = " OR ".join(dict.fromkeys(query.split()))
+        score = "SELECT rowid, -bm25(words) FROM words WHERE words MATCH ? ORDER BY rowid"
+        rows, scores = scored(entries, query)
+        theirs = np.array(connection.execute(score, (asked,)).fetchall())
+        assert rows.tolist() == theirs[:, 0].tolist()
+        assert np.allclose(scores, theirs[:, 1], rtol=1e-9, atol=0)
+    connection.close()
+    assert entries.lengths.tolist() == [len(text.split()) for text in texts]
 
 
 def test_rare_words_count_more_than_common_ones(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import InputError
+from pellucid.errors import UnsafeFileError
 from pellucid.files import write_whole
 from pellucid.search.corpus import chunks
 from pellucid.search.effort import enough
@@ -19,8 +19,9 @@ from pellucid.search.hnsw import built, inside, write_graph
 from pellucid.search.manifest import ENTRIES, GRAPH, VECTORS, Settings
 from pellucid.search.vectors import FLAT_UP_TO, Vectors, prepared, write_vectors
 
-CHUNK = 2_048
-"""So many texts are embedded, and kept on the disk, at a time."""
+FIRST, CHUNK = 256, 2_048
+"""So many texts are embedded, and kept on the disk, at a time: few at first, so that one that is broken off soon has
+kept some, too."""
 
 Told = Callable[[int], object]
 
@@ -43,6 +44,8 @@ class Staged:
     kept: int = 0
 
     def __post_init__(self) -> None:
+        if self.folder.is_symlink():
+            raise UnsafeFileError(f"{self.folder} is a link, and what is written there may land outside: take it away")
         for path in sorted(self.folder.glob("*.npz")):
             if not _OURS.fullmatch(path.name):
                 continue
@@ -117,7 +120,6 @@ class Builder:
     told: Told = lambda done: None
     told_of_graph: Told = lambda done: None
     embedded: int = 0
-    entries: int = 0
     rows: dict[bytes, int] = field(default_factory=dict)
     made: Vectors | None = None
 
@@ -126,19 +128,16 @@ class Builder:
         were settled on."""
         vectors = Growing(np.empty((CHUNK, self.dimension), np.float32))
         write_entries(self._with_vectors(entries, vectors), folder / ENTRIES)
-        if not vectors.rows:
-            raise InputError("there is nothing to put into the index: the corpus holds no texts")
         self.settings, self.made = write_numbers(vectors.all(), self.settings, folder, self.told_of_graph)
         return vectors.rows, self.settings.kind
 
     def _with_vectors(self, entries: Iterable[Entry], vectors: Growing) -> Iterator[Entry]:
-        for chunk in chunks(entries, CHUNK):
+        for chunk in chunks(entries, FIRST, CHUNK):
             hashes = [entry.hash for entry in chunk]
             more = self._vectors(chunk, hashes, vectors)
             for i, one in enumerate(hashes, vectors.rows):
                 self.rows.setdefault(one, i)
             vectors.add(more)
-            self.entries += len(chunk)
             yield from chunk
 
     def _vectors(self, chunk: list[Entry], hashes: list[bytes], before: Growing) -> np.ndarray:

@@ -69,7 +69,7 @@ def created(folder: Path, loaded: Loaded | None, source: Any, asked: Settings, h
     builder = _builder(folder, loaded, encoder, asked, how.dtype, ())
     segment = _written(folder, name_of(1), builder, rows.of(corpus), expected(corpus), how.progress)
     segment = segment.without(bits(segment.rows, rows.replaced))
-    _report(corpus, builder, rows.texts)
+    _report(corpus, builder, segment, rows.texts)
     said = corpus.said() | {"passage_tokens": how.passage_tokens}
     manifest = Manifest(1, encoder, builder.settings, (segment,), said, rows.texts)
     _finish(folder, manifest)
@@ -97,12 +97,12 @@ def added(
     builder = _builder(folder, loaded, manifest.encoder, settings, None, segments)
     name = name_of(manifest.generation + 1)
     segment = _written(folder, name, builder, rows.of(corpus), expected(corpus), progress)
-    _report(corpus, builder, rows.texts)
     there = [one.entries.having(rows.places) for one in segments]
     known = [[row for row in held if not one.dead[row]] for held, one in zip(there, segments)]
     if any(known) and not update:
         ids = {entry.id for held, one in zip(known, segments) for entry in one.entries.get(held[:10])}
-        raise InputError(f"the ids {several(sorted(ids))} are in the index already: update takes their place")
+        raise InputError(f"the ids {several(sorted(ids))} are in the index already: update=True takes their place")
+    _report(corpus, builder, segment, rows.texts)
     before = [one.without(_with(opened_.dead, held)) for one, opened_, held in zip(manifest.segments, segments, known)]
     return _next(folder, replace(manifest, numbered=manifest.numbered + rows.texts), (*before, segment))
 
@@ -238,15 +238,15 @@ def _cut(loaded: Loaded, tokens: int | None) -> Cut:
     return places
 
 
-def _report(corpus: Corpus, builder: Builder, texts: int) -> None:
+def _report(corpus: Corpus, builder: Builder, segment: Segment, texts: int) -> None:
     """Says what was settled on, what was left out, and how much was known already."""
     settings = builder.settings
     kind = "each compared" if settings.kind == "flat" else f"a graph, M {settings.M}, efSearch {settings.efSearch}"
-    log.info("%d rows, %d embedded, %s", builder.entries, builder.embedded, kind)
+    log.info("%d rows, %d embedded, %s", segment.rows - int(segment.deleted().sum()), builder.embedded, kind)
     if corpus.delimiter is not None:
         log.info("fields stand between %r", corpus.delimiter)
     if corpus.empty:
-        log.warning("%d of %d texts are empty: only what else is known of them can be found", corpus.empty, texts)
+        log.warning("left out: %d of %d texts, which are empty", corpus.empty, texts)
     for said in corpus.skipped[:MOST_TOLD]:
         log.warning("left out: %s", said)
     if (more := len(corpus.skipped) - MOST_TOLD) > 0:

@@ -1,20 +1,17 @@
 """What is to be found: rows of a table, files, or whatever yields texts, each with an id and what else is known."""
 
-import glob
 import hashlib
 import itertools
 import math
-import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import InputError, NotFoundError, near, several
+from pellucid.errors import InputError, near, several
 from pellucid.search.entries import Entry
-from pellucid.text.cut import MOST_CHARACTERS, clean_text, whole_characters
-from pellucid.text.lines import lines
+from pellucid.search.files import facts, found, whole
+from pellucid.text.cut import clean_text, whole_characters
 from pellucid.text.rows import OBJECTS, TABLES, check_column, read_rows
 
 Cut = Callable[[str, int], list[tuple[int, int]]]
@@ -54,7 +51,9 @@ class Corpus:
         if paths is None:
             return self._checked(self._given())
         if not paths:
-            raise InputError(f"{self.source} holds no files")
+            raise InputError(f"{self.source} holds no files{self._left_out()}")
+        if len(paths) == 1:
+            facts(paths[0])  # that there is none is said before anything else of it
         tables = [path for path in paths if path.suffix.lower() in (*TABLES, *OBJECTS)]
         if tables and (self.column is not None or len(paths) == 1):
             if other := next((path for path in paths if path not in tables), None):
@@ -65,12 +64,21 @@ class Corpus:
         return self._checked(self._files(paths))
 
     def _checked(self, entries: Iterator[Entry]) -> Iterator[Entry]:
-        for number, entry in enumerate(entries):
-            text = clean_text(entry.text, number, "text")
+        number = 0
+        for number, entry in enumerate(entries, 1):
+            text = clean_text(entry.text, number - 1, "text")
             self.empty += not text.strip()
             if not entry.id:
-                raise InputError(f"text {number} has an empty id: give each its own, or none")
+                raise InputError(f"text {number - 1} has an empty id: give each its own, or none")
             yield entry if text is entry.text else replace(entry, text=text)
+        if number == self.empty:
+            raise InputError(f"the corpus holds no texts{self._left_out()}: there is nothing to put into the index")
+
+    def _left_out(self) -> str:
+        """` (why)`, where something was."""
+        said = [*self.skipped, *([f"{self.empty:,} that are empty"] if self.empty else [])]
+        more = f" and {len(said) - 1:,} more" if len(said) > 1 else ""
+        return f" (left out: {said[0]}{more})" if said else ""
 
     def said(self) -> dict[str, Any]:
         """What an index tells of its corpus, once it was read: of files, their digests."""
@@ -89,7 +97,7 @@ class Corpus:
     def _table(self, path: Path, numbers: Iterator[int]) -> Iterator[Entry]:
         if self.column is None:
             raise InputError(f"{path} is a table: name the column with the texts (--column NAME)")
-        before = _facts(path)
+        before = facts(path)
         rows = read_rows(path, encoding=self.encoding, skip_bad=self.skip_bad)
         self.delimiter = rows.delimiter
         for name in (self.column, self.id_column):
@@ -97,7 +105,12 @@ class Corpus:
                 known = several(rows.columns)
                 raise InputError(f"{path} has no column {name!r}{near(name, rows.columns)}; its columns: {known}")
         for row in rows:
-            yield self._entry(f"{path}, line {row.line}", next(numbers), row.fields)
+            try:
+                entry = self._entry(numbers, row.fields)
+            except InputError as error:
+                rows.bad(row.line, str(error))
+            else:
+                yield entry
         self.skipped += [f"{path}, {said}" for said in rows.skipped]
         self._unchanged(path, before)
 
@@ -105,23 +118,24 @@ class Corpus:
         """Raises InputError for a file that was written while it was read: nobody ever had such rows together."""
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if _facts(path) != before:
+        if facts(path) != before:
             raise InputError(f"{path} was changed while it was read: run this again once nobody writes it")
         self.digests[whole_characters(str(path))] = digest
 
-    def _entry(self, where: str, number: int, fields: Mapping[str, Any]) -> Entry:
-        """A row whose column holds the text."""
+    def _entry(self, numbers: Iterator[int], fields: Mapping[str, Any], where: str = "") -> Entry:
+        """A row whose column holds the text; one that does not fit takes none of the numbers."""
         assert self.column is not None
         text = fields.get(self.column)
         if not isinstance(text, str):
-            kind = "missing" if self.column not in fields else type(text).__name__
-            raise InputError(f"{where}: {self.column!r} is {kind}, expected a text{near(self.column, fields)}")
+            missing = f"missing, expected a text{near(self.column, fields)}"
+            kind = f"{type(text).__name__}, expected a text" if self.column in fields else missing
+            raise InputError(f"{where}{self.column!r} is {kind}")
         metadata = {str(name): value for name, value in fields.items() if name != self.column}
         if self.id_column is None:
-            return Entry(str(number), text, metadata)
+            return Entry(str(next(numbers)), text, metadata)
         if self.id_column not in fields:
-            raise InputError(f"{where}: no {self.id_column!r}{near(self.id_column, fields)}")
-        return Entry(_id(fields[self.id_column], f"{where}: the id {self.id_column!r}"), text, metadata)
+            raise InputError(f"{where}no {self.id_column!r}{near(self.id_column, fields)}")
+        return Entry(_id(fields[self.id_column], f"{where}the id {self.id_column!r}"), text, metadata)
 
     def _paths(self) -> list[Path] | None:
         """The files of a folder, of patterns, or of several paths, in order; None for what is no path."""
@@ -130,14 +144,18 @@ class Corpus:
             return None
         if given is self.source and any(isinstance(one, str) for one in given):  # texts
             return None
-        found = {path: None for one in given for path in _found(one)}
-        return [path for path in found if not path.is_dir()]
+        paths: dict[Path, None] = {}
+        for one in given:
+            files, indexes = found(one)
+            paths |= dict.fromkeys(files)
+            self.skipped += [f"{index} is an index" for index in indexes]
+        return list(paths)
 
     def _files(self, paths: list[Path]) -> Iterator[Entry]:
         """Each file as one text; of several, those that are no text are left out and listed."""
         for path in paths:
             try:
-                text = _whole(path, self.encoding)
+                text = whole(path, self.encoding)
             except InputError as error:
                 if len(paths) == 1:
                     raise
@@ -155,37 +173,43 @@ class Corpus:
             source = source.to_dict("records")
         if isinstance(source, bytes | Mapping) or not isinstance(source, Iterable):
             raise InputError(f"{type(source).__name__} was given, expected a file, or something that yields texts")
-        number = self.number_from
+        numbers, place = itertools.count(self.number_from), -1
         try:
-            for one in source:
-                yield self._one(number, one)
-                number += 1
+            for place, one in enumerate(source):
+                try:
+                    entry = self._one(f"item {place}", numbers, one)
+                except InputError as error:
+                    if not self.skip_bad:
+                        raise
+                    self.skipped.append(str(error))
+                else:
+                    yield entry
         except OSError as error:
-            raise InputError(f"item {number - self.number_from} could not be read: {error}") from error
+            raise InputError(f"item {place + 1} could not be read: {error}") from error
 
-    def _one(self, number: int, one: Any) -> Entry:
-        where = f"item {number - self.number_from}"
+    def _one(self, where: str, numbers: Iterator[int], one: Any) -> Entry:
         if isinstance(one, str):
-            return Entry(str(number), one)
+            return Entry(str(next(numbers)), one)
         if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], str):
             return Entry(_id(one[0], f"{where}: the id"), one[1])
         if not isinstance(one, Mapping):
             raise InputError(f"{where} is {type(one).__name__}, expected a text, (id, text), or a mapping")
         if self.column is None:
             raise InputError(f"{where} is a mapping: name the field with the text (column=...)")
-        return self._entry(where, number, one)
+        return self._entry(numbers, one, f"{where}: ")
 
 
 @dataclass
 class Passages:
     """Entries with an id each, long ones in passages, which keep the id of their text.
 
-    cut: where a text is divided; None for nowhere.  keep_last: of several texts with one id the last one stays.
+    cut: where a text is divided; None for nowhere.  keep_last: of several texts with one id the last one stays; None
+        where nobody can ask for that.
     texts: how many there were.  places: the rows of each id, from and to.  replaced: the rows whose id came again.
     """
 
     cut: Cut | None = None
-    keep_last: bool = False
+    keep_last: bool | None = None
     texts: int = 0
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
     replaced: list[tuple[int, int]] = field(default_factory=list)
@@ -196,20 +220,26 @@ class Passages:
         for number, entry in enumerate(entries):
             self._note(entry.id, number)
             self.texts = number + 1
-            places = [] if self.cut is None else self.cut(entry.text, number)
-            parts = [_passage(entry, *place) for place in places] if len(places) > 1 else [entry]
+            parts = self._parts(entry, number)
             self.places[entry.id] = (row, row + len(parts))
             row += len(parts)
             yield from parts
+
+    def _parts(self, entry: Entry, number: int) -> list[Entry]:
+        """The passages of a text; none of one that is empty, whose vector would be near to much and mean nothing."""
+        if not entry.text.strip():
+            return []
+        places = [] if self.cut is None else self.cut(entry.text, number)
+        return [_passage(entry, *place) for place in places] if len(places) > 1 else [entry]
 
     def _note(self, id_: str, number: int) -> None:
         before = self.places.get(id_)
         if before is None:
             return
         if not self.keep_last:
+            way = "" if self.keep_last is None else ", or pass on_duplicate='keep-last'"
             raise InputError(
-                f"the id {id_!r} stands there twice, the second time as text {number + 1}: give each its own, or pass "
-                "on_duplicate='keep-last'"
+                f"the id {id_!r} stands there twice, the second time as text {number + 1}: give each its own{way}"
             )
         self.replaced.append(before)
 
@@ -227,47 +257,9 @@ def _id(value: Any, what: str) -> str:
     return whole_characters(str(value))
 
 
-def _facts(path: Path) -> tuple[int, int]:
-    """Size and time of change of a file that can be read to its end. Raises InputError for anything else."""
-    try:
-        found = path.stat()
-    except FileNotFoundError as error:
-        raise NotFoundError(f"there is no file {str(path)!r}") from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise InputError(f"{path} is {'a folder' if stat.S_ISDIR(found.st_mode) else 'no file'}, expected a file")
-    return found.st_size, found.st_mtime_ns
-
-
-def _found(name: str | Path) -> list[Path]:
-    """The files of a pattern or of a folder, in order; links to folders are not followed, they may lead in a circle."""
-    try:
-        if not str(name):
-            raise ValueError("it is empty")
-        path = Path(name).expanduser()
-        if glob.has_magic(str(path)) and not os.path.lexists(path):
-            root = Path(path.anchor)
-            return sorted(root.glob(str(path.relative_to(root))))
-        return sorted(path.rglob("*")) if path.is_dir() else [path]
-    except (OSError, ValueError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError(f"{str(name)[:200]!r} is no path, and no pattern of files: {why}") from error
-
-
-def _whole(path: Path, encoding: str) -> str:
-    """A file as one text."""
-    size, _ = _facts(path)
-    if size > 4 * MOST_CHARACTERS:
-        raise InputError(f"{path} has {size:,} bytes, expected at most {4 * MOST_CHARACTERS:,} of one text: split it")
-    text = "".join(lines(path, encoding))
-    if len(text) > MOST_CHARACTERS:
-        raise InputError(f"{path} has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first")
-    return text
-
-
-def chunks(entries: Iterable[Entry], size: int) -> Iterator[list[Entry]]:
-    """Some at a time."""
-    source = iter(entries)
+def chunks(entries: Iterable[Entry], first: int, most: int) -> Iterator[list[Entry]]:
+    """Some at a time: `first` of them, then twice as many each time, up to `most`."""
+    source, size = iter(entries), min(first, most)
     while chunk := list(itertools.islice(source, size)):
         yield chunk
+        size = min(2 * size, most)

@@ -47,7 +47,7 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     return Encoder(
         name=name,
         digest=_fingerprint(loaded),
-        dimension=loaded.config.hidden_size * len(own.modes),
+        dimension=own.width(loaded.config.hidden_size),
         pooling=tuple(own.modes),
         normalize=own.normalize,
         max_length=min(limits, default=None),
@@ -97,6 +97,8 @@ def _fingerprint(loaded: Loaded) -> str:
     whole = hashlib.sha256(loaded.facts(head=None, labels=("none",), dropout=Dropout()))
     for path in _files(loaded):
         whole.update(f"{path.name} {digest_of(path)}\n".encode())
+    if loaded.pooling is not None and loaded.pooling.do_lower_case:  # which no file of these tells
+        whole.update(b"lower case")
     if loaded.source is None:
         for name, parameter in loaded.module.named_parameters():
             whole.update(name.encode() + parameter.detach().float().cpu().numpy().tobytes())

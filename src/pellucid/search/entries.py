@@ -4,22 +4,22 @@ SQLite's own full-text index (FTS5) finds words; no other file needs to fit besi
 """
 
 import contextlib
+import functools
 import hashlib
 import json
-import math
 import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pellucid.errors import CorruptFileError, InputError
-from pellucid.search.where import NUMBER, Condition, number_of
+from pellucid.errors import CorruptFileError
+from pellucid.search.metadata import packed
+from pellucid.search.where import LENT, Condition
 from pellucid.search.words import terms
 from pellucid.text.cut import whole_characters
 
@@ -31,6 +31,12 @@ CREATE TABLE rows (
 CREATE VIRTUAL TABLE words USING fts5(terms, content='', tokenize='ascii');
 CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, row);
 """
+
+KEPT = 16
+"""So many answers to conditions are kept of a segment."""
+
+_STANDING = "CREATE VIRTUAL TABLE temp.standing USING fts5vocab(main, words, instance)"
+"""Where each word stands; beside the file, which is read only."""
 
 _BY_ID = "CREATE INDEX by_id ON rows (id)"
 """Made last: to sort all ids at once is quicker than to put each into its place."""
@@ -96,39 +102,12 @@ def _new(path: Path) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
-def packed(id_: str, metadata: dict[str, Any]) -> str:
-    """Metadata as JSON: NaN is null, dates and paths are texts. Raises InputError for what JSON does not know."""
-    try:
-        return whole_characters(json.dumps(_finite(metadata), ensure_ascii=False, allow_nan=False, default=_plain))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"what else is known of {id_!r} cannot be written as JSON: {error}") from error
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {whole_characters(str(name)): _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _plain(value: Any) -> Any:
-    """Numbers of NumPy, dates and paths, as JSON knows them."""
-    if hasattr(value, "isoformat"):
-        return str(value.isoformat())
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if hasattr(value, "tolist"):
-        return _finite(value.tolist())
-    raise TypeError(f"{type(value).__name__} is neither text nor number")
-
-
 def _shapes(schema: Iterable[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
     """What a file declares, by name; how FTS5 keeps its own tables is its own affair, as long as they are tables."""
     return {name: (kind, None if str(name).startswith("words_") else sql) for name, kind, sql in schema}
 
 
-@cache
+@functools.cache
 def _made() -> dict[str, tuple[Any, ...]]:
     """What the files of an index declare: a view or a trigger among it would be code of somebody else."""
     connection = sqlite3.connect(":memory:")
@@ -148,6 +127,7 @@ class Entries:
 
     def __init__(self, path: Path, rows: int) -> None:
         self.path, self.rows = path, rows
+        self._fitting: dict[Any, np.ndarray] = {}
         self._open()
         if _shapes(self._run("SELECT name, type, sql FROM sqlite_schema")) != _made():
             raise self._damaged("its tables are not those of an index")
@@ -161,7 +141,10 @@ class Entries:
             self._connection = sqlite3.connect(name, uri=True, check_same_thread=False)
             self._connection.execute("PRAGMA trusted_schema=OFF")
             self._connection.execute("PRAGMA cell_size_check=ON")
-            self._connection.create_function(NUMBER, 1, number_of, deterministic=True)
+            self._connection.execute("PRAGMA temp_store=MEMORY")
+            self._connection.execute(_STANDING)
+            for name, function in LENT.items():
+                self._connection.create_function(name, 1, function, deterministic=True)
         except sqlite3.Error as error:
             raise self._damaged(str(error)) from error
         self._lock, self._process = threading.Lock(), os.getpid()
@@ -237,11 +220,17 @@ class Entries:
         return sorted(found)
 
     def fitting(self, conditions: Sequence[Condition], many: int) -> np.ndarray:
-        """Which rows fit all conditions: Bool[ndarray, "rows"]"""
+        """Which rows fit all conditions: Bool[ndarray, "rows"], not to be written to; the last ones asked for are kept,
+        since SQLite reads the metadata of every row for it."""
         clauses, values = zip(*(condition.sql() for condition in conditions))
         given = [value for part in values for value in part]
-        alive = np.zeros(many, bool)
-        alive[[row[0] for row in self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", given)]] = True
+        asked = (clauses, repr(given), many)  # in letters, since True equals 1
+        if (alive := self._fitting.get(asked)) is None:
+            alive = np.zeros(many, bool)
+            alive[[row[0] for row in self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", given)]] = True
+            for old in list(self._fitting)[: 1 - KEPT]:
+                self._fitting.pop(old, None)
+            self._fitting[asked] = alive
         return alive
 
     def columns(self) -> set[str]:
@@ -257,17 +246,29 @@ class Entries:
         """Every word, and in how many rows it stands."""
         return dict(self._run("SELECT term, doc FROM vocabulary"))
 
-    def with_words(self, words: Sequence[str], most: int) -> list[tuple[int, float]]:
-        """The rows that hold some of these words, the best first, with their BM25 score (Robertson and Zaragoza, 2009);
-        larger is better."""
-        asked = " OR ".join('"' + word.replace('"', '""') + '"' for word in words)
-        found = self._run(
-            "SELECT rowid, -bm25(words) AS score FROM words WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?",
-            (asked, most),
-        )
-        if not all(0 <= row < self.rows and isinstance(score, float) for row, score in found):
+    def standing(self, word: str) -> np.ndarray:
+        """The row of each place where a word stands, in order: Int64[ndarray, "places"]"""
+        ((places,),) = self._run("SELECT group_concat(doc) FROM standing WHERE term = ?", (word,))
+        rows = np.fromstring(places or "", np.int64, sep=",")  # one text instead of half a million tuples
+        if len(rows) and not 0 <= rows.min() <= rows.max() < self.rows:
             raise self._damaged("its words stand in rows that are not there")
-        return found
+        return rows
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """How many words each row has: Int32[ndarray, "rows"]"""
+        sizes = [size for (size,) in self._run("SELECT sz FROM words_docsize ORDER BY id")]
+        if not sizes:  # vectors alone, which have no words
+            return np.zeros(self.rows, np.int32)
+        if len(sizes) != self.rows or not all(isinstance(one, bytes) and len(one) <= 4 for one in set(sizes)):
+            raise self._damaged("it does not say how many words its rows have")
+        said = {one: _count(one) for one in set(sizes)}
+        return np.fromiter(map(said.__getitem__, sizes), np.int32, self.rows)
+
+
+def _count(size: bytes) -> int:
+    """A number as FTS5 writes it (https://sqlite.org/fileformat2.html#varint): seven bits a byte, the highest first."""
+    return functools.reduce(lambda number, byte: number << 7 | byte & 127, size, 0)
 
 
 def _parts(values: list[Any], size: int = 500) -> Iterator[list[Any]]:

@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ from pellucid.errors import (
     ResourceError,
     UnsafeFileError,
 )
-from pellucid.files import cannot_write, digest_of, write_whole
+from pellucid.files import cannot_write, digest_of, inside, write_whole
 from pellucid.files import to_disk as _to_disk
 from pellucid.lock import alone
 from pellucid.search.manifest import Manifest, Segment, read_manifest, write_manifest
@@ -82,6 +83,12 @@ def generations(folder: Path) -> dict[int, Path]:
     return {int(found[1]): path for path, found in named.items() if found}
 
 
+def is_index(folder: Path) -> bool:
+    """Whether a folder is an index, or is being made one."""
+    named = any(_GENERATION.fullmatch(path.name) for path in folder.glob("generation-*.json"))
+    return (folder / SEGMENTS).is_dir() and (named or (folder / LOCK).is_file())
+
+
 def check(folder: Path, segment: Segment, name: str) -> Path:
     """The path of a segment's file, once its bytes are the ones that were written."""
     path = folder / SEGMENTS / segment.folder / name
@@ -128,7 +135,7 @@ def _room(folder: Path) -> bool:
     made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        strange = [path for part, ours in _OURS.items() for path in _inside(folder / part) if not _named(path, ours)]
+        strange = [path for part, ours in _OURS.items() for path in inside(folder / part) if not _named(path, ours)]
     except OSError as error:
         raise cannot_write(folder, error) from error
     if strange:
@@ -136,10 +143,6 @@ def _room(folder: Path) -> bool:
     if made:
         _to_disk(folder.parent)
     return made
-
-
-def _inside(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
 
 
 def _named(path: Path, ours: re.Pattern[str]) -> bool:
@@ -208,14 +211,14 @@ def sweep(folder: Path, manifest: Manifest | None) -> None:
         with contextlib.suppress(OSError):  # it was said to be done, and is
             path.unlink(missing_ok=True)
     named = {segment.folder for segment in manifest.segments} if manifest else set()
-    for place in _inside(folder / SEGMENTS):
+    for place in inside(folder / SEGMENTS):
         if place.name not in named and _named(place, _OURS[SEGMENTS]):
             shutil.rmtree(place, ignore_errors=True)
 
 
 def forget(folder: Path) -> None:
     """Takes away what a build had kept of its work, once it is done."""
-    for path in _inside(folder / BUILDING):
+    for path in inside(folder / BUILDING):
         if _named(path, _OURS[BUILDING]):
             path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # somebody else's files are in it, or it was never there
@@ -224,8 +227,11 @@ def forget(folder: Path) -> None:
 
 def copy(folder: Path, manifest: Manifest, target: Path) -> Path:
     """Copies one generation to a new folder, which is there once all of it is on the disk."""
-    beside = target.with_name(f".{target.name}-{os.getpid()}")
+    around = None
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # a name that nobody can foretell
+        beside = around / "new"
         for segment in manifest.segments:
             place = beside / SEGMENTS / segment.folder
             place.mkdir(parents=True)
@@ -242,5 +248,6 @@ def copy(folder: Path, manifest: Manifest, target: Path) -> Path:
     except OSError as error:
         raise cannot_write(target, error) from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        if around is not None:
+            shutil.rmtree(around, ignore_errors=True)
     return target

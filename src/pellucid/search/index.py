@@ -77,7 +77,7 @@ class Index:
 
         model: a model or its name; None where `source` is an array of vectors, Float[ndarray, "rows dimension"].
         source: a .csv, .tsv or .jsonl file with its `column`, files of text by a path, a pattern or a folder, or
-            anything that yields texts, pairs of id and text, or mappings with a `column`.
+            anything that yields texts, pairs of id and text, or mappings with a `column`. What is empty is left out.
         out: the folder to write, where nothing else may be; None keeps the index as long as this object, see `save`.
         id_column: which column holds the ids; by default texts are numbered from 1.
         metric: "cosine", "dot" or "euclidean".
@@ -129,7 +129,7 @@ class Index:
 
         query: a text, several texts, or vectors, Float[ndarray, "queries dimension"].
         where: what their other columns must be, such as {"sector": "Finance"}, {"ipoyear": {">=": 2000}}, or
-            "ipoyear >= 2000".
+            "ipoyear >= 2000". A row without the column fits nothing, "!=" neither.
         mode: "dense" compares vectors, "words" counts words (BM25), "hybrid" does both and joins the two orders; a word
             that stands nowhere is taken for the nearest that does.
         rerank: a model with a sequence-classification head, or its name, that reads query and text together and orders

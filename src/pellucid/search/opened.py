@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import CorruptFileError, InputError, PellucidError, ResourceError
+from pellucid.search.bm25 import Counts, counts
 from pellucid.search.entries import Entries, Entry
 from pellucid.search.generations import check, newest
 from pellucid.search.manifest import ENTRIES, Manifest, Segment, numbers_of
@@ -66,6 +67,11 @@ class Segments(list[Opened]):
         for one in self:
             rows.update(one.entries.vocabulary())
         return Vocabulary(rows)
+
+    @cached_property
+    def counts(self) -> Counts:
+        """What BM25 must know of all rows together."""
+        return counts(one.entries for one in self)
 
     def divided(self, places: np.ndarray) -> Iterator[tuple[Any, np.ndarray, Opened]]:
         """Places by their segment: which of them stand there, and their rows in it."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from pellucid.config.checks import choice, count
 from pellucid.errors import InputError, near, several
+from pellucid.search.bm25 import bm25
 from pellucid.search.entries import Entry
 from pellucid.search.hits import Hit, Hits, fused
 from pellucid.search.manifest import Manifest
@@ -183,14 +184,12 @@ class Field:
         return Order(places[order], score[order], similar[order], worded[order])
 
     def _standing(self, words: Words, depth: int) -> dict[int, float]:
-        """The places where words of a query stand, with their BM25 score."""
-        found: dict[int, float] = {}
-        for segment, alive, start in zip(self.segments, self.alive, self.segments.starts.tolist()):
-            most = depth if alive is None else depth + len(alive) - int(alive.sum())
-            hits = segment.entries.with_words(words.asked, most) if words.asked else []
-            fitting = [(row, score) for row, score in hits if alive is None or alive[row]]
-            found |= {start + row: score for row, score in fitting[:depth]}
-        return found
+        """The places where words of a query stand, with their BM25 score; the best of all segments."""
+        having, all_ = self.segments.vocabulary.rows, self.segments.counts
+        parts = [bm25(segment.entries, words.asked, having, all_) for segment in self.segments]
+        fitting = [_best(part, depth, alive) for part, alive in zip(parts, self.alive)]
+        places, score = self._merged(fitting, depth)
+        return dict(zip(places.tolist(), score.tolist()))
 
     def similar(self, vectors: np.ndarray, places: np.ndarray) -> np.ndarray:
         """How near each place is to one of the vectors, whichever is nearest; exact."""
@@ -230,6 +229,18 @@ class Field:
         }
 
 
+def _best(found: Ranked, most: int, alive: np.ndarray | None) -> Ranked:
+    """So many of the rows that are alive, and those that are as good as the last of them; in no order."""
+    rows, score = found
+    if alive is not None:
+        fits = alive[rows]
+        rows, score = rows[fits], score[fits]
+    if len(rows) > most:
+        best = score >= np.partition(score, -most)[-most]
+        rows, score = rows[best], score[best]
+    return rows, score
+
+
 def _told(numbers: np.ndarray) -> list[float | None]:
     """NaN, which JSON does not know, as None."""
     return [None if number != number else number for number in numbers.tolist()]
@@ -246,5 +257,7 @@ def _check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], 
             raise InputError(f"where: no row has {condition.column!r}{hint}; there are {several(sorted(known))}")
         if condition.operator == "=":
             held = {value for segment in segments for value in segment.entries.values(condition.column)}
-            for value in {str(one) for one in condition.values} - held:
-                log.warning("no row has %s = %s%s", condition.column, value, near(value, held))
+            strange = sorted({str(one) for one in condition.values} - held)
+            hint = near(strange[0], held) if len(strange) == 1 else ""
+            if strange:
+                log.warning("no row has %s = %s%s", condition.column, several(strange), hint)

@@ -2,6 +2,7 @@
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +11,21 @@ from pellucid.errors import InputError
 from pellucid.text.cut import whole_characters
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
-_TYPED = re.compile(r"\s*([^=!<>~]+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
+_SIGN = re.compile(r"!=|<=|>=|[=!<>~]")
+
+MOST, MOST_VALUES = 100, 10_000
+"""Conditions that must hold together, and the values of one: SQLite does not take many more."""
+
+MOST_LETTERS, MOST_BITS = 1_000, 10_000
+"""Of a column's name, and of a number."""
 
 
 @dataclass(frozen=True)
 class Condition:
     """One column compared with a value. Numbers are compared as numbers where both are some, else as texts.
 
-    operator: "=", "!=", "<", "<=", ">", ">=", or "~" for a text that holds the value, upper and lower case alike.
+    operator: "=", "!=", "<", "<=", ">", ">=", or "~" for a text that holds the value, upper and lower case alike. A row
+        without the column, or with null in it, fits none of them, "!=" neither.
     values: one, or several of which one must be equal.
     """
 
@@ -31,7 +39,7 @@ class Condition:
         if any(sign in self.column for sign in '"\\\0'):  # a path of SQLite cannot say them
             column, kind, path = *_LOOKED_UP, self.column
         if self.operator == "~":
-            return f"instr(lower({column}), lower(?)) > 0", [path, str(self.values[0])]
+            return f"instr({FOLDED}({column}), ?) > 0", [path, folded(str(self.values[0]))]
         number = f"{NUMBER}({column})"
         numbers = [number_of(value) for value in self.values]
         if self.operator in ("=", "!="):
@@ -55,8 +63,8 @@ _LOOKED_UP = (
 )
 """How SQLite says the value of a column, and what kind of JSON it is."""
 
-NUMBER = "number_of"
-"""The name by which SQLite calls `number_of`."""
+NUMBER, FOLDED = "number_of", "folded"
+"""The names by which SQLite calls the functions that it is lent."""
 
 
 def number_of(value: Any) -> float | None:
@@ -70,6 +78,20 @@ def number_of(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
+def folded(value: Any) -> str | None:
+    """A value as a text without upper and lower case, in every script; its accents are one letter with it."""
+    if value is None:
+        return None
+    text = str(value)
+    return (
+        text.lower() if text.isascii() else unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
+    )
+
+
+LENT = {NUMBER: number_of, FOLDED: folded}
+"""What SQLite is lent; each takes one value."""
+
+
 def conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...] | None) -> list[Condition]:
     """Conditions as people write them.
 
@@ -80,28 +102,40 @@ def conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...] | No
         return []
     if not isinstance(where, Mapping | str | list | tuple):
         raise InputError(f"where is {type(where).__name__}, expected a text, several, or a mapping")
-    if isinstance(where, str):
-        return [typed(where)]
-    if isinstance(where, list | tuple):
-        return [typed(str(one)) for one in where]
-    return [
-        condition for column, wanted in where.items() for condition in _wanted(whole_characters(str(column)), wanted)
-    ]
+    if isinstance(where, Mapping):
+        named = ((_named(whole_characters(str(column))), wanted) for column, wanted in where.items())
+        found = [condition for column, wanted in named for condition in _wanted(column, wanted)]
+    else:
+        found = [typed(str(one)) for one in ([where] if isinstance(where, str) else where)]
+    if len(found) > MOST:
+        raise InputError(f"where has {len(found):,} conditions, expected at most {MOST}")
+    return found
 
 
 def typed(text: str) -> Condition:
     """A condition that somebody typed: "sector = Finance"."""
-    found = _TYPED.fullmatch(whole_characters(text))
-    if found is None:
+    text = whole_characters(text)
+    sign = _SIGN.search(text)
+    column, value = (text[: sign.start()].strip(), text[sign.end() :].strip()) if sign else ("", "")
+    if sign is None or sign[0] not in OPERATORS or not column:
+        known = " ".join(OPERATORS)
+        raise InputError(f"cannot read the condition {_short(text)!r}, expected a column, one of {known}, a value")
+    if value[:1] in ("=", "<", ">", "~"):
         raise InputError(
-            f"cannot read the condition {text!r}, expected a column, one of {' '.join(OPERATORS)}, a value"
-        )
-    if found[3][:1] in ("=", "<", ">", "~"):
-        raise InputError(
-            f"cannot read the condition {text!r}: {found[2]}{found[3][0]} is no operator, expected one of "
+            f"cannot read the condition {_short(text)!r}: {sign[0]}{value[0]} is no operator, expected one of "
             f"{' '.join(OPERATORS)}"
         )
-    return Condition(found[1], found[2], (found[3],))
+    return Condition(_named(column), sign[0], (value,))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _named(column: str) -> str:
+    if len(column) > MOST_LETTERS:
+        raise InputError(f"where: the name {_short(column)!r} has {len(column):,} letters: expected a column")
+    return column
 
 
 def _wanted(column: str, wanted: Any) -> list[Condition]:
@@ -113,11 +147,15 @@ def _wanted(column: str, wanted: Any) -> list[Condition]:
     if isinstance(wanted, list | tuple | set):
         if not wanted:
             raise InputError(f"where: {column} may be none of no values: give one at least")
+        if len(wanted) > MOST_VALUES:
+            raise InputError(f"where: {column} may be one of {len(wanted):,} values, expected at most {MOST_VALUES:,}")
         return [Condition(column, "=", tuple(_value(column, value) for value in wanted))]
     return [Condition(column, "=", (_value(column, wanted),))]
 
 
 def _value(column: str, value: Any) -> Any:
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise InputError(f"where: {column} is compared with a number of more than {MOST_BITS:,} bits")
     if not isinstance(value, str | int | float) or value != value:
         raise InputError(f"where: {column} is compared with {str(value)[:40]!r}, expected a text or a number")
     return whole_characters(value) if isinstance(value, str) else value

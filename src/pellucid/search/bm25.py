@@ -1,0 +1,58 @@
+"""How well the words of a row fit those of a query: BM25 (Robertson and Zaragoza, 2009), counted as SQLite's FTS5 does,
+but over all segments of an index, so that their scores can be compared."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pellucid.search.entries import Entries
+
+SOON, LONG = 1.2, 0.75
+"""How soon a word that comes again counts no more; how much a long row loses (k1 and b in the paper)."""
+
+LEAST = 1e-6
+"""What a word counts that stands in half of all rows or more."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What BM25 must know of all rows together; those that were deleted count until their segment is written anew.
+
+    rows: how many.  length: of a row in words, on average.
+    """
+
+    rows: int
+    length: float
+
+    def rarity(self, rows: int) -> float:
+        """What a word counts that stands in so many rows."""
+        return max(math.log((self.rows - rows + 0.5) / (rows + 0.5)), LEAST)
+
+
+def counts(segments: Iterable[Entries]) -> Counts:
+    """Those of some segments."""
+    lengths = [one.lengths for one in segments]
+    rows = sum(map(len, lengths))
+    return Counts(rows, max(sum(int(one.sum()) for one in lengths), 1) / max(rows, 1))
+
+
+def bm25(
+    entries: Entries, words: Sequence[str], having: Mapping[str, int], all_: Counts
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of a segment that hold some of these words, in order, and their scores; larger is better:
+    Int64[ndarray, "rows"], Float64[ndarray, "rows"]
+
+    having: in how many of all rows a word stands.
+    """
+    if not words:
+        return np.empty(0, np.int64), np.empty(0)
+    found, scores = [], []
+    for word in words:
+        rows, often = np.unique(entries.standing(word), return_counts=True)
+        held = SOON * (1 - LONG + LONG * entries.lengths[rows] / all_.length)
+        found.append(rows)
+        scores.append(all_.rarity(having[word]) * (often * (SOON + 1) / (often + held)))
+    rows, place = np.unique(np.concatenate(found), return_inverse=True)
+    return rows, np.bincount(place, np.concatenate(scores), len(rows))

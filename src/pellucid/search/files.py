@@ -1,0 +1,70 @@
+"""Files that hold texts: which there are behind a name, and one of them as a text."""
+
+import functools
+import glob
+import itertools
+import os
+import stat
+from pathlib import Path
+
+from pellucid.errors import InputError, NotFoundError
+from pellucid.search.generations import is_index
+from pellucid.text.cut import MOST_CHARACTERS
+from pellucid.text.lines import lines
+
+
+def facts(path: Path) -> tuple[int, int]:
+    """Size and time of change of a file that can be read to its end. Raises InputError for anything else."""
+    try:
+        found = path.stat()
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no file {str(path)!r}") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{path} is {'a folder' if stat.S_ISDIR(found.st_mode) else 'no file'}, expected a file")
+    return found.st_size, found.st_mtime_ns
+
+
+def found(name: str | Path) -> tuple[list[Path], list[Path]]:
+    """The files of a pattern or of a folder, in order, and the indexes there, whose own files are no texts. Links to
+    folders are not followed, they may lead in a circle."""
+    try:
+        if not str(name):
+            raise ValueError("it is empty")
+        path = Path(name).expanduser()
+        if glob.has_magic(str(path)) and not os.path.lexists(path):
+            start = Path(*itertools.takewhile(lambda part: not glob.has_magic(part), path.parts))
+            every = start.glob(str(path.relative_to(start)))
+        elif path.is_dir():
+            start, every = path, path.rglob("*")
+        else:
+            return [path], []
+        return _beside_indexes(sorted(every), start)
+    except (OSError, ValueError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{str(name)[:200]!r} is no path, and no pattern of files: {why}") from error
+
+
+def _beside_indexes(every: list[Path], start: Path) -> tuple[list[Path], list[Path]]:
+    """What is no folder and lies in no index, and the indexes, from `start` on."""
+
+    @functools.cache
+    def index_of(folder: Path) -> Path | None:
+        above = index_of(folder.parent) if folder not in (start, folder.parent) else None
+        return above or (folder if is_index(folder) else None)
+
+    paths = {path: index_of(path.parent) for path in every if not path.is_dir()}
+    indexes = dict.fromkeys(index for index in paths.values() if index is not None)
+    return [path for path, index in paths.items() if index is None], list(indexes)
+
+
+def whole(path: Path, encoding: str) -> str:
+    """A file as one text."""
+    size, _ = facts(path)
+    if size > 4 * MOST_CHARACTERS:
+        raise InputError(f"{path} has {size:,} bytes, expected at most {4 * MOST_CHARACTERS:,} of one text: split it")
+    text = "".join(lines(path, encoding))
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"{path} has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first")
+    return text

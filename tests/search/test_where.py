@@ -1,0 +1,82 @@
+"""Conditions on what else is known of a text: how they are read, what they cost, and how much of them is too much."""
+
+import logging
+import re
+
+import pytest
+
+import pellucid
+from pellucid.errors import InputError
+from pellucid.search.where import MOST, MOST_VALUES, conditions, typed
+
+CITIES = ("Zürich", "ZÜRICH", "Zu\u0308rich", "Straße", "STRASSE", "ΕΛΛΑΣ", "Łódź", None)
+
+
+@pytest.fixture(scope="module")
+def cities(minilm: pellucid.Model) -> pellucid.Index:
+    """A row for each city, and one without the column."""
+    rows = [{"text": f"row {i}", "city": city, "flag": i % 2 == 0, "n": i} for i, city in enumerate(CITIES)]
+    return pellucid.Index.build(minilm, [*rows, {"text": "row 8"}], column="text", progress=False)
+
+
+def fitting(index: pellucid.Index, where: object) -> set[int]:
+    return {int(hit["text"].split()[1]) for hit in index.search("row", k=20, where=where)}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        ("city ~ zürich", {0, 1, 2}), ("city ~ ZÜ", {0, 1, 2}), ("city ~ zu", set()), ("city ~ strasse", {3, 4}),
+        ("city ~ AẞE", {3, 4}), ("city ~ ελλας", {5}), ("city ~ łÓ", {6}), ({"n": {"~": 7}}, {7}),
+        ("city != Zürich", {1, 2, 3, 4, 5, 6}), ({"flag": True}, {0, 2, 4, 6}), ({"n": 1}, {1}),
+    ],
+)  # fmt: skip
+def test_case_is_alike_in_every_script_and_what_is_not_known_fits_nothing(
+    cities: pellucid.Index, where: object, rows: set[int]
+) -> None:
+    assert fitting(cities, where) == rows
+
+
+def test_what_fits_is_looked_up_once(cities: pellucid.Index) -> None:
+    entries = cities.segments[0].entries
+    asked = conditions({"flag": 1})
+    assert entries.fitting(asked, 9) is entries.fitting(conditions({"flag": 1}), 9)
+    assert entries.fitting(asked, 9) is not entries.fitting(conditions({"flag": True}), 9)
+    for i in range(40):
+        entries.fitting([*conditions({"n": i})], 9)
+    assert len(entries._fitting) < 20
+
+
+@pytest.mark.parametrize("text", [" " * 100_000, "a" * 100_000, "= a", "a ! b", "a!b = c", "a => b", "a == b", "", "="])
+def test_what_is_no_condition_is_refused_at_once_and_in_few_words(text: str) -> None:
+    with pytest.raises(InputError, match="cannot read the condition") as refused:
+        typed(text)
+    assert len(str(refused.value)) < 300
+
+
+def test_a_condition_is_read_as_it_was_typed() -> None:
+    read = [typed(text) for text in ("a b=c", " a  >=  2 ", "a = b = c", "a ~ ", "a!=!b", "a\n=\nb\nc")]
+    assert [(one.column, one.operator, one.values[0]) for one in read] == [
+        ("a b", "=", "c"), ("a", ">=", "2"), ("a", "=", "b = c"), ("a", "~", ""), ("a", "!=", "!b"), ("a", "=", "b\nc"),
+    ]  # fmt: skip
+
+
+def test_too_much_is_refused_and_much_is_said_in_one_line(
+    cities: pellucid.Index, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert fitting(cities, ["n >= 3"] * MOST) == {3, 4, 5, 6, 7}
+    many = [3, *(f"no {i}" for i in range(MOST_VALUES - 1))]
+    assert fitting(cities, {"n": many}) == {3}
+    caplog.set_level(logging.WARNING, logger="pellucid")
+    assert fitting(cities, {"n": many[1:]}) == set()
+    assert re.search(r"no row has n = no 0, .* more$", caplog.text.strip()) and caplog.text.count("\n") == 1
+    for where, said in [
+        (["n = 1"] * (MOST + 1), "where has 101 conditions, expected at most 100"),
+        ({"n": [*many, 4]}, "n may be one of 10,001 values, expected at most 10,000"),
+        ({"n": 10**5_000}, "n is compared with a number of more than 10,000 bits"),
+        ({"n" * 3_000_000: 1}, "has 3,000,000 letters: expected a column"),
+        ("n" * 3_000_000 + "= 1", "has 3,000,000 letters: expected a column"),
+    ]:
+        with pytest.raises(InputError, match=re.escape(said)) as refused:
+            cities.search("row", where=where)  # type: ignore[arg-type]
+        assert len(str(refused.value)) < 300
