@@ -30,7 +30,7 @@ TINY: dict[str, dict[str, Any]] = {
     "camembert": _SHAPE | _PLACES,
     "albert": _SHAPE | _PLACES | {"embedding_size": 16},
     "electra": _SHAPE | _PLACES | {"embedding_size": 16},
-    "mpnet": _SHAPE | _PLACES | {"relative_attention_num_buckets": 8},
+    "mpnet": _SHAPE | _PLACES,
     "gpt2": _SHAPE | _PLACES | {"bos_token_id": 1, "eos_token_id": 2},
     "llama": _GROUPED | {"head_dim": 8},
     "mistral": _GROUPED | {"sliding_window": 5},

@@ -114,6 +114,7 @@ WRITTEN: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     ),
     "llama": ("llama", "causal-lm", {"target_modules": ["q_proj", "v_proj", "down_proj"]}),
     "llama, its own head": ("llama", "causal-lm", {"target_modules": ["k_proj"], "modules_to_save": ["lm_head"]}),
+    "llama, tables at both ends": ("llama", "causal-lm", {"target_modules": ["q_proj", "embed_tokens", "lm_head"]}),
     "llama, labels": ("llama", "sequence-classification", {"target_modules": "all-linear"}),
     "t5": ("t5", "sequence-to-sequence-lm", {"target_modules": ["q", "v", "wo"]}),
 }
@@ -366,11 +367,14 @@ def test_what_is_wrong_is_said_in_a_sentence(
     one_sentence(str(caught.value).replace(str(whole[0]), ""), folder)
 
 
-def test_numbers_that_are_a_link_elsewhere_are_not_followed(whole: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("linked", [NUMBERS_OF, FILE])
+def test_a_link_elsewhere_is_not_followed(linked: str, whole: tuple[Path, Path], tmp_path: Path) -> None:
     folder = tmp_path / "adapter"
     folder.mkdir()
-    (folder / FILE).write_bytes((whole[1] / FILE).read_bytes())
-    (folder / NUMBERS_OF).symlink_to(whole[1] / NUMBERS_OF)
+    for name in (NUMBERS_OF, FILE):
+        (folder / name).write_bytes((whole[1] / name).read_bytes())
+    (folder / linked).unlink()
+    (folder / linked).symlink_to(whole[1] / linked)
     with pytest.raises(UnsafeFileError, match="outside the checkpoint"):
         pellucid.load(folder)
 

@@ -1,10 +1,14 @@
 """Facts that lie: `config.json`, the folder of sentence-transformers, and tokenizers."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 import pellucid
+from pellucid.checkpoints.inventory import _state
+from pellucid.checkpoints.load import read_tokenizer
+from pellucid.errors import near
 from tests.checkpoints.builders import (
     ABSENT,
     CORRUPT,
@@ -17,6 +21,7 @@ from tests.checkpoints.builders import (
     each,
     edit_json,
     good,
+    listing,
     modules,
     refused,
     sentence,
@@ -98,6 +103,15 @@ def test_a_config_that_lies_is_refused(case: Case, tmp_path: Path) -> None:
     refused(folder, case)
 
 
+def test_a_name_as_long_as_a_file_is_near_nothing(tmp_path: Path) -> None:
+    folder = good(tmp_path / "model")
+    with_config(architectures=["BertFor" * 300_000])(folder)
+    started = time.process_time()
+    pellucid.load(folder)
+    assert time.process_time() - started < 2
+    assert "did you mean BertModel?" in near("BertModels", ["BertModel"])
+
+
 # -- the folder of sentence-transformers -------------------------------------------------------------------------------
 
 TWO = (f"{KIND}Transformer", f"{KIND}Pooling")
@@ -150,6 +164,49 @@ def test_a_hostile_sentence_encoder_is_refused(case: Case, tmp_path: Path) -> No
     assert pellucid.load(folder).loaded.pooling is not None
     case.damage(folder)
     refused(folder, case)
+
+
+def moved_out(folder: Path, name: str) -> None:
+    """A file lies outside, and a link to it in its place."""
+    outside = folder.parent / "outside"
+    (folder / name).rename(outside) if (folder / name).exists() else outside.write_text("a secret")
+    (folder / name).symlink_to(outside)
+
+
+@pytest.mark.parametrize(
+    "name", [CONFIG, POOLING, "modules.json", "vocab.txt", "tokenizer_config.json", "chat_template.jinja"]
+)
+def test_no_file_is_looked_for_outside(name: str, tmp_path: Path) -> None:
+    folder = sentence(tmp_path / "model")
+    with_file("vocab.txt", "\n".join(vocabulary()))(folder)
+    moved_out(folder, name)
+    refused(folder, Case(name, lambda _: None, UNSAFE, "outside the checkpoint"))
+    assert _state(folder) == "holds links that lead outside of it"
+    with pytest.raises(UNSAFE, match="outside the checkpoint"):
+        read_tokenizer(folder)
+
+
+def test_a_hubs_cache_is_links_all_over(tmp_path: Path) -> None:
+    folder, repository = sentence(tmp_path / "model"), tmp_path / "models--a--b"
+    snapshot = repository / "snapshots" / "0123abcd"
+    (snapshot / "1_Pooling").mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    for name in listing(folder):
+        if (folder / name).is_file():
+            blob = repository / "blobs" / name.replace("/", "-")
+            (folder / name).rename(blob)
+            (snapshot / name).symlink_to(Path("../" * (2 + name.count("/"))) / "blobs" / blob.name)
+    assert pellucid.load(snapshot).loaded.pooling is not None and _state(snapshot) == "ready"
+
+
+def test_links_that_are_never_opened_are_left_alone(tmp_path: Path) -> None:
+    folder = sentence(tmp_path / "model")
+    for name in ("README.md", "runs", "best"):
+        moved_out(folder, name)
+        (tmp_path / "outside").unlink()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / CONFIG).write_text("{}")
+    assert pellucid.load(folder).config.hidden_size == 24
 
 
 def test_a_second_mode_lies_beside_the_first(tmp_path: Path) -> None:

@@ -67,6 +67,26 @@ def pattern(regex: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
 
 
+def replaced(*lengths: int, **pattern: str) -> list[dict[str, Any]]:
+    return [{"type": "Replace", "pattern": pattern or {"String": "a"}, "content": "a" * length} for length in lengths]
+
+
+TABLE = {"type": "Precompiled", "precompiled_charsmap": "AAAA//8="}
+
+
+def grown(kind: str, steps: list[dict[str, Any]]) -> Damage:
+    return changed(**{kind: {"type": "Sequence", f"{kind}s": steps}})
+
+
+def around(times: int) -> dict[str, Any]:
+    """A template with as many special tokens, each of as many ids."""
+    one = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
+    tokens = {"[CLS]": {"id": "[CLS]", "ids": [1] * times, "tokens": ["[CLS]"] * times}}
+    single = [*[one] * times, {"Sequence": {"id": "A", "type_id": 0}}]
+    pair = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens}
+
+
 def added(number: int) -> list[dict[str, Any]]:
     return [{"id": number, "content": "x", "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}]  # fmt: skip # noqa: E501
 
@@ -85,6 +105,11 @@ def only_words(content: str | bytes) -> Damage:
 
 CASES = [
     Case("A46 broken pattern", changed(pre_tokenizer=pattern("(((")), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 growing", grown("normalizer", replaced(100, 100)), CORRUPT, "normalizer may make 10,000 characters of"),
+    Case("A46 growing between", grown("normalizer", replaced(*[1] * 40, Regex="(?=a)")), CORRUPT, "1,099,511,627,776"),
+    Case("A46 growing words", grown("decoder", replaced(100, 100)), CORRUPT, "decoder may make 10,000 characters of"),
+    Case("A46 growing template", changed(post_processor=around(50)), CORRUPT, "2,500 special tokens stand around"),
+    Case("A46 table", grown("normalizer", [TABLE]), CORRUPT, "its normalisation table says 4,278,190,080 bytes of 5"),
     Case("A46 id -1", changed(model__vocab=numbered(-1)), CORRUPT, "tokenizer.json is not a tokenizer"),
     Case("A46 id 2^31", changed(model__vocab=numbered(2**31)), MISMATCH, "gives ids up to 2147483648"),
     Case("A46 id 2^32", changed(model__vocab=numbered(2**32)), CORRUPT, "tokenizer.json is not a tokenizer"),

@@ -41,6 +41,17 @@ def test_an_unknown_name_is_one_sentence(name: str, hub: Hub, home: Path) -> Non
     assert f"the hub does not know {name!r}: check the name" in fails(hub.url, home, "describe", name)
 
 
+def test_a_near_name_comes_first(hub: Hub, home: Path, repository: Path) -> None:
+    """Of what is packaged, and of what lies in the cache."""
+    told = "'all-MiniLM-L6' (did you mean all-MiniLM-L6-v2?)"
+    assert f"the hub does not know {told}: check the name" in fails(hub.url, home, "pull", "all-MiniLM-L6")
+    offline = fails(hub.url, home, "describe", "all-MiniLM-L6", HF_HUB_OFFLINE="1")
+    assert f"{told} is no folder" in offline and "otherwise run: pellucid pull all-MiniLM-L6" in offline
+    hub.add(NAME, repository)
+    found(hub, home)
+    assert "'o/tny' (did you mean o/tiny?)" in fails(hub.url, home, "describe", "o/tny", HF_HUB_OFFLINE="1")
+
+
 def test_a_repository_that_is_no_checkpoint(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, good(tmp_path / "repository"))
     (tmp_path / "repository" / "config.json").unlink()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,6 +29,7 @@ from tests.checkpoints.builders import (
     vocabulary,
     with_file,
 )
+from tests.checkpoints.families import TINY
 from tests.conftest import tiny_config
 from tests.parity.reference import tiny as reference
 
@@ -65,6 +67,26 @@ def test_the_reference_opens_a_head_with_its_labels(tmp_path: Path) -> None:
     with torch.no_grad():
         assert torch.equal(theirs(ids).logits, model(ids).logits)
     assert pellucid.load(tmp_path / "model").config.labels == labels
+
+
+@pytest.mark.parametrize(
+    ("family", "facts", "name"),
+    [
+        ("bert", {"head": MaskedLM(activation="relu")}, "activation"),
+        ("bert", {"embedding_size": 12}, "embedding_size"),
+        ("albert", {"embedding_projection": False}, "embedding_projection"),
+        ("mpnet", {"relative_attention_max_distance": 64}, "relative_attention_max_distance"),
+        ("mpnet", {"relative_attention_num_buckets": 64}, "relative_attention_num_buckets"),
+    ],
+)
+def test_a_fact_that_no_config_json_can_say_is_refused(
+    family: str, facts: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    """Others would open another model than was saved."""
+    model = pellucid.build(pellucid.Config.of(family, **TINY[family]).replace(**facts))
+    with pytest.raises(InputError, match=f"cannot be saved: its {name} is "):
+        model.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
 
 
 def test_sentence_transformers_opens_it(minilm: pellucid.Model, tmp_path: Path) -> None:

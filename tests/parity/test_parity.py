@@ -37,7 +37,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "AlbertModel": {},
     "AlbertForMaskedLM": {"hidden_act": "gelu", "num_hidden_groups": 1},
     "AlbertForSequenceClassification": {},
-    "AlbertForTokenClassification": {},
+    "AlbertForTokenClassification": {"embedding_size": 24},
     "AlbertForQuestionAnswering": {"num_labels": 2},
     "ElectraModel": {},
     "ElectraForMaskedLM": {"embedding_size": 24, "hidden_act": "relu"},
@@ -60,6 +60,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "LlamaForTokenClassification": {"rope_parameters": {"rope_theta": 1e4, "rope_type": "linear", "factor": 2.0}},
     "LlamaForQuestionAnswering": {"num_labels": 2},
     "MistralForCausalLM": {"tie_word_embeddings": True},
+    "MistralForQuestionAnswering": {"num_labels": 2},
     "Qwen2ForCausalLM": {},
     "BartModel": {},
     "BartForConditionalGeneration": {"scale_embedding": True},
@@ -94,6 +95,16 @@ def test_every_family_and_head_has_its_row() -> None:
     assert ARCHITECTURES.keys() <= pages
     assert {name for name in pages - ARCHITECTURES.keys() if not name.startswith(ALIKE)} == SECOND
     assert all(any(row.startswith(stem) for row in ARCHITECTURES) for stem in ALIKE)
+
+
+def test_heads_without_a_row_have_their_body_where_the_reference_has_it() -> None:
+    import transformers
+
+    for family in families().values():
+        for page in family.heads:
+            if page.head is not None and page.architecture.startswith(ALIKE):
+                names = family.names_with(page, lambda family=family: family.defaults)
+                assert names.prefix == f"{getattr(transformers, page.architecture).base_model_prefix}."
 
 
 def path(architecture: str, attention: str) -> str:

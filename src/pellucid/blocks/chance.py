@@ -70,13 +70,13 @@ class Chance:
         """A whole pool. Where 1 / (1 - share) is no number of the kind, its two neighbours stand for it, mixed so that
         the mean is right."""
         source = torch.Generator().manual_seed(number_of(self.seed, "pool", self._age, share))
-        kept = torch.empty(POOL).bernoulli_(1.0 - share, generator=source)
+        kept = torch.empty(POOL, dtype=torch.float32).bernoulli_(1.0 - share, generator=source)
         scale = 1.0 / (1.0 - share)
         if torch.finfo(self.dtype).bits >= 32:
             return kept.to(self.device, self.dtype).mul_(scale)
         between = torch.finfo(self.dtype).eps * 2.0 ** math.floor(math.log2(scale))
         below = math.floor(scale / between) * between
-        above = torch.empty(POOL).bernoulli_((scale - below) / between, generator=source)
+        above = torch.empty(POOL, dtype=torch.float32).bernoulli_((scale - below) / between, generator=source)
         return above.mul_(between).add_(below).mul_(kept).to(self.device, self.dtype)
 
 

@@ -21,6 +21,7 @@ class Embeddings(nn.Module):
     The sum is formed in the order token, type, position, as the reference forms it.
 
     width: of the tables, where it is not `hidden_size` (Lan et al., 2019, arXiv:1909.11942, section 3.1).
+    projected: the linear map is there even where both are as wide.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Embeddings(nn.Module):
         dropout: float = 0.0,
         pad_token_id: int | None = None,
         width: int | None = None,
+        projected: bool = False,
         scale: float = 1.0,
     ) -> None:
         super().__init__()
@@ -44,7 +46,7 @@ class Embeddings(nn.Module):
         self._modules["type"] = Table(type_vocab_size, width) if type_vocab_size else None
         self.norm = norm or nn.Identity()
         self.dropout = nn.Dropout(dropout)
-        self.projection = nn.Linear(width, hidden_size) if width != hidden_size else nn.Identity()
+        self.projection = nn.Linear(width, hidden_size) if projected or width != hidden_size else nn.Identity()
 
     @property
     def type(self) -> Any:  # pyrefly: ignore[bad-override] - PyTorch's method of this name casts; this is a table

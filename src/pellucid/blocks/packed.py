@@ -152,7 +152,7 @@ class PackedRMSNorm(RMSNorm):
     def pack(self) -> None:
         """Lays out what does not depend on x."""
         width = len(self.weight)
-        self.floor = torch.tensor((self.eps * width) ** 0.5, device=self.weight.device)
+        self.floor = torch.tensor((self.eps * width) ** 0.5, dtype=torch.float32, device=self.weight.device)
         self.gain = self.weight.detach().float() * width**0.5
 
     def forward(self, x: Tensor) -> Tensor:

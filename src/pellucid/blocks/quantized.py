@@ -66,7 +66,7 @@ class Int8Table(nn.Module):
         super().__init__()
         self.codes, self.scale = codes, scale
         self.num_embeddings, self.embedding_dim = codes.shape
-        self.like = torch.empty(0)
+        self.like = torch.empty(0, dtype=torch.float32)
         """A tensor of the kind and on the device of what this gives."""
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -79,11 +79,11 @@ class _Over(Contents):
         page, names = self.adapter.page(self.facts)
         known = _Known(names, page, self.base.tensors)
         tensors = dict(self.base.tensors)
-        for module, pair in pairs.items():
-            theirs, low = self._low(module, pair, known)
-            tensors[theirs] = low.added_to(tensors[theirs])
-        for name, numbers in whole.items():
+        for name, numbers in whole.items():  # first: beside what is added to a table may stand that table itself
             tensors[self._replaced(name, known)] = numbers
+        for module, pair in pairs.items():
+            theirs, low = self._low(module, pair, known, tensors)
+            tensors[theirs] = low.added_to(tensors[theirs])
         return tensors
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
@@ -125,8 +125,10 @@ class _Over(Contents):
                 whole[bare.replace(".base_layer.", ".")] = numbers
         return pairs, whole
 
-    def _low(self, module: str, pair: dict[str, Stored], known: "_Known") -> tuple[str, _Low]:
-        """The tensor of the base that a pair changes, and how."""
+    def _low(
+        self, module: str, pair: dict[str, Stored], known: "_Known", tensors: dict[str, Stored]
+    ) -> tuple[str, _Low]:
+        """Which of the tensors a pair changes, and how."""
         theirs, place = known.table(module)
         if place is None:
             hint = near(module, known.modules, most=1)
@@ -144,7 +146,7 @@ class _Over(Contents):
             self.adapter.facts.scale_of(module),
             embedding or place.move.flipped,
         )
-        self._check(module, low, self.base.tensors[theirs].shape)
+        self._check(module, low, tensors[theirs].shape)
         return theirs, low
 
     def _check(self, module: str, low: _Low, shape: tuple[int, ...]) -> None:

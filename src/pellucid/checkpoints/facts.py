@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,9 @@ CODE = frozenset(
 
 _TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 """Ids, or null where there is no such token, or a list where there are several: the config itself checks them."""
+
+_LEFT_OPEN = ("sliding_window", "num_key_value_heads")
+"""Numbers that may be null also in a family whose default is a number."""
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
 
@@ -94,7 +97,7 @@ class Keys:
                 changes |= part.read(raw)
             kept = {key: value for key, value in raw.items() if key not in known | CODE}
             config = defaults.replace(**changes, **_head(raw, heads), **_labels(raw), inert=kept)
-            _check_depth(config)
+            check_depth(config)
             return config
         except (InputError, RecursionError) as error:  # a list within a list within a list cannot even be shown
             raise CorruptFileError(f"{path}: {self._in_the_files_words(str(error))[:200]}") from error
@@ -134,13 +137,18 @@ class Keys:
             )
         if code := sorted(unread.keys() & CODE):
             log.warning("%s: %s may name code; pellucid never runs it, nor writes it again", path, several(code))
-        other = sorted(unread.keys() - ARITHMETIC - CODE)
-        if other:
-            shown = several(ascii(key)[1:-1][:60] for key in other)
-            log.warning("%s: these keys are not known and were left alone: %s", path, shown)
+        left_alone(path, unread.keys() - ARITHMETIC - CODE)
 
 
-def _check_depth(config: Config) -> None:
+def left_alone(path: Path, keys: Iterable[str]) -> None:
+    """Names keys of a file that nobody here knows out loud."""
+    if other := sorted(keys):
+        shown = several(ascii(key)[1:-1][:60] for key in other)
+        log.warning("%s: these keys are not known and were left alone: %s", path, shown)
+
+
+def check_depth(config: Config) -> None:
+    """Refuses more layers than a file may ask for."""
     for name in ("num_hidden_layers", "num_decoder_layers"):
         layers = config.facts().get(name, 1)
         if layers > MOST_LAYERS:
@@ -150,7 +158,7 @@ def _check_depth(config: Config) -> None:
 def _of_kind(key: str, value: Any, default: Any) -> Any:
     """A value of the file, where it is of the default's kind; its range is the config's own business."""
     kinds = (int, float) if type(default) is float else (type(default),)
-    if key in _TOKENS or (key == "sliding_window" and value is None):
+    if key in _TOKENS or (key in _LEFT_OPEN and value is None):
         return tuple(value) if isinstance(value, list) else value
     if default is not None and type(value) not in kinds:
         raise InputError(f"{key} is {value!r}, expected {_KINDS[type(default)]}")

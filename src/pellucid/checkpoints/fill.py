@@ -12,7 +12,7 @@ from pellucid.checkpoints.moves import AS_IT_IS
 from pellucid.checkpoints.plan import Plan
 from pellucid.checkpoints.weights import Stored
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
-from pellucid.machine import release_memory, require_memory
+from pellucid.machine import release_memory, require_memory, within_memory
 from pellucid.models import Network, assemble, count, initialise
 from pellucid.models.assemble import allocate, tie
 
@@ -20,6 +20,7 @@ BITS = {"int8": 8, "int4": 4}
 """Names of kinds of number that are laid out in so many bits, and never stand in memory as real numbers."""
 
 
+@within_memory()
 def fill(
     plan: Plan, tensors: dict[str, Stored], device: torch.device, dtype: torch.dtype, attention: str, seed: int
 ) -> Network:
@@ -39,6 +40,7 @@ def fill(
     return module.eval()
 
 
+@within_memory()
 def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: str) -> Network:
     """A module whose tables have 8 or 4 bits per number; it answers, and neither learns nor is saved.
 
@@ -54,12 +56,13 @@ def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: st
             yield place.take(_read(place.theirs, tensors[place.theirs]))
             return
         for piece in tensors[place.theirs].pieces():
-            yield _finite(place.theirs, piece)
+            yield finite(place.theirs, piece)
 
     _check_doubled(plan, tensors, lambda ours: torch.cat(list(pieces(ours))))
     release_memory()
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
+    allocate(module, torch.device("meta"), torch.float32)  # which the twin goes by, whatever kind is the usual one here
     require_memory(count(module) * bits // 8, torch.device("cpu"))
     twin = packed(module, Bits(bits, pieces, plan.tied))
     twin.bits = bits
@@ -77,10 +80,12 @@ def _check_doubled(plan: Plan, tensors: dict[str, Stored], held: Callable[[str],
 
 
 def _read(name: str, held: Stored) -> Tensor:
-    return _finite(name, held.read())
+    return finite(name, held.read())
 
 
-def _finite(name: str, numbers: Tensor) -> Tensor:
-    if not math.isfinite(numbers.sum(dtype=torch.float64)):  # one pass; NaN and infinity survive a sum
+def finite(name: str, numbers: Tensor) -> Tensor:
+    """The numbers, once it is known that none of them is NaN or infinite; else CorruptFileError."""
+    # one pass; NaN shows in both ends. A sum in float64 would first make a copy of all of them in float64
+    if numbers.numel() and not all(map(math.isfinite, torch.aminmax(numbers))):
         raise CorruptFileError(f"{name} holds NaN or infinite numbers: the file is damaged or its training had failed")
     return numbers

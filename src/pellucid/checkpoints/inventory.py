@@ -6,8 +6,9 @@ from pathlib import Path
 from pellucid.checkpoints import installed
 from pellucid.checkpoints.adapter_facts import is_adapter, read_adapter_facts
 from pellucid.checkpoints.families import families
-from pellucid.checkpoints.source import gguf_of, locate
-from pellucid.errors import InputError, PellucidError
+from pellucid.checkpoints.hub import cached_names
+from pellucid.checkpoints.source import check_folder, gguf_of, inside, locate
+from pellucid.errors import InputError, PellucidError, UnsafeFileError
 from pellucid.files import read_json
 
 
@@ -42,11 +43,8 @@ def _package(package: installed.Packaged) -> Entry:
 
 
 def _cached() -> list[Entry]:
-    from huggingface_hub.constants import HF_HUB_CACHE
-
     entries = []
-    for repository in sorted(Path(HF_HUB_CACHE).glob("models--*")):
-        name = repository.name.removeprefix("models--").replace("--", "/")
+    for repository, name in cached_names().items():
         for snapshot in sorted((repository / "snapshots").glob("*")):
             entries.append(Entry(name, "hub", _state(snapshot), _size(snapshot), _licence(snapshot), "", snapshot))
     return entries
@@ -54,8 +52,11 @@ def _cached() -> list[Entry]:
 
 def _state(folder: Path) -> str:
     try:
+        check_folder(folder)
         if gguf_of(folder) is not None:
             return "ready"
+    except UnsafeFileError:
+        return "holds links that lead outside of it"
     except InputError:
         return "holds several .gguf files: open one by its path"
     if not (folder / "config.json").exists() and is_adapter(folder):
@@ -92,8 +93,8 @@ def _size(folder: Path | None) -> int:
 def _licence(folder: Path) -> str:
     """What the card's first lines say; the card is only read, never trusted."""
     try:
-        with (folder / "README.md").open(encoding="utf-8", errors="replace") as card:
-            lines = [next(card, "") for _ in range(60)]
-    except OSError:
+        with inside(folder, "README.md").open(encoding="utf-8", errors="replace") as card:
+            lines = [card.readline(1_000) for _ in range(60)]
+    except (OSError, UnsafeFileError):
         return "unknown"
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("license:")), "unknown")

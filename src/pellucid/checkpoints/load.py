@@ -19,7 +19,7 @@ from pellucid.errors import CheckpointMismatchError, InputError
 from pellucid.machine import choose_device, choose_dtype
 from pellucid.models import Network
 from pellucid.text import Tokenizer
-from pellucid.text.files import open_tokenizer
+from pellucid.text.files import lower_cased, open_tokenizer
 
 OWN_HEAD = "own"
 """The head that the checkpoint was saved with."""
@@ -55,8 +55,11 @@ def open_checkpoint(
     plan = make_plan(family, config, contents, new_head=head not in (OWN_HEAD, None))
     tensors = contents.tensors
     reads, writes = _tables(plan.config)
+    words = contents.tokenizer(plan.config)
+    if words is not None and contents.pooling is not None and contents.pooling.do_lower_case:
+        words = lower_cased(words)
     parts = {
-        "tokenizer": _fitting(contents.tokenizer(plan.config), reads, contents, "tokenizer"),
+        "tokenizer": _fitting(words, reads, contents, "tokenizer"),
         "target_tokenizer": _fitting(contents.target_tokenizer, writes, contents, "tokenizer of the decoder"),
         "pooling": contents.pooling,
         "generation": contents.generation,

@@ -8,7 +8,7 @@ from typing import Any
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.names import Names, Rows
 from pellucid.config import Config, Head, head_named
-from pellucid.errors import InputError
+from pellucid.errors import InputError, PellucidError
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,15 @@ class Family:
     defaults: the reference's default facts.
     keys, names: the two-way tables; the names may depend on the facts.
     heads: the model without a head first.
+    told_languages: of a translation it is told both languages in words before the text (T5), or the one to write by a
+        token there.
     """
 
     defaults: Config
     keys: Keys
     names: Names | Callable[[Config], Names]
     heads: tuple[HeadPage, ...] = field(default=())
+    told_languages: bool = False
 
     def __post_init__(self) -> None:
         if not self.heads or self.heads[0].head is not None:
@@ -52,6 +55,22 @@ class Family:
     def write(self, config: Config) -> dict[str, Any]:
         """`Config` to `config.json`."""
         return self.keys.write(config, self.model_type, self.page(config.head).architecture)
+
+    def check_sayable(self, config: Config) -> None:
+        """Raises InputError where `config.json` has no words for a fact, so that it would be read as another one."""
+        said = self.write(config.replace(inert={}))
+        try:
+            told = self.read(said, Path("config.json")).facts()
+        except PellucidError as error:
+            raise InputError(f"this model cannot be saved: {error}") from error
+        for name, value in config.facts().items():
+            if name == "initializer_range":
+                continue  # what numbers were drawn by: nothing comes of it any more
+            if name not in told or told[name] != value:
+                raise InputError(
+                    f"this model cannot be saved: its {name} is {value!r}, and a config.json of {self.model_type} "
+                    f"would be read as {told.get(name)!r}"
+                )
 
     def head_named(self, name: str) -> Head:
         """The head that goes by `name`, in the form that this family has it."""

@@ -1,88 +1,206 @@
-"""Tensors in PyTorch's `.bin` files: a zip around a pickle, and a pickle can run code. So the zip is looked at first,
-and only the restricted unpickler of PyTorch reads it; where that refuses, there is no second attempt."""
+"""Tensors in PyTorch's `.bin` files: a pickle of names, and the numbers beside it in the same zip. Before PyTorch wrote
+zips, the numbers stood behind the pickles. A pickle can run code, so it is read as words (`unpickled.py`): no pickle is
+ever opened, and no memory set aside for numbers that the file does not hold."""
 
-import pickle
-import struct
+import io
+import math
+import sys
 import zipfile
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.oldest import MAGIC, check_oldest
-from pellucid.checkpoints.tensors import DTYPES, check_name
+from pellucid.checkpoints.tensors import MOST_DIMENSIONS, check_name
+from pellucid.checkpoints.unpickled import Storage, Strided, read_words
 from pellucid.errors import CorruptFileError, UnsafeFileError
+from pellucid.machine import within_memory
 
-_LOOSE = (LookupError, ValueError, TypeError, AttributeError, AssertionError, struct.error)
-_DAMAGE = (RuntimeError, EOFError, OSError, *_LOOSE)
-"""What PyTorch's reader is known to raise where a byte is wrong."""
+OLDEST = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""The first pickle of a file that is no zip, byte for byte."""
+
+_MOST_ENTRIES = 100_000
+_MOST_WORDS = 100_000_000
+_AT_ONCE = 2**24
+_MOST_SHARED = 8
+"""How often the numbers of a storage may be read, for each name may become memory of its own. The table of words of an
+encoder-decoder has four names."""
+
+Bytes = Callable[[Storage], Tensor]
+"""The bytes of a storage: UInt8[Tensor, "bytes"]"""
 
 
 def read_pickled(path: Path) -> dict[str, Tensor]:
     """Every tensor of a `.bin` file by name."""
     if not path.is_file():
         raise CorruptFileError(f"{path} is not a regular file")
-    if _begins(path, len(MAGIC)) == MAGIC:
-        check_oldest(path)
-    else:
-        _check_zip(path)
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
-    except pickle.UnpicklingError as error:
-        raise UnsafeFileError(
-            f"{path} asks for more than tensors when it is opened, so it was not opened; ask its author for safetensors"
-        ) from error
-    except _DAMAGE as error:
-        what = ascii((str(error).splitlines() or [type(error).__name__])[0])[1:-1][:120]  # it may quote the file
-        raise CorruptFileError(f"{path} is a damaged PyTorch file: {what}") from error
-    return _only_tensors(path, found)
-
-
-def _begins(path: Path, length: int) -> bytes:
     with path.open("rb") as file:
-        return file.read(length)
+        if file.read(len(OLDEST)) == OLDEST:
+            return _oldest(path, file)
+    return _zip(path)
 
 
-def _check_zip(path: Path) -> None:
-    size = path.stat().st_size
-    if _begins(path, 4) != b"PK\x03\x04":
+# -- a zip -------------------------------------------------------------------------------------------------------------
+
+
+def _zip(path: Path) -> dict[str, Tensor]:
+    if not _begins_as_zip(path):
         raise UnsafeFileError(
             f"{path} is no zip file: damaged, or a bare pickle, which is never opened; save it again with a newer "
             "PyTorch, best as safetensors"
         )
     try:
         with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-            plain = _plain(entries, size)  # asked first: the checksums below read every entry
-            broken = archive.testzip() if plain else None
+            return _entries(path, archive)
     except (zipfile.BadZipFile, OSError, RuntimeError, EOFError, ValueError) as error:  # RuntimeError: encrypted
-        raise CorruptFileError(f"{path} is a damaged zip file ({str(error)[:80]}): fetch it again") from error
-    if not plain:
+        raise CorruptFileError(f"{path} is a damaged zip file ({str(error)[:120]}): fetch it again") from error
+
+
+def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
+    entries = archive.infolist()
+    if not _plain(entries, path.stat().st_size):
         raise UnsafeFileError(f"{path} holds compressed or overlapping entries, which PyTorch never writes; not opened")
     if any(".." in e.filename or e.filename.startswith(("/", "\\")) for e in entries):
         raise UnsafeFileError(f"{path} holds an entry that leads outside of it; not opened")
-    if broken is not None:
-        raise CorruptFileError(f"{path} is damaged: the checksum of {broken!r} in it is wrong; fetch it again")
+    named = {entry.filename: entry for entry in entries}
+    main = [name for name in named if name.endswith("/data.pkl") and name.count("/") == 1]
+    if len(main) != 1 or named[main[0]].file_size > _MOST_WORDS:
+        raise CorruptFileError(f"{path} is a damaged PyTorch file: one data.pkl is expected in it")
+    root = main[0].removesuffix("data.pkl")
+    if any(name.endswith("constants.pkl") for name in named):
+        raise UnsafeFileError(
+            f"{path} holds a program (TorchScript), which is never run; ask its author for safetensors"
+        )
+    turned = f"{root}byteorder" in named and archive.read(f"{root}byteorder") != sys.byteorder.encode()
+
+    def held(storage: Storage) -> Tensor:
+        entry = named.get(f"{root}data/{storage.key}")
+        if entry is None:
+            raise CorruptFileError(f"{path} is a damaged PyTorch file: it lacks the numbers {storage.key[:80]!a}")
+        _check_claim(path, storage, entry.file_size)
+        with archive.open(entry) as file:
+            return _bytes(path, file, entry.file_size)
+
+    return _filled(_checked(path, read_words(path, io.BytesIO(archive.read(main[0])))), held, turned)
+
+
+def _begins_as_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"
 
 
 def _plain(entries: list[zipfile.ZipInfo], size: int) -> bool:
     """Whether every entry is stored as it is, once, in a place of its own, as PyTorch writes them."""
     named = {entry.filename for entry in entries}
     stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
-    return stored and len(named) == len(entries) <= 100_000 and sum(entry.file_size for entry in entries) <= size
+    return stored and len(named) == len(entries) <= _MOST_ENTRIES and sum(entry.file_size for entry in entries) <= size
 
 
-def _only_tensors(path: Path, found: object) -> dict[str, Tensor]:
+# -- before there were zips --------------------------------------------------------------------------------------------
+
+
+def _oldest(path: Path, file: BinaryIO) -> dict[str, Tensor]:
+    """Four pickles: the version, the machine that wrote it, the tensors, the keys of the storages in their order."""
+    _, _, found, keys = (read_words(path, file) for _ in range(4))
+    tensors = _checked(path, found)
+    storages = {one.storage.key: one.storage for one in tensors.values()}
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or set(keys) != set(storages):
+        raise CorruptFileError(f"{path} is a damaged PyTorch file: it does not say which numbers follow")
+    size, places = path.stat().st_size, {}
+    for key in keys:
+        count = int.from_bytes(file.read(8), "little")
+        _check_claim(path, storages[key], size - file.tell())
+        if count != storages[key].count:
+            raise CorruptFileError(
+                f"{path} is a damaged PyTorch file: it says two things of how many numbers there are"
+            )
+        places[key] = file.tell()
+        file.seek(storages[key].bytes, 1)
+
+    def held(storage: Storage) -> Tensor:
+        file.seek(places[storage.key])
+        return _bytes(path, file, storage.bytes)
+
+    return _filled(tensors, held, turned=sys.byteorder != "little")
+
+
+# -- both --------------------------------------------------------------------------------------------------------------
+
+
+def _check_claim(path: Path, storage: Storage, size: int) -> None:
+    if storage.bytes > size:
+        raise CorruptFileError(f"{path} claims {storage.bytes:,} bytes of numbers where it has {size:,}: it is damaged")
+
+
+def _bytes(path: Path, file: Any, size: int) -> Tensor:
+    """The next bytes of a file, to their end: UInt8[Tensor, "size"]"""
+    with within_memory():
+        found = torch.empty(size, dtype=torch.uint8)
+    memory, at = found.numpy().data, 0
+    while at < size:
+        some = file.readinto(memory[at : at + _AT_ONCE])
+        if not some:
+            raise CorruptFileError(f"{path} became shorter while it was read")
+        at += some
+    return found
+
+
+def _checked(path: Path, found: Any) -> dict[str, Strided]:
+    """The tensors by name, once it is sure that there is nothing else."""
     if isinstance(found, dict) and set(found) == {"state_dict"}:
         found = found["state_dict"]
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise CorruptFileError(f"{path} holds a {type(found).__name__}, expected names and tensors")
+        raise CorruptFileError(f"{path} holds a {_kind(found)}, expected names and tensors")
+    storages: dict[str, Storage] = {}
+    reads: Counter[str] = Counter()
     for name, value in found.items():
         check_name(path, name)
-        if not isinstance(value, Tensor):
-            raise CorruptFileError(f"{path}: {name!r} is a {type(value).__name__}, expected a tensor")
-        if value.layout != torch.strided or value.device.type != "cpu" or value.dtype not in DTYPES.values():
-            raise CorruptFileError(f"{path}: {name!r} is no plain tensor but {value.dtype} on {value.device}")
-        if value.numel() > value.untyped_storage().nbytes() // max(value.element_size(), 1):
-            raise UnsafeFileError(f"{path}: {name!r} claims {value.numel():,} numbers and stores fewer")
+        if not isinstance(value, Strided):
+            raise CorruptFileError(f"{path}: {name!r} is a {_kind(value)}, expected a tensor")
+        if storages.setdefault(value.storage.key, value.storage) != value.storage:
+            raise CorruptFileError(f"{path}: {name!r} and another tensor say two things of the numbers that they share")
+        _check_inside(path, name, value)
+        reads[value.storage.key] += math.prod(value.shape)
+        if reads[value.storage.key] > _MOST_SHARED * value.storage.count:
+            raise UnsafeFileError(
+                f"{path}: {name!r} and others are the same stored numbers, more than {_MOST_SHARED} times what the "
+                "file holds; ask its author for safetensors"
+            )
     return found
+
+
+def _filled(tensors: dict[str, Strided], held: Bytes, turned: bool) -> dict[str, Tensor]:
+    """The tensors with their numbers, each storage read once.  turned: its bytes stand in the other order."""
+    numbers: dict[str, Tensor] = {}
+    for one in tensors.values():
+        if one.storage.key not in numbers:
+            numbers[one.storage.key] = _turned(held(one.storage), one.storage.dtype.itemsize if turned else 1)
+    return {name: _placed(one, numbers[one.storage.key]) for name, one in tensors.items()}
+
+
+def _check_inside(path: Path, name: str, one: Strided) -> None:
+    """Refuses a tensor that reaches beyond its storage, or is larger than it."""
+    if len(one.shape) > MOST_DIMENSIONS:
+        raise CorruptFileError(f"{path}: {name!r} has {len(one.shape)} dimensions, expected at most {MOST_DIMENSIONS}")
+    if (count := math.prod(one.shape)) > one.storage.count:
+        raise UnsafeFileError(f"{path}: {name!r} claims {min(count, 10**15):,} numbers and stores fewer")
+    last = one.offset + sum((size - 1) * step for size, step in zip(one.shape, one.steps))
+    if count and last >= one.storage.count:
+        raise CorruptFileError(f"{path}: {name!r} reaches beyond the numbers that are stored for it")
+
+
+def _turned(raw: Tensor, width: int) -> Tensor:
+    return raw if width == 1 else raw.view(-1, width).flip(1).flatten()
+
+
+def _placed(one: Strided, raw: Tensor) -> Tensor:
+    if not math.prod(one.shape):
+        return torch.empty(one.shape, dtype=one.storage.dtype)
+    return raw[: one.storage.bytes].view(one.storage.dtype).as_strided(one.shape, one.steps, one.offset)
+
+
+def _kind(value: Any) -> str:
+    return "Tensor" if isinstance(value, Strided) else type(value).__name__

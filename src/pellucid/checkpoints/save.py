@@ -23,6 +23,7 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
     """
     target = Path(name).expanduser()
     loaded.module.real("saving")
+    loaded.family.check_sayable(loaded.config)
     check_target(target, overwrite=overwrite, how="pass overwrite=True")
     with beside(target) as folder:
         _write(loaded, folder)
@@ -42,7 +43,7 @@ def _write(loaded: Loaded, folder: Path) -> None:
     if loaded.target_tokenizer is not None:
         write_target_tokenizer(loaded.target_tokenizer, folder)
     if loaded.pooling is not None:
-        write_pooling(loaded.pooling, config.hidden_size * len(loaded.pooling.modes), folder)
+        write_pooling(loaded.pooling, config.hidden_size, folder)
 
 
 def _tensors(loaded: Loaded, names: Names, rows: Rows) -> dict[str, Tensor]:

@@ -1,13 +1,20 @@
 """The folder of sentence-transformers: which modules follow the encoder to make one vector of a text."""
 
 import json
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.source import inside
+from pellucid.config.checks import count, truth
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, UnsafeFileError, near
 from pellucid.files import read_any, read_json
+
+log = logging.getLogger("pellucid")
 
 MODES = {
     "cls": "pooling_mode_cls_token",
@@ -20,6 +27,11 @@ MODES = {
 """The ways to make one vector of many, and the keys that older files name them by."""
 
 STATED = "config_sentence_transformers.json"
+READ = [
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]
+"""How texts are read: the first of these files that is there, whatever the model, as in the reference."""
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 """The ways to compare two vectors; the last two are distances, less than nothing."""
@@ -33,25 +45,37 @@ class Pooling:
     normalize: scale the vector to length 1.
     max_length: longer texts are cut to so many tokens; None for the model's own limit.
     similarity: how such vectors are compared, a name from `SIMILARITIES`.
+    truncate_dim: so many numbers of the finished vector are kept, the first ones; None for all.
+    do_lower_case: texts are read in lower case; the model's tokenizer sees to it.
+    prompts, include_prompt: what a caller may put before a text, by name, and whether it is part of the vector. Kept
+        for whoever reads them, so that saving loses nothing: nothing is put before a text here.
     """
 
     modes: tuple[str, ...] = ("mean",)
     normalize: bool = False
     max_length: int | None = None
     similarity: str = "cosine"
+    truncate_dim: int | None = None
+    do_lower_case: bool = False
+    prompts: dict[str, str] = field(default_factory=dict)
+    include_prompt: bool = True
 
     def __post_init__(self) -> None:
         for mode in self.modes:
             if mode not in MODES:
                 raise InputError(f"pooling {mode!r} is not known{near(mode, MODES)}: one of {', '.join(MODES)}")
 
+    def width(self, hidden: int) -> int:
+        """Numbers of a vector, from those of a hidden state."""
+        return min(hidden * len(self.modes), self.truncate_dim or hidden * len(self.modes))
+
 
 def read_pooling(folder: Path) -> Pooling | None:
-    """What `modules.json` says, or None where the folder is a plain checkpoint."""
+    """What `modules.json` and the files beside it say, or None where the folder is a plain checkpoint."""
     path = folder / "modules.json"
     if not path.is_file():
         return None
-    modes: tuple[str, ...] = ()
+    pooled: dict[str, Any] = {}
     normalize = False
     for i, module in enumerate(_modules(path)):
         named = str(module.get("type"))[:100]
@@ -59,29 +83,34 @@ def read_pooling(folder: Path) -> Pooling | None:
         if not named.startswith("sentence_transformers."):
             raise UnsafeFileError(f"{path} names code of its own, {named!r}; pellucid never runs it")
         if kind == "Pooling":
-            modes = _modes(inside(folder, module.get("path")) / "config.json")
+            pooled = _pooled(inside(folder, module.get("path")) / "config.json")
         elif kind == "Normalize":
             normalize = True
         elif kind != "Transformer" or i:
             raise CheckpointMismatchError(f"{path}: module {kind!r} is not known; Transformer, Pooling, Normalize are")
-    longest, similarity = _longest(folder / "sentence_bert_config.json"), _similarity(folder / STATED)
-    return Pooling(modes or ("mean",), normalize, longest, similarity)
+    return Pooling(normalize=normalize, **pooled, **_read(folder), **_stated(folder / STATED))
 
 
-def write_pooling(pooling: Pooling, width: int, folder: Path) -> None:
-    """The same folder layout, which sentence-transformers opens."""
+def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:
+    """The same folder layout, which sentence-transformers opens.  hidden: numbers of a hidden state."""
     kinds = ["Transformer", "Pooling"] + ["Normalize"] * pooling.normalize
     paths = ["", "1_Pooling", "2_Normalize"]
     modules = [
         {"idx": i, "name": str(i), "path": paths[i], "type": f"sentence_transformers.models.{kind}"}
         for i, kind in enumerate(kinds)
     ]
+    modes: dict[str, Any] = {key: mode in pooling.modes for mode, key in MODES.items()}
+    if pooling.modes != tuple(mode for mode in MODES if mode in pooling.modes):  # which flags could not tell
+        modes = {"pooling_mode": [mode.replace("sqrt_len", "sqrt_len_tokens") for mode in pooling.modes]}
+    pooled = {"word_embedding_dimension": hidden, **modes, "include_prompt": pooling.include_prompt}
+    stated: dict[str, Any] = {"similarity_fn_name": pooling.similarity, "prompts": pooling.prompts}
+    if pooling.truncate_dim is not None:
+        stated["truncate_dim"] = pooling.truncate_dim
     (folder / "1_Pooling").mkdir()
-    flags = {key: mode in pooling.modes for mode, key in MODES.items()}
-    _write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **flags})
+    _write(folder / "1_Pooling" / "config.json", pooled)
     _write(folder / "modules.json", modules)
-    _write(folder / STATED, {"similarity_fn_name": pooling.similarity})
-    _write(folder / "sentence_bert_config.json", {"max_seq_length": pooling.max_length, "do_lower_case": False})
+    _write(folder / STATED, stated)
+    _write(folder / READ[0], {"max_seq_length": pooling.max_length, "do_lower_case": pooling.do_lower_case})
 
 
 def _modules(path: Path) -> list[dict[str, Any]]:
@@ -91,8 +120,19 @@ def _modules(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _modes(path: Path) -> tuple[str, ...]:
-    found = read_json(path)
+def _pooled(path: Path) -> dict[str, Any]:
+    """The module `Pooling`."""
+    sizes = ("embedding_dimension", "word_embedding_dimension")
+    found = _witness(path, (*MODES.values(), "pooling_mode", "include_prompt", *sizes))
+    include = found.get("include_prompt", True)
+    with _said_by(path):
+        truth("include_prompt", include)
+    if not include:
+        log.warning("%s: include_prompt is false; here a prompt before a text is part of its vector", path)
+    return {"modes": _modes(path, found), "include_prompt": include}
+
+
+def _modes(path: Path, found: dict[str, Any]) -> tuple[str, ...]:
     stated = found.get("pooling_mode")
     if stated is None:
         return tuple(mode for mode, key in MODES.items() if found.get(key)) or ("mean",)
@@ -103,21 +143,66 @@ def _modes(path: Path) -> tuple[str, ...]:
     return modes
 
 
-def _longest(path: Path) -> int | None:
-    length = read_json(path).get("max_seq_length") if path.is_file() else None
-    if length is not None and (type(length) is not int or length < 1):
-        raise CorruptFileError(f"{path}: max_seq_length is {length!r}, expected a whole number from 1")
-    return length
+def _read(folder: Path) -> dict[str, Any]:
+    """How the module `Transformer` reads a text."""
+    path = next((folder / name for name in READ if (folder / name).is_file()), None)
+    if path is None:
+        return {}
+    inert = ("transformer_task", "modality_config", "module_output_name", "unpad_inputs")
+    found = _witness(path, ("max_seq_length", "do_lower_case", *inert))
+    length, lower = found.get("max_seq_length"), found.get("do_lower_case", False)
+    with _said_by(path):
+        if length is not None:
+            count("max_seq_length", length)
+        truth("do_lower_case", lower)
+    return {"max_length": length, "do_lower_case": lower}
 
 
-def _similarity(path: Path) -> str:
-    stated = read_json(path).get("similarity_fn_name") if path.is_file() else None
-    if stated is not None and stated not in SIMILARITIES:
+def _stated(path: Path) -> dict[str, Any]:
+    """What is said of the whole."""
+    if not path.is_file():
+        return {}
+    inert = ("__version__", "model_type")
+    found = _witness(path, ("similarity_fn_name", "truncate_dim", "prompts", "default_prompt_name", *inert))
+    similarity, size = found.get("similarity_fn_name"), found.get("truncate_dim")
+    if similarity is not None and similarity not in SIMILARITIES:
         raise CorruptFileError(
-            f"{path}: similarity_fn_name is {repr(stated)[:60]}, expected one of {', '.join(SIMILARITIES)}"
+            f"{path}: similarity_fn_name is {repr(similarity)[:60]}, expected one of {', '.join(SIMILARITIES)}"
         )
-    return stated or "cosine"
+    with _said_by(path):
+        if size is not None:
+            count("truncate_dim", size)
+    return {"similarity": similarity or "cosine", "truncate_dim": size, "prompts": _prompts(path, found)}
+
+
+def _prompts(path: Path, found: dict[str, Any]) -> dict[str, str]:
+    prompts = found.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise CorruptFileError(f"{path}: prompts is {repr(prompts)[:60]}, expected texts by name")
+    usual = found.get("default_prompt_name")
+    if usual is not None and (not isinstance(usual, str) or usual not in prompts or prompts[usual]):
+        raise CheckpointMismatchError(
+            f"{path}: default_prompt_name is {repr(usual)[:60]}, a prompt before every text, and nothing is put before "
+            "texts here: set it to null, and write the prompt before the texts that need it"
+        )
+    return {name: text or "" for name, text in prompts.items()}
+
+
+def _witness(path: Path, known: tuple[str, ...]) -> dict[str, Any]:
+    """A file whose keys are read or change no vector; others that say something are named out loud."""
+    found = read_json(path)
+    left_alone(path, [key for key, value in found.items() if key not in known and value])
+    return found
+
+
+@contextmanager
+def _said_by(path: Path) -> Iterator[None]:
+    """What is found wrong within is what this file says."""
+    try:
+        yield
+    except InputError as error:
+        raise CorruptFileError(f"{path}: {str(error)[:200]}") from error
 
 
 def _write(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -12,6 +12,9 @@ from pellucid.checkpoints.converted import converted
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, UnsafeFileError
 from pellucid.files import digest_of
 
+_READ = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin", ".gguf", ".onnx")
+"""How the files of a checkpoint end that are ever opened."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -46,6 +49,7 @@ def locate(
     """
     place = {"token": token, "local_files_only": local_files_only, "cache_dir": cache_dir}
     found = _located(name, revision, **place)
+    check_links(found)
     if found.file is not None or not is_adapter(found.folder):
         return found
     if (found.folder / "config.json").exists():  # a whole checkpoint with an adapter inside, as the format has it
@@ -55,6 +59,7 @@ def locate(
         base = _located(facts.base, facts.revision, **place)
     except InputError as error:
         raise NotFoundError(f"{name} is an adapter, and its base is not here: {error}") from error
+    check_links(base)
     if base.file is None and is_adapter(base.folder):
         raise CheckpointMismatchError(
             f"{found.folder / FILE} names {facts.base} as its base, which is an adapter itself"
@@ -116,8 +121,27 @@ def inside(folder: Path, name: object) -> Path:
         raise UnsafeFileError(
             f"{folder} names a file {str(name)[:80]!r}, expected a plain file name in the same folder"
         )
-    path = folder / name
-    real, root = path.resolve(), folder.resolve()
+    return _inside(folder, folder / name)
+
+
+def check_links(source: Source) -> None:
+    """Refuses a checkpoint in which a file that may be opened is a link out of its folder, as `inside` does."""
+    if source.kind != "file":  # of which one file alone is opened, and its path was given
+        check_folder(source.folder)
+
+
+def check_folder(folder: Path) -> None:
+    """The same, of a folder and of the folders in it, for the modules of sentence-transformers have theirs."""
+    for path in folder.glob("*"):
+        below = path / "config.json"
+        if path.is_symlink() and path.suffix in _READ:
+            _inside(folder, path)
+        elif below.is_symlink() and not path.is_symlink():
+            _inside(folder, below)
+
+
+def _inside(folder: Path, path: Path) -> Path:
+    real, root = Path(os.path.realpath(path)), folder.resolve()  # resolve() fails at links in a circle
     blobs = root.parent.parent / "blobs"
     if real.is_relative_to(root) or (root.parent.name == "snapshots" and real.is_relative_to(blobs)):
         return path

@@ -40,6 +40,8 @@ class Config:
     """Whether the sum of the embeddings is normalised."""
     embedding_size: int | None = None
     """Width of the table of tokens, where it is not `hidden_size` and a linear map leads from one to the other."""
+    embedding_projection: bool = False
+    """That map is there even where both are as wide."""
     scale_embedding: bool = False
     """Token embeddings are multiplied with the square root of `hidden_size`."""
     num_hidden_groups: int | None = None
@@ -75,7 +77,14 @@ class Config:
             count("embedding_size", self.embedding_size)
         if self.num_hidden_groups is not None:
             count("num_hidden_groups", self.num_hidden_groups, most=self.num_hidden_layers)
-        for name in ("embedding_norm", "scale_embedding", "pooler", "tie_word_embeddings", "scale_logits"):
+        for name in (
+            "embedding_norm",
+            "embedding_projection",
+            "scale_embedding",
+            "pooler",
+            "tie_word_embeddings",
+            "scale_logits",
+        ):
             truth(name, getattr(self, name))
         self._check_tokens()
         if self.pooler and self.kind != "encoder":

@@ -50,9 +50,11 @@ def ties(config: Config) -> dict[str, str]:
 def allocate(module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
     """Gives a module that was assembled on the meta device its memory; what stands in it is not yet set.
 
-    (PyTorch's own `to_empty` does the same and loads half a second of symbolic algebra to do it.)
+    (PyTorch's own `to_empty` does the same and loads half a second of symbolic algebra to do it.) Within
+    `torch.inference_mode` too they are tensors that tell when they were written, and may learn.
     """
-    module._apply(lambda tensor: torch.empty(tensor.shape, device=device, dtype=dtype))
+    with torch.inference_mode(False):
+        module._apply(lambda tensor: torch.empty(tensor.shape, device=device, dtype=dtype))
 
 
 @torch.no_grad()
@@ -65,7 +67,7 @@ def initialise(module: nn.Module, std: float, seed: int) -> None:
     chance = torch.Generator().manual_seed(seed)
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            part.weight.copy_(torch.randn(part.weight.shape, generator=chance) * std)
+            part.weight.copy_(torch.randn(part.weight.shape, generator=chance, dtype=torch.float32) * std)
         if isinstance(part, nn.Embedding) and part.padding_idx is not None:
             part.weight[part.padding_idx].zero_()
         if isinstance(part, nn.Linear) and part.bias is not None:
@@ -179,6 +181,7 @@ def _embeddings(config: Config) -> blocks.Embeddings:
         dropout=config.dropout.hidden_dropout_prob,
         pad_token_id=_padding(config),
         width=config.embedding_size,
+        projected=config.embedding_projection,
         scale=config.hidden_size**0.5 if config.scale_embedding else 1.0,
     )
 

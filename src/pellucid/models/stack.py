@@ -174,8 +174,8 @@ def check_ids(
     segments: Tensor | None = None,
 ) -> None:
     """Refuses ids that this model cannot read, in one sentence."""
-    if input_ids.dim() != 2 or input_ids.is_floating_point():
-        raise InputError(f"input_ids are {_kind(input_ids)}, expected whole numbers of shape [batch, seq]")
+    if input_ids.dim() != 2 or input_ids.dtype not in (torch.int64, torch.int32):
+        raise InputError(f"input_ids are {_kind(input_ids)}, expected int64 or int32 numbers of shape [batch, seq]")
     for name, given in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids), ("segments", segments)):
         if given is not None and given.shape != input_ids.shape:
             raise InputError(f"{name} is {_kind(given)}, expected the shape of input_ids, {list(input_ids.shape)}")
@@ -183,6 +183,8 @@ def check_ids(
         _in_range("input_ids", input_ids, embeddings.token.num_embeddings)
         if token_type_ids is not None and embeddings.type is not None:
             _in_range("token_type_ids", token_type_ids, embeddings.type.num_embeddings)
+        if attention_mask is not None:
+            _in_range("attention_mask", attention_mask, 2)
 
 
 def _kind(tensor: Tensor) -> str:
@@ -193,4 +195,5 @@ def _in_range(name: str, ids: Tensor, size: int) -> None:
     if ids.numel():
         least, most = (int(n) for n in torch.aminmax(ids))
         if least < 0 or most >= size:
-            raise InputError(f"{name} hold {least if least < 0 else most}, expected 0 to {size - 1}")
+            holds = "hold" if name.endswith("ids") else "holds"
+            raise InputError(f"{name} {holds} {least if least < 0 else most}, expected 0 to {size - 1}")

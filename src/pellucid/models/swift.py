@@ -3,6 +3,7 @@
 from typing import Any, Self
 
 import torch
+from torch import nn
 
 from pellucid.blocks.learning import Lesson, learning
 from pellucid.blocks.packing import Packing
@@ -35,7 +36,9 @@ class Swift(Watched):
     def swift(self, dtype: torch.dtype | None = None) -> Self:
         """The same model for answering at speed: always evaluating, its tables packed for the processor.
 
-        Equal to this one up to rounding. It is kept, and made anew when this one's numbers have changed since.
+        Equal to this one up to rounding. It is kept, and made anew when this one's numbers have changed since, as far
+        as PyTorch counts that: not what is written through `.data`, nor within `torch.inference_mode` into numbers that
+        were made there.
         One with an onlooker stays as it is, since he knows the plain blocks; so does one that is laid out already.
         """
         if self.bits or self.laid_out:
@@ -44,7 +47,7 @@ class Swift(Watched):
         dtype = dtype or own
         if self.onlooker is not None:
             return self._plain(dtype, own)
-        state = tuple((p.data_ptr(), p._version) for p in self.parameters())
+        state = _state(self)
         kept: dict[torch.dtype, tuple[Any, Self]] = self.__dict__.setdefault("_swift", {})
         if dtype not in kept or kept[dtype][0] != state:
             copy = _alone(packed(self, Packing(dtype)))
@@ -77,3 +80,16 @@ def _alone(copy: Any) -> Any:
     """A copy without the packed ones that its original keeps."""
     copy.__dict__.pop("_swift", None)
     return copy
+
+
+def _state(module: nn.Module) -> list[tuple[int, int]]:
+    """Where the numbers of a module stand, and how often each tensor was written. (PyTorch's own walk, which names all
+    of them, takes as long as a layer of a small model.)"""
+    found: list[tuple[int, int]] = []
+    parts = [module]
+    while parts:
+        part = parts.pop()
+        own = [one for one in part._parameters.values() if one is not None]
+        found += [(one.data_ptr(), 0 if one.is_inference() else one._version) for one in own]
+        parts += [inner for inner in part._modules.values() if inner is not None]
+    return found

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -27,15 +28,20 @@ MISMATCH = CheckpointMismatchError
 Damage = Callable[[Path], object]
 
 
-def graph(change: Callable[[onnx.GraphProto], object]) -> Damage:
-    """Changes the graph of the file."""
+def model(change: Callable[[onnx.ModelProto], object]) -> Damage:
+    """Changes the file."""
 
     def damage(folder: Path) -> None:
-        model = onnx.load(folder / "model.onnx", load_external_data=False)
-        change(model.graph)
-        (folder / "model.onnx").write_bytes(model.SerializeToString())
+        whole = onnx.load(folder / "model.onnx", load_external_data=False)
+        change(whole)
+        (folder / "model.onnx").write_bytes(whole.SerializeToString())
 
     return damage
+
+
+def graph(change: Callable[[onnx.GraphProto], object]) -> Damage:
+    """Changes the graph of the file."""
+    return model(lambda whole: change(whole.graph))
 
 
 def facts(**values: object) -> Damage:
@@ -123,7 +129,40 @@ def other_type(g: onnx.GraphProto) -> None:
     table(g, "word_embeddings.weight").data_type = onnx.TensorProto.COMPLEX64
 
 
+def calls(*bodies: list[tuple[str, dict[str, Any]]]) -> Damage:
+    """Functions f0, f1, ... of operations and their settings, one behind the other; the graph calls the last one."""
+
+    def node(kind: str, source: str, to: str, settings: dict[str, Any]) -> onnx.NodeProto:
+        return onnx.helper.make_node(kind, [source], [to], domain="own" if kind[0] == "f" else "", **settings)
+
+    def change(whole: onnx.ModelProto) -> None:
+        versions = [*whole.opset_import, onnx.helper.make_opsetid("own", 1)]
+        whole.opset_import.append(versions[-1])
+        for number, body in enumerate(bodies):
+            names = ["x", *(f"y{i}" for i in range(len(body)))]
+            nodes = [node(kind, *names[i : i + 2], settings) for i, (kind, settings) in enumerate(body)]
+            parts = ["x"], names[-1:], nodes, versions
+            whole.functions.append(onnx.helper.make_function("own", f"f{number}", *parts))
+        whole.graph.node.append(node(f"f{len(bodies) - 1}", whole.graph.output[0].name, "grown", {}))
+
+    return model(change)
+
+
+def doubling(last: int, **settings: Any) -> Damage:
+    """Each of these functions calls the one before it twice, and the first does nothing."""
+    return calls([("Identity", settings)], *([(f"f{i}", {})] * 2 for i in range(last)))
+
+
 CASES = [
+    Case("functions that double", doubling(20), UnsafeFileError, "more than 100,000 operations"),
+    Case("functions that double numbers", doubling(12, idle=b"x" * 100_000), UnsafeFileError, "268,435,456 bytes"),
+    Case(
+        "a function deep down",
+        calls([("Identity", {})], *([(f"f{i}", {})] for i in range(120))),
+        UnsafeFileError,
+        "deep",
+    ),
+    Case("functions in a circle", calls([("f1", {})], [("f0", {})]), CorruptFileError, "'f1' calls itself"),
     Case("no file", lambda f: (f / "model.onnx").unlink(), NotFoundError, "nothing to convert"),
     Case("no config", lambda f: (f / "config.json").unlink(), NotFoundError, "config.json"),
     Case("no tokenizer", lambda f: (f / "vocab.txt").unlink(), NotFoundError, "no tokenizer"),
@@ -174,6 +213,14 @@ def test_what_is_wrong_is_one_sentence(good: Path, tmp_path: Path, case: Case) -
     assert case.says in message
     assert message.isprintable() and 20 < len(message) < 400 and not message.endswith((".", ":"))
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_functions_within_functions_are_read(good: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "foreign"))
+    doubling(5)(folder)
+    done = convert(folder, tmp_path / "ours").folder
+    plain = convert(good, tmp_path / "plain").folder
+    assert (done / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
 
 
 def test_numbers_in_a_file_of_the_same_folder(good: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from pellucid.checkpoints import hub
-from pellucid.checkpoints.source import inside
+from pellucid.checkpoints.source import check_folder, inside
 from pellucid.errors import InputError, NotFoundError, several
 
 PAPERS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
@@ -52,6 +52,7 @@ def _folder(folder: Path) -> Foreign:
     if files:
         return _onnx(_one(folder, files))
     if any((folder / name).is_file() for name in VOCABULARY):
+        check_folder(folder)
         numbers = folder / "model.safetensors"
         if not numbers.is_file():
             raise NotFoundError(
@@ -74,6 +75,7 @@ def _onnx(file: Path) -> Foreign:
     folder = next((place for place in (file.parent, file.parent.parent) if (place / "config.json").is_file()), None)
     if folder is None:
         raise NotFoundError(f"{file.parent} has no config.json, which says what the model is")
+    check_folder(folder)
     return Foreign("onnx", file, folder, _papers(folder))
 
 

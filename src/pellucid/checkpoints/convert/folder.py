@@ -1,17 +1,16 @@
 """Writes converted files as a checkpoint folder."""
 
 import json
-import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from pellucid.checkpoints import folder
-from pellucid.errors import CorruptFileError, InputError
+from pellucid.checkpoints.fill import finite
+from pellucid.errors import InputError
 
 
 def check_target(target: Path, source: Path, overwrite: bool) -> None:
@@ -29,8 +28,7 @@ def write_folder(
     Raises: CorruptFileError where a number is NaN or infinite; InputError or ResourceError where it cannot be written.
     """
     for name, numbers in tensors.items():
-        if not math.isfinite(numbers.sum(dtype=torch.float64)):
-            raise CorruptFileError(f"{name} holds NaN or infinite numbers: the file is damaged or training failed")
+        finite(name, numbers)
     with folder.beside(target) as new:
         folder.write_tensors(tensors, new / "model.safetensors")
         _write_text(new / "config.json", json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n")

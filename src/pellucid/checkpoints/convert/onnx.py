@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.convert.functions import laid_out
 from pellucid.checkpoints.convert.graph import Graph, Held, Node
 from pellucid.checkpoints.convert.onnx_plain import open_plain
 from pellucid.errors import (
@@ -90,7 +91,7 @@ def _model(onnx: ModuleType, path: Path) -> Any:
 
     try:
         model = onnx.load(os.fspath(path), load_external_data=False)
-        return onnx.inliner.inline_local_functions(model) if model.functions else model
+        return laid_out(onnx, path, model)
     except MemoryError as error:
         raise ResourceError(f"not enough memory to read {path}") from error
     except (DecodeError, RuntimeError, ValueError) as error:

@@ -23,6 +23,7 @@ defaults = Config(
     feed_forward=Plain(intermediate_size=16384, hidden_act="gelu_new"),
     type_vocab_size=2,
     embedding_size=128,
+    embedding_projection=True,
     num_hidden_groups=1,
     dropout=Dropout(0.0, 0.0, 0.1),
     pooler=True,

@@ -1,9 +1,7 @@
 """ELECTRA: BERT's layers behind a narrow table of tokens; it learned to tell which words had been replaced (Clark et
 al., 2020, arXiv:2003.10555)."""
 
-from typing import Any
-
-from pellucid.checkpoints.facts import Computed, Keys
+from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.families import bert
 from pellucid.checkpoints.names import Names
 from pellucid.checkpoints.page import Family, HeadPage
@@ -29,21 +27,10 @@ defaults = Config(
 )
 
 
-def _read(raw: dict[str, Any]) -> dict[str, Any]:
-    """A table as wide as the layers has no projection behind it."""
-    table = raw.get("embedding_size", defaults.embedding_size)
-    return {"embedding_size": None if table == raw.get("hidden_size", defaults.hidden_size) else table}
-
-
-def _write(config: Config) -> dict[str, Any]:
-    return {"embedding_size": config.embedding_size or config.hidden_size}
-
-
 keys = Keys(
-    same=(*bert.keys.same, "bos_token_id", "eos_token_id"),
+    same=(*bert.keys.same, "embedding_size", "bos_token_id", "eos_token_id"),
     only=bert.keys.only,
     inert=("summary_type", "summary_use_proj", "summary_activation", "summary_last_dropout"),  # of multiple choice
-    computed=(Computed(("embedding_size",), _read, _write),),
 )
 
 _REPLACED = "it tells replaced words, for which there is no head here"

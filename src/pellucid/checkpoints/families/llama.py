@@ -86,8 +86,11 @@ names = Names(
 )
 
 
-def heads(stem: str) -> tuple[HeadPage, ...]:
-    """The heads, as the models of this kind are called by `stem`."""
+def heads(stem: str, answering: str | None = "transformer.") -> tuple[HeadPage, ...]:
+    """The heads, as the models of this kind are called by `stem`.
+
+    answering: what stands before the body's names in the one for questions; None for what stands there in all others.
+    """
     last = SequenceClassification(pool="last", classifier_bias=False)
     answers = (("qa_outputs", "head.classifier"),)
     return (
@@ -95,7 +98,7 @@ def heads(stem: str) -> tuple[HeadPage, ...]:
         HeadPage(f"{stem}ForCausalLM", CausalLM(), (("lm_head", "head.decoder"),)),
         HeadPage(f"{stem}ForSequenceClassification", last, (("score", "head.classifier"),)),
         HeadPage(f"{stem}ForTokenClassification", TokenClassification(), (("score", "head.classifier"),)),
-        HeadPage(f"{stem}ForQuestionAnswering", QuestionAnswering(), answers, prefix="transformer."),
+        HeadPage(f"{stem}ForQuestionAnswering", QuestionAnswering(), answers, prefix=answering),
     )
 
 

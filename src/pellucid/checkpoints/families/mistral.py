@@ -16,4 +16,4 @@ defaults = llama.defaults.replace(
 
 keys = Keys(same=(*llama.same, "sliding_window"), renamed=llama.dropout, computed=(ROPE,))
 
-family = Family(defaults, keys, llama.names, llama.heads("Mistral"))
+family = Family(defaults, keys, llama.names, llama.heads("Mistral", answering=None))

@@ -106,4 +106,4 @@ heads = (
     HeadPage("T5ForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),
 )
 
-family = Family(defaults=defaults, keys=keys, names=names, heads=heads)
+family = Family(defaults=defaults, keys=keys, names=names, heads=heads, told_languages=True)

@@ -1,0 +1,200 @@
+"""A pickle of tensors, read as the list of words that it is: nothing is looked up, called or set aside.
+
+Each word must be one that PyTorch writes for tensors, and each name one that tensors need. What comes out are the
+dicts, lists and numbers that stand there, and for a tensor where its numbers are to be found.
+"""
+
+import pickletools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from pellucid.errors import CorruptFileError, UnsafeFileError
+
+_MOST_WORDS = 2_000_000
+_LONGEST_NAME = 1_000
+_MARK = object()
+_KINDS = {
+    "Double": torch.float64,
+    "Float": torch.float32,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Long": torch.int64,
+    "Int": torch.int32,
+    "Short": torch.int16,
+    "Char": torch.int8,
+    "Byte": torch.uint8,
+    "Bool": torch.bool,
+}
+_STORAGES = {f"torch {kind}Storage": dtype for kind, dtype in _KINDS.items()}
+_ORDERED = "collections OrderedDict"
+_TENSOR = "torch._utils _rebuild_tensor_v2"
+_PARAMETER = "torch._utils _rebuild_parameter"
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """So many numbers of one kind, and the key under which the file has them."""
+
+    dtype: torch.dtype
+    key: str
+    count: int
+
+    @property
+    def bytes(self) -> int:
+        """How long it is."""
+        return self.count * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """A tensor: some of the numbers of a storage, from the place `offset` on."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """What a pickle would look up."""
+
+    text: str
+
+
+class _Rest:
+    """A file of which no more is asked than it holds: a read sets aside as much memory as is asked for."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, start = file, file.tell()
+        self.size = file.seek(0, 2)
+        file.seek(start)
+
+    def read(self, size: int) -> bytes:
+        return self.file.read(min(size, self.size - self.file.tell()))
+
+    def readline(self) -> bytes:
+        return self.file.readline(_LONGEST_NAME)
+
+
+def read_words(path: Path, file: BinaryIO) -> Any:
+    """One pickle of a file of tensors; the file stands behind it then.
+
+    Raises UnsafeFileError where it says anything else than tensors.
+    """
+    stack: list[Any] = []
+    rest: Any = _Rest(file)
+    kept: dict[Any, Any] = {}  # to say it again
+    try:
+        for count, (code, argument, _) in enumerate(pickletools.genops(rest)):
+            if count > _MOST_WORDS:
+                raise unsafe(path, "too many words")
+            match code.name:
+                case "BINPUT" | "LONG_BINPUT":
+                    kept[argument] = stack[-1]
+                case "BINGET" | "LONG_BINGET":
+                    stack.append(kept[argument])
+                case _:
+                    _follow(path, code.name, argument, stack)
+        return stack[-1]
+    except (ValueError, EOFError, OverflowError, LookupError, AttributeError, TypeError) as error:
+        raise CorruptFileError(f"{path} is a damaged PyTorch file: {ascii(str(error))[1:-1][:120]}") from error
+
+
+def unsafe(path: Path, what: str) -> UnsafeFileError:
+    """The error for a file that is not opened."""
+    return UnsafeFileError(
+        f"{path} asks for more than tensors when it is opened ({what}), so it was not opened; ask its author for "
+        "safetensors"
+    )
+
+
+def _follow(path: Path, word: str, argument: Any, stack: list[Any]) -> None:
+    """What one word does to the stack of values."""
+    match word:
+        case "PROTO" if argument == 2:
+            pass
+        case "STOP":
+            pass
+        case "MARK":
+            stack.append(_MARK)
+        case "NONE" | "NEWTRUE" | "NEWFALSE":
+            stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[word])
+        case "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINFLOAT" | "BINUNICODE":
+            stack.append(argument)
+        case "GLOBAL" if argument in _STORAGES or argument in (_ORDERED, _TENSOR, _PARAMETER):
+            stack.append(_Name(argument))
+        case "EMPTY_DICT" | "EMPTY_LIST" | "EMPTY_TUPLE":
+            stack.append({"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}[word]())
+        case "TUPLE":
+            stack.append(tuple(_since_mark(stack)))
+        case "TUPLE1" | "TUPLE2" | "TUPLE3":
+            size = int(word[-1])
+            stack[-size:] = [tuple(stack[-size:])]
+        case "APPEND" | "APPENDS":
+            items = [stack.pop()] if word == "APPEND" else _since_mark(stack)
+            stack[-1].extend(items)
+        case "SETITEM" | "SETITEMS":
+            items = [stack.pop(-2), stack.pop()] if word == "SETITEM" else _since_mark(stack)
+            _set(path, stack[-1], items)
+        case "BUILD":  # what an OrderedDict knows beside its items
+            stack.pop()
+        case "BINPERSID":
+            stack[-1] = _storage(path, stack[-1])
+        case "REDUCE":
+            given = stack.pop()
+            stack[-1] = _made(path, stack[-1], given)
+        case _:
+            raise unsafe(path, ascii(argument)[:80] if word == "GLOBAL" else f"the word {word}")
+
+
+def _since_mark(stack: list[Any]) -> list[Any]:
+    """Takes what stands behind the last mark, and the mark."""
+    start = len(stack) - 1 - stack[::-1].index(_MARK)
+    items = stack[start + 1 :]
+    del stack[start:]
+    return items
+
+
+def _set(path: Path, target: dict[Any, Any], items: list[Any]) -> None:
+    names = items[::2]
+    if not all(isinstance(name, str | int) for name in names):  # the hash of a tuple of tuples of ... may never end
+        raise unsafe(path, "items whose names are no texts")
+    target.update(zip(names, items[1::2]))
+
+
+def _storage(path: Path, said: Any) -> Storage:
+    """Both layouts name a storage by its kind, key, device and count; the older one may name a part of another."""
+    match said:
+        case ("storage", _Name(kind), str(key), str(), int(count)) | (
+            "storage",
+            _Name(kind),
+            str(key),
+            str(),
+            int(count),
+            None,
+        ) if kind in _STORAGES and count >= 0:
+            return Storage(_STORAGES[kind], key, count)
+    raise unsafe(path, "a storage in an unknown form")
+
+
+def _made(path: Path, what: Any, given: Any) -> Any:
+    """What calling a name would make."""
+    match what, given:
+        case _Name(text), () if text == _ORDERED:
+            return {}
+        case _Name(text), (list(pairs),) if text == _ORDERED:
+            made: dict[Any, Any] = {}
+            for one, other in pairs:
+                _set(path, made, [one, other])
+            return made
+        case _Name(text), (Storage() as storage, int(offset), tuple(shape), tuple(steps), *_) if text == _TENSOR:
+            numbers = (offset, *shape, *steps)
+            if len(shape) == len(steps) and all(type(n) is int and n >= 0 for n in numbers):
+                return Strided(storage, offset, shape, steps)
+        case _Name(text), (Strided() as tensor, *_) if text == _PARAMETER:
+            return tensor
+    raise unsafe(path, "a call in an unknown form")

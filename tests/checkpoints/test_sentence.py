@@ -1,0 +1,121 @@
+"""A folder of sentence-transformers: every setting that changes a vector is read or refused, and saving loses none."""
+
+import dataclasses
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+import pellucid
+from pellucid.checkpoints.sentence import READ, STATED, Pooling, read_pooling
+from pellucid.errors import CheckpointMismatchError, CorruptFileError
+from tests.checkpoints.builders import edit_json
+from tests.parity.tiny import write
+
+TEXTS = ["Time flies like AN Arrow", "a", "The City has a Large river", "   "]
+POOLED = "1_Pooling/config.json"
+PROMPTS = {"query": "query: ", "document": "", "Ünlike": "x"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A tiny sentence encoder whose words know capital letters."""
+    plain = pellucid.load(write("bert-cased-body", tmp_path / "plain")).loaded
+    return pellucid.Model(dataclasses.replace(plain, pooling=Pooling(normalize=True))).save(tmp_path / "model")
+
+
+def say(folder: Path, name: str, **values: Any) -> None:
+    edit_json(folder / name, lambda found: found.update(values))
+
+
+def encoded(folder: Path, **how: Any) -> torch.Tensor:
+    return torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(TEXTS, **how))
+
+
+def lower(folder: Path) -> None:
+    say(folder, READ[0], do_lower_case=True)
+
+
+def short_by_another_name(folder: Path) -> None:
+    (folder / READ[0]).rename(folder / "sentence_roberta_config.json")
+    say(folder, "sentence_roberta_config.json", max_seq_length=4)
+
+
+def narrow(folder: Path) -> None:
+    say(folder, STATED, truncate_dim=7)
+
+
+def turned_round(folder: Path) -> None:
+    (folder / POOLED).write_text(json.dumps({"embedding_dimension": 32, "pooling_mode": ["mean", "cls"]}))
+
+
+def prompted(folder: Path) -> None:
+    say(folder, STATED, prompts=PROMPTS, default_prompt_name="document")
+    say(folder, POOLED, include_prompt=False)
+
+
+@pytest.mark.parametrize("change", [lower, short_by_another_name, narrow, turned_round, prompted])
+def test_a_setting_is_the_reference_s_and_outlives_saving(folder: Path, change: Any) -> None:
+    plain = encoded(folder)
+    change(folder)
+    model, wanted = pellucid.load(folder), encoded(folder)
+    assert change is prompted or wanted.shape != plain.shape or not torch.allclose(wanted, plain, atol=1e-2)
+    torch.testing.assert_close(model.embed(TEXTS), wanted, rtol=0, atol=1e-5)
+    model.save(again := folder.parent / "again")
+    torch.testing.assert_close(encoded(again), wanted, rtol=0, atol=1e-5)
+    assert pellucid.load(again).loaded.pooling == model.loaded.pooling
+
+
+def test_a_cut_vector_is_compared_and_scaled_as_such(folder: Path) -> None:
+    say(folder, STATED, truncate_dim=7)
+    model, theirs = pellucid.load(folder), SentenceTransformer(str(folder), device="cpu")
+    scaled = encoded(folder, normalize_embeddings=True)
+    torch.testing.assert_close(model.embed(TEXTS, normalize=True), scaled, rtol=0, atol=1e-5)
+    wanted = theirs.similarity(*(theirs.encode([text]) for text in TEXTS[:2])).item()
+    assert pellucid.pipeline("sentence-similarity", model)(*TEXTS[:2])["score"] == pytest.approx(wanted, abs=1e-5)
+    index = pellucid.Index.build(model, TEXTS[:3], folder.parent / "index")
+    assert index.manifest.encoder.dimension == 7
+    assert index.search(TEXTS[2], k=1, mode="dense")[0].similarity == pytest.approx(1.0)
+
+
+def test_prompts_are_kept_for_whoever_reads_them(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    prompted(folder)
+    with caplog.at_level(logging.WARNING, "pellucid"):
+        pellucid.load(folder).save(again := folder.parent / "again")
+    assert "include_prompt is false" in caplog.text
+    query = {"prompt_name": "query"}
+    torch.testing.assert_close(encoded(again, **query), encoded(folder, **query), rtol=0, atol=1e-6)
+    assert read_pooling(again).prompts == PROMPTS
+
+
+def test_a_prompt_before_every_text_is_refused(folder: Path) -> None:
+    say(folder, STATED, prompts=PROMPTS, default_prompt_name="query")
+    with pytest.raises(CheckpointMismatchError, match="default_prompt_name is 'query', a prompt before every text"):
+        pellucid.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        (STATED, {"truncate_dim": 0}, "truncate_dim is 0, expected a whole number"),
+        (STATED, {"prompts": ["query: "]}, "prompts is .*, expected texts by name"),
+        (STATED, {"prompts": {"query": 5}}, "prompts is .*, expected texts by name"),
+        (READ[0], {"do_lower_case": "no"}, "do_lower_case is 'no', expected true or false"),
+        (POOLED, {"include_prompt": 1}, "include_prompt is 1, expected true or false"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused(folder: Path, name: str, values: dict[str, Any], message: str) -> None:
+    say(folder, name, **values)
+    with pytest.raises(CorruptFileError, match=message):
+        read_pooling(folder)
+
+
+def test_a_key_that_nobody_knows_is_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    say(folder, READ[0], tokenizer_args={"do_lower_case": True}, model_args={})
+    with caplog.at_level(logging.WARNING, "pellucid"):
+        read_pooling(folder)
+    assert f"{READ[0]}: these keys are not known and were left alone: tokenizer_args" in caplog.text

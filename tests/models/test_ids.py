@@ -1,0 +1,40 @@
+"""What a model is given beside words: ids, masks and types, as tensors or as lists, and what it cannot read."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.errors import InputError
+from tests.conftest import tiny_config
+
+IDS = torch.tensor([[2, 7, 9, 3], [2, 8, 3, 0]])
+MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+
+
+@pytest.fixture(scope="module")
+def model() -> pellucid.Model:
+    return pellucid.build(tiny_config(), seed=1)
+
+
+@pytest.mark.parametrize("mask", [MASK.tolist(), MASK.bool(), MASK.float(), MASK.to(torch.int8)])
+def test_a_mask_is_the_same_in_every_form(model: pellucid.Model, mask: Any) -> None:
+    wanted = model(IDS, MASK, torch.zeros_like(IDS)).last_hidden_state
+    found = model(IDS.tolist(), mask, torch.zeros_like(IDS).tolist()).last_hidden_state
+    assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"attention_mask": (1 - MASK.float()) * -10_000}, "attention_mask holds -10000, expected 0 to 1"),
+        ({"attention_mask": MASK * 2}, "attention_mask holds 2, expected 0 to 1"),
+        ({"attention_mask": [[1, 1], [1]]}, "attention_mask must be rows of whole numbers of one length"),
+        ({"input_ids": IDS[:1].to(torch.uint8)}, r"input_ids are uint8\[1, 4\], expected int64 or int32 numbers"),
+        ({"input_ids": IDS[:1].bool()}, r"input_ids are bool\[1, 4\], expected int64 or int32 numbers"),
+    ],
+)
+def test_what_says_something_else_is_refused(model: pellucid.Model, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        model(**({"input_ids": IDS} | given))
