@@ -13,7 +13,7 @@ from subprocess import PIPE
 import pytest
 
 import pellucid
-from pellucid.serve import PageServer, serve_page
+from pellucid.serve import PageServer, page, serve_page
 from pellucid.serve.page import running
 
 BLOCKS = {"layers.0.attention.query": bytes(range(256)), "other/layers.0.attention.query": b"other"}
@@ -158,6 +158,46 @@ def test_a_client_that_says_nothing_holds_nobody_up() -> None:
     with running(PAGE, BLOCKS) as server, socket.create_connection(("127.0.0.1", server.server_port)) as silent:
         assert ask(server, f"/{server.token}/")[0] == 200
         silent.close()
+
+
+def begun(server: PageServer) -> socket.socket:
+    """A connection with a request that never ends."""
+    line = socket.create_connection(("127.0.0.1", server.server_port), timeout=20)
+    line.sendall(b"GET / HTTP/1.1\r\nHost: ")
+    return line
+
+
+@pytest.mark.timeout(20)
+def test_a_request_that_comes_by_drops_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "PATIENCE", 0.3)
+    monkeypatch.setattr(page._Handler, "timeout", 60)
+    with running(PAGE, BLOCKS) as server, begun(server) as line:
+        line.settimeout(0.1)
+        answer = None
+        for _ in range(100):  # each drop comes sooner than anybody's patience ends
+            line.sendall(b"a")
+            try:
+                answer = line.recv(1000)
+            except TimeoutError:
+                continue
+            break
+        assert answer is not None and b" 200 " not in answer
+
+
+@pytest.mark.timeout(20)
+def test_closing_waits_for_no_request_that_is_still_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "PATIENCE", 60)
+    monkeypatch.setattr(page._Handler, "timeout", 60)
+    with running(PAGE, BLOCKS) as server:
+        line = begun(server)
+        assert ask(server, f"/{server.token}/")[0] == 200  # by now the other one is being read
+    line.close()
+
+
+def test_connections_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "MOST_CONNECTIONS", 2)
+    with running(PAGE, BLOCKS) as server, begun(server), begun(server), pytest.raises(ConnectionError):
+        ask(server, f"/{server.token}/")  # RemoteDisconnected is one too
 
 
 def test_an_error_closes_it_and_leaves_no_thread() -> None:

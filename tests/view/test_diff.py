@@ -1,5 +1,7 @@
 """Two runs in a real browser, number minus number; a run with itself is all zero."""
 
+import dataclasses
+
 import pytest
 import torch
 from playwright.sync_api import Page
@@ -7,6 +9,8 @@ from torch import Tensor
 
 import pellucid
 from pellucid.trace.edits import zero
+from pellucid.view.choice import choose
+from tests.trace.small import small
 from tests.view.conftest import Show
 from tests.view.written import DRAWN, HEADS, LAYERS, PLACES, TEXTS, Written, compared
 
@@ -65,9 +69,11 @@ def test_the_largest_differences_are_listed_and_lead_to_their_cells(show: Show) 
 
 
 def test_the_overview_holds_the_largest_difference_of_every_head(show: Show) -> None:
-    tab = show(page := compared(0, 3), "#view=diff")
+    tab = show(page := compared(0, 3), "#view=diff&layer=1&heads=0")
     expected = torch.stack([difference(page, layer).abs().amax((1, 2)) for layer in range(LAYERS)])
     assert overview(tab, LAYERS, HEADS).allclose(expected, rtol=0, atol=2e-6)
+    ends = tab.locator(".diff-weights .field").inner_text().split()  # of its own colours
+    assert [float(end) for end in ends] == [0, pytest.approx(expected.max().item(), abs=5e-4)]
     point(tab, ".diff-weights > section:first-child", 1, 2, LAYERS, HEADS)
     tab.mouse.down()
     tab.mouse.up()
@@ -82,6 +88,7 @@ def test_the_overview_holds_the_largest_difference_of_every_head(show: Show) -> 
 def test_a_run_with_itself_is_all_zero(show: Show) -> None:
     tab = show(compared(5, 5), "#view=diff&layer=1&heads=0")
     assert not overview(tab, LAYERS, HEADS).any()
+    assert tab.locator(".ramp:visible").count() == 0 and "orange" not in tab.locator(".legend").inner_text()
     assert "every weight is the same" in tab.locator(".diff-list").inner_text()
     point(tab, ".diff-head", 4, 2, len(TEXTS), len(TEXTS))
     assert value(tab) == 0
@@ -129,11 +136,41 @@ def test_a_zeroed_head_shows_and_changes_only_what_comes_after(minilm: "pellucid
     one = minilm.trace("time flies like an arrow")
     with minilm.edit({"layers.2.attention.weights": zero(head=5)}) as edited:
         other = edited.trace("time flies like an arrow")
-    found = overview(show(pellucid.view(one, other).html(), "#view=diff&layer=2&heads=5"), 6, 12)
+    tab = show(pellucid.view(one, other).html())
+    assert "Layer 2 · head 5" in tab.locator(".diff-head").inner_text()  # the page opens where most is to be seen
+    found = overview(tab, 6, 12)
     names = [f"layers.{layer}.attention.weights" for layer in range(6)]
     expected = torch.stack([(one[name] - other[name])[0].abs().amax((1, 2)) for name in names])
     assert found.allclose(expected, rtol=0, atol=5e-6)
     assert not found[:2].any() and (found[2] > 1e-5).nonzero().flatten().tolist() == [5] and (found[3:] > 1e-4).all()
+
+
+def test_a_page_of_two_runs_opens_where_they_differ_most_of_what_was_asked_for(minilm: "pellucid.Model") -> None:
+    one = minilm.trace("time flies like an arrow")
+    with minilm.edit({"layers.2.attention.weights": zero(head=5)}) as edited:
+        other = edited.trace("time flies like an arrow")
+    apart = (one["layers.4.attention.weights"] - other["layers.4.attention.weights"])[0].abs().amax((1, 2))
+    for asked, layer, heads in [
+        ({"layer": 4}, 4, [int(apart.argmax())]),
+        ({"heads": [1, 5]}, 2, [1, 5]),
+        ({"layer": 0}, 0, list(range(12))),  # where nothing differs
+    ]:
+        shown = pellucid.view(one, other, **asked).data.manifest["show"]
+        assert (shown["view"], shown["layer"], shown["heads"]) == ("diff", layer, heads)
+    same = pellucid.view(one, one, show="matrix").data.manifest["show"]
+    assert (same["view"], same["layer"], same["heads"]) == ("matrix", 0, list(range(12)))
+
+
+def test_of_an_encoder_decoder_the_right_side_is_opened(minilm: "pellucid.Model") -> None:
+    sides = small("t5", minilm).trace("time flies", target="fruit flies")
+    name = "decoder.layers.1.cross_attention.weights"
+    changed = sides[name].clone()
+    changed[0, 1, 2] = 0
+    other = dataclasses.replace(sides, points=dict(sides) | {name: changed})
+    view = pellucid.view(sides, other)
+    shown = view.data.manifest["show"]
+    assert (shown["name"], shown["heads"]) == (name.removesuffix(".weights"), [1])
+    assert choose(view.data).entry["name"] == shown["name"]
 
 
 def test_lenses_of_two_texts_are_compared(show: Show) -> None:

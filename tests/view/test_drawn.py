@@ -127,6 +127,11 @@ def test_the_share_of_hidden_weight_is_told_and_true() -> None:
     assert f"they hold {100 * share:.1f} % of the weight" in " ".join(texts_of(draw(data, heads=1, threshold=0.1)))
 
 
+@pytest.mark.parametrize("tokens, first", [(10, "0.02"), (100, "0.02"), (101, "0.01"), (512, "0.002")])
+def test_the_first_threshold_fits_the_length(tokens: int, first: str) -> None:
+    assert f"Lines below {first} are left out" in " ".join(texts_of(draw(plain(tokens), heads=1)))
+
+
 def test_many_heads_are_their_mean() -> None:
     data = plain(6, heads=12)
     lines = lines_of(draw(data, threshold=0.0))

@@ -62,6 +62,13 @@ def test_texts_stay_texts(minilm: pellucid.Model, show: Show) -> None:
     assert "<script>alert(1)</script>" in page.locator(".passage").inner_text()
 
 
+def test_every_hit_stands_at_the_left_edge_and_one_without_text_says_so(minilm: pellucid.Model, show: Show) -> None:
+    page = show(why(minilm, "apple", "تفاح أخضر").view().html())
+    passage, table = (page.locator(each).bounding_box() for each in (".passage", ".sheet table"))
+    assert abs(passage["x"] - table["x"]) < 10
+    assert show(why(minilm, "apple", "").view().html()).get_by_text("(no text)").count() == 1
+
+
 def test_several_hits_share_a_page_and_a_notebook_gets_it_in_a_frame(
     minilm: pellucid.Model,
     show: Show,

@@ -135,6 +135,7 @@ def test_hover_says_in_words_what_is_read_and_the_legend_what_is_hidden(show: Sh
     assert tab.evaluate(READ)[0] == ""
     said = re.search(r"below 0.05 are hidden: they hold ([\d.]+) %", tab.locator(".legend").inner_text())
     assert float(said[1]) == pytest.approx(100 * weights[weights < 0.05].sum().item() / 13, abs=0.051)
+    assert tab.locator("output").inner_text() == f"0.05 hides {said[1]} %"
 
 
 def test_everything_is_within_reach_of_the_keyboard(show: Show) -> None:
@@ -200,6 +201,14 @@ def test_tokens_are_text_and_nothing_else(show: Show) -> None:
     assert tab.locator("tbody th bdi").all_text_contents() == shown
 
 
+def test_a_long_word_of_the_heading_stands_beside_the_buttons(show: Show) -> None:
+    case = make_case()
+    case.manifest["texts"] = ["Donaudampfschifffahrtsgesellschaft is a word"]
+    tab = show(case, viewport={"width": 420, "height": 900})
+    text, buttons = (tab.locator(each).bounding_box() for each in ("h1 bdi", ".buttons"))
+    assert text["x"] + text["width"] <= buttons["x"]
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_pictures_are_not_blank(show: Show, theme: str) -> None:
     tab = show(make_case(), color_scheme=theme)
@@ -211,8 +220,12 @@ def test_pictures_are_not_blank(show: Show, theme: str) -> None:
 
 
 def test_long_texts_stay_light(show: Show) -> None:
-    tab = show(case := make_case(seq=512), "#heads=1.2.3")
+    case = make_case(seq=512)
+    case.manifest["sequences"][0]["cut"] = 3252
+    tab = show(case, "#heads=1.2.3")
     tab.evaluate(READ)
+    assert "512 tokens (3,252 more were cut)" in tab.locator(".model").inner_text()
+    assert tab.locator("output").inner_text().startswith("0.002 hides")  # a line is what an even row would give
     tab.locator(".scroller").evaluate("(scroller) => scroller.scrollTo(0, 5000)")
     row(tab, "query", 240).hover()
     assert tab.evaluate(READ)[1]["query"] == "240"

@@ -86,6 +86,8 @@ def chips(tab: Page) -> list[str]:
 def test_sides_have_their_own_layers_heads_and_tokens(show: Show, sides: Any) -> None:
     tab = show(pellucid.view(sides, heads=[3], layer=2).html())
     assert chips(tab) == list("0123")
+    assert tab.locator(".letter").all_inner_texts() == ["encoder", "decoder"]
+    assert tab.locator("h1 bdi").all_inner_texts() == [TEXT, TARGET]
     layers = tab.get_by_label("layer", exact=True).locator("option")
     assert layers.all_inner_texts() == ["0", "1", "2"]
     tab.get_by_role("button", name="cross", exact=True).click()

@@ -8,19 +8,24 @@ from nowhere, and hold a random token in its path.
 import hmac
 import logging
 import secrets
+import socket
 import threading
+import time
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import unquote
 
 from pellucid.errors import InputError, PellucidError
 
 LOOPBACK = "127.0.0.1"
 PATIENCE = 10.0
-"""Seconds that a request may take to arrive; then its connection is closed."""
+"""Seconds that a request may take to arrive, and an answer to be taken; then its connection is closed."""
+MOST_CONNECTIONS = 64
+"""Connections at a time; further ones are closed at once."""
 
 _LOG = logging.getLogger("pellucid.serve")
 _HEADERS = {
@@ -43,6 +48,7 @@ class PageServer(ThreadingHTTPServer):
         """page: the HTML.  blocks: asked for one at a time, from several threads.  port: 0 for any that is free."""
         if not 0 <= port <= 65535:
             raise InputError(f"port {port} is not there: ports go from 1 to 65535, and 0 stands for any that is free")
+        self._open: dict[socket.socket, float] = {}
         try:
             super().__init__((LOOPBACK, port), _Handler)
         except OSError as error:
@@ -61,6 +67,36 @@ class PageServer(ThreadingHTTPServer):
     def hosts(self) -> tuple[str, ...]:
         """The names under which a browser may ask for this server."""
         return tuple(f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost"))
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether there is room for one more connection."""
+        return len(self._open) < MOST_CONNECTIONS
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A connection begins: by when its request must be there."""
+        self._open[request] = time.monotonic() + PATIENCE
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """A connection ends."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Several times a second: nothing more is read from whoever takes too long."""
+        now = time.monotonic()
+        self._read_no_more([line for line, end in list(self._open.items()) if end < now])
+
+    def server_close(self) -> None:
+        """Waits for answers that are being given, and for no request that is still coming."""
+        self._read_no_more(list(self._open))
+        super().server_close()
+
+    @staticmethod
+    def _read_no_more(lines: list[socket.socket]) -> None:
+        for line in lines:
+            with suppress(OSError):  # it has just ended by itself
+                line.shutdown(socket.SHUT_RD)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A reader who goes away is no fault; anything else is told with --debug."""

@@ -22,7 +22,8 @@ class Reading:
     texts: the text, or the two of a pair.  tokens, ids: what the model saw.  segments: 0 or 1, the text of each token.
     offsets: where each token stands in its text, in characters.  special: which are no part of the text.
     cut: how many tokens were cut off.
-    target_tokens, target_ids: what the decoder of an encoder-decoder had read, behind its start token.
+    target: what the decoder of an encoder-decoder was given to read; nothing where it read the text itself.
+    target_tokens, target_ids: what it had read, behind its start token.
     before: the tokens that were read before, in a pass of their own, and remembered in a cache.
     """
 
@@ -37,6 +38,7 @@ class Reading:
     target_ids: tuple[int, ...] = ()
     before: tuple[str, ...] = ()
     before_ids: tuple[int, ...] = ()
+    target: str = ""
 
 
 def read(
@@ -73,6 +75,7 @@ def read(
                 target_ids=tuple(written),
                 before=tuple(words.convert_ids_to_tokens(before[i])),
                 before_ids=tuple(before[i]),
+                target=targets[i] or "",
             )
         )
     return tuple(found)

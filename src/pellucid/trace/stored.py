@@ -15,11 +15,13 @@ from torch import Tensor
 
 from pellucid import __version__
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
+from pellucid.checkpoints.facts import check_depth
 from pellucid.checkpoints.tensors import Span
 from pellucid.config import Config
 from pellucid.config.plain import plain, rebuilt
 from pellucid.errors import CorruptFileError, InputError, several
 from pellucid.files import once
+from pellucid.text.cut import MOST_CHARACTERS
 from pellucid.trace.points import points
 from pellucid.trace.reading import Reading
 from pellucid.trace.trace import Trace
@@ -135,6 +137,8 @@ def _fields(path: Path, said: dict[str, Any]) -> dict[str, Any]:
     for name, kind in _FIELDS.items():
         try:
             found[name] = rebuilt(said[name], kind)
+            if kind is Config:
+                check_depth(found[name])  # before a point of each layer is named
         except ValueError as error:
             raise CorruptFileError(f"{path}: {name} of the manifest: {error}") from error
     return found
@@ -156,11 +160,17 @@ def _read(path: Path, name: str, span: Span, right: str) -> Tensor:
 def _check_rows(path: Path, trace: Trace) -> None:
     if not trace.rows or trace.padding not in ("left", "right"):
         raise CorruptFileError(f"{path} has a manifest with no rows, or with padding on neither side")
+    if trace.parameters < 0:
+        raise CorruptFileError(f"{path}: parameters of the manifest is {trace.parameters}, expected none or more")
     for i, row in enumerate(trace.rows):
         lengths = {len(fact) for fact in (row.tokens, row.ids, row.segments, row.offsets, row.special)}
         pairs = len(row.target_tokens) == len(row.target_ids) and len(row.before) == len(row.before_ids)
         if len(lengths) > 1 or not pairs:
             raise CorruptFileError(f"{path}: row {i} of the manifest has tokens, ids and places of unequal number")
+        told = (*row.ids, *row.target_ids, *row.before_ids)
+        placed = all(0 <= start <= end <= MOST_CHARACTERS for start, end in row.offsets)
+        if not placed or not all(0 <= number < 2**31 for number in told):
+            raise CorruptFileError(f"{path}: row {i} of the manifest has ids or places that no text has")
 
 
 def _check_shapes(path: Path, trace: Trace, held: Mapping[str, Tensor]) -> None:

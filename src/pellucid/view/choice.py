@@ -72,8 +72,11 @@ def choose(
 
 
 def entry_of(manifest: dict[str, Any], layer: int | None, side: str | None) -> dict[str, Any]:
-    """The attention of a layer, by the layer's number in the model."""
+    """The attention of a layer, by the layer's number in the model; by default the one that the page shows first."""
     entries = manifest["attentions"]
+    named = manifest["show"].get("name")
+    if layer is None and side is None and named is not None:
+        return next(entry for entry in entries if entry["name"] == named)
     if side is not None and side not in SIDES:
         raise InputError(f"side is {side!r}, expected one of {', '.join(SIDES)}{near(side, SIDES)}")
     of_side = [entry for entry in entries if side is None or side_of(entry) == side]

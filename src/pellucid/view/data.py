@@ -44,7 +44,8 @@ class Wish:
     """What a page is to show first, and how exactly it stores its numbers.
 
     layer, heads, view: shown first.  precision: one of PRECISIONS.  most: bytes of the data at most, None for any.
-    theme: "light" or "dark"; None for what the reader's browser prefers.
+    theme: "light" or "dark"; None for what the reader's browser prefers.  name: of layers with several attentions, the
+    path of the one that is meant; None for the first.
     """
 
     layer: int = 0
@@ -53,6 +54,7 @@ class Wish:
     most: int | None = None
     view: str = "heads"
     theme: str | None = None
+    name: str | None = None
 
 
 def data_of(subject: Subject, wish: Wish, extras: Any = None, other: "tuple[Subject, Any] | None" = None) -> Data:
@@ -121,7 +123,7 @@ def _numbers(look: Look) -> int:
 
 def show_of(subject: Subject, wish: Wish) -> dict[str, Any]:
     """What is shown first; a layer by its number in the model."""
-    found = [look for look in subject.looks if look.layer == wish.layer]
+    found = [look for look in subject.looks if look.layer == wish.layer and wish.name in (None, look.name)]
     if not found:
         layers = sorted({look.layer for look in subject.looks})
         whole = layers == list(range(layers[0], layers[-1] + 1))

@@ -32,7 +32,7 @@ def draw(
     token: int | None = None,
     side: str | None = None,
     theme: str = "light",
-    threshold: float = 0.02,
+    threshold: float | None = None,
     scale: str = "sqrt",
 ) -> str:
     """One attention as SVG.
@@ -41,7 +41,8 @@ def draw(
     layer, heads: by their numbers in the model; by default what the page shows first.
     token: only the links of this query, by its place in the text.
     side: of an encoder-decoder, "encoder", "decoder" or "cross".
-    threshold: weights below it are no lines.  scale: "sqrt" or "linear", how the matrix is coloured.
+    threshold: weights below it are no lines; where None, 0.02, and of more than 100 keys less, as on the page.
+    scale: "sqrt" or "linear", how the matrix is coloured.
 
     What is too much for a drawing is cut or folded, and the drawing says so. Raises InputError for what is not there.
     """
@@ -53,11 +54,18 @@ def draw(
         )
     if scale not in ("sqrt", "linear"):
         raise InputError(f"scale is {scale!r}, expected 'sqrt' or 'linear'")
-    if not 0 <= threshold <= 1:
+    if threshold is not None and not 0 <= threshold <= 1:
         raise InputError(f"threshold is {threshold}, expected a weight from 0 to 1")
     theme_of(theme)
     choice = choose(data, layer, heads, token, side)
-    return draw_heads(choice, theme, threshold) if view == "heads" else draw_matrix(choice, theme, scale)
+    if view == "matrix":
+        return draw_matrix(choice, theme, scale)
+    return draw_heads(choice, theme, _first_threshold(len(choice.keys)) if threshold is None else threshold)
+
+
+def _first_threshold(keys: int) -> float:
+    """As on the page (`web/state.js`): the step below twice what an even row gives to each of so many keys."""
+    return max((step for step in (0.001, 0.002, 0.005, 0.01, 0.02) if step <= 2 / keys), default=0.001)
 
 
 def can_render() -> bool:

@@ -105,21 +105,3 @@ def _lens(store: Store, lens: Any) -> dict[str, Any]:
         "log_probabilities": store.add("lens/log_probabilities", logs, "float32", deflate=True),
         "words": {str(id_): written(word, by_bytes) for id_, word in lens.words.items()},
     }
-
-
-def check_alike(first: Subject, second: Subject) -> None:
-    """Two traces can be compared where every number of one has its partner in the other."""
-    for one, two in zip(first.sequences, second.sequences):
-        if len(one["tokens"]) != len(two["tokens"]):
-            side = f" of the {one['name']}" if one["name"] else ""
-            raise InputError(
-                f"the traces have {len(one['tokens'])} and {len(two['tokens'])} tokens{side}: differences need equally "
-                "many"
-            )
-    names = [look.name for look in first.looks], [look.name for look in second.looks]
-    if names[0] != names[1]:
-        odd = next(iter(set(names[0]) ^ set(names[1])), names[0][0])
-        raise InputError(f"only one of the traces has {odd!r}: record both with the same keep")
-    for one, two in zip(first.looks, second.looks):
-        if one.heads != two.heads:
-            raise InputError(f"{one.name} has {one.heads} heads in one trace and {two.heads} in the other")

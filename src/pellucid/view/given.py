@@ -62,8 +62,8 @@ def subject_of_given(given: Given, include_layers: Iterable[int] | None = None) 
     looks = [look for name in two or ["attention"] for look in _looks(name, getattr(given, name), sequences, layers)]
     if not looks:
         raise InputError("there is nothing to show: no layer was given, or none is in include_layers")
-    text = " ".join(token["text"].strip() for token in sequences[0]["tokens"])
-    return Subject([text], sequences, _model(given.model, looks), looks, text)
+    texts = [" ".join(token["text"].strip() for token in sequence["tokens"]) for sequence in sequences]
+    return Subject(texts, sequences, _model(given.model, looks), looks, " | ".join(texts))
 
 
 def _sequences(given: Given, two: list[str]) -> list[dict[str, Any]]:

@@ -97,7 +97,7 @@ def _section(part: Likeness, new: bool) -> str:
     first one of its query?"""
     heading = f'<h1 dir="auto">{html.escape(_plain(part.query))}</h1>\n' if new else ""
     said = f'<p class="said">{html.escape(_plain(part.said))}</p>\n' if part.said else ""
-    passage = f'<p class="passage" dir="auto">{_passage(part)}</p>'
+    passage = f'<p class="passage" dir="auto">{_passage(part)}</p>' if part.text.strip() else "<p>(no text)</p>"
     return f"{heading}<section>\n{passage}\n{said}{_table(part) if part.rows else ''}\n</section>"
 
 

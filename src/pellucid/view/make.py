@@ -7,11 +7,12 @@ from typing import Any
 from pellucid.errors import InputError, near
 from pellucid.trace import Trace
 from pellucid.view.data import Wish, data_of, show_of
-from pellucid.view.extras import Extras, check_alike
+from pellucid.view.extras import Extras
 from pellucid.view.given import Given, subject_of_given
 from pellucid.view.page import scaffold_size
 from pellucid.view.recipe import subject_of
 from pellucid.view.subject import Subject
+from pellucid.view.twins import check_alike, most_different
 from pellucid.view.view import View
 
 
@@ -26,14 +27,15 @@ def view(
     tensors: str | Sequence[str] = (),
     lens: Any = None,
     budget_mb: float | None = None,
-    show: str = "heads",
+    show: str | None = None,
     theme: str | None = None,
     **given: Any,
 ) -> View:
     """A page of what `trace` recorded: attention by heads and as a matrix, with the exact numbers.
 
     trace: of one text; `trace.row(i)` is one of several.  other: a second trace of the same shape, to see differences.
-    layer, heads: what is shown first, by their numbers in the model; the first layer and all heads where None.
+    layer, heads: what is shown first, by their numbers in the model; the first layer and all heads where None, and
+        beside `other` the head that differs most.
     include_layers: only these layers, under their numbers in the model.
     precision: "float32", "float16" (half the bytes), "auto" (float32 up to 5 MB, float16 above) or "compact" (weights
         in one byte each).
@@ -41,8 +43,9 @@ def view(
     lens: what the model would say after each layer, from `model.explain.logit_lens`; beside `other` a pair of them.
     budget_mb: megabytes of the page at most: numbers are stored less exactly, then whole layers are left out, and
         `View.told` says so.
-    show: the view that opens first, one of heads, matrix, grid, neuron, lens, tensor and diff; where the page has
-        nothing for it, the first that it has.  theme: "light" or "dark"; what the reader prefers where None.
+    show: the view that opens first, one of heads, matrix, grid, neuron, lens, tensor and diff; where None, diff beside
+        `other` and else heads; where the page has nothing for it, the first that it has.
+    theme: "light" or "dark"; what the reader prefers where None.
     given: in place of a trace, weights of attention from anywhere, tensors or arrays: `attention` (one entry for each
         layer, [1, heads, tokens, tokens]) with `tokens`; or `encoder_attention`, `decoder_attention` and
         `cross_attention` with `encoder_tokens` and `decoder_tokens`; `sentence_b_start`, the first token of a second
@@ -62,11 +65,16 @@ def view(
             raise InputError("lens is a pair, and there is one trace: give the other trace, or one lens")
         extras = Extras(trace, tensors, lens)
         second = None if other is None else (subject_of(other, include_layers), Extras(other, tensors, others))
+    shown = None if heads is None else list(heads)
+    first, name = layer, None
     if second is not None:
         check_alike(subject, second[0])
-    most = None if budget_mb is None else _bytes(budget_mb)
-    first = subject.looks[0].layer if layer is None else layer
-    wish = Wish(first, None if heads is None else list(heads), precision, most, show, theme)
+        most = most_different(subject, second[0], layer, shown)
+        if most is not None:
+            first, name, shown = most[0].layer, most[0].name, [most[1]] if shown is None else shown
+    first = subject.looks[0].layer if first is None else first
+    show = show if show is not None else "heads" if second is None else "diff"
+    wish = Wish(first, shown, precision, None if budget_mb is None else _bytes(budget_mb), show, theme, name)
     show_of(subject, wish)  # what is not there is told now
     beside = None if second is None else (second[0], second[1].check(second[0]))
     return View(functools.partial(data_of, subject, wish, extras.check(subject), beside), repr(subject.label))

@@ -33,7 +33,10 @@ def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Sub
             "this trace holds no attention: a page needs the query and key, or the weights, of at least one layer; "
             "record with keep='view', keep='all' or keep=['layers.*.attention.*']"
         )
-    return Subject(list(trace.texts), _sequences(trace), _model(trace), looks, _label(trace))
+    row = trace.rows[0]
+    written = [row.target or " ".join(row.texts)] if trace.config.kind == "encoder-decoder" else []
+    label = "; ".join(trace.edits) or " | ".join([*row.texts, row.target] if row.target else row.texts)
+    return Subject([*row.texts, *written], _sequences(trace), _model(trace), looks, label)
 
 
 def _attentions(trace: Trace) -> list[str]:
@@ -116,15 +119,15 @@ def _sequences(trace: Trace) -> list[dict[str, Any]]:
     tokens = read(row.tokens, row.ids, row.special, row.segments)
     if trace.config.kind != "encoder-decoder":
         if not row.before:
-            return [{"name": "", "tokens": tokens}]
+            return [{"name": "", "tokens": tokens, "cut": row.cut}]
         before = read(row.before, row.before_ids, [False] * len(row.before))
-        return [{"name": "this pass", "tokens": tokens}, {"name": "all", "tokens": before + tokens}]
+        return [{"name": "this pass", "tokens": tokens, "cut": row.cut}, {"name": "all", "tokens": before + tokens}]
     marks = {trace.config.pad_token_id, trace.config.bos_token_id, *trace.config.end_tokens}
     if trace.config.decoder is not None:
         marks.add(trace.config.decoder.decoder_start_token_id)
     ids = row.target_ids or (None,) * len(row.target_tokens)
     target = read(row.target_tokens, ids, [id_ is not None and id_ in marks for id_ in ids])
-    return [{"name": "encoder", "tokens": tokens}, {"name": "decoder", "tokens": target}]
+    return [{"name": "encoder", "tokens": tokens, "cut": row.cut}, {"name": "decoder", "tokens": target}]
 
 
 def _model(trace: Trace) -> dict[str, Any]:
@@ -141,7 +144,3 @@ def _model(trace: Trace) -> dict[str, Any]:
         "head_dim": config.head_dim,
         **side,
     }
-
-
-def _label(trace: Trace) -> str:
-    return "; ".join(trace.edits) or " | ".join(trace.texts)

@@ -73,7 +73,8 @@ class Look:
 
 @dataclass(frozen=True)
 class Subject:
-    """texts: as they were given.  sequences: their tokens, {"name", "tokens"} each.  model: facts for the manifest.
+    """texts: as they were given; of an encoder-decoder the last is what its decoder reads.
+    sequences: their tokens, {"name", "tokens"} each, and how many more were "cut".  model: facts for the manifest.
 
     looks: the attentions, in the order of the page.  label: what it is called beside another one.
     """

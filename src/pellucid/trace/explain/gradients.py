@@ -2,13 +2,14 @@
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
-from pellucid.trace.explain.slope import Question, Work, baseline_of, prepared
+from pellucid.trace.explain.slope import Question, Work, baseline_of, prepared, value_of
 from pellucid.trace.explain.table import short, table
 from pellucid.trace.explain.way import NODES, Way
 
@@ -76,7 +77,7 @@ def gradient_x_input(
     """
     question = Question(text, target, against, position, pair, decoder_text)
     work = prepared(loaded, question, "gradient x input")
-    way, end = Way(loaded, work, baseline_of(loaded, work, "zero")), torch.ones(1)
+    way, end = _way(loaded, work, "zero"), torch.ones(1)
     return _shared_out(work, "gradient x input", float(way.answers(end)), way.slopes(end)[0])
 
 
@@ -114,7 +115,7 @@ def integrated_gradients(
         raise InputError(f"steps is {steps!r}, expected a whole number from {NODES} to 100,000")
     question = Question(text, target, against, position, pair, decoder_text)
     work = prepared(loaded, question, "integrated gradients")
-    total, base, value = Way(loaded, work, baseline_of(loaded, work, baseline)).walk(steps, progress)
+    total, base, value = _way(loaded, work, baseline).walk(steps, progress)
     error = abs(float(total.sum()) - (value - base))
     if not error <= LOOSE * max(abs(value - base), LOOSE * abs(value)):  # so that NaN is told of, too
         log.warning(
@@ -123,6 +124,10 @@ def integrated_gradients(
             error,
         )
     return _shared_out(work, "integrated gradients", value, total, base, error)
+
+
+def _way(loaded: Loaded, work: Work, baseline: str) -> Way:
+    return Way(partial(value_of, loaded, work), baseline_of(loaded, work, baseline), work.points)
 
 
 def _shared_out(

@@ -1,4 +1,4 @@
-"""A model as a function of its embeddings: the number that is asked about, and its gradient at each token."""
+"""A model as a function of its embeddings: the number that is asked about, whatever they are."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +40,7 @@ class Work:
     points: dict[str, Tensor]
 
 
-class _Instead:
+class Instead:
     """An onlooker who answers with other embeddings."""
 
     def __init__(self, points: dict[str, Tensor]) -> None:
@@ -77,15 +77,7 @@ def value_of(loaded: Loaded, work: Work, points: dict[str, Tensor]) -> Tensor:
     inputs: dict[str, Any] = {name: ids.expand(rows, -1) for name, ids in work.inputs.items()}
     if isinstance(loaded.module, Decoder) and work.aim.place is not None:
         inputs["logits_to_keep"] = -work.aim.place  # the others are not asked for
-    return work.aim.of(evaluating(loaded.module)(**inputs, watch=_Instead(points))["logits"])
-
-
-@torch.enable_grad()
-def gradients_of(loaded: Loaded, work: Work, points: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The gradient of the number at each row of embeddings; none reaches the model's own numbers."""
-    leaves = {name: point.detach().requires_grad_() for name, point in points.items()}
-    total = value_of(loaded, work, leaves).sum()
-    return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values()))))
+    return work.aim.of(evaluating(loaded.module)(**inputs, watch=Instead(points))["logits"])
 
 
 def baseline_of(loaded: Loaded, work: Work, baseline: str) -> dict[str, Tensor]:

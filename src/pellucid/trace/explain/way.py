@@ -1,14 +1,12 @@
 """The way from an input that stands for nothing to a text: gradients along it, closer together where it is rough."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pellucid.bars import bar
-from pellucid.checkpoints.loaded import Loaded
-from pellucid.trace.explain.slope import Work, gradients_of, value_of
 
 BUDGET = 512
 """Positions in one pass: full matrix products, and a bounded memory for the gradients of their logits."""
@@ -23,29 +21,33 @@ SHORTEST = 2.0**-48
 """Every norm inside a branch turns a thousandth of the way near zero into all of it, one layer after the other."""
 
 
+Points = dict[str, Tensor]
+
+
 class Way:
     """The straight way between two inputs, for one question.
 
+    values: the answer for other embeddings: Float[Tensor, "rows seq hidden"] by point  ->  Float[Tensor, "rows"]
     start, whole: where it begins, and what is added up to its end; by the name of the point,
         Float[Tensor, "1 seq hidden"].
     """
 
-    def __init__(self, loaded: Loaded, work: Work, start: dict[str, Tensor]) -> None:
-        self.loaded, self.work, self.start = loaded, work, start
-        self.whole = {name: point - start[name] for name, point in work.points.items()}
+    def __init__(self, values: Callable[[Points], Tensor], start: Points, end: Points) -> None:
+        self.values, self.start = values, start
+        self.whole = {name: point - start[name] for name, point in end.items()}
         self.tokens = sum(point.shape[1] for point in self.whole.values())
 
     def answers(self, places: Tensor) -> Tensor:
         """The answer at places between 0 and 1: Float64[Tensor, "places"]  ->  Float64[Tensor, "places"]"""
         with torch.no_grad():
-            found = [value_of(self.loaded, self.work, here) for here in self._inputs(places)]
+            found = [self.values(here) for here in self._inputs(places)]
         return torch.cat(found).cpu().double()
 
     def slopes(self, places: Tensor) -> Tensor:
         """How fast each token changes it there: Float64[Tensor, "places"]  ->  Float64[Tensor, "places tokens"]"""
         found = []
         for here in self._inputs(places):
-            gradients = gradients_of(self.loaded, self.work, here)
+            gradients = self._gradients(here)
             each = [(gradients[name] * part).sum(dim=-1) for name, part in self.whole.items()]
             found.append(torch.cat(each, dim=1).cpu().double())
         return torch.cat(found)
@@ -84,6 +86,13 @@ class Way:
         slopes = self.slopes((middle + half * nodes).flatten()).unflatten(0, (len(stretches), -1))
         return (slopes * weights[:, None]).sum(dim=1) * half
 
+    @torch.enable_grad()
+    def _gradients(self, points: Points) -> Points:
+        """The gradient of the answer at each row of embeddings; none reaches the model's own numbers."""
+        leaves = {name: point.detach().requires_grad_() for name, point in points.items()}
+        total = self.values(leaves).sum()
+        return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)))
+
     def _halves(self, stretches: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
         """Stretches, and the answers at their ends, cut in two: Float64[Tensor, "stretches 2"], twice as many"""
         if not len(stretches):
@@ -91,7 +100,7 @@ class Way:
         middle = stretches.mean(dim=1)
         return _cut(stretches, middle), _cut(ends, self.answers(middle))
 
-    def _inputs(self, places: Tensor) -> Iterator[dict[str, Tensor]]:
+    def _inputs(self, places: Tensor) -> Iterator[Points]:
         """The embeddings there, some places at a time: Float[Tensor, "places seq hidden"] by the name of the point"""
         for some in places.split(max(BUDGET // self.tokens, 1)):
             yield {name: self.start[name] + some.to(part)[:, None, None] * part for name, part in self.whole.items()}

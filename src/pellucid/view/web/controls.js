@@ -1,7 +1,7 @@
 // controls.js: the toolbar. Each control is made once and has a `draw` that follows the state.
 import { button, make, mark } from "./dom.js";
 import { headColour, headDash } from "./colour.js";
-import { chooseHead, groupOf, groupPlaces, NO_TOKEN, toggleHead } from "./state.js";
+import { chooseHead, groupOf, groupPlaces, NO_TOKEN, THRESHOLDS, toggleHead } from "./state.js";
 import { hasPair, PAIRS } from "./tokens.js";
 
 /** @typedef {{element: HTMLElement, draw: (state: import("./state.js").State) => void}} Control */
@@ -78,18 +78,15 @@ export function stepLayer(page, by) {
   page.set({ layer: places[Math.min(places.length - 1, Math.max(0, places.indexOf(layer) + by))] });
 }
 
-/** Steps of the threshold. */
-const THRESHOLDS = [0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5];
-
-/** Weights below the threshold are not drawn as lines. */
+/** Weights below the threshold are not drawn as lines; beside it stands what they hold. */
 export function thresholdSlider(page) {
   const value = make("output", {});
   const input = make("input", { type: "range", min: 0, max: THRESHOLDS.length - 1, step: 1,
     "aria-label": "threshold: lighter lines are hidden", oninput: () => page.set({ threshold: THRESHOLDS[input.value] }) });
-  const draw = ({ threshold }) => {
+  const draw = ({ threshold }, hidden) => {
     input.value = String(THRESHOLDS.findLastIndex((step) => step <= threshold));
-    value.textContent = String(threshold);
-    mark(input, "aria-valuetext", threshold);
+    value.textContent = `${threshold}${hidden ? ` hides ${hidden}` : ""}`;
+    mark(input, "aria-valuetext", value.textContent);
   };
   return { element: make("label", { class: "field" }, make("span", { class: "name" }, "Threshold"), input, value), draw };
 }

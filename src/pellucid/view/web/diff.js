@@ -91,7 +91,7 @@ class Diff {
     this.switch.draw(this.page.state());
     this.weights.hidden = of === "lens";
     this.words.hidden = of !== "lens";
-    this.ends.element.hidden = of === "lens";
+    this.ends.element.hidden = true;
     if (of === "lens") this.drawLens();
     else this.drawWeights();
   }
@@ -132,6 +132,7 @@ class Diff {
       this.largest = this.rows.reduce((most, row) => row.reduce((best, value) => Math.max(best, Math.abs(value)), most), 0);
       this.list.fill(this.twins, state.head, this.rows, (side) => this.tokens(side));
     }
+    this.ends.element.hidden = !this.largest;
     this.ends.draw(this.largest, true, this.page.theme());
     const value = (query, key) => (one.sees(query, key) ? this.rows[query][key] : Infinity);
     const room = Math.max(160, this.heat.element.parentElement.clientWidth - 150);
@@ -184,9 +185,9 @@ class Diff {
     if (this.hand().of === "lens") return this.lens.legend();
     if (this.twins.fault()) return [this.twins.fault()];
     const end = exact(this.largest);
+    const scale = `on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`;
     return [
-      `This run minus the other: orange is more here, blue is more there, from −${end} to ${end}`
-        + ` on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
+      this.largest ? `This run minus the other: orange is more here, blue is more there, from −${end} to ${end} ${scale}` : "",
       this.heat.pooling(),
       this.overview.legend(),
     ].filter(Boolean);

@@ -9,9 +9,11 @@ import { openTable } from "./table.js";
  * @param {() => void} switchTheme
  */
 export function makeHeader(root, page, switchTheme) {
-  const { texts } = page.manifest;
+  const { texts, sequences } = page.manifest;
+  const last = sequences.length > 1 && texts.length - 1; // what a decoder reads
+  const letter = (place) => (place === last ? sequences[1].name : last === 1 ? sequences[0].name : "AB"[place]);
   const line = (text, place) => make("p", { class: "text", title: text },
-    texts.length > 1 ? make("b", { class: "letter" }, "AB"[place]) : "", make("bdi", {}, text));
+    texts.length > 1 ? make("b", { class: "letter" }, letter(place)) : "", make("bdi", {}, text));
   return make("header", {},
     make("div", { class: "buttons" },
       button("table", () => openTable(root, page), { title: "the numbers as a table" }),
@@ -30,9 +32,9 @@ function aboutModel({ model, sequences }) {
   ].filter(Boolean).join("  ·  ");
 }
 
-/** 13 tokens, or of an encoder-decoder: encoder 13 tokens */
-function counted({ name, tokens }) {
-  return `${name ? `${name} ` : ""}${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}`;
+/** 13 tokens, or of an encoder-decoder: encoder 13 tokens; and how many did not fit. */
+function counted({ name, tokens, cut }) {
+  return `${name ? `${name} ` : ""}${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}${cut ? ` (${cut.toLocaleString("en")} more were cut)` : ""}`;
 }
 
 function parameters(count) {

@@ -37,12 +37,14 @@ class Heads {
     const choice = [queries, keys, state.pair].join();
     if (this.choice !== choice) this.choose();
     this.choice = choice;
-    this.slider.draw(state);
     this.element.style.setProperty("--hue", headColour(state.head, this.page.theme()));
     mark(this.element, "data-reading", state[state.side] !== null);
     const { scrollTop: top, clientHeight: height } = this.scroller;
     this.drawColumns(state, top, height);
     this.drawCanvas(state, top, height);
+    const { all, drawn } = this.mass;
+    this.hidden = percent(all > drawn ? 1 - drawn / all : 0);
+    this.slider.draw(state, all && state.threshold ? this.hidden : "");
   }
 
   tokens() {
@@ -118,13 +120,12 @@ class Heads {
     const state = this.page.state();
     if (!state.heads.length) return ["No head is on: switch one on above."];
     if (Number.isNaN(this.mass.all)) return ["Some of these weights are not numbers (NaN): no line is drawn for them."];
-    const hidden = this.mass.all ? Math.max(0, 1 - this.mass.drawn / this.mass.all) : 0;
     const coloured = state.heads.includes(state.head) ? `, colour is head ${state.head}` : "";
     const rows = this.partial ? " of the rows on screen" : "";
     return [
       isMean(state) ? `Grey is the mean of ${state.heads.length} heads${coloured}.` : "A broader, stronger line is a larger weight.",
       state.threshold
-        ? `Lines below ${state.threshold} are hidden: they hold ${percent(hidden)} of the weight${rows}.`
+        ? `Lines below ${state.threshold} are hidden: they hold ${this.hidden} of the weight${rows}.`
         : "Every line is drawn, nothing is hidden.",
       state.pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
     ].filter(Boolean);

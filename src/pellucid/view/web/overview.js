@@ -1,7 +1,7 @@
 // overview.js: the largest difference of every head between two runs, worked out layer by layer in idle time, and drawn.
 import { Problem } from "./data.js";
 import { make } from "./dom.js";
-import { Heat } from "./heat.js";
+import { Ends, Heat } from "./heat.js";
 import { groupOf } from "./state.js";
 import { exact } from "./tokens.js";
 import { twinBlocks, Twins } from "./twins.js";
@@ -19,7 +19,7 @@ export class Overview {
     [this.page, this.source] = [page, page.source];
     const { attentions, sequences } = page.manifest;
     this.heat = new Heat({ label: "largest difference of every head; arrow keys choose one", ...hand });
-    this.element = make("section", { "aria-label": "every head" }, make("h2", {}, "Every head"), this.heat.element);
+    this.element = make("section", { "aria-label": "every head" }, make("h2", {}, "Every head"), this.heat.element, (this.ends = new Ends()).element);
     /** @type {Map<number, Float64Array>} one number per head, by place; NaN where no comparison is possible */
     this.done = new Map();
     this.cells = attentions.reduce((sum, { heads, queries, keys }) => sum + heads * sequences[queries].tokens.length * sequences[keys].tokens.length, 0);
@@ -72,6 +72,8 @@ export class Overview {
     const { attentions } = this.page.manifest;
     const heads = Math.max(...attentions.map((entry) => entry.heads));
     const largest = [...this.done.values()].reduce((most, row) => row.reduce((best, value) => (value > best ? value : best), most), 0);
+    this.ends.element.hidden = !largest;
+    this.ends.draw(largest, false, this.page.theme());
     const value = (place, head) => (this.done.has(place) && head < attentions[place].heads ? this.done.get(place)[head] : Infinity);
     const names = { row: (place) => make("span", {}, layerWords(attentions[place]).replace("layer ", "")), column: String };
     this.heat.draw({ key: String(this.done.size), rows: attentions.length, columns: heads, value, largest, signed: false, scale: this.page.state().scale,
@@ -96,7 +98,7 @@ export class Overview {
 
   legend() {
     const count = this.page.manifest.attentions.length;
-    if (this.done.size === count) return "A cell of the overview is the largest difference of any weight of that head.";
+    if (this.done.size === count) return "A cell of the overview is the largest difference of any weight of that head, in the colours below it.";
     const rest = this.ahead ? " so far" : "; of texts this long a layer is worked out when it is opened";
     return `${this.done.size} of ${count} layers of the overview are worked out${rest}.`;
   }

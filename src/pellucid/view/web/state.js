@@ -18,14 +18,18 @@ import { chosenTokens, PAIRS } from "./tokens.js";
  * @property {"heads"|"matrix"} [last] which of these two views was shown last
  */
 
+/** Steps of the threshold. */
+export const THRESHOLDS = [0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5];
+
 /** @returns {State} */
 export function firstState(manifest) {
   const show = manifest.show ?? {};
   const layer = Math.max(0, manifest.attentions.findIndex((entry) => (show.name ? entry.name === show.name : entry.layer === show.layer)));
   const heads = (show.heads ?? [0]).filter((head) => head < manifest.attentions[layer].heads);
+  const twice = 2 / manifest.sequences[manifest.attentions[layer].keys].tokens.length; // of what an even row gives to each key
   return {
     view: show.view ?? "heads", layer, heads, head: heads[0] ?? 0, pair: "all",
-    threshold: 0.02, scale: "sqrt", side: "query", query: null, key: null, pinned: false,
+    threshold: THRESHOLDS.findLast((step) => step <= Math.min(0.02, Math.max(0.001, twice))), scale: "sqrt", side: "query", query: null, key: null, pinned: false,
   };
 }
 

@@ -1,0 +1,51 @@
+"""Two runs on one page: what must be alike, and where they differ most. The page itself has `web/twins.js`."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from pellucid.errors import InputError
+from pellucid.view.subject import Look, Subject
+
+
+def check_alike(first: Subject, second: Subject) -> None:
+    """Two traces can be compared where every number of one has its partner in the other."""
+    for one, two in zip(first.sequences, second.sequences):
+        if len(one["tokens"]) != len(two["tokens"]):
+            side = f" of the {one['name']}" if one["name"] else ""
+            raise InputError(
+                f"the traces have {len(one['tokens'])} and {len(two['tokens'])} tokens{side}: differences need equally "
+                "many"
+            )
+    names = [look.name for look in first.looks], [look.name for look in second.looks]
+    if names[0] != names[1]:
+        odd = next(iter(set(names[0]) ^ set(names[1])), names[0][0])
+        raise InputError(f"only one of the traces has {odd!r}: record both with the same keep")
+    for one, two in zip(first.looks, second.looks):
+        if one.heads != two.heads:
+            raise InputError(f"{one.name} has {one.heads} heads in one trace and {two.heads} in the other")
+
+
+def most_different(
+    first: Subject, second: Subject, layer: int | None = None, heads: Sequence[int] | None = None
+) -> tuple[Look, int] | None:
+    """The attention and the head with the largest difference of any weight; None where no weight differs.
+
+    layer, heads: only these. Of long texts, whose weights are not kept, the sampled rows are compared.
+    """
+    most, found = 0.0, None
+    for one, two in zip(first.looks, second.looks):
+        mine, theirs = _kept(one), _kept(two)
+        if mine is None or theirs is None or mine.shape != theirs.shape or layer not in (None, one.layer):
+            continue
+        apart = (mine - theirs).abs().nan_to_num().amax((1, 2)).tolist()
+        for head in [head for head in range(one.heads) if heads is None or head in heads]:
+            if apart[head] > most:
+                most, found = apart[head], (one, head)
+    return found
+
+
+def _kept(look: Look) -> Tensor | None:
+    if look.weights is not None:
+        return look.weights
+    return None if look.sample is None else look.sample.weights
