@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import pellucid
+from pellucid.cli.app import app
+from pellucid.cli.typed import as_typed
 
 
 def run(folder: Path, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -60,6 +62,12 @@ WRONG = {
     "no such folder": (["describe", "./nowhere"], 3, "no folder './nowhere'"),
     "unknown and offline": (["describe", "nobody/nothing"], 3, "nobody/nothing"),
     "no such file": (["embed", "none.csv", "--column", "a"], 3, "none.csv"),
+    "a file that is not there": (["embed", "none.txt"], 3, "there is no file 'none.txt'"),
+    "a folder": (["generate", "."], 3, "'.' is a folder"),
+    "an ending of another kind": (["look", "x", "--svg", "x.png"], 3, "--svg is x.png, expected a name that ends"),
+    "vectors as text": (["embed", "x", "-o", "x.txt"], 3, "--output is x.txt, expected a name that ends in .npy"),
+    "vectors in two forms": (["embed", "x", "-o", "x.npy", "--json"], 2, "leave one of them out"),
+    "a view that is not drawn": (["look", "x", "--view", "lens", "--svg", "x.svg"], 2, "--view lens is for a page"),
     "no such pooling": (["embed", "x", "--pooling", "meen"], 3, "did you mean mean"),
     "no such place": (["look", "x", "-o", "no/such/page.html"], 3, "cannot write"),
 }
@@ -74,6 +82,28 @@ def test_what_is_wrong_is_one_sentence_and_a_code(tmp_path: Path, name: str) -> 
     assert fragment in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+SAID = {
+    "run": [
+        ("pass long='windows', or long='truncate'", "pass --long windows, or --long truncate"),
+        ("pass candidate_labels=['politics', 'sports'], say", "pass --labels politics,sports, say"),
+        ("ner has no option 'candidate_labels': it has top_k", "ner has no option --labels: it has top_k"),
+        ("pass partial_targets=True", "pass partial_targets=True"),
+        ("/a/max_length=3/b: no 'pair_column' in top_k.csv", "/a/max_length=3/b: no 'pair_column' in top_k.csv"),
+    ],
+    "index build": [("or pass on_duplicate='keep-last'", "or pass --on-duplicate keep-last")],
+    "train": [("nothing is held out: pass validation", "nothing is held out: pass --validation")],
+    "embed": [("pass normalize=False, or normalize=True", "pass --no-normalize, or --normalize")],
+    "generate": [("num_beams is 3: stream with num_beams=1", "--beams is 3: stream with --beams 1")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", SAID)
+def test_what_the_library_says_is_said_by_what_is_typed(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["pellucid", "--quiet", *command.split(), "a text"])
+    for said, wanted in SAID[command]:
+        assert as_typed(said, app) == wanted
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:

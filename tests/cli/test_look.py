@@ -70,6 +70,7 @@ def test_an_encoder_decoder_and_what_it_writes(here: Path, minilm: "pellucid.Mod
     look("time flies like an arrow", "-m", "./t5", "--target", "fruit flies", "-o", "page.html")
     manifest = manifest_of(here / "page.html")
     assert [sequence["name"] for sequence in manifest["sequences"]] == ["encoder", "decoder"]
+    assert manifest["texts"] == ["time flies like an arrow", "fruit flies"]
     assert [token["text"] for token in manifest["sequences"][1]["tokens"]][-2:] == ["fruit", "flies"]
     assert {entry["kind"] for entry in manifest["attentions"]} == {"self", "cross"}
 
@@ -83,7 +84,8 @@ def test_a_long_text_is_recorded_without_its_weights(here: Path, monkeypatch: py
 
 def test_a_text_is_cut_where_asked(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     look("word " * 30, "--max-length", "12", "-o", "page.html")
-    assert len(manifest_of(here / "page.html")["sequences"][0]["tokens"]) == 12
+    (read,) = manifest_of(here / "page.html")["sequences"]
+    assert (len(read["tokens"]), read["cut"]) == (12, 20)
     assert "the text was cut, 20 more tokens" in capsys.readouterr().err
 
 
@@ -110,6 +112,8 @@ WRONG = {
     "no decoder": (["x", "--target", "y"], 3, "has no decoder beside it"),
     "no lens": (["x", "--lens"], 3, "lens"),
     "no text": ([""], 0, ""),
+    "a page as a picture": (["x", "-o", "x.png"], 3, "expected a name that ends in .html"),
+    "a picture as another": (["x", "--png", "x.jpg"], 3, "expected a name that ends in .png"),
     "no place": (["x", "--png", "no/such/x.png"], 3, "cannot write"),
 }
 

@@ -173,7 +173,7 @@ def test_entities_stand_with_their_places(command: Pellucid, models: Path) -> No
 def test_why_names_the_tokens(command: Pellucid, models: Path) -> None:
     found = pellucid.pipeline("sentiment-analysis", models / "feel")("I love glass", explain=True)
     said = command("sentiment-analysis", "-m", "feel", "I love glass", "--why").out.splitlines()
-    assert said[1] == f"why: {found.why.said}"
+    assert said[1].startswith(f"why: {found.why.said}  ({found.why.method}: ")
     strongest = max(range(len(found.why.tokens)), key=lambda i: abs(found.why.scores[i]))
     assert said[2].startswith(f"{found.why.tokens[strongest]} {found.why.scores[strongest]:+.2g}   ")
     (whole,) = rows(command("sentiment-analysis", "-m", "feel", "I love glass", "--why", "--json"))
@@ -195,7 +195,7 @@ def test_a_terminal_gets_colours_and_nothing_that_steers_it(models: Path, plain:
         "sentiment-analysis",
         "-m",
         "feel",
-        "a\x1b[2Jb",
+        "a\x1b[2Jb\u202ec",
         "glass",
         "--why",
     ]
@@ -209,7 +209,7 @@ def test_a_terminal_gets_colours_and_nothing_that_steers_it(models: Path, plain:
             running.wait(60)
     os.close(above)
     assert running.returncode == 0, said
-    assert b"\x1b[2J" not in said and "a\ufffd[2Jb".encode() in said
+    assert b"\x1b[2J" not in said and "a\ufffd[2Jb\ufffdc".encode() in said
     assert (b"\x1b[32m" in said or b"\x1b[33m" in said or b"\x1b[37;4" in said) != plain
 
 
@@ -230,6 +230,33 @@ def test_a_file_of_answers_is_written_whole(command: Pellucid, table: Path, tmp_
     done = command(*asked, "--skip-bad-rows")
     assert done.code == 0 and done.err.endswith("rows left out: 1 (line 5: 4 fields, expected 3)\n")
     assert target.read_bytes() == before
+
+
+def test_rows_without_a_text_are_left_out_and_listed(command: Pellucid, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "glass"}\n{"txt": "house"}\n{"text": null}\n{"text": "hate", "id": 5}\n')
+    asked = ("sentiment-analysis", "-m", "feel", path, "-c", "text")
+    done = command(*asked)
+    assert done.code == 3 and "line 2: no 'text' (did you mean txt?)" in done.err
+    done = command(*asked, "--skip-bad-rows")
+    assert (done.code, [line.split()[-1] for line in done.out.splitlines()]) == (0, ["glass", "hate"])
+    left_out = "line 2: no 'text' (did you mean txt?); line 3: 'text' is NoneType, expected a string"
+    assert done.err == f"rows left out: 2 ({left_out})\n"
+
+
+def test_a_text_that_could_be_the_name_of_a_file(
+    command: Pellucid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "reviews.txt").write_text("glass\n")
+    asked = ("sentiment-analysis", "-m", "feel")
+    assert "'reviews.text' (did you mean reviews.txt?)" in command(*asked, tmp_path / "reviews.text").err.replace(
+        str(tmp_path) + os.sep, ""
+    )
+    for text in ("amazon.com", "reviews.cvs"):
+        done = command(*asked, text)
+        assert (done.code, done.err) == (0, f"read as text, for there is no such file: {text}\n") and done.out
+    for text in ("3.14", "and/or", "ada@example.org", "https://example.org/robots.txt", "I wrote notes.txt"):
+        assert command(*asked, text).err == ""
 
 
 def long_file(folder: Path) -> Path:
@@ -264,6 +291,22 @@ def test_a_line_that_is_typed_is_answered_before_the_next(models: Path) -> None:
         os.write(above, b"\x04")
         assert running.wait(60) == 0
     os.close(above)
+
+
+def test_what_goes_wrong_does_not_steer_a_terminal(models: Path, tmp_path: Path) -> None:
+    """The sentence of an error quotes a file; the line of what was left out as well."""
+    pty = pytest.importorskip("pty")
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "glass"}\n{"text\\u001b\\u0007": "b"}\n')
+    for more in ((), ("--skip-bad-rows",)):
+        above, below = pty.openpty()
+        typed = [sys.executable, "-m", "pellucid", "run", "sentiment-analysis", "-m", "feel", path, "-c", "text", *more]
+        with subprocess.Popen(typed, cwd=models, stdout=subprocess.DEVNULL, stderr=below) as running:
+            os.close(below)
+            said = os.read(above, 4096)
+            running.wait(60)
+        os.close(above)
+        assert b"\x1b" not in said and b"\x07" not in said and "did you mean text\ufffd\ufffd".encode() in said
 
 
 def test_what_was_not_read_is_told(command: Pellucid) -> None:
@@ -307,11 +350,23 @@ WRONG = {
     "no value": (["ner", "a", "-O", "stride"], 2, "NAME=VALUE"),
     "no file": (["ner", "none.csv", "--column", "a"], 3, "none.csv"),
     "a column of nothing": (["ner", "a", "b", "--column", "a"], 2, "one FILE"),
+    "no file of text": (["ner", "none.txt"], 3, "there is no file 'none.txt'"),
+    "no table": (["ner", "none.csv"], 3, "there is no file 'none.csv'"),
+    "a folder": (["ner", "."], 3, "'.' is a folder, expected a file"),
+    "a folder among texts": (["ner", "a", "."], 3, "'.' is a folder"),
+    "a file among texts": (["ner", "a", __file__], 3, "is a file, which is read alone, and 2 things were given"),
+    "a column of what is whole": (["ner", __file__, "-c", "a", "--whole"], 2, "--whole and --column do not go"),
+    "whole texts": (["ner", "a", "--whole"], 2, "neither was given"),
+    "two seconds": (["text-classification", "a", "--pair", "b", "--pair-column", "c"], 2, "both say the second"),
+    "three of a pair": (["question-answering", "a", "--question", "b", "--pair", "c"], 2, "a pair has two texts"),
+    "a pair of documents": (["text-ranking", "a", "--query", "b", "--pair", "c"], 2, "leave out --pair"),
+    "said twice": (["ner", "a", "--stride", "3", "-O", "stride=4"], 2, "stride is said twice"),
+    "labels of another task": (["ner", "a", "-m", "tags", "--labels", "a,b"], 3, "has no option --labels"),
     "no such option": (["ner", "a", "-m", "tags", "-O", "strid=3"], 3, "did you mean stride"),
     "a value that cannot be": (["ner", "a", "-m", "tags", "--stride", "-3"], 3, "stride"),
     "another head": (["ner", "a", "-m", "feel"], 3, "sequence-classification"),
     "no such model": (["ner", "a", "-m", "./nowhere"], 3, "./nowhere"),
-    "too long": (["ner", "a " * 90, "-m", "tags"], 3, "item 0 has"),
+    "too long": (["ner", "a " * 90, "-m", "tags"], 3, "at once: pass --long windows to read all of it"),
 }
 
 

@@ -124,6 +124,7 @@ def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, tab
         (("classify", "train.csv", "-m", "M"), 2, "Missing option '--output'"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epochs"), 2, "--set epochs says no value"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--column", "text"), 2, "--column text says no value"),
+        (("classify", "train.csv", "-m", "M", "-o", "o", "--seed", "1", "-s", "seed=2"), 2, "seed is said twice"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--epochs", "two"), 3, "epochs is 'two', expected a whole"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epoch=2"), 3, "'epoch' (did you mean epochs"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--validation", "1.5"), 3, "validation is 1.5"),

@@ -7,6 +7,7 @@ import sys
 import rich_click as click
 
 from pellucid import __version__
+from pellucid.cli.output import Clean
 
 COMMANDS = (
     "look",
@@ -56,5 +57,7 @@ def app(quiet: bool, debug: bool) -> None:
       pellucid describe all-MiniLM-L6-v2
     """
     level = logging.DEBUG if debug else logging.ERROR if quiet else logging.WARNING
-    logging.basicConfig(level=level if debug else logging.WARNING, stream=sys.stderr, format="%(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Clean("%(message)s"))
+    logging.basicConfig(level=level if debug else logging.WARNING, handlers=[handler])
     logging.getLogger("pellucid").setLevel(level)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import say
+from pellucid.cli.output import clean, say
 from pellucid.cli.writing import asked, put, writing_options
 
 if TYPE_CHECKING:
@@ -36,13 +36,14 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
     """
     import pellucid
 
+    options = asked(given)
     opened = pellucid.load(model, dtype=dtype)
     start: Turns = [] if system is None else [{"role": "system", "content": system}]
     if message is not None:
         text = sys.stdin.read().strip() if message == "-" else message
-        _answer(opened, [*start, {"role": "user", "content": text}], asked(given))
+        _answer(opened, [*start, {"role": "user", "content": text}], options)
     else:
-        _talk(opened, start, asked(given))
+        _talk(opened, start, options)
 
 
 def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> None:
@@ -70,7 +71,7 @@ def _turn(model: "pellucid.Model", turns: Turns, line: str, options: dict[str, A
     except InputError as error:
         if not at_terminal:
             raise
-        click.echo(f"pellucid: {error}", err=True)
+        click.echo(clean(f"pellucid: {error}", err=True), err=True)
         return []
     return [message, {"role": "assistant", "content": answer}]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from pellucid.cli.output import quiet, say
+from pellucid.cli.output import check_place, quiet, say
 from pellucid.cli.reading import texts_in
 from pellucid.tasks.names import SENTENCES
 
@@ -47,6 +47,9 @@ def command(
     import pellucid
     from pellucid.files import write_whole
 
+    check_place("--output", output, ".npy")
+    if output is not None and as_json:
+        raise click.UsageError("--output writes numbers alone, without --json: leave one of them out")
     given = list(texts_in(texts, column, encoding))
     vectors = pellucid.load(model).embed(
         given, dtype=dtype, pooling=pooling, normalize=normalize, progress=False if quiet() else None

@@ -7,6 +7,8 @@ import sys
 import rich_click as click
 from click.exceptions import Exit
 
+from pellucid.cli.output import clean
+from pellucid.cli.typed import as_typed
 from pellucid.errors import PellucidError, near
 
 OK, FAILED, USAGE, NO_ROOM, INTERRUPTED = 0, 1, 2, 6, 130
@@ -31,7 +33,7 @@ def run(app: click.Command) -> int:
         return OK
     except PellucidError as error:
         _debug()
-        return _say(str(error), error.exit_code)
+        return _say(as_typed(str(error), app), error.exit_code)
     except MemoryError:
         return _say("out of memory; try shorter texts or dtype bfloat16", NO_ROOM)
     except Exception as error:  # noqa: BLE001 - the last door: nobody should see a traceback they did not ask for
@@ -51,7 +53,7 @@ def _usage(error: click.UsageError) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    print(f"pellucid: {message}", file=sys.stderr)  # noqa: T201
+    print(f"pellucid: {clean(message, err=True)}", file=sys.stderr)  # noqa: T201
     return code
 
 

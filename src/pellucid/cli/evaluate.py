@@ -7,7 +7,7 @@ import rich_click as click
 
 from pellucid.cli.output import draw, say
 from pellucid.cli.scores import scores_table
-from pellucid.cli.train import pair, task_of
+from pellucid.cli.train import pair, said_more, task_of
 from pellucid.training.names import OBJECTIVES
 
 AUTO = "auto"
@@ -50,10 +50,7 @@ def command(
     from pellucid.training.log import finite
     from pellucid.training.said import Spoken
 
-    options: dict[str, Any] = {}
-    for one in more:
-        option, value = pair("--set", one)
-        options[option.replace("-", "_")] = Spoken(value)
+    options: dict[str, Any] = {option: Spoken(value) for option, value in said_more(more, {}).items()}
     renamed = dict(pair("--column", one) for one in columns)
     import pellucid
 

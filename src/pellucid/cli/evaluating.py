@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import clean, draw, say
+from pellucid.cli.output import check_place, clean, draw, say
 
 if TYPE_CHECKING:
     from pellucid.search import Index
@@ -75,7 +75,7 @@ def command(
 
 def _check(queries: Path | None, plot: Path | None, how: dict[str, Any]) -> None:
     """What cannot be is told before a model is read."""
-    from pellucid.errors import InputError, NotFoundError
+    from pellucid.text.lines import no_file
 
     for name in ("query_column", "id_column"):
         if (queries is None) != (how[name] is None):
@@ -83,11 +83,8 @@ def _check(queries: Path | None, plot: Path | None, how: dict[str, Any]) -> None
             said = f"name --{option} of {queries}" if queries is not None else f"--{option} is of QUERIES, a table"
             raise click.UsageError(said)
     if queries is not None and not queries.is_file():
-        raise NotFoundError(f"there is no file {str(queries)!r}")
-    if plot is not None and plot.suffix.lower() not in (".svg", ".png"):
-        raise InputError(f"--plot is {plot}, expected a name that ends in .svg or .png")
-    if plot is not None and not plot.expanduser().parent.is_dir():
-        raise InputError(f"cannot write {plot}: there is no folder {str(plot.parent)!r}")
+        raise no_file(queries)
+    check_place("--plot", plot, ".svg", ".png")
 
 
 def _labelled(path: Path, how: dict[str, Any]) -> dict[str, dict[str, float]]:

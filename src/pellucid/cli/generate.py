@@ -64,8 +64,8 @@ def command(
     texts = _prompts(prompts, column, encoding)
     if stream and len(texts) != 1:
         raise click.UsageError(f"--stream shows one text while it is written, and there are {len(texts)} prompts")
-    opened = pellucid.load(model, dtype=dtype)
     options = asked(given)
+    opened = pellucid.load(model, dtype=dtype)
     if stream:
         _stream(opened, texts[0], why, as_json, options)
     elif why is None and not as_json:

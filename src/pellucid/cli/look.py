@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import say
-from pellucid.errors import InputError
+from pellucid.cli.output import check_place, say
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="How numbers are stored; compact is one byte for each weight.",
 )
-@click.option("--output", "-o", type=_FILE, help="Where to write the page.")
+@click.option("--output", "-o", type=_FILE, help="Where to write the page, as .html.")
 @click.option("--svg", type=_FILE, metavar="FILE", help="Draw the layer and heads into FILE instead of a page.")
 @click.option("--png", type=_FILE, metavar="FILE", help="The same as pixels; needs pip install 'pellucid[draw]'.")
 @click.option("--serve", is_flag=True, help="Serve the page to this machine, for long texts; Ctrl-C ends it.")
@@ -68,7 +67,7 @@ def command(
     import pellucid
 
     drawings = {kind: given.pop(kind) for kind in ("svg", "png")}
-    _check_way(serve, port, output, drawings, open_browser)
+    _check_way(serve, port, output, drawings, open_browser, given["view"])
     started = time.perf_counter()
     text = sys.stdin.read().strip() if text == "-" else text
     loaded = pellucid.load(model)
@@ -94,7 +93,9 @@ def command(
     return None
 
 
-def _check_way(serve: bool, port: int, output: Path | None, drawings: dict[str, Path | None], opened: bool) -> None:
+def _check_way(
+    serve: bool, port: int, output: Path | None, drawings: dict[str, Path | None], opened: bool, view: str | None
+) -> None:
     """What contradicts itself is told before a model is read."""
     if serve and (output is not None or any(drawings.values())):
         raise click.UsageError("--serve writes no file: leave out --output, --svg and --png, or --serve")
@@ -102,9 +103,11 @@ def _check_way(serve: bool, port: int, output: Path | None, drawings: dict[str, 
         raise click.UsageError("--port is the port of --serve, which was not given")
     if opened and not serve and output is None and any(drawings.values()):
         raise click.UsageError("--open is for a page: leave it out, or say with --output where the page goes")
-    for path in (output, *drawings.values()):
-        if path is not None and not path.expanduser().parent.is_dir():
-            raise InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
+    if any(drawings.values()) and output is None and view not in (None, "heads", "matrix"):
+        raise click.UsageError(f"--view {view} is for a page: of the views, heads and matrix can be drawn into a file")
+    check_place("--output", output, ".html")
+    for kind, path in drawings.items():
+        check_place(f"--{kind}", path, f".{kind}")
 
 
 def _seen(model: "pellucid.Model", text: str, serve: bool, given: dict[str, Any]) -> tuple["View", int]:

@@ -3,20 +3,24 @@
 import logging
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from pellucid.errors import InputError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What moves a terminal's cursor, names its window, or turns the order of its letters around."""
 
 
 def say(message: str) -> None:
     """A line for the person at the terminal; `--quiet` silences it."""
     if not quiet():
-        click.echo(message, err=True)
+        click.echo(clean(message, err=True), err=True)
 
 
 def quiet() -> bool:
@@ -32,16 +36,32 @@ def tell_more() -> None:
         log.setLevel(logging.INFO)
 
 
+def check_place(option: str, path: Path | None, *endings: str) -> None:
+    """What a file is called says what is in it, and its folder is there; told before a model is read."""
+    if path is not None and path.suffix.lower() not in endings:
+        raise InputError(f"{option} is {path}, expected a name that ends in {' or '.join(endings)}")
+    if path is not None and not path.expanduser().parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
+
+
 def table(rows: list[tuple[str, ...]]) -> None:
     """Rows as aligned columns on stdout."""
+    rows = [tuple(map(clean, row)) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
 
 
-def clean(text: str) -> str:
-    """Characters of an answer; at a terminal without those that would steer it."""
-    return _STEERING.sub("\ufffd", text) if sys.stdout.isatty() else text
+def clean(text: str, *, err: bool = False) -> str:
+    """Characters for stdout, or for stderr; at a terminal without those that would steer it."""
+    return _STEERING.sub("\ufffd", text) if (sys.stderr if err else sys.stdout).isatty() else text
+
+
+class Clean(logging.Formatter):
+    """What the library says, as `say` says it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return clean(super().format(record), err=True)
 
 
 def console() -> "Console":

@@ -19,6 +19,19 @@ MOST_SAID = 100
 SKIPPED = 6
 """Rows that were left out and are listed; the others are counted."""
 
+_ROWS, _SECOND, _THREE = "what is read whole has no rows", "both say the second", "a pair has two texts"
+
+APART = (
+    (("--whole", "--column"), _ROWS),
+    (("--whole", "--pair-column"), _ROWS),
+    (("--whole", "--skip-bad-rows"), _ROWS),
+    (("--pair", "--pair-column"), _SECOND),
+    (("--question", "--column", "--pair-column"), _THREE),
+    (("--question", "--pair", "--column"), _THREE),
+    (("--question", "--pair", "TEXT"), _THREE),
+)
+"""What cannot be meant together, and why."""
+
 
 @dataclass
 class Questions:
@@ -39,10 +52,14 @@ class Questions:
 
     def items(self, task: str, names: tuple[str, ...]) -> Iterable[Any]:
         """The items, as the task takes them by `names`; those of a file are read while they are asked for."""
+        ranked = names[1:] == ("documents",)
+        if ranked and (self.second is not None or self.pair_column is not None):
+            raise click.UsageError(f"{task} takes a query and documents: leave out --pair and --pair-column")
+        self._check_together()
         paired = self.first is not None or self.second is not None or self.pair_column is not None
         if paired and len(names) < 2:
             raise click.UsageError(f"{task} takes one text at a time: leave out --pair, --question and their kin")
-        if names[1:] == ("documents",):
+        if ranked:
             return self._ranked(task, names)
         if not self.texts:
             if self.first is None or self.second is None:
@@ -62,6 +79,20 @@ class Questions:
         beside = names[0] if self.first is not None else names[1]
         pairs = ({beside: one, other: text} for text in given)
         return list(pairs) if isinstance(given, list) else pairs
+
+    def _check_together(self) -> None:
+        given = {
+            "TEXT": self.texts,
+            "--column": self.column,
+            "--pair-column": self.pair_column,
+            "--question": self.first,
+            "--pair": self.second,
+            "--whole": self.whole,
+            "--skip-bad-rows": self.skip_bad_rows,
+        }
+        for names, why in APART:
+            if all(given[name] not in (None, False, ()) for name in names):
+                raise click.UsageError(f"{' and '.join(names)} do not go together: {why}")
 
     def _ranked(self, task: str, names: tuple[str, ...]) -> list[Any]:
         """One query, and all texts as its documents."""
@@ -85,6 +116,8 @@ class Questions:
 
         if path is None:
             standard = self.texts == ("-",)
+            if self.whole and not standard:
+                raise click.UsageError("--whole is for a FILE or standard input, and neither was given")
             return ([standard_text()] if self.whole else standard_lines()) if standard else list(self.texts)
         if self.whole:
             return ["".join(lines(path, self.encoding)).rstrip("\r\n")]

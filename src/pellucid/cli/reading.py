@@ -1,5 +1,6 @@
 """What the commands that take texts share: arguments, a file, a column of a table, or standard input."""
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,20 +17,42 @@ if TYPE_CHECKING:
 def file_in(arguments: tuple[str, ...], column: str | None) -> Path | None:
     """The file that is meant by the arguments: one that is there and has a suffix, or any where a column is asked for.
 
-    Raises NotFoundError where a column is asked for and there is no such file.
+    Raises NotFoundError for what is called as a file and is not there, and InputError for a folder and for one file
+    among several: none of them is meant as a text.
     """
-    from pellucid.errors import NotFoundError
+    from pellucid.errors import InputError, several
 
-    if len(arguments) != 1 or arguments == ("-",):
+    if arguments == ("-",) or (column and len(arguments) != 1):
         if column:
-            raise click.UsageError("--column names a column of one FILE, and no such file was given")
+            raise click.UsageError("columns are those of one FILE, and no such file was given")
         return None
-    path = Path(arguments[0])
-    if column or (path.suffix and len(path.name) < 256 and path.is_file()):
-        if not path.is_file():
-            raise NotFoundError(f"there is no file {arguments[0][:200]!r}")
-        return path
-    return None
+    files = [one for one in arguments if _is_file(one, sure=column is not None)]
+    if files and len(arguments) > 1:
+        raise InputError(f"{files[0]!r} is a file, which is read alone, and {len(arguments)} things were given")
+    if odd := [one for one in dict.fromkeys(arguments) if one not in files and _may_be_a_name(one)]:
+        say(f"read as text, for there is no such file: {several(odd)}")
+    return Path(files[0]) if files else None
+
+
+def _is_file(argument: str, *, sure: bool) -> bool:
+    """Whether an argument is the name of a file.  sure: it can be nothing else."""
+    from pellucid.errors import InputError
+    from pellucid.text.lines import no_file
+    from pellucid.text.rows import OBJECTS, PLAIN, TABLES
+
+    suffix = Path(argument).suffix
+    if os.path.isdir(argument):  # noqa: PTH112 - a text may be longer than any name, and for such Path raises
+        raise InputError(f"{argument!r} is a folder, expected a file; a text that is called so: on standard input (-)")
+    if os.path.isfile(argument):  # noqa: PTH113
+        return sure or suffix != ""
+    if sure or (_may_be_a_name(argument) and suffix.lower() in (*TABLES, *OBJECTS, *PLAIN)):
+        raise no_file(Path(argument))
+    return False
+
+
+def _may_be_a_name(text: str) -> bool:
+    """Whether a text is one word that ends as names of files do, and neither an address nor a link."""
+    return Path(text).suffix[1:].isalpha() and not any(c.isspace() or c == "@" for c in text) and "://" not in text
 
 
 def table_of(path: Path, encoding: str = "utf-8", *, skip_bad: bool = False) -> "Rows":

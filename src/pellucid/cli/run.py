@@ -57,13 +57,13 @@ Examples:
 @click.option("--pair-column", "--context-column", metavar="NAME", help="The column with the second of each pair.")
 @click.option("--pair", "--context", "second", metavar="TEXT", help="The second of a pair, the same for all texts.")
 @click.option("--question", "--query", "first", metavar="TEXT", help="The question about all texts, or the query.")
-@click.option("--labels", metavar="A,B,...", help="Your own labels, for zero-shot-classification.")
+@click.option("--labels", "candidate_labels", metavar="A,B,...", help="Your own labels, for zero-shot-classification.")
 @click.option("--top-k", type=int, metavar="K", help="Show so many of what is possible.")
 @click.option("--long", type=click.Choice(["error", "truncate", "windows"]), help="What happens to long texts.")
 @click.option("--stride", type=int, metavar="N", help="Tokens that a stretch shares with the one before.")
 @click.option("--max-length", type=int, metavar="N", help="Tokens that are read at once.")
 @click.option("--option", "-O", "more", multiple=True, metavar="NAME=VALUE", help="Any other option of the task.")
-@click.option("--why", is_flag=True, help="Show which tokens mattered.")
+@click.option("--why", is_flag=True, help="Show what each token added, alone, by gradients.")
 @click.option("--whole", is_flag=True, help="FILE, or standard input, is one text.")
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
 @click.option("--skip-bad-rows", is_flag=True, help="Leave out rows that do not fit, and list them.")
@@ -114,15 +114,18 @@ def _known(task: str) -> Name:
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the task, by its own names."""
     found = {name: given[name] for name in ("top_k", "long", "stride", "max_length") if given[name] is not None}
-    if given["labels"] is not None:
-        found["candidate_labels"] = [label.strip() for label in given["labels"].split(",") if label.strip()]
+    if (labels := given["candidate_labels"]) is not None:
+        found["candidate_labels"] = [label.strip() for label in labels.split(",") if label.strip()]
     if given["why"]:
         found["explain"] = True
     for setting in given["more"]:
         name, sign, value = setting.partition("=")
         if not sign:
             raise click.UsageError(f"-O {setting} says no value: write NAME=VALUE, such as -O {name or 'top_k'}=3")
-        found[name.strip().replace("-", "_")] = _value(value)
+        name = name.strip().replace("-", "_")
+        if name in found:
+            raise click.UsageError(f"{name} is said twice, the second time by -O {setting}: say it once")
+        found[name] = _value(value)
     return found
 
 

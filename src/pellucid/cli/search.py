@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import clean, console, draw, say
+from pellucid.cli.output import check_place, clean, console, draw, say
 from pellucid.cli.reading import standard_lines
 
 if TYPE_CHECKING:  # a person who asks for help waits for neither
@@ -34,7 +34,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--rerank", metavar="MODEL", help="A model that reads query and text together, and orders anew.")
 @click.option("--model", "-m", help="Who reads the query; by default the model that INDEX names.")
 @click.option("--why", is_flag=True, help="Show which words matched which.")
-@click.option("--output", "-o", type=_FILE, metavar="FILE", help="Write a page of --why, with all numbers.")
+@click.option("--output", "-o", type=_FILE, metavar="FILE", help="Write a page of --why, as .html, with all numbers.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per query, with its hits.")
 def command(
     index: Path,
@@ -47,7 +47,8 @@ def command(
 ) -> None:
     """Find the texts of INDEX that fit a query best.
 
-    A query is compared by its meaning and by its words; a mistyped word is taken for the nearest that is there.
+    A query is compared by its meaning and by its words; a mistyped word is taken for the nearest that is there. A row
+    without the column of a --where fits it neither with = nor with !=.
 
     \b
     Examples:
@@ -78,12 +79,9 @@ def command(
 
 def _check_output(output: Path | None, why: bool) -> None:
     """What cannot be is told before a model is read."""
-    from pellucid.errors import InputError
-
     if output is not None and not why:
         raise click.UsageError("--output is the page of --why, which was not given")
-    if output is not None and not output.expanduser().parent.is_dir():
-        raise InputError(f"cannot write {output}: there is no folder {str(output.parent)!r}")
+    check_place("--output", output, ".html")
 
 
 def _whole(hits: "Hits", matches: "list[Match]") -> dict[str, Any]:

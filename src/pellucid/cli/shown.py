@@ -13,6 +13,11 @@ if TYPE_CHECKING:  # a person who asks for help waits for neither
 
 TELLING = 8
 """Tokens whose share in an answer is written out as numbers."""
+LIMITS = {
+    "integrated gradients": "each token alone, not how they work together",
+    "gradient x input": "the slope at this text alone, little where the answer is sure",
+}
+"""What the ways to share out an answer do not show."""
 
 NUMBERS = 6
 """Numbers of a vector that are shown."""
@@ -120,7 +125,7 @@ def _line(*parts: tuple[str, str]) -> "Text":
 def _why(why: "Reason") -> "Iterator[Text]":
     """The tokens, shaded where there are colours, and the most telling ones with sign and number."""
     most = max((abs(score) for score in why.scores), default=0.0) or 1.0
-    yield _line(("why: ", "bold"), (why.said, "dim"))
+    yield _line(("why: ", "bold"), (f"{why.said}  ({why.method}: {LIMITS[why.method]})", "dim"))
     paper = console()
     if paper.is_terminal and not paper.no_color:
         yield _line(*(part for token, score in zip(why.tokens, why.scores) for part in _shaded(token, score / most)))

@@ -152,10 +152,18 @@ def _settings(settings: dict[str, Any]) -> dict[str, Any]:
     from pellucid.training.said import Spoken
 
     found = {name: settings[name] for name in (*_COMMON, "precision", "teacher") if settings[name] is not None}
-    for one in settings["more"]:
+    return {name: Spoken(value) for name, value in said_more(settings["more"], found).items()}
+
+
+def said_more(settings: tuple[str, ...], found: dict[str, str]) -> dict[str, str]:
+    """What was said with an option of its own, and with --set; nothing is said twice."""
+    for one in settings:
         name, value = pair("--set", one)
-        found[name.replace("-", "_")] = value
-    return {name: Spoken(value) for name, value in found.items()}
+        name = name.replace("-", "_")
+        if name in found:
+            raise click.UsageError(f"{name} is said twice, the second time by --set {one}: say it once.")
+        found[name] = value
+    return found
 
 
 def pair(option: str, text: str) -> tuple[str, str]:

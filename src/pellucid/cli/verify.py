@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.errors import FAILED
-from pellucid.cli.output import quiet
+from pellucid.cli.output import clean, quiet
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
     from pellucid.tasks.measure import Check
@@ -55,12 +55,12 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
             checks.append(check)
             if not as_json:
                 line.clear()
-                click.echo(_line(check))
+                click.echo(clean(_line(check)))
     holds = all(check.holds is not False for check in checks)
     if as_json:
         click.echo(json.dumps(_report(checkpoint, dtype, holds, checks), indent=2))
     else:
-        click.echo(f"\n{_verdict(checkpoint, dtype, checks)}")
+        click.echo(clean(f"\n{_verdict(checkpoint, dtype, checks)}"))
     if not holds:
         raise SystemExit(FAILED)
 

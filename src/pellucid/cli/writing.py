@@ -18,7 +18,9 @@ DRAWING = ("temperature", "top_k", "top_p", "min_p")
 _OPTIONS = (
     click.option("--model", "-m", default=SMALL, show_default=True, help="A folder, hub id or installed model."),
     click.option("--max-new-tokens", "-n", type=int, metavar="N", help="Tokens to write at most.  [default: 256]"),
-    click.option("--temperature", "-t", type=float, metavar="T", help="Draw; 0 takes the likeliest token."),
+    click.option(
+        "--temperature", "-t", type=click.FloatRange(0), metavar="T", help="Draw; 0 takes the likeliest token."
+    ),
     click.option("--top-k", type=int, metavar="K", help="Draw from the K likeliest tokens."),
     click.option("--top-p", type=float, metavar="P", help="Draw from the likeliest that hold P of the probability."),
     click.option(
@@ -43,10 +45,14 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def asked(given: Mapping[str, Any]) -> dict[str, Any]:
     """What was asked for, by the library's names: an option of drawing means to draw, and temperature 0 not to."""
     found = {name: value for name, value in given.items() if value not in (None, ())}
-    if found.get("temperature") == 0:
+    greedy = found.get("temperature") == 0
+    if greedy:
         del found["temperature"]
-        return found | {"do_sample": False}
-    return found | ({"do_sample": True} if any(name in found for name in DRAWING) else {})
+    drawing = [f"--{name.replace('_', '-')}" for name in DRAWING if name in found]
+    if drawing and (greedy or found.get("num_beams", 1) > 1):
+        other = "--temperature 0" if greedy else "--beams"
+        raise click.UsageError(f"{drawing[0]} draws, and {other} does not: leave one of them out")
+    return found | ({"do_sample": bool(drawing)} if greedy or drawing else {})
 
 
 def put(text: str, *, end: bool = False) -> None:
