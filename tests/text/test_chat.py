@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pellucid.errors import InputError
+from pellucid.text import meter
 from pellucid.text.chat import find_template, render_chat
 from pellucid.text.files import open_tokenizer
 from tests.text.making import folder_of, train_pairs, train_pieces, wiki
@@ -110,6 +111,53 @@ def test_harm_comes_to_one_sentence(name: str) -> None:
         render_chat(HARM[name], [USER], {})
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
     assert time.process_time() - start < 8
+
+
+LONG = "{% set l = range(90000) | list %}"
+BEFOREHAND = {
+    "round": ("giant number", "{{ 1.5 | round(30000000, 'ceil') }}"),
+    "round down": ("giant number", "{{ [5] | map('round', -30000000) | list }}"),
+    "round text": ("giant number", "{{ 'a' | round(12, 'floor') }}"),
+    "search": ("0.5 seconds", LONG + "{% for i in range(90000) %}{% if -1 in l %}{% endif %}{% endfor %}"),
+    "search in a test": ("0.5 seconds", LONG + "{% for i in range(90000) if -1 in l %}{% endfor %}"),
+    "selected": ("0.5 seconds", LONG + "{{ range(100000, 190000) | select('in', l) | list }}"),
+    "counted": ("0.5 seconds", LONG + "{% for i in range(9) %}" + "{% set x = l.count(-1) %}" * 500 + "{% endfor %}"),
+    "slices": ("0.5 seconds", LONG + "{% for i in range(9) %}" + "{% set x = l[::-1] %}" * 1500 + "{% endfor %}"),
+    "attributes": ("0.5 seconds", "{{ (messages * 9000) | groupby(attribute='a.' * 9000 ~ 'a', default='x') }}"),
+    "sum of lists": ("no numbers", "{{ ([[1]] * 60000) | sum(start=[]) }}"),
+    "strip": ("giant texts", "{{ ('a' * 1000000).strip('b' * 1000000 ~ 'a') }}"),
+    "trim": ("giant texts", "{{ ('a' * 1000000) | trim('b' * 1000000 ~ 'a') }}"),
+    "search from the end": ("giant texts", "{{ ('a' * 1000000).rsplit(sep='ab' ~ 'a' * 400000) }}"),
+    "stripped tags": ("striptags", "{{ (('<!---->' * 400000) | safe).striptags() }}"),
+    "views": ("giant value", "{{ [dict(a='x' * 100000).values()] * 3000 }}"),
+    "holders": ("Joiner in it", "{{ ([joiner('a' * 100000)] * 3000) | join(attribute='sep') }}"),
+    "given": ("Joiner in it", "{{ [''] | map('default', joiner('a' * 100000), true) | join(attribute='sep') }}"),
+    "odd": ("giant formats", "{{ '%999999999999d' is odd }}"),
+    "divided": ("giant formats", "{{ ['%999999999999d'] | select('divisibleby', 3) | list }}"),
+    "name often": ("giant formats", "{{ ('{0}' * 3000).format('a' * 100000) }}"),
+    "indented lines": ("giant text", "{{ ('\\r' * 9000) | indent(9999, blank=true) }}"),
+    "separators": ("giant width", "{{ range(90000) | list | tojson(separators=('x' * 9999, ':')) }}"),
+}
+
+
+@pytest.mark.parametrize("name", BEFOREHAND)
+def test_harm_is_seen_beforehand(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fragment, template = BEFOREHAND[name]
+    monkeypatch.setattr(meter, "SECONDS", 0.5)
+    start = time.process_time()
+    with pytest.raises(InputError, match=f"^the chat template cannot be used: .*{fragment}"):
+        render_chat(template, [USER], {})
+    assert time.process_time() - start < 2
+
+
+def test_harmless_words_of_the_same_kind_go_through() -> None:
+    template = (
+        "{{ 'a\\n\\nb' | indent(2, blank=true) }}{{ 2.345 | round(2) }}{{ [1, 2] | sum }}{{ ' xax '.strip(' x') }}"
+        "{{ 3 is odd }}{{ 'a</t>b</t>c'.rsplit('</t>', 1)[-1] }}{{ 5 - 2 }}{{ 'H' in messages[0].content }}"
+        "{{ dict(a=1).values() | list }}{{ [1, 2, 3][1:] }}{{ [[1]] | tojson(indent=1, separators=(',', ': ')) }}"
+    )
+    wanted = "a\n  \n  b2.353aTruec3True[1][2, 3][\n [\n  1\n ]\n]"
+    assert render_chat(template, [USER], {}) == wanted
 
 
 INERT = {

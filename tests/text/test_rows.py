@@ -141,6 +141,12 @@ def test_rows_that_do_not_fit_are_left_out_on_request(tmp_path: Path) -> None:
     objects = read_rows(written(tmp_path, "a.jsonl", '{"text": "a"}\n{\n5\n'), skip_bad=True)
     assert list(objects.column("text")) == ["a"]
     assert [fault.partition(":")[0] for fault in objects.skipped] == ["line 2", "line 3"]
+    content = '{"text": "a"}\n{"txt": "b"}\n{"text": 5, "more": "c"}\n{"text": "d", "more": null}\n'
+    objects = read_rows(written(tmp_path, "a.jsonl", content), skip_bad=True)
+    assert list(objects.column("text")) == ["a", "d"]
+    assert objects.skipped == ["line 2: no 'text' (did you mean txt?)", "line 3: 'text' is int, expected a string"]
+    with pytest.raises(InputError, match=r"no rows that fit \(line 1: no 'more', line 2: no 'more' and 2 more\)"):
+        objects.texts("more", "text")
 
 
 def test_fields_are_not_endless(tmp_path: Path) -> None:

@@ -132,7 +132,9 @@ def _tokenizer() -> "pellucid.text.Tokenizer":
 
 @pytest.mark.parametrize("change", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))], ids=["deepcopy", "pickle"])
 def test_a_tokenizer_survives(minilm: "pellucid.Model", change: object) -> None:
+    typed = minilm.tokenizer.encode(["a [SEP] b"])  # from here on it holds a twin without special tokens
     assert dict(change(minilm.tokenizer)(TEXTS)) == dict(minilm.tokenizer(TEXTS))
+    assert change(minilm.tokenizer).encode(["a [SEP] b"]) == typed
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------

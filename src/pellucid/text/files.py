@@ -1,6 +1,7 @@
 """A tokenizer from the files of a checkpoint, in every form in which they come."""
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,14 @@ from pellucid.text import sentencepiece
 from pellucid.text.bytelevel import open_bytelevel
 from pellucid.text.cut import guarded
 from pellucid.text.dress import make_special
+from pellucid.text.growth import check_growth, check_tables
 from pellucid.text.layouts import layout_of
 from pellucid.text.settings import read_settings
+from pellucid.text.stated import follow, lower_first
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.wordpiece import open_wordpiece
+
+log = logging.getLogger("pellucid")
 
 _AS_IT_STANDS = "PreTrainedTokenizerFast"
 TARGET = "target_tokenizer.json"
@@ -48,6 +53,8 @@ def open_tokenizer(
         token_types = "token_type_ids" in listed if isinstance(listed, list) and listed else known
     plain = name in sentencepiece.FILES and layout_of(model_type, settings, "sentencepiece") is None
     backend, settings = _FORMS[name](folder / name, settings, model_type)
+    if settings.get("truncation_side", (backend.truncation or {}).get("direction")) == "left":
+        log.warning("%s: truncation_side is 'left', which only tasks can be told: what is cut here loses its end", folder)
     if name != "tokenizer.json":
         settings = settings | {"tokenizer_class": _AS_IT_STANDS}
     stated: Any = settings.get("model_max_length")
@@ -57,13 +64,21 @@ def open_tokenizer(
     )
 
 
+def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
+    """The same tokenizer, which reads every text in lower case."""
+    backend = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    lower_first(backend)
+    kept = {"token_types": tokenizer.token_types, "tiled": tokenizer.tiled}
+    return Tokenizer(backend, settings=tokenizer.settings, max_length=tokenizer.model_max_length, **kept)
+
+
 def open_target_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer of what the decoder of an encoder-decoder writes, where it has words of its own; else None."""
     path = folder / TARGET
     if not path.is_file():
         return None
-    backend, settings = _from_json(path, read_settings(folder), None)
-    return Tokenizer(backend, settings=settings, token_types=False)
+    settings = read_settings(folder)
+    return Tokenizer(_as_it_stands(path, settings), settings=settings, token_types=False)
 
 
 def write_target_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
@@ -86,10 +101,18 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def _from_json(path: Path, settings: dict[str, Any], model_type: str | None) -> Opened:
+    backend = _as_it_stands(path, settings)
+    follow(backend, settings, model_type)
+    return backend, settings
+
+
+def _as_it_stands(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     with guarded(f"{path} is not a tokenizer"):
+        check_tables(path)
         backend = tokenizers.Tokenizer.from_file(str(path))
         make_special(backend, settings)
-        return backend, settings
+    check_growth(backend, path)
+    return backend
 
 
 def _from_pairs(path: Path, settings: dict[str, Any], model_type: str | None) -> Opened:

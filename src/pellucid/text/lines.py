@@ -63,11 +63,20 @@ def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
                     )
                 yield line
     except FileNotFoundError as error:
-        raise NotFoundError(f"there is no file {str(path)!r}") from error
+        raise no_file(path) from error
     except UnicodeError as error:
         raise _undecoded(path, encoding, number, error) from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def no_file(path: Path) -> NotFoundError:
+    """The error for a file that is not there, with those of its folder that have nearly its name."""
+    try:
+        beside = [one.name for one in path.parent.iterdir() if one.is_file()]
+    except OSError:
+        beside = []
+    return NotFoundError(f"there is no file {str(path)[:200]!r}{near(path.name[:200], beside)}")
 
 
 def _known(encoding: str) -> str:

@@ -3,11 +3,13 @@
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from types import GeneratorType, NoneType
 from typing import Any
 
 from jinja2.exceptions import TemplateRuntimeError
+from jinja2.runtime import Undefined
 from jinja2.utils import Namespace
 
 MOST_CHARACTERS = 4_000_000
@@ -16,6 +18,9 @@ MOST_STEPS = 500_000
 SECONDS = 10.0
 _MOST_BITS = 4096
 _MOST_WIDTH = 10_000
+_MOST_PLACES = 100
+_MOST_COMPARED = 1_000_000_000
+_SMALL = (float, complex, NoneType, Undefined, GeneratorType)
 
 
 class TooMuchError(TemplateRuntimeError):
@@ -50,26 +55,43 @@ def refuse(what: str) -> None:
 
 
 def weigh(value: Any) -> Any:
-    """The value itself, where it is small enough; shared parts count each time, since each time they are written."""
-    left, stack = MOST_CHARACTERS, [value]  # a thing in a list counts as much as the text of a number
+    """The value itself, where it is small enough."""
+    BUDGET.get().spend(1 + weight(value) // 1000)
+    return value
+
+
+def weight(value: Any) -> int:
+    """How many characters a value has; a thing in another counts 16, as often as it stands there.
+
+    Ends the rendering where they are too many, and where something stands in another that is no plain value: what a
+    namespace, a macro or a loop holds would be counted nowhere.
+    """
+    left, stack = MOST_CHARACTERS, [value]
     while stack:
         one = stack.pop()
         if isinstance(one, str):
             left -= len(one)
-        elif isinstance(one, Mapping):
-            stack += [part for pair in one.items() for part in pair] if len(one) <= left else [left]
+        elif isinstance(one, int):
+            if one.bit_length() > _MOST_BITS:
+                refuse("a giant number")
+        elif isinstance(one, list | tuple | range | Mapping | Collection):
             left -= 16 * (1 + len(one))
-        elif isinstance(one, list | tuple):
-            left -= 16 * (1 + len(one))
-            stack += one if left >= 0 else ()
-        elif isinstance(one, int) and one.bit_length() > _MOST_BITS:
-            refuse("a giant number")
-        elif isinstance(one, Namespace) and one is not value:
-            refuse("namespaces within namespaces")
+            if left >= 0 and not isinstance(one, range):
+                stack += [part for pair in one.items() for part in pair] if isinstance(one, Mapping) else one
+        elif one is value and isinstance(one, Namespace):
+            stack += one._Namespace__attrs.values()  # type: ignore[attr-defined]
+        elif one is not value and not isinstance(one, _SMALL):
+            refuse(f"a value with a {type(one).__name__.strip('_')} in it")
         if left < 0:
             refuse("a giant value")
-    BUDGET.get().spend(1 + (MOST_CHARACTERS - left) // 1000)
-    return value
+    return MOST_CHARACTERS - left
+
+
+def paced(things: Iterable[Any]) -> Iterator[Any]:
+    """The things one by one, each paid for as it comes."""
+    for one in things:
+        weigh((one,))
+        yield one
 
 
 def _product(left: Any, right: Any) -> None:
@@ -88,27 +110,29 @@ def _power(left: Any, right: Any) -> None:
         refuse("a giant number")
 
 
-def _modulo(left: Any, right: Any) -> None:
+def check_remainder(left: Any, right: Any) -> None:
+    """A text takes `%` for a format."""
     if isinstance(left, str):
-        check_format(left, weigh(right))
+        check_format(left, right)
 
 
 def check_format(text: str, *values: Any) -> None:
-    """Widths in a format (`%9999d`, `{:9999}`, `{:{}}`) make text from nothing."""
-    if re.search(r"\d{4}|\*|\{[^}]*\{", text) or len(text) > _MOST_WIDTH:
+    """Widths in a format (`%9999d`, `{:9999}`, `{:{}}`) make text from nothing, and a name in it may stand often."""
+    if len(text) > _MOST_WIDTH or re.search(r"\d{4}|\*|\{[^}]*\{", text):
         refuse("text by giant formats")
-    weigh(list(values))
+    if (text.count("{") + text.count("%")) * weight(values) > MOST_CHARACTERS:
+        refuse("text by giant formats")
 
 
-OPERATORS: dict[str, Callable[[Any, Any], None]] = {"*": _product, "**": _power, "%": _modulo}
+OPERATORS: dict[str, Callable[[Any, Any], None]] = {"*": _product, "**": _power, "%": check_remainder}
 
 
 # -- what strings and filters may do ----------------------------------------------------------------------------------
 
 
-def check_widths(arguments: Iterable[Any]) -> None:
+def check_widths(arguments: Iterable[Any], most: int = _MOST_WIDTH) -> None:
     """Refuses a width or a count that no conversation needs."""
-    if any(isinstance(a, int | float) and (math.isnan(a) or abs(a) > _MOST_WIDTH) for a in arguments):
+    if any(isinstance(a, int | float) and (math.isnan(a) or abs(a) > most) for a in arguments):
         refuse("text of a giant width")
 
 
@@ -118,11 +142,30 @@ def check_replaced(text: Any, old: Any = "", new: Any = "", count: Any = None) -
         refuse("a giant text")
 
 
-def check_indented(text: Any, width: Any = 4, *rest: Any) -> None:
+def check_indented(text: Any, width: Any = 4, *rest: Any, **named: Any) -> None:
     """Refuses an indentation whose text would be giant."""
     wide = width if isinstance(width, int) else len(str(width))
-    if (str(text).count("\n") + 1) * wide > MOST_CHARACTERS:
+    if (len(str(text).splitlines()) + 1) * wide > MOST_CHARACTERS:
         refuse("a giant text")
+
+
+def check_rounded(value: Any, precision: Any = 0, method: Any = "common") -> None:
+    """Refuses a power of ten that no conversation needs, and what it would multiply that is no number."""
+    if not isinstance(value, int | float | Undefined) or abs(precision) > _MOST_PLACES:
+        refuse("a giant number")
+
+
+def check_summed(values: Any, attribute: Any = None, start: Any = 0) -> None:
+    """Refuses a sum of anything but numbers: one of lists copies all of them at each step."""
+    if not isinstance(start, int | float):
+        refuse("a sum of what are no numbers")
+
+
+def check_searched(text: Any, *wanted: Any, **named: Any) -> None:
+    """Refuses what compares each character of a text with each of another, where both are long."""
+    longest = max((len(one) for one in (*wanted, *named.values()) if isinstance(one, str)), default=0)
+    if len(str(text)) * longest > _MOST_COMPARED:
+        refuse("comparisons of giant texts")
 
 
 def check_joined(parts: Any, between: Any) -> Any:
@@ -133,10 +176,25 @@ def check_joined(parts: Any, between: Any) -> Any:
     return parts
 
 
+FILTERED: dict[str, Callable[..., None]] = {
+    "replace": check_replaced,
+    "indent": check_indented,
+    "round": check_rounded,
+    "sum": check_summed,
+    "trim": check_searched,
+}
+"""What is looked at before a filter of this name runs."""
+_SEARCHES = ("strip", "lstrip", "rstrip", "rfind", "rindex", "rsplit", "rpartition")
+
+
 def check_method(owner: str, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
     """The arguments of a method of a string, once they are found harmless."""
+    if not hasattr(str, name) or name in ("encode", "translate"):
+        refuse(f"bytes, or text by {name}()")
     if name == "replace":
         check_replaced(owner, *arguments, **named)
+    elif name in _SEARCHES:
+        check_searched(owner, *arguments, **named)
     elif name == "join" and arguments:
         return (check_joined(arguments[0], owner),)
     elif name in ("center", "ljust", "rjust", "zfill", "expandtabs"):

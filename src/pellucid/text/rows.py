@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pellucid.errors import InputError, near, several
 from pellucid.files import once
@@ -17,9 +17,14 @@ MOST_FIELD = 16 * 2**20
 """Characters of one field of a table."""
 
 TABLES, OBJECTS = (".csv", ".tsv"), (".jsonl", ".ndjson")
+PLAIN = (".txt", ".text", ".md", ".markdown", ".rst", ".log", ".json", ".html", ".xml", ".tex")
+"""How the name of a file of plain text often ends; any other is read as well."""
+
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 LINE = "text"
 """What the one field of a plain line is called."""
+
+_Found = TypeVar("_Found")
 
 
 class Row(NamedTuple):
@@ -47,29 +52,44 @@ class Rows:
     def __iter__(self) -> Iterator[Row]:
         self.skipped.clear()
         read = _table if self.delimiter else _objects if self.path.suffix.lower() in OBJECTS else _plain
-        rows = read(self)
-        first = next(rows, None)
-        if first is None:
-            raise InputError(f"{self.path} holds no rows")
-        return itertools.chain([first], rows)
+        return self._some(read(self))
 
     def column(self, name: str) -> Iterator[str]:
         """The texts of one column, as they stand: "NA", "null" and "" are texts."""
         return (texts[0] for texts in self.texts(name))
 
     def texts(self, *names: str) -> Iterator[tuple[str, ...]]:
-        """The texts of some columns, row by row; raises InputError for a column that is not there, or not text."""
+        """The texts of some columns, row by row; a row that lacks one, or has no text there, does not fit.
+
+        Raises InputError for a column that the table has not.
+        """
         for name in names:
             if self.columns is not None and name not in self.columns:
                 known = several(self.columns)
                 raise InputError(f"{self.path} has no column {name!r}{_near(name, self.columns)}; its columns: {known}")
-        return (tuple(_text(self.path, row, name) for name in names) for row in self)
+        return self._some(self._fitting(names))
 
     def bad(self, line: int, fault: str) -> None:
         """Takes note of a row that does not fit, or refuses it."""
         if not self.skip_bad:
             raise InputError(f"{self.path}, line {line}: {fault}")
         self.skipped.append(f"line {line}: {fault}")
+
+    def _fitting(self, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for row in self:
+            fault = next((fault for name in names if (fault := _fault(row, name))), None)
+            if fault is None:
+                yield tuple(row.fields[name] for name in names)
+            else:
+                self.bad(row.line, fault)
+
+    def _some(self, rows: Iterator[_Found]) -> Iterator[_Found]:
+        """The same rows; raises InputError where there are none."""
+        first = next(rows, None)
+        if first is None:
+            left_out = f" that fit ({several(self.skipped, 2)})" if self.skipped else ""
+            raise InputError(f"{self.path} holds no rows{left_out}")
+        return itertools.chain([first], rows)
 
 
 def read_rows(path: Path, *, encoding: str = "utf-8", skip_bad: bool = False) -> Rows:
@@ -157,12 +177,13 @@ def _objects(rows: Rows) -> Iterator[Row]:
             rows.bad(number, f"{type(found).__name__}, expected an object with names and values")
 
 
-def _text(path: Path, row: Row, name: str) -> str:
+def _fault(row: Row, name: str) -> str | None:
+    """Why a row has no text of this name."""
     if name not in row.fields:
-        raise InputError(f"{path}, line {row.line}: no {name!r}{_near(name, row.fields)}")
+        return f"no {name!r}{_near(name, row.fields)}"
     if not isinstance(row.fields[name], str):
-        raise InputError(f"{path}, line {row.line}: {name!r} is {type(row.fields[name]).__name__}, expected a string")
-    return row.fields[name]
+        return f"{name!r} is {type(row.fields[name]).__name__}, expected a string"
+    return None
 
 
 def _near(name: str, names: Iterable[str]) -> str:

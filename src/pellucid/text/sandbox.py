@@ -1,33 +1,35 @@
 """A jinja2 environment for templates that strangers wrote: they reach no attribute, file or import, and they end.
 
 jinja2's sandbox keeps a template from Python (CVE-2024-34359 had none), but not from running for ever or from building
-a giant string. Here each round of a loop, each call and each filter costs a step, and each character written counts.
+a giant string. Here each round of a loop and each operation looks at the clock, values have a greatest size, and what
+takes more time than its values are long is checked before.
 Imported only when a template is rendered: jinja2 is no part of `import pellucid`.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
 from jinja2 import nodes, pass_context
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.runtime import Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from pellucid.text.meter import (
     BUDGET,
+    FILTERED,
+    MOST_CHARACTERS,
     OPERATORS,
     check_format,
-    check_indented,
     check_joined,
     check_method,
-    check_replaced,
+    check_remainder,
     check_widths,
+    paced,
     refuse,
     weigh,
 )
@@ -44,40 +46,49 @@ def _bounded(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     takes = 1 if hasattr(plain, "jinja_pass_arg") else 0
 
     def run(*arguments: Any, **named: Any) -> Any:
-        BUDGET.get().spend()
         before, (value, *rest) = arguments[:takes], arguments[takes:]
+        value = paced(value) if isinstance(value, Iterator) else weigh(value)
         if name == "join":
-            between = named.get("d", rest[0] if rest else "")
-            value = check_joined(value, between)
-        elif name in ("replace", "indent"):
-            (check_replaced if name == "replace" else check_indented)(value, *rest, **named)
-        elif isinstance(value, str | list | tuple | Mapping):
-            weigh(value)
-        elif isinstance(value, Iterator):
-            value = _paced(value)
+            value = check_joined(value, named.get("d", rest[0] if rest else ""))
+        elif name in FILTERED:
+            FILTERED[name](value, *rest, **named)
         result = plain(*before, value, *rest, **named)
-        return _paced(result) if isinstance(result, Iterator) else weigh(result)
+        return paced(result) if isinstance(result, Iterator) else weigh(result)
 
     if takes:
         run.jinja_pass_arg = plain.jinja_pass_arg  # type: ignore[attr-defined]
     return run
 
 
-def _paced(things: Iterable[Any]) -> Iterator[Any]:
-    for one in things:
+def _tested(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The test, paid for; three of them are a `%` in other words."""
+
+    def run(*arguments: Any, **named: Any) -> Any:
         BUDGET.get().spend()
-        yield one
+        if name in ("odd", "even", "divisibleby"):
+            check_remainder(arguments[0], (*arguments[1:], *named.values()))
+        return plain(*arguments, **named)
+
+    if hasattr(plain, "jinja_pass_arg"):
+        run.jinja_pass_arg = plain.jinja_pass_arg  # type: ignore[attr-defined]
+    return run
 
 
 def _to_json(x: Any, ensure_ascii: bool = False, indent: Any = None, **named: Any) -> str:
     """Plain JSON; jinja2's own filter escapes for web pages."""
-    if (isinstance(indent, int) and not 0 <= indent <= 16) or (isinstance(indent, str) and len(indent) > 16):
-        refuse("text of a giant width")
-    weigh([x, x])
     known = {name: named.pop(name) for name in ("separators", "sort_keys") if name in named}
     if named:
         raise TemplateRuntimeError(f"tojson knows no {', '.join(named)}")
-    return str(weigh(json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, **known)))
+    check_widths([indent], most=16)
+    if any(len(text) > 16 for text in (*(known.get("separators") or ()), indent) if isinstance(text, str)):
+        refuse("text of a giant width")
+    parts, left = [], MOST_CHARACTERS
+    for part in json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, **known).iterencode(weigh(x)):
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            refuse("a giant text")
+    return str(weigh("".join(parts)))
 
 
 def _raise(message: Any) -> None:
@@ -130,12 +141,20 @@ class _Generation(Extension):
 
 
 class _Metered(NodeTransformer):
-    """Puts a meter on everything that can repeat or grow: loops, written text, joined strings, lists."""
+    """Puts a meter on everything that can repeat, grow or take time: loops, comparisons, written text, lists."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
         self.generic_visit(node)
-        node.iter = _filtered(node.iter, "paced")
+        tick = _filtered(nodes.Const(None, lineno=node.lineno), "timed")
+        node.body.insert(0, nodes.ExprStmt(tick, lineno=node.lineno))
+        if node.test is not None:
+            node.test = _filtered(node.test, "timed")
         return node
+
+    def _timed(self, node: Any) -> nodes.Expr:
+        self.generic_visit(node)
+        is_look_up = isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Slice)
+        return node if is_look_up or getattr(node, "ctx", "load") != "load" else _filtered(node, "timed")
 
     def visit_Output(self, node: nodes.Output) -> nodes.Output:  # noqa: N802
         self.generic_visit(node)
@@ -158,6 +177,7 @@ class _Metered(NodeTransformer):
         raise SecurityError(f"line {node.lineno} asks for another file")
 
     visit_Include = visit_Import = visit_FromImport = visit_Extends = _refused  # noqa: N815
+    visit_Compare = visit_Getitem = _timed  # noqa: N815
     visit_List = visit_Tuple = visit_Dict = _weighed  # noqa: N815
 
 
@@ -166,14 +186,9 @@ def _filtered(node: Any, name: str) -> nodes.Filter:
 
 
 @pass_context  # the context keeps jinja2 from working these out while it compiles
-def _pace(context: Any, things: Any) -> Any:
-    if isinstance(things, Undefined):
-        iter(things)
-        return things
-    if isinstance(things, str | list | tuple | Mapping | range):
-        BUDGET.get().spend(len(things))  # paid in advance, so that `loop.length` and `loop.last` stay as they are
-        return things
-    return _paced(things)
+def _time(context: Any, value: Any) -> Any:
+    BUDGET.get().spend()
+    return value
 
 
 @pass_context
@@ -196,12 +211,13 @@ def _weigh(context: Any, value: Any) -> Any:
 class Sandbox(ImmutableSandboxedEnvironment):
     """The environment in which chat templates run."""
 
-    intercepted_binops = frozenset(("+", "*", "**", "%"))
+    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
         self.filters = {name: _bounded(name, self.filters[name]) for name in FILTERS if name in self.filters}
-        own = {"paced": _pace, "written": _write, "joined": _join, "weighed": _weigh, "tojson": _to_json}
+        self.tests = {name: _tested(name, plain) for name, plain in self.tests.items()}
+        own = {"timed": _time, "written": _write, "joined": _join, "weighed": _weigh, "tojson": _to_json}
         self.filters.update(own)
         kept = {name: self.globals[name] for name in ("range", "cycler", "joiner")}
         self.globals.clear()
@@ -217,7 +233,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return _Metered().visit(super()._parse(source, name, filename))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """One of the operators that can make much from little."""
+        """An operator; some can make much from little."""
         BUDGET.get().spend()
         if operator in OPERATORS:
             OPERATORS[operator](left, right)
@@ -227,13 +243,22 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """A call of a function, a macro or a method of a value."""
         BUDGET.get().spend()
         owner, name = getattr(called, "__self__", None), getattr(called, "__name__", "")
-        if isinstance(owner, int | float | bytes) or (isinstance(owner, str) and name in ("encode", "translate")):
+        if isinstance(owner, int | float | bytes):
             refuse(f"bytes, or text by {name}()")
         if isinstance(owner, str):
             said = {key: value for key, value in named.items() if key not in ("_loop_vars", "_block_vars")}
             arguments = check_method(owner, name, arguments, said)
-        result = super().call(context, called, *arguments, **named)
-        return weigh(result) if isinstance(result, str | int | list | tuple | dict) else result
+        return weigh(super().call(context, called, *arguments, **named))
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """A look-up; filters that take the name of an attribute come here for each of their items."""
+        BUDGET.get().spend(0)
+        return super().getattr(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """A look-up, as `getattr`."""
+        BUDGET.get().spend(0)
+        return super().getitem(obj, argument)
 
     def wrap_str_format(self, value: Any) -> Any:
         """`str.format` as the sandbox allows it, and without giant widths."""

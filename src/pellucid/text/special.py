@@ -14,6 +14,13 @@ class SpecialTokens:
     settings: dict[str, Any]
     _backend: tokenizers.Tokenizer
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made of; what is computed when it is asked for is computed anew, since the library forgets the
+        switches of a backend that is pickled."""
+        kind = type(self)
+        kept = (name for name in vars(self) if not isinstance(getattr(kind, name, None), functools.cached_property))
+        return {name: vars(self)[name] for name in kept}
+
     def special_token(self, role: str) -> str | None:
         """The token that plays `role`: "pad", "unk", "cls", "sep", "mask", "bos" or "eos"."""
         return content(self.settings.get(f"{role}_token"))

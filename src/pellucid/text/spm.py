@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.text import wire
+from pellucid.text.growth import MOST_GROWTH, check_size, longest_replacement
 
 MOST_BYTES = 32 * 2**20
 MOST_PIECES = 2**19
@@ -18,8 +19,6 @@ MOST_PIECES = 2**19
 MOST_PIECE_BYTES = 1024
 MOST_VOCABULARY_BYTES = 8 * 2**20
 """All pieces together; the library builds a tree with a node for each byte."""
-MOST_GROWTH = 255
-"""Bytes that one character may become; the longest in Unicode's own tables, U+FDFA, becomes 33."""
 
 
 class Kind(IntEnum):
@@ -148,11 +147,8 @@ def _charsmap(table: int | bytes) -> bytes:
     if not isinstance(table, bytes) or (table and len(table) < 8):
         raise wire.BrokenMessage("its normalisation table is cut short")
     if table:
-        size = int.from_bytes(table[:4], "little")
-        if size % 4 or not 4 <= size <= len(table) - 4:
-            raise wire.BrokenMessage(f"its normalisation table says {size:,} bytes of {len(table):,}")
-        replacements = table[4 + size :].decode()
-        longest = max(map(len, replacements.split("\0")), default=0)
+        check_size(table)
+        longest = longest_replacement(table)
         if longest > MOST_GROWTH:  # the library would let a text grow by any factor
             raise wire.BrokenMessage(f"its normalisation turns one character into {longest:,}")
     return table

@@ -1,0 +1,56 @@
+"""What is said beside a `tokenizer.json` and goes over it: the reference's classes of some families follow it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import tokenizers
+from tokenizers import normalizers, pre_tokenizers, processors
+
+from pellucid.text.layouts import Form, layout_of
+
+_OVER: tuple[tuple[Form, str, type, Mapping[str, str]], ...] = (
+    (
+        "wordpiece",
+        "normalizer",
+        normalizers.BertNormalizer,
+        {
+            "do_lower_case": "lowercase",
+            "strip_accents": "strip_accents",
+            "tokenize_chinese_chars": "handle_chinese_chars",
+        },
+    ),
+    ("bytelevel", "pre_tokenizer", pre_tokenizers.ByteLevel, {"add_prefix_space": "add_prefix_space"}),
+    (
+        "bytelevel",
+        "post_processor",
+        processors.RobertaProcessing,
+        {"add_prefix_space": "add_prefix_space", "trim_offsets": "trim_offsets"},
+    ),
+)
+"""The form in which a family came, the part of its tokenizer, that part's kind, and what each setting is called there.
+
+Other families' classes, other kinds of parts and the class that takes the file as it stands follow nothing.
+"""
+
+
+def follow(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: str | None) -> None:
+    """Changes what the settings contradict, in place; what they leave open stays as the file has it.
+
+    model_type: the value in `config.json`, which counts where the settings state no class.
+    """
+    layout = layout_of(None if settings.get("tokenizer_class") else model_type, settings)
+    for form, place, kind, names in _OVER:
+        part = getattr(backend, place)
+        if layout is not None and layout.form == form and isinstance(part, kind):
+            for name, attribute in names.items():
+                if name in settings and getattr(part, attribute) != settings[name]:
+                    setattr(part, attribute, settings[name])
+
+
+def lower_first(backend: tokenizers.Tokenizer) -> None:
+    """Every text is read in lower case, before all else that is done to it; accents stay."""
+    own = backend.normalizer
+    state = {} if own is None else json.loads(own.__getstate__())
+    if not any(step.get("type") == "Lowercase" for step in state.get("normalizers", [state])):
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *([] if own is None else [own])])
