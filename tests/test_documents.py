@@ -54,6 +54,7 @@ def test_snippets_of_the_readme_run(place: Path, monkeypatch: pytest.MonkeyPatch
     assert tuple(names["weights"].shape) == (1, 12, 13, 13)
     assert tuple(names["hidden"].shape) == (1, 4, 128)
     assert (place / "flies.html").stat().st_size > 100_000
+    assert f'# "{names["answer"]}"' in README
 
 
 def test_the_tree_is_the_tree() -> None:

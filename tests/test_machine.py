@@ -7,7 +7,8 @@ import torch
 
 import pellucid
 from pellucid import machine
-from pellucid.errors import InputError
+from pellucid.checkpoints import fill
+from pellucid.errors import InputError, ResourceError
 
 
 @pytest.fixture
@@ -33,6 +34,22 @@ def test_a_group_without_a_limit_below_the_machine(most: str | None, group: Path
         (group / "memory.max").write_text(most)
         (group / "memory.current").write_text("10")
     assert machine.free_memory() == 5000
+
+
+def test_memory_that_is_refused_after_all_is_said_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: pellucid.Model
+) -> None:
+    with pytest.raises(ResourceError, match=f"this model needs {2**50} bytes more of memory"), machine.within_memory():
+        torch.empty(2**50, dtype=torch.uint8)
+    with pytest.raises(ResourceError, match="needs more of memory"), machine.within_memory():
+        bytearray(2**50)
+    with pytest.raises(RuntimeError, match="must match"), machine.within_memory():
+        torch.ones(2) + torch.ones(3)
+    folder = tiny.save(tmp_path / "model")
+    monkeypatch.setattr(fill, "allocate", lambda *_: torch.empty(2**50))
+    for dtype in ("float32", "int8"):
+        with pytest.raises(ResourceError, match=f"needs {2**52} bytes more"):
+            pellucid.load(folder, dtype=dtype)
 
 
 def test_only_what_loads_speaks_of_bits(tiny: pellucid.Model, tmp_path: Path) -> None:

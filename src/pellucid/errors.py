@@ -45,13 +45,18 @@ class ResourceError(PellucidError):
     exit_code = 6
 
 
+_MOST_ASKED = 300
+"""Characters of a name that is looked for: a file may hold one of megabytes, and the search grows with its length."""
+
+
 def near(name: str, known: Iterable[str], most: int = 3) -> str:
-    """` (did you mean a, b?)` for the names nearest to `name`, or nothing when none is near."""
-    hits = difflib.get_close_matches(name, list(known), n=most, cutoff=0.6)
+    """` (did you mean a, b?)` for the names nearest to `name`, or nothing when none is near, as none is to a page."""
+    hits = difflib.get_close_matches(name, list(known), n=most, cutoff=0.6) if len(name) <= _MOST_ASKED else []
     return f" (did you mean {', '.join(hits)}?)" if hits else ""
 
 
 def several(names: Iterable[str], most: int = 6) -> str:
     """`a, b, c and 4 more`: a list that stays readable however long it is."""
-    names = [name if len(name) <= 80 else f"{name[:79]}…" for name in names]
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    names = list(names)
+    shown = ", ".join(name if len(name) <= 80 else f"{name[:79]}…" for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")

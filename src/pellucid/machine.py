@@ -4,7 +4,8 @@ import contextlib
 import ctypes
 import functools
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -90,6 +91,21 @@ def require_memory(needed: int, device: torch.device) -> None:
             f"this model needs {needed / 2**30:.1f} GiB for its numbers and {free / 2**30:.1f} GiB are free; "
             "try dtype='bfloat16', which halves it"
         )
+
+
+@contextlib.contextmanager
+def within_memory() -> Iterator[None]:
+    """Where the system refuses memory after all, that is a ResourceError: PyTorch says it by a bare RuntimeError."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        asked = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
+        if asked is None and not isinstance(error, MemoryError):
+            raise
+        more = f"{asked[1]} more" if asked else "more"
+        raise ResourceError(
+            f"this model needs {more} of memory than the system gives; try dtype='bfloat16', which halves it"
+        ) from error
 
 
 def release_memory() -> None:

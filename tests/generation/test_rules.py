@@ -38,6 +38,7 @@ WRITING: list[dict[str, Any]] = [
     {"bad_words_ids": [[3], [7], [1, 7], [2, 5], [4, 3], [2, 5, 6], [0] * 30]},
     {"min_length": 9},
     {"min_new_tokens": 2},
+    {"min_length": 9, "min_new_tokens": 2},
     {"forced_eos_token_id": 7},
     {"forced_eos_token_id": [7, 12]},
     {"suppress_tokens": [0, 3, 12, 39]},
@@ -101,6 +102,7 @@ def by_reference(model: Any, options: Mapping[str, Any], sampling: bool, logits:
     length = written.given + written.most
     for name, value in {"top_k": 0, "do_sample": sampling, "max_length": length, **options}.items():
         setattr(config, name, value)  # afterwards, because it refuses contradictions at once
+    config = model._prepare_generated_length(config, False, False, "input_ids", written.given, written.ids)
     config._eos_token_tensor = torch.tensor(written.end_tokens)
     processors = model._get_logits_processor(config, input_ids_seq_length=written.given, device="cpu")
     return processors(written.ids, logits.clone())

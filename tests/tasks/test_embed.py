@@ -131,6 +131,17 @@ def test_training_mode_does_not_reach_embed(minilm: "pellucid.Model") -> None:
         minilm.eval()
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_the_usual_kind_of_number_does_not_reach_embed(minilm: "pellucid.Model", kind: torch.dtype) -> None:
+    wanted, before = minilm.embed(TEXTS), torch.get_default_dtype()
+    torch.set_default_dtype(kind)
+    try:
+        found = minilm.embed(TEXTS)
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(found, wanted)
+
+
 def test_what_was_learned_is_seen(tiny: "pellucid.Model", minilm: "pellucid.Model") -> None:
     model = copy.deepcopy(minilm)
     before = model.embed("time flies")

@@ -1,10 +1,13 @@
-"""Why an answer: each token's score is how fast the answered number changes when its embedding grows."""
+"""Why an answer: each token's score is what the answered number changes on the way from padding to its embedding; of
+what was written, how fast it changes when the embedding grows.
+"""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -43,6 +46,37 @@ def slopes(model: "pellucid.Model", number: Number, tokens: int, side: str = "")
     return [(at(i, 1 + STEP) - at(i, 1 - STEP)) / (2 * STEP) for i in range(tokens)]
 
 
+def shares(model: "pellucid.Model", number: Number, ids: list[int], *sides: str) -> list[list[float]]:
+    """What each token of a text adds on the straight way from padding to it, summed at sixty places, by the side that
+    reads it: `ids`, or in a decoder these behind its start."""
+    words, sides = model.tokenizer, sides or ("",)
+    special = torch.tensor([[one in words.special_ids - {words.unk_token_id}] for one in ids])
+    blank = words.eos_token_id if words.pad_token_id is None else words.pad_token_id
+    first, row = torch.ones(1, 1, dtype=torch.bool), model.loaded.module.embeddings.token(torch.tensor([blank]))
+    keeps = {side: torch.cat((first, special[:-1])) if side == "decoder." else special for side in sides}
+
+    def ends(padded: bool) -> dict[str, torch.Tensor]:
+        seen: dict[str, torch.Tensor] = {}
+        edits: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
+        for side, keep in keeps.items():
+            edits[f"{side}embeddings.token"] = lambda value, keep=keep: value.where(keep | (not padded), row)
+            edits[f"{side}embeddings.output"] = lambda value, side=side: seen.setdefault(side, value.detach().clone())
+        with model.edit(edits) as edited, torch.no_grad():
+            number(edited)
+        return seen
+
+    start, end = ends(padded=True), ends(padded=False)
+    found = {side: torch.zeros(len(ids), dtype=torch.float64) for side in sides}
+    for node, weight in zip(*np.polynomial.legendre.leggauss(60)):
+        points = {side: (start[side] + (node + 1) / 2 * (end[side] - start[side])).requires_grad_() for side in sides}
+        at = {f"{side}embeddings.output": lambda value, side=side: points[side] for side in sides}  # noqa: B023
+        with model.edit(at) as edited, torch.enable_grad():
+            slopes = torch.autograd.grad(number(edited), list(points.values()))
+        for side, slope in zip(sides, slopes):
+            found[side] += weight / 2 * (slope * (end[side] - start[side]))[0].sum(dim=-1)
+    return [found[side].tolist() for side in sides]
+
+
 def agree(reason: Reason | None, wanted: list[float], said: str, tolerance: float = 1e-4) -> None:
     assert reason is not None and reason.said == said
     assert len(reason.scores) == len(reason.tokens) == len(wanted)
@@ -66,15 +100,14 @@ def test_the_logit_of_a_label(made: Made, name: str, pair: str | None) -> None:
         return edited([row.ids] if types is None else torch.tensor([row.ids]), token_type_ids=types).logits[0, number]
 
     assert answer.why is not None and list(answer.why.tokens) == row.tokens
-    agree(answer.why, slopes(model, logit, len(row.ids)), f"logit of {answer['label']!r}")
-    shared_out = model.explain.gradient_x_input(TEXT, answer["label"], pair=pair)
-    assert list(answer.why.scores) == pytest.approx(shared_out.scores.tolist(), abs=1e-6)
+    rough = 5e-3 if name.startswith("llama") else 1e-4  # norms inside the branches undo that embeddings are small
+    agree(answer.why, shares(model, logit, row.ids)[0], f"logit of {answer['label']!r}", rough)
+    assert answer.why.method == "integrated gradients"
 
 
-@pytest.mark.parametrize("name", ["bart-nli", "t5-feelings"])
-def test_a_token_counts_wherever_it_is_read(made: Made, name: str) -> None:
+def test_a_token_counts_wherever_it_is_read(made: Made) -> None:
     """Both halves of a pair read the text, the decoder one place to the right."""
-    model = made(name)
+    model = made("bart-nli")
     answer = pellucid.pipeline("text-classification", model, explain=True)(TEXT)
     (row,) = model.tokenizer.encode([TEXT])
     number = model.config.labels.index(answer["label"])
@@ -82,7 +115,7 @@ def test_a_token_counts_wherever_it_is_read(made: Made, name: str) -> None:
     def logit(edited: "pellucid.Model") -> torch.Tensor:
         return edited([row.ids]).logits[0, number]
 
-    sides = [slopes(model, logit, len(row.ids), side) for side in ("encoder.", "decoder.")]
+    sides = shares(model, logit, row.ids, "encoder.", "decoder.")
     both = [one + other for one, other in zip(sides[0], [*sides[1][1:], 0.0])]
     agree(answer.why, both, f"logit of {answer['label']!r}")
 
@@ -94,7 +127,7 @@ def test_the_logit_of_an_entity(made: Made) -> None:
     assert len(answers) > 3
     for answer in answers[:3]:
         number = model.config.labels.index(answer["entity"])
-        wanted = slopes(model, lambda m: m([ids]).logits[0, answer["index"], number], len(ids))  # noqa: B023
+        wanted = shares(model, lambda m: m([ids]).logits[0, answer["index"], number], ids)[0]  # noqa: B023
         agree(answer.why, wanted, f"logit of {answer['entity']} at {answer['word']!r}")
 
 
@@ -110,7 +143,7 @@ def test_the_logits_of_a_span(made: Made) -> None:
         said = edited(torch.tensor([row.ids]), token_type_ids=torch.tensor([row.type_ids])).logits[0]
         return said[first, 0] + said[last, 1]
 
-    agree(answer.why, slopes(model, logits, len(row.ids)), f"logits of start and end of {answer['answer']!r}")
+    agree(answer.why, shares(model, logits, row.ids)[0], f"logits of start and end of {answer['answer']!r}")
 
 
 def test_the_logit_of_a_word_in_a_mask(made: Made) -> None:
@@ -121,7 +154,7 @@ def test_the_logit_of_a_word_in_a_mask(made: Made) -> None:
     masks = [i for i, number in enumerate(row.ids) if number == model.tokenizer.mask_token_id]
     assert [answer.mask for answer in answers] == [0, 0, 1, 1]
     for answer in answers[1:3]:
-        wanted = slopes(model, lambda m: m([row.ids]).logits[0, masks[answer.mask], answer["token"]], len(row.ids))  # noqa: B023
+        wanted = shares(model, lambda m: m([row.ids]).logits[0, masks[answer.mask], answer["token"]], row.ids)[0]  # noqa: B023
         agree(answer.why, wanted, f"logit of {answer['token_str']!r}")
 
 
@@ -130,7 +163,7 @@ def test_the_entailment_of_a_label(made: Made) -> None:
     ask = pellucid.pipeline("zero-shot-classification", model, explain=True)
     answer = ask(TEXT, candidate_labels=["animals", "politics"])
     (row,) = model.tokenizer.encode([TEXT], [f"This example is {answer['labels'][0]}."])
-    wanted = slopes(model, lambda m: m([row.ids]).logits[0, 1], len(row.ids))
+    wanted = shares(model, lambda m: m([row.ids]).logits[0, 1], row.ids)[0]
     agree(answer.why, wanted, f"logit of entailment of {answer['labels'][0]!r}")
 
 
@@ -147,7 +180,7 @@ def test_the_likeness_of_two_texts(made: Made, way: str) -> None:
             vector = m([ids]).last_hidden_state[0].mean(dim=0)
             return torch.cosine_similarity(vector, beside, dim=0) if way == "cosine" else -(vector - beside).norm()
 
-        wanted += slopes(model, score, len(row.ids))
+        wanted += shares(model, score, row.ids)[0]
     agree(answer.why, wanted, f"{way} of the two texts")
 
 
@@ -156,7 +189,7 @@ def test_the_score_of_a_document(made: Made) -> None:
     best, *_ = pellucid.pipeline("text-ranking", model, explain=True)(QUESTION, [TEXT, CONTEXT])
     (row,) = model.tokenizer.encode([QUESTION], [best["text"]])
     types = torch.tensor([row.type_ids])
-    wanted = slopes(model, lambda m: m(torch.tensor([row.ids]), token_type_ids=types).logits[0, 0], len(row.ids))
+    wanted = shares(model, lambda m: m(torch.tensor([row.ids]), token_type_ids=types).logits[0, 0], row.ids)[0]
     agree(best.why, wanted, "logit of the document")
 
 
@@ -254,6 +287,17 @@ def test_every_task_tells_why_under_every_rule(tmp_path: Path, task: str, rule: 
         assert torch.tensor(one.why.scores).isfinite().all() and max(map(abs, one.why.scores)) > 1e-4
         assert task.endswith("generation") or "summ" in task or len(one.why.tokens) <= 2 * 48
     assert answer
+
+
+def test_what_makes_a_sure_answer_speaks_for_it() -> None:
+    """The gradient at the text alone says the contrary: the logits are saturated."""
+    one, other = pellucid.pipeline("ner", explain=True)("My name is Ada, and I live in London.")
+    feeling = pellucid.pipeline("sentiment-analysis", explain=True)("I love this wonderful film")
+    assert (one["word"], other["word"], feeling["label"]) == ("Ada", "London", "POSITIVE")
+    for answer, words in ((one, ["ada"]), (other, ["london"]), (feeling, ["wonderful", "love"])):
+        scores = dict(zip(answer.why.tokens, answer.why.scores))
+        assert sorted(scores, key=lambda token: -scores[token])[: len(words)] == words
+        assert min(scores[word] for word in words) > 1.0
 
 
 def test_nothing_is_left_behind(feelings: "pellucid.Pipeline") -> None:

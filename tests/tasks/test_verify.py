@@ -46,6 +46,11 @@ def asked(folder: Path | str, **settings: Any) -> dict[str, Check]:
     return found
 
 
+def test_texts_that_nobody_can_read_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(pellucid.InputError, match="came without a tokenizer"):
+        list(verify(checkpoint(tmp_path), texts=["a text"]))
+
+
 @pytest.mark.parametrize("architecture", FAMILIES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_is_sound_holds(architecture: str, dtype: str, tmp_path: Path) -> None:

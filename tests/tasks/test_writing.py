@@ -182,7 +182,7 @@ def test_a_language_that_is_a_token(tmp_path: Path) -> None:
 def test_languages_nobody_knows() -> None:
     with pytest.raises(InputError, match=r"tgt_lang is 'Germann' \(did you mean German\?\)"):
         pipeline("translation", model("t5-tied"), src_lang="en", tgt_lang="Germann")
-    with pytest.raises(InputError, match="T5 is told both languages: pass src_lang too"):
+    with pytest.raises(InputError, match="this model is told both languages: pass src_lang too"):
         pipeline("translation", model("t5-tied"), tgt_lang="de")
     with pytest.raises(InputError, match="src_lang is '', expected a language"):
         pipeline("translation", model("bart"), src_lang="")

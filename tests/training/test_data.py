@@ -275,6 +275,18 @@ def test_no_label_is_held_out_wholly() -> None:
         split(table(a=1, b=1, c=1), 0.5, seed=0, group=label_of)
 
 
+def test_of_rows_with_several_labels_each_label_is_learned() -> None:
+    tags = [{"tokens": ["a", "b"], "tags": ["O", "B-PER"]}] * 39 + [{"tokens": ["IBM"], "tags": ["B-ORG"]}]
+    topics = [{"text": "a", "label": "x, y"}] * 39 + [{"text": "b", "label": "x, z"}]
+    for rows, one in ((tags, TokenClassification()), (topics, TextClassification(separator=","))):
+        data = read(rows)
+        rare = data.rows[-1]
+        for seed in range(30):
+            rest, held = split(data, 0.1, seed, one.group, one.marks)
+            assert rare in rest.rows and len(held) in (3, 4)
+        assert any(rare in split(data, 0.1, seed, one.group)[1].rows for seed in range(30))
+
+
 def test_the_seed_decides_what_is_held_out() -> None:
     data = table(a=50, b=50)
     drawn = [[row["text"] for row in split(data, 0.2, seed, label_of)[1].rows] for seed in (1, 1, 2)]

@@ -108,10 +108,14 @@ def hold_back_the_end(
     written: Written,
     *,
     min_length: Annotated[int, whole] = 0,
-    min_new_tokens: Annotated[int, whole] = 0,
+    min_new_tokens: Annotated[int | None, whole] = None,
 ) -> Tensor:
-    """Forbids the end tokens to texts shorter than `min_length`, with their prompts, and before `min_new_tokens`."""
-    early = (_lengths(written) < min_length) | (written.new < min_new_tokens)
+    """Forbids the end tokens before `min_new_tokens`; where these are not given, to texts shorter than `min_length`,
+    with their prompts."""
+    if min_new_tokens is None:
+        early = _lengths(written) < min_length
+    else:
+        early = torch.full_like(written.ids[:, 0], written.new < min_new_tokens, dtype=torch.bool)
     known = [end for end in written.end_tokens if end < logits.shape[1]]
     ends = torch.tensor(known, dtype=torch.long, device=logits.device)
     return logits.index_copy(1, ends, logits[:, ends].masked_fill(early[:, None], NEVER))

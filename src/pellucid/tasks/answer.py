@@ -7,14 +7,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reason:
-    """Why: how much each token that was read adds to what was answered, or takes from it (gradient x input).
+    """Why: how much each token that was read adds to what was answered, or takes from it.
 
     said: what the scores are about, in words.  tokens, scores: one score for each token.
+    method: "integrated gradients", whose scores sum to what the answer changes when padding gives way to these tokens,
+        and do not show how tokens work together; or "gradient x input", of texts that were written, which shows the
+        nearest neighbourhood of this text alone.
     """
 
     said: str
     tokens: tuple[str, ...]
     scores: tuple[float, ...]
+    method: str = "integrated gradients"
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,8 @@ def _beside(told: Answer) -> dict[str, Any]:
     if told.read.empty:
         found["empty"] = True
     if told.why is not None:
-        found["why"] = {"said": told.why.said, "tokens": list(zip(told.why.tokens, told.why.scores))}
+        why = told.why
+        found["why"] = {"said": why.said, "method": why.method, "tokens": list(zip(why.tokens, why.scores))}
     return found
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -35,10 +36,10 @@ def embed(
     plan = _plan(loaded, pooling, normalize, max_length)
     kind = None if dtype is None else choose_dtype(dtype, _dtype(loaded))
     rows = _rows(loaded, texts, plan)
-    vectors = torch.empty(len(texts), loaded.config.hidden_size * len(plan.modes))
+    vectors = torch.empty(len(texts), plan.width(loaded.config.hidden_size), dtype=torch.float32, device="cpu")
     for group, answer in _run(loaded, rows, kind, plan, progress):
-        vectors[group] = answer
-    return vectors
+        vectors[group] = answer[:, : plan.truncate_dim]
+    return torch.nn.functional.normalize(vectors, dim=-1) if normalize and plan.truncate_dim else vectors
 
 
 def _listed(texts: Iterable[str]) -> list[str]:
@@ -53,7 +54,8 @@ def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_lengt
     if max_length is not None:
         count("max_length", max_length)
     limits = [n for n in (own.max_length if max_length is None else max_length, loaded.longest) if n]
-    return Pooling(modes, own.normalize if normalize is None else normalize, min(limits, default=None))
+    scaled = own.normalize if normalize is None else normalize
+    return replace(own, modes=modes, normalize=scaled, max_length=min(limits, default=None))
 
 
 def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[Encoded]:

@@ -28,7 +28,7 @@ def forward(
     target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
     if _are_texts(inputs):
         return _run(loaded, watch, **_read(loaded, inputs), **target)
-    ids = inputs if isinstance(inputs, Tensor) else _tensor(inputs)
+    ids = _tensor("input_ids", inputs)
     if attention_mask is None:
         _warn_of_padding(ids, loaded.config.pad_token_id)
     return _run(loaded, watch, input_ids=ids, attention_mask=attention_mask, token_type_ids=token_type_ids, **target)
@@ -43,7 +43,7 @@ def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
     device = loaded.module.embeddings.token.like.device
     for name in [name for name, tensor in given.items() if tensor is not None and name not in loaded.module.reads]:
         raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
-    here = {name: tensor.to(device) for name, tensor in given.items() if tensor is not None}
+    here = {name: _tensor(name, rows).to(device) for name, rows in given.items() if rows is not None}
     return loaded.module(**here, watch=watch)
 
 
@@ -52,11 +52,13 @@ def _read(loaded: Loaded, texts: str | Sequence[str]) -> dict[str, Tensor]:
     return as_batch(loaded, [row.ids for row in rows], [row.type_ids for row in rows])
 
 
-def _tensor(ids: Sequence[object]) -> Tensor:
+def _tensor(name: str, rows: Tensor | Sequence[object]) -> Tensor:
+    if isinstance(rows, Tensor):
+        return rows
     try:
-        return torch.tensor(ids)
+        return torch.tensor(rows)
     except (ValueError, TypeError) as error:
-        raise InputError("ids must be rows of whole numbers of one length: pad them, or give texts") from error
+        raise InputError(f"{name} must be rows of whole numbers of one length: pad them, or give texts") from error
 
 
 def _warn_of_padding(ids: Tensor, pad: int | None) -> None:

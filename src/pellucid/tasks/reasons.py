@@ -1,9 +1,12 @@
 """Why a task answered so: a number that was answered, shared out among the tokens that were read for it.
 
-The way is the gradient at each token's embedding, times that embedding (Shrikumar et al., 2016, arXiv:1605.01713); what
-it does not show stands at `pellucid.trace.explain.gradient_x_input`, which gives the same scores.
+The way is integrated gradients (Sundararajan et al., 2017, arXiv:1703.01365), from the same text with padding in place
+of its tokens: the scores sum to what the tokens changed. The gradient at the text alone is nearly nothing where an
+answer is saturated; only for what was written is it taken all the same (`reason_of_writing` says why). What no score
+shows is how tokens work together; see `pellucid.trace.explain.integrated_gradients`.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +15,19 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.models import EncoderDecoder, Output, evaluating
+from pellucid.models import EncoderDecoder, Network, Output, evaluating
 from pellucid.tasks.answer import Answer, Answers, Reason
 from pellucid.text import Window, tokens_of
+from pellucid.trace import Recorder
+from pellucid.trace.explain.gradients import LOOSE
+from pellucid.trace.explain.slope import Instead
+from pellucid.trace.explain.way import Way
 from pellucid.trace.gradients import felt
+
+log = logging.getLogger("pellucid")
+
+STEPS = 32
+"""Places on the way at which the gradient is taken."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +65,17 @@ def reason(loaded: Loaded, aims: Sequence[Aim]) -> Reason:
     scores: list[float] = []
     for aim in aims:
         batch = {"input_ids": aim.window.ids, "token_type_ids": aim.window.type_ids}
-        here = _slopes(loaded, {name: ids for name, ids in batch.items() if name in loaded.module.reads}, aim.of)
+        here = _shares(loaded, {name: ids for name, ids in batch.items() if name in loaded.module.reads}, aim.of)
         tokens += aim.window.tokens
         scores += _by_token(here)
     return Reason(aims[0].said, tuple(tokens), tuple(scores))
 
 
 def reason_of_writing(loaded: Loaded, prompt: Sequence[int], written: Sequence[int]) -> Reason:
-    """How much each token of a prompt adds to the log-probability of everything that was written behind it.
+    """How much each token of a prompt matters for the log-probability of everything that was written behind it.
+
+    By the gradient at this prompt times the embedding: the way from padding is too rough through the norms of a deep
+    decoder. Where the model is sure of what it writes this shows little, and its signs say little.
 
     prompt: what the model read, and of an encoder-decoder what its encoder read.  written: ids, at least one.
     """
@@ -76,23 +91,71 @@ def reason_of_writing(loaded: Loaded, prompt: Sequence[int], written: Sequence[i
         return said[torch.arange(len(ids)), torch.tensor(ids)].sum()
 
     scores = next(iter(_slopes(loaded, batch, of).values()))[: len(prompt)].tolist()
-    return Reason("log-probability of what was written", tokens_of(words, prompt), tuple(scores))
+    return Reason("log-probability of what was written", tokens_of(words, prompt), tuple(scores), "gradient x input")
 
 
 def _slopes(loaded: Loaded, batch: dict[str, Any], of: Callable[[Output], Tensor]) -> dict[str, Tensor]:
-    """Gradient times embedding for each token of one text, by the side that read it: Float[Tensor, "seq"]"""
+    """Gradient times embedding for each token of one text, by the side that read it: Float64[Tensor, "seq"]"""
     sides = ("encoder.", "decoder.") if isinstance(loaded.module, EncoderDecoder) else ("",)
-    device = loaded.module.embeddings.token.like.device
     with torch.inference_mode(False):
-        inputs = {k: torch.tensor([ids], device=device) if isinstance(ids, list) else ids for k, ids in batch.items()}
-        module = evaluating(loaded.module.real("explain=True"))
+        module, inputs = _asked(loaded, batch)
         points, gradients = felt(module, inputs, [f"{side}embeddings.output" for side in sides], of)
     return {name: (points[name] * gradients[name])[0].sum(dim=-1).cpu().double() for name in points}
 
 
-def _by_token(slopes: dict[str, Tensor]) -> list[float]:
+def _asked(loaded: Loaded, batch: dict[str, Any]) -> tuple[Network, dict[str, Any]]:
+    """The plain module, and what it reads, as tensors."""
+    device = loaded.module.embeddings.token.like.device
+    inputs = {k: torch.tensor([ids], device=device) if isinstance(ids, list) else ids for k, ids in batch.items()}
+    return evaluating(loaded.module.real("explain=True")), inputs
+
+
+def _shares(loaded: Loaded, batch: dict[str, Any], of: Callable[[Output], Tensor]) -> dict[str, Tensor]:
+    """What each token of one text adds to a number, by the side that read it: Float64[Tensor, "seq"]"""
+    with torch.inference_mode(False), torch.no_grad():
+        module, inputs = _asked(loaded, batch)
+
+        def values(points: dict[str, Tensor]) -> Tensor:
+            rows = len(next(iter(points.values())))
+            many = {k: ids.expand(rows, -1) for k, ids in inputs.items()}
+            found = module(**many, watch=Instead(points))
+            return torch.stack([of(Output({k: v[i : i + 1] for k, v in found.items()})) for i in range(rows)])
+
+        ends = Recorder(("*embeddings.output",))
+        module(**inputs, watch=ends)
+        total, base, value = Way(values, _padded(loaded, module, inputs), ends.kept).walk(STEPS, progress=False)
+    missed = abs(float(total.sum()) - (value - base))
+    if not missed <= LOOSE * max(abs(value - base), LOOSE * abs(value)):  # so that NaN is told of, too
+        log.warning("explain: the scores miss the change of the answer, %.3g, by %.2g", value - base, missed)
+    return dict(zip(ends.kept, total.split([point.shape[1] for point in ends.kept.values()])))
+
+
+class _Replaced(Recorder):
+    """Records the embeddings that follow from other rows of the table of tokens."""
+
+    def __init__(self, rows: dict[str, Tensor]) -> None:
+        super().__init__(("*embeddings.output",))
+        self.instead = Instead(rows)
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        return super().__call__(name, self.instead(name, value))
+
+
+def _padded(loaded: Loaded, module: Network, inputs: dict[str, Any]) -> dict[str, Tensor]:
+    """The embeddings of the same text where padding stands in place of every token that is not special; places are
+    those of the text, also where a model counts them by what is no padding."""
+    words, ids = loaded.words, inputs["input_ids"]
+    blank = next((token for token in (words.pad_token_id, words.eos_token_id) if token is not None), 0)
+    special = torch.tensor(sorted(words.special_ids - {words.unk_token_id}), device=ids.device)
+    tokens = Recorder(("*embeddings.token",))
+    module(**inputs | {"input_ids": ids.where(torch.isin(ids, special), blank)}, watch=tokens)
+    module(**inputs, watch=(found := _Replaced(tokens.kept)))
+    return found.kept
+
+
+def _by_token(shares: dict[str, Tensor]) -> list[float]:
     """One score a token: a pair's decoder reads the text too, one place to the right behind its start token."""
-    first, *others = slopes.values()
+    first, *others = shares.values()
     for other in others:
         first = first + torch.nn.functional.pad(other[1:], (0, 1))
     return first.tolist()

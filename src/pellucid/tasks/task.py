@@ -42,7 +42,8 @@ class Task(ABC):
         and says how much, "windows" reads all of it in stretches and merges what they say; each task says how.
     max_length: tokens that are read at once, at most; by default what the model can read.
     stride: tokens that a stretch shares with the one before; by default a quarter of what it holds.
-    explain: tell beside each answer how much each token mattered (gradient x input).
+    explain: tell beside each answer how much each token mattered, by integrated gradients from padding; of what was
+        written by gradient x input. See `Reason.method` for what either does not show.
     """
 
     long: str = "error"

@@ -48,7 +48,7 @@ class Comparing(Reader):
         plan = plan_of(work)
         if plan.normalize:
             one, other = (torch.nn.functional.normalize(vector, dim=-1) for vector in (one, other))
-        return similar(self.similarity or plan.similarity, one, other)
+        return similar(self.similarity or plan.similarity, one[: plan.truncate_dim], other[: plan.truncate_dim])
 
     def aim(self, work: Work, stretches: list[Stretch], other: Tensor) -> Aim:
         """The similarity as a number of that stretch of a text which is most like the other one."""

@@ -42,7 +42,8 @@ def verify(
 ) -> Iterator[Check]:
     """Asks a checkpoint one question after the other.
 
-    name: as for `pellucid.load`.  texts: what is read; where the checkpoint has no tokenizer, ids are drawn instead.
+    name: as for `pellucid.load`.  texts: what is read; where the checkpoint has no tokenizer, ids are drawn in place of
+        the usual ones.
     tokens: how many a language model is made to write.  begin: told what begins, before it begins.
     dtype: computed in, and so measured by: see `measure.TOLERANCES`.  float64 also shows mistakes as small as a wrong
         epsilon, and takes twice the memory.
@@ -58,6 +59,8 @@ def verify(
     except (CheckpointMismatchError, CorruptFileError) as error:
         yield Check(ACCOUNTED, False, note=str(error))
         return
+    if tuple(texts) != TEXTS:
+        _ = loaded.words  # refuses a model without a tokenizer, which would read none of them
     yield check
     rows = read(loaded, texts)
     for title, ask in _questions(loaded, rows, list(texts), tolerance).items():

@@ -119,12 +119,14 @@ class Translation(Writing):
     def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
         given = super().fitting(loaded, options)
         source, target = given.get("src_lang"), given.get("tgt_lang")
-        if given["prefix"] is None and loaded.config.family == "t5" and isinstance(target, str):
+        if given["prefix"] is None and loaded.family.told_languages and isinstance(target, str):
             mark = f"<2{target}>"  # MADLAD: the language to write is a token before the text
             if loaded.tokenizer is not None and loaded.tokenizer.convert_tokens_to_ids([mark]) != [None]:
                 return {"parse_special_tokens": True} | given | {"prefix": f"{mark} "}
             if not isinstance(source, str):
-                raise InputError(f"tgt_lang is {target[:40]!r}, and T5 is told both languages: pass src_lang too")
+                raise InputError(
+                    f"tgt_lang is {target[:40]!r}, and this model is told both languages: pass src_lang too"
+                )
             pair = language("src_lang", source), language("tgt_lang", target)
             given["prefix"] = "translate {} to {}: ".format(*pair)
         return given

@@ -22,6 +22,7 @@ HUB_NAMES = {
     "spearman": "spearmanr",
     "mse": "mse",
     "f1_macro": "f1",
+    "f1_second": "f1",
 }
 """What the hub calls a score, where it has another name for it; "loss" is no metric there."""
 

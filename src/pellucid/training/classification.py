@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -112,6 +112,13 @@ class TextClassification(Taught):
     def group(self, row: Fields) -> Hashable:
         label = row.get("label")
         return str(label) if isinstance(label, str | int | float) and self.separator is None else None
+
+    def marks(self, row: Fields) -> Collection[str]:
+        label = row.get("label")
+        if isinstance(label, str) and self.separator is not None:
+            (label,) = self._column([row])
+        several = isinstance(label, list | tuple) and all(isinstance(one, str | int) for one in label)
+        return list(map(str, label)) if several else ()
 
     def labels(self, loaded: Loaded) -> tuple[str, ...]:
         own = loaded.config.labels

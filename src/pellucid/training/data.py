@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import InputError, NotFoundError, near, several
+from pellucid.errors import InputError, near, several
 from pellucid.files import once
+from pellucid.text.lines import no_file
 from pellucid.text.parallel import read_parallel
 from pellucid.text.rows import read_rows
 from pellucid.training.formats import special
@@ -52,7 +53,7 @@ class File:
                 found = os.fstat(file.fileno())
                 return cls(path, (found.st_size, found.st_mtime_ns), hashlib.file_digest(file, "sha256").hexdigest())
         except FileNotFoundError as error:
-            raise NotFoundError(f"there is no file {str(path)!r}") from error
+            raise no_file(path) from error
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}") from error
 

@@ -1,6 +1,6 @@
 """Rows that nothing is learned from, so that they tell how good the model is on others than it has seen."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ def split(
     share: float,
     seed: int,
     group: Callable[[Record], Hashable] = lambda row: None,
+    marks: Callable[[Record], Collection[str]] = lambda row: (),
     *,
     ordered: bool = False,
 ) -> tuple[Data, Data]:
@@ -22,6 +23,7 @@ def split(
 
     share: of all rows, above 0 and below 1; at least one row is held out, and at least one learned from.
     group: of the rows with one answer the same share is held out, as nearly as whole rows allow, and one stays.
+    marks: what is to be learned from a row; each that occurs stays in one row to learn from, at least.
     ordered: the rows are one text, whose end is held out.
     ->  the first with the digest of all rows, since it is they that must be there again; the second with its own
     """
@@ -31,6 +33,11 @@ def split(
         raise InputError(f"{data.name} holds one row, expected at least 2: one to learn from, and one to hold out")
     many = min(max(round(share * len(rows)), 1), len(rows) - 1)
     chosen = set(range(len(rows) - many, len(rows))) if ordered else _drawn(rows, many, seed, group)
+    learned = {mark for i, row in enumerate(rows) if i not in chosen for mark in marks(row)}
+    for i in sorted(chosen):
+        if not learned.issuperset(new := marks(rows[i])):
+            chosen.remove(i)
+            learned.update(new)
     if not chosen:
         raise InputError(f"each of {len(rows)} rows has a label of its own, so none can be held out: pass validation")
     rest = [row for i, row in enumerate(rows) if i not in chosen]

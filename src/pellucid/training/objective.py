@@ -4,7 +4,7 @@ An objective is a frozen record whose fields are its options, as a task is; the 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -92,6 +92,10 @@ class Objective(ABC):
     def group(self, row: Fields) -> Hashable:
         """What a row is one of many of: of each group the same share is held out. None where there are no groups."""
         return None
+
+    def marks(self, row: Fields) -> Collection[str]:
+        """The labels of a row that has several: none of them is held out with all of its rows."""
+        return ()
 
     @abstractmethod
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:

@@ -232,7 +232,7 @@ class SentenceSimilarity(Objective):
         for group in by_length(list(map(len, ids)), EVALUATED):
             batch = as_batch(loaded, [ids[i] for i in group], [types[i] for i in group])
             vectors = pool(states_of(module, batch).float(), batch.get("attention_mask"), plan).cpu()
-            found.update(zip(group, vectors))
+            found.update(zip(group, vectors[:, : plan.truncate_dim]))
         return torch.stack([found[i] for i in range(len(ids))]).unflatten(0, (len(examples), -1))
 
 

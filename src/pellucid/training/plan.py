@@ -64,7 +64,7 @@ def planned(
         held, share = read(validation, columns, objective, encoding), 0.0
     whole = rows.digest
     if share:
-        rows, held = split(rows, share, settings.seed, objective.group, ordered=objective.ordered)
+        rows, held = split(rows, share, settings.seed, objective.group, objective.marks, ordered=objective.ordered)
         rows = replace(rows, digest=whole)
     if settings.patience is not None and held is None:
         raise InputError(f"patience is {settings.patience}, and nothing is held out to look at: pass validation")

@@ -75,13 +75,19 @@ class Recipe:
     def files(self, table: str) -> str | tuple[str, ...]:
         """The files of a table, each as it stands or, where it is not there, beside the recipe.
 
-        Raises InputError for rows that were no file.
+        Raises InputError for rows that were no file, and NotFoundError for a file that is in neither place.
         """
         found = getattr(self, table).get("file")
         if not found:
             what = getattr(self, table).get("name", "nothing")
             raise InputError(f"{self.file} names no file for its {table}, which was {what}: say what is read instead")
-        return self.place(found) if isinstance(found, str) else tuple(map(self.place, found))
+        places = [self.place(one) for one in ([found] if isinstance(found, str) else found)]
+        if gone := [one for one in places if not Path(one).expanduser().exists()]:
+            raise NotFoundError(
+                f"{self.file} names {several(gone)} as its {table}, by the way from the folder where it was trained, "
+                "and it is neither here nor beside the recipe: go there, or say what is read instead"
+            )
+        return places[0] if isinstance(found, str) else tuple(places)
 
     @property
     def held_out(self) -> float | str | tuple[str, ...] | None:

@@ -18,7 +18,7 @@ ADAPTED = 10
 class Settings:
     """The settings of a training; an objective names others as its defaults.
 
-    epochs: how often every example is read.  max_steps: ends sooner, or where it is given alone, later.
+    epochs: how often every example is read.  max_steps: so many steps in place of these, be they fewer or more.
     batch_size: examples of one step, of all pieces and processes together.  tokens_per_batch: where no batch_size is
         given, positions of one step after padding; texts of like length stand together.
     accumulation: a step is computed in so many pieces, one after the other; the result is the same.

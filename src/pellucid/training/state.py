@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
 from pellucid.checkpoints.folder import check_target
 from pellucid.errors import CorruptFileError, InputError, ResourceError
-from pellucid.files import cannot_write, digest_of, to_disk
+from pellucid.files import cannot_write, digest_of, inside, to_disk
 from pellucid.lock import alone
 from pellucid.training.log import Log
 from pellucid.training.loop import Loop
@@ -144,7 +144,7 @@ class State:
         """Takes away what no manifest names: older states, and what a process that was killed has left. Where one was
         just put in place and may not be on the disk yet, the files of the one before stay as well."""
         named = {name for one in (self.manifest, read_manifest(self.folder)) if one for name in one.files}
-        for path in _inside(self.folder):
+        for path in inside(self.folder):
             if (FILES.fullmatch(path.name) and path.name not in named) or _LEFT.fullmatch(path.name):
                 _away(path)
 
@@ -161,7 +161,7 @@ class State:
 def clear(folder: Path, others: tuple[str, ...] = ()) -> None:
     """Takes away every file that a training keeps."""
     _away(folder / NAME)
-    for path in _inside(folder):
+    for path in inside(folder):
         if FILES.fullmatch(path.name) or _LEFT.fullmatch(path.name) or path.name in (LOG, LOCK, *others):
             _away(path)
 
@@ -231,10 +231,6 @@ def _give(loop: Loop, moments: Mapping[str, Tensor]) -> None:
     order: list[nn.Parameter] = [p for group in loop.optimizer.param_groups for p in group["params"]]
     state = {i: held[names[id(p)]] for i, p in enumerate(order) if names[id(p)] in held}
     loop.optimizer.load_state_dict({"state": state, "param_groups": loop.optimizer.state_dict()["param_groups"]})
-
-
-def _inside(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
 
 
 def _away(path: Path) -> None:

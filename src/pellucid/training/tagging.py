@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -84,14 +84,14 @@ class TokenClassification(Objective):
             return self
         found: set[str] = {tags.NONE} if any(_has_entities(row) for row in rows) else set()
         for i, row in enumerate(rows):
-            if _has_entities(row):
-                found |= {f"B-{one.kind}" for one in _entities(row, place(row, i))[1]}
-            else:
-                found |= set(self._tagged(row, place(row, i))[1])
+            found |= self._labels(row, place(row, i))
         if len(found) < 2:
             said = f"all words are {next(iter(found))!r}" if found else "there are no words"
             raise InputError(f"there is nothing to tell apart in {len(rows)} sentences: {said}")
         return replace(self, classes=tags.ordered(found))
+
+    def marks(self, row: Fields) -> Collection[str]:
+        return self._labels(row, place(row, 0))
 
     def head(self, loaded: Loaded) -> Head:
         return head_for(loaded, self.name)
@@ -153,6 +153,12 @@ class TokenClassification(Objective):
                 label = first if nth == word.start else numbers.get(tags.inner(wanted[number]), first)
                 asked[whole.stretches[nth]].labels[whole.within[nth]] = label
         return stretches, asked
+
+    def _labels(self, row: Fields, said: str) -> set[str]:
+        """The labels that occur in a row."""
+        if _has_entities(row):
+            return {f"B-{one.kind}" for one in _entities(row, said)[1]}
+        return set(self._tagged(row, said)[1])
 
     def _tagged(self, row: Fields, said: str) -> tuple[list[str], list[str]]:
         """The words of a row and their tags, which go on with what has begun."""
