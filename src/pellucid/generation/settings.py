@@ -18,7 +18,8 @@ class Settings:
 
     max_new_tokens: tokens to choose at most.  max_time: seconds after which no further token is chosen.
     do_sample: draw the next token by its probability; else the likeliest is taken.
-    seed: of what is drawn; the same seed gives the same text, whatever else is written beside it. None is a new one.
+    seed: of what is drawn; the same seed gives the same text, in float32 and float64 whatever else is written beside
+        it; in fewer bits what stands beside it may round otherwise. None is a new one.
     num_beams: how many beginnings are followed at a time; 1 follows the chosen one alone.
     length_penalty: a finished text of n tokens is judged by its log-probability / n^length_penalty (beams only).
     early_stopping: True ends a search with as many finished texts as beams, False when no better one is likely,

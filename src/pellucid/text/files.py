@@ -54,7 +54,10 @@ def open_tokenizer(
     plain = name in sentencepiece.FILES and layout_of(model_type, settings, "sentencepiece") is None
     backend, settings = _FORMS[name](folder / name, settings, model_type)
     if settings.get("truncation_side", (backend.truncation or {}).get("direction")) == "left":
-        log.warning("%s: truncation_side is 'left', which only tasks can be told: what is cut here loses its end", folder)
+        log.warning(
+            "%s: truncation_side 'left' is not followed: texts are cut at their end unless a task says otherwise",
+            folder,
+        )
     if name != "tokenizer.json":
         settings = settings | {"tokenizer_class": _AS_IT_STANDS}
     stated: Any = settings.get("model_max_length")

@@ -186,7 +186,7 @@ class Tokenizer(SpecialTokens, Spelling):
     # -- ids to words -------------------------------------------------------------------------------------------------
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
-        """Ids back to a text."""
+        """Ids back to a text, spaced as the file's decoder does it; `clean_up_tokenization_spaces` is not followed."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
 
     def decode_stream(self, skip_special_tokens: bool = False) -> DecodeStream:

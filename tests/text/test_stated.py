@@ -1,0 +1,105 @@
+"""What `tokenizer_config.json` says over `tokenizer.json`: followed where the reference's classes follow it."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pellucid.text.files import lower_cased, open_tokenizer
+from pellucid.text.tokenizer import Tokenizer
+from tests.text.making import folder_of
+
+GOLDEN = Path(__file__).parents[1] / "parity" / "golden" / "tokenizers"
+TEXTS = ["Hello World, it's me.", " lead  and tail ", "ÀÉÎ é e\u0301 ﬁ", "中文字 test", "a\nb<mask> [MASK]", ""]
+AS_IT_STANDS = "PreTrainedTokenizerFast"
+
+
+def folder(place: Path, name: str, **settings: Any) -> Path:
+    stated = json.loads((GOLDEN / name / "tokenizer_config.json").read_text()) | settings
+    stated = {key: value for key, value in stated.items() if value is not None}
+    model_type = name.removesuffix("-cased")
+    return folder_of(place / "folder", model_type, {"tokenizer.json": GOLDEN / name / "tokenizer.json"}, **stated)
+
+
+def opened(folder: Path) -> Tokenizer:
+    model_type = json.loads((folder / "config.json").read_text())["model_type"]
+    tokenizer = open_tokenizer(folder, max_length=None, model_type=model_type)
+    assert tokenizer is not None
+    return tokenizer
+
+
+def rows(tokenizer: Tokenizer) -> list[tuple[Any, ...]]:
+    found = tokenizer.encode(TEXTS, parse_special_tokens=True)
+    return [(row.ids, [tuple(place) for place in row.offsets]) for row in found]
+
+
+@pytest.mark.parametrize("unstated", [False, True], ids=["its class", "no class"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("bert", {"do_lower_case": False}),
+        ("bert", {"strip_accents": False}),
+        ("bert", {"tokenize_chinese_chars": False}),
+        ("bert-cased", {"do_lower_case": True}),
+        ("bert-cased", {"strip_accents": True}),
+        ("mpnet", {"do_lower_case": False}),
+        ("mpnet", {"strip_accents": False, "tokenize_chinese_chars": False}),
+        ("roberta", {"add_prefix_space": True}),
+        ("roberta", {"trim_offsets": False}),
+        ("roberta", {"add_prefix_space": True, "trim_offsets": False}),
+        ("gpt2", {"add_prefix_space": True}),
+    ],
+    ids=str,
+)
+def test_settings_go_over_the_file_as_in_the_reference(
+    tmp_path: Path, name: str, settings: dict[str, bool], unstated: bool
+) -> None:
+    from transformers import AutoTokenizer
+
+    place = folder(tmp_path, name, **settings, **({"tokenizer_class": None} if unstated else {}))
+    theirs = AutoTokenizer.from_pretrained(place)
+    found = [theirs._tokenizer.encode(text) for text in TEXTS]
+    assert rows(opened(place)) == [(row.ids, row.offsets) for row in found]
+    assert rows(opened(place)) != rows(opened(folder(tmp_path, name)))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("bert", {"do_lower_case": False}), ("gpt2", {"add_prefix_space": True})], ids=str
+)
+def test_a_class_that_takes_the_file_as_it_stands_follows_nothing(
+    tmp_path: Path, name: str, settings: dict[str, bool]
+) -> None:
+    from transformers import AutoTokenizer
+
+    place = folder(tmp_path, name, **settings, tokenizer_class=AS_IT_STANDS)
+    theirs = AutoTokenizer.from_pretrained(place)
+    assert [row[0] for row in rows(opened(place))] == [theirs(text)["input_ids"] for text in TEXTS]
+    assert rows(opened(place)) == rows(opened(folder(tmp_path, name)))
+
+
+def test_what_the_settings_leave_open_stays_as_in_the_file(tmp_path: Path) -> None:
+    place = folder(tmp_path, "bert-cased", do_lower_case=None)
+    assert rows(opened(place)) == rows(opened(folder(tmp_path, "bert-cased")))
+
+
+@pytest.mark.parametrize("by_file", [False, True], ids=["settings", "file"])
+def test_a_side_of_cutting_that_is_not_followed_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, by_file: bool
+) -> None:
+    place = folder(tmp_path, "bert", **({} if by_file else {"truncation_side": "left"}))
+    if by_file:
+        page = json.loads((place / "tokenizer.json").read_text())
+        page["truncation"] = {"direction": "Left", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
+        (place / "tokenizer.json").write_text(json.dumps(page))
+    with caplog.at_level(logging.WARNING, logger="pellucid"):
+        opened(place)
+    assert "truncation_side 'left'" in caplog.text
+
+
+def test_small_letters_come_first_once_and_leave_accents(tmp_path: Path) -> None:
+    cased = opened(folder(tmp_path, "bert-cased"))
+    lowered = lower_cased(cased)
+    assert [row[0] for row in rows(lowered)][:4] == [cased.encode([text.lower()])[0].ids for text in TEXTS[:4]]
+    assert lower_cased(lowered).to_json() == lowered.to_json() != cased.to_json()
