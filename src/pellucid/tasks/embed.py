@@ -1,8 +1,10 @@
 """Texts to vectors."""
 
 import logging
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +16,18 @@ from pellucid.checkpoints.sentence import Pooling
 from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.machine import choose_dtype
-from pellucid.text import Encoded, by_length
+from pellucid.text import by_length
+from pellucid.text.cut import clean_text
 
 log = logging.getLogger("pellucid")
+
+PORTION = 4_096
+"""So many texts are made into tokens at a time; of each its ids alone are kept, since a million may be asked for."""
+
+
+class _Row(NamedTuple):
+    ids: "array[int]"
+    types: "array[int]"
 
 
 def embed(
@@ -58,12 +69,16 @@ def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_lengt
     return replace(own, modes=modes, normalize=scaled, max_length=min(limits, default=None))
 
 
-def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[Encoded]:
-    rows = loaded.words.encode(texts, max_length=plan.max_length)
-    cut = sum(row.cut > 0 for row in rows)
+def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
+    texts = [clean_text(text, i, "text") for i, text in enumerate(texts)]  # by its number among all of them
+    rows, cut, empty = [], 0, 0
+    for start in range(0, len(texts), PORTION):
+        for row in loaded.words.encode(texts[start : start + PORTION], max_length=plan.max_length):
+            rows.append(_Row(array("i", row.ids), array("i", row.type_ids)))
+            cut += row.cut > 0
+            empty += all(row.special)
     if cut:
         log.warning("%d of %d texts were cut to %d tokens", cut, len(rows), plan.max_length)
-    empty = sum(all(row.special) for row in rows)
     if empty:
         log.warning("%d of %d texts are empty; their vectors are those of the special tokens alone", empty, len(rows))
     return rows
@@ -72,7 +87,7 @@ def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[Encoded]:
 @torch.inference_mode()
 def _run(
     loaded: Loaded,
-    rows: list[Encoded],
+    rows: list[_Row],
     dtype: torch.dtype | None,
     plan: Pooling,
     progress: bool | Callable[[int], object] | None,
@@ -82,7 +97,7 @@ def _run(
     shown = False if callable(progress) else progress
     with bar("embedding", total=len(rows), unit=" texts", shown=shown) as line:
         for group in by_length(lengths):
-            batch = as_batch(loaded, [rows[i].ids for i in group], [rows[i].type_ids for i in group])
+            batch = as_batch(loaded, [rows[i].ids for i in group], [rows[i].types for i in group])
             stream = module.states(batch["input_ids"], batch.get("attention_mask"), batch.get("token_type_ids"))
             yield group, pool(stream.float(), batch.get("attention_mask"), plan).cpu()
             line.update(len(group))
