@@ -98,6 +98,6 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def inside(folder: Path) -> list[Path]:
+def listed(folder: Path) -> list[Path]:
     """What lies in a folder, in order; nothing where there is none, and nothing behind a link."""
     return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []

@@ -104,7 +104,7 @@ def within_memory() -> Iterator[None]:
             raise
         more = f"{asked[1]} more" if asked else "more"
         raise ResourceError(
-            f"this model needs {more} of memory than the system gives; try dtype='bfloat16', which halves it"
+            f"this model needs {more} of memory than the system gives; make room, or take a smaller one"
         ) from error
 
 

@@ -116,8 +116,6 @@ class Model(Editable):
     ) -> Tensor:
         """One vector per text, on the CPU in float32, without gradient, always evaluating.
 
-        Changed numbers are seen as PyTorch counts changes: what was written through `.data` is not.
-
         texts: several texts give Float[Tensor, "texts hidden"] in their order, one string Float[Tensor, "hidden"].
         pooling: "mean", "cls", "max", "mean_sqrt_len", "weightedmean" or "lasttoken"; by default what the checkpoint
             says, and the mean over all real tokens for a plain one.

@@ -93,7 +93,7 @@ class Pipeline:
         """
         given, options = self._given(inputs, options)
         if self._kind.single(given):
-            return next(self.many([given], progress=False, **options))
+            return next(self.many([given], progress=progress, **options))
         return list(self.many(given, progress=progress, **options))
 
     def many(self, items: Iterable[Any], *, progress: bool | None = None, **options: Any) -> Iterator[Answer | Answers]:
@@ -101,14 +101,12 @@ class Pipeline:
 
         At most 1,024 items and their answers are held at a time.
         """
-        question, work = self._question(options), Work(self.model.loaded, self._dtype)
-        return self._answers(question, work, items, progress)
+        question, work = self._question(options), Work(self.model.loaded, self._dtype, progress)
+        return self._answers(question, work, items)
 
-    def _answers(
-        self, question: Task, work: Work, items: Iterable[Any], progress: bool | None
-    ) -> Iterator[Answer | Answers]:
+    def _answers(self, question: Task, work: Work, items: Iterable[Any]) -> Iterator[Answer | Answers]:
         total = len(items) if isinstance(items, Sized) else None
-        with bar(self.task, total=total, unit=" items", shown=progress) as line:
+        with bar(self.task, total=total, unit=" items", shown=work.progress if total != 1 else False) as line:
             for first, chunk in _chunks(_iterated(items)):
                 checked = [question.item(given, first + i) for i, given in enumerate(chunk)]
                 for answer in question.solve(work, checked, first):

@@ -64,6 +64,20 @@ def test_packed_attention_agrees_without_memory_or_rotation() -> None:
         torch.testing.assert_close(swift(x, one), plain(x, one), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("length", [63, 64, 128, 300])
+@torch.inference_mode()
+def test_a_long_prompt_in_bfloat16(length: int) -> None:
+    """Mixed some positions at a time: nobody looks ahead, and what comes behind finds what is remembered."""
+    plain = attention()
+    swift = packed(plain, Packing(torch.bfloat16))
+    x = torch.randn(2, length + 1, 32)
+    ours, theirs = LayerCache(length + 1), LayerCache(length + 1)
+    for first, count in ((0, length), (length, 1)):
+        now = x[:, first : first + count]
+        found, wanted = swift(now.bfloat16(), run(first, count, ours)), plain(now, run(first, count, theirs))
+        assert (found - wanted).abs().max() < 0.02 * wanted.abs().max()
+
+
 @pytest.mark.parametrize("widths", [(4, 4), (4, 6), (6, 4)])
 def test_keys_and_values_come_back_as_they_were_written(widths: tuple[int, int]) -> None:
     first, second = ((torch.randn(3, 2, seq, widths[0]), torch.randn(3, 2, seq, widths[1])) for seq in (5, 2))

@@ -24,8 +24,8 @@ def stand_for(codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> t
     return ((codes.unflatten(1, (-1, GROUP)) - 8) * scale[..., None] + zero[..., None]).flatten(1)
 
 
-@pytest.mark.parametrize("rows", [16, 96, 144, 400])
-@pytest.mark.parametrize("texts", [1, 3, 17])
+@pytest.mark.parametrize("rows", [16, 96, 128, 144, 400])
+@pytest.mark.parametrize("texts", [1, 3, 17, 100])
 def test_a_product_in_4_bits(rows: int, texts: int) -> None:
     weight, x, bias = numbers(rows, 96), numbers(texts, 2, 96), numbers(rows)
     packed = Int4Linear(*quantized.to_4_bits(rows, 96, quantized.in_blocks([weight[:50], weight[50:]])), bias)
@@ -38,8 +38,9 @@ def test_a_product_in_4_bits(rows: int, texts: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [16, 96, 400])
-def test_a_product_in_8_bits(rows: int) -> None:
-    weight, x, bias = numbers(rows, 64), numbers(5, 64), numbers(rows)
+@pytest.mark.parametrize("texts", [5, 40])
+def test_a_product_in_8_bits(rows: int, texts: int) -> None:
+    weight, x, bias = numbers(rows, 64), numbers(texts, 64), numbers(rows)
     codes, scale = quantized.to_8_bits(rows, 64, quantized.in_blocks([weight]))
     real = codes * scale.float()[:, None]
     assert (real - weight).abs().max() < 0.02
@@ -47,6 +48,15 @@ def test_a_product_in_8_bits(rows: int) -> None:
     assert (Int8Linear(codes, scale, bias)(x) - wanted).abs().max() < 0.02 * wanted.abs().max()
     ids = torch.tensor([[3, 1], [0, 3]])
     assert torch.equal(Int8Table(codes, scale)(ids), real[ids])
+
+
+def test_a_table_of_4_bits_is_read_back() -> None:
+    weight = numbers(128, 96)
+    packed = Int4Linear(*quantized.to_4_bits(128, 96, quantized.in_blocks([weight])), None)
+    assert quantized._in_order()
+    wanted = stand_for(*quantized.codes_of_4_bits(weight)).to(torch.bfloat16)
+    found = quantized._real(packed.codes, packed.scale_and_zero).T
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0.02)  # a step is ten times as much
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1"])

@@ -74,8 +74,21 @@ def replaced(*lengths: int, **pattern: str) -> list[dict[str, Any]]:
 TABLE = {"type": "Precompiled", "precompiled_charsmap": "AAAA//8="}
 
 
+BYTES = {"type": "ByteLevel"}
+WHOLE = BYTES | {"add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+
+
 def grown(kind: str, steps: list[dict[str, Any]]) -> Damage:
-    return changed(**{kind: {"type": "Sequence", f"{kind}s": steps}})
+    return changed(**{kind: sequence(kind, steps)})
+
+
+def sequence(kind: str, steps: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "Sequence", f"{kind.replace('_', '')}s": steps}
+
+
+together = changed(
+    normalizer=sequence("normalizer", replaced(100)), pre_tokenizer=sequence("pre_tokenizer", [WHOLE] * 3)
+)
 
 
 def around(times: int) -> dict[str, Any]:
@@ -105,8 +118,11 @@ def only_words(content: str | bytes) -> Damage:
 
 CASES = [
     Case("A46 broken pattern", changed(pre_tokenizer=pattern("(((")), CORRUPT, "tokenizer.json is not a tokenizer"),
-    Case("A46 growing", grown("normalizer", replaced(100, 100)), CORRUPT, "normalizer may make 10,000 characters of"),
-    Case("A46 growing between", grown("normalizer", replaced(*[1] * 40, Regex="(?=a)")), CORRUPT, "1,099,511,627,776"),
+    Case("A46 growing", grown("normalizer", replaced(100, 100)), CORRUPT, "pre_tokenizer may make 10,000 characters"),
+    Case("A46 growing between", grown("normalizer", replaced(*[1] * 25, Regex="(?=a)")), CORRUPT, "may make 847,288,6"),
+    Case("A46 growing bytes", grown("normalizer", [BYTES] * 22), CORRUPT, "may make 17,592,186,044,416 characters of"),
+    Case("A46 growing pieces", grown("pre_tokenizer", [WHOLE] * 9), CORRUPT, "may make 786,432 characters of one"),
+    Case("A46 growing together", together, CORRUPT, "normalizer and pre_tokenizer may make 6,400 characters of one"),
     Case("A46 growing words", grown("decoder", replaced(100, 100)), CORRUPT, "decoder may make 10,000 characters of"),
     Case("A46 growing template", changed(post_processor=around(50)), CORRUPT, "2,500 special tokens stand around"),
     Case("A46 table", grown("normalizer", [TABLE]), CORRUPT, "its normalisation table says 4,278,190,080 bytes of 5"),

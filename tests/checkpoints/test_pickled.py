@@ -3,6 +3,7 @@ anything else."""
 
 import os
 import pickle
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -65,15 +66,60 @@ def test_a_module_s_own_list_comes_back(write: Any, tmp_path: Path) -> None:
         assert list(found) == list(wanted) and all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
+def rewritten(path: Path, content: Any, **entries: bytes) -> Path:
+    """A zip in which some entries hold something else; what no entry is called stays."""
+    with zipfile.ZipFile(zipped(path.with_suffix(".old"), content)) as old:
+        held = {name: old.read(name) for name in old.namelist()}
+    with zipfile.ZipFile(path, "w") as new:
+        for name, content in held.items():
+            new.writestr(name, entries.get(name.rpartition("/")[2], content))
+    return path
+
+
 def test_numbers_of_another_machine_are_turned_round(tmp_path: Path) -> None:
     wanted = torch.randn(5)
-    with zipfile.ZipFile(zipped(tmp_path / "a.bin", {"a": wanted})) as old:
-        entries = {name: old.read(name) for name in old.namelist()}
-    with zipfile.ZipFile(tmp_path / "b.bin", "w") as new:
-        for name, content in entries.items():
-            turned = {"byteorder": b"big", "0": wanted.numpy().byteswap().tobytes()}
-            new.writestr(name, turned.get(name.rpartition("/")[2], content))
-    assert torch.equal(read_pickled(tmp_path / "b.bin")["a"], wanted)
+    turned = wanted.numpy().byteswap().tobytes()
+    path = rewritten(tmp_path / "a.bin", {"a": wanted}, **{"byteorder": b"big", "0": turned})
+    assert torch.equal(read_pickled(path)["a"], wanted)
+
+
+def test_an_order_of_bytes_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    """The numbers would be read as other ones."""
+    path = rewritten(tmp_path / "a.bin", {"a": torch.ones(2)}, byteorder=b"littel")
+    with pytest.raises(CorruptFileError, match="its byteorder is 'littel', expected 'little' or 'big'"):
+        read_pickled(path)
+
+
+BEGIN, FLOATS = b"\x80\x02", b"ctorch\nFloatStorage\n"
+ORDERED = b"ccollections\nOrderedDict\n"
+STORAGE = b"X\x07\x00\x00\x00storage" + FLOATS + b"X\x01\x00\x00\x000" + b"X\x03\x00\x00\x00cpu"
+LONG = b"(" + b"K\x01" * 20_000 + b"tq\x01"
+MARKS = b"(" * 75_000 + b"t" * 75_000
+COUNTED = b"".join(b"\x8a\x0a" + (n * (2**61 - 1)).to_bytes(10, "little") + b"N" for n in range(1, 30_000))
+SLOW = {
+    "pairs that are kept": ORDERED + b"q\x00](" + b"K\x01K\x02\x86" * 10_000 + b"eq\x01" + b"h\x00h\x01\x85R" * 8_000,
+    "a shape that is kept": LONG + b"ctorch._utils\n_rebuild_tensor_v2\nq\x02(" + STORAGE + b"K\x01tQq\x03"
+    + b"h\x02(h\x03K\x00h\x01h\x01tR" * 5_000,
+    "marks in marks": MARKS + MARKS,
+    "a heap below marks": b"K\x01" * 60_000 + b"(t" * 60_000,
+    "numbers of one hash": b"}(" + COUNTED + b"u",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_small_files_take_little_time(name: str, tmp_path: Path) -> None:
+    """What a file keeps and says again costs a few bytes, however long it is."""
+    path = rewritten(tmp_path / "a.bin", {}, **{"data.pkl": BEGIN + SLOW[name] + b"."})
+    assert path.stat().st_size < 500_000
+    start = time.process_time()
+    with pytest.raises(PellucidError):
+        read_pickled(path)
+    assert time.process_time() - start < 2
+
+
+def test_more_dimensions_than_a_tensor_has_are_refused(write: Any, tmp_path: Path) -> None:
+    with pytest.raises(CorruptFileError, match="a tensor has 9 dimensions, expected at most 8"):
+        read_pickled(write(tmp_path / "a.bin", {"a": torch.ones([1] * 9)}))
 
 
 CALLS = {

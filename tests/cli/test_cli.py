@@ -4,14 +4,18 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import rich_click as click
 
 import pellucid
 from pellucid.cli.app import app
+from pellucid.cli.errors import run as finish
 from pellucid.cli.typed import as_typed
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, PellucidError, ResourceError
 
 
 def run(folder: Path, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -90,13 +94,60 @@ SAID = {
         ("pass candidate_labels=['politics', 'sports'], say", "pass --labels politics,sports, say"),
         ("ner has no option 'candidate_labels': it has top_k", "ner has no option --labels: it has top_k"),
         ("pass partial_targets=True", "pass partial_targets=True"),
-        ("/a/max_length=3/b: no 'pair_column' in top_k.csv", "/a/max_length=3/b: no 'pair_column' in top_k.csv"),
+        ("long='a b' or candidate_labels=['a b', 'c']", "--long 'a b' or --labels 'a b,c'"),
     ],
     "index build": [("or pass on_duplicate='keep-last'", "or pass --on-duplicate keep-last")],
     "train": [("nothing is held out: pass validation", "nothing is held out: pass --validation")],
     "embed": [("pass normalize=False, or normalize=True", "pass --no-normalize, or --normalize")],
-    "generate": [("num_beams is 3: stream with num_beams=1", "--beams is 3: stream with --beams 1")],
+    "generate": [
+        ("num_beams is 3: stream with num_beams=1", "--beams is 3: stream with --beams 1"),
+        ("num_beams=[{{}}]", "--beams [{{}}]"),
+        (f"num_beams=[{'(' * 5_000}]", f"--beams [{'(' * 5_000}]"),
+    ],
 }  # fmt: skip
+
+
+QUOTED = [
+    "/a/max_length=3/b: no 'pair_column' in top_k.csv",
+    "/my m/generation_config.json: num_beams is 'x', expected a whole number: pass num_beams=1",
+    "recipe.toml: num_beams is 'x'",
+    "rows.csv, line 1,000: num_beams is 'x'",
+    "there is no file 'my num_beams=small.csv' (did you mean num_beams=3.csv?)",
+    'there is no file "it\'s num_beams=small.csv"',
+    "cannot read /home/my num_beams=3: Permission denied",
+    "cannot write a num_beams/num_beams=3: Permission denied",
+    "no column 'pass model', expected 'a num_beams=3' or 'it\\'s num_beams'",
+]
+"""What names a file, says what one holds, or quotes somebody."""
+
+
+@pytest.mark.parametrize("said", QUOTED)
+def test_what_is_quoted_is_said_as_it_is(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["pellucid", "generate", "a text"])
+    assert as_typed(said, app) == said
+
+
+@pytest.mark.parametrize("piece", ["x", "'", '"a ', "a='", "a_", "/", "~/a.", "a=[ "])
+def test_a_message_of_any_length_is_read_in_one_go(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["pellucid", "generate", "a text"])
+    start = time.process_time()
+    assert as_typed(piece * 50_000, app) == piece * 50_000
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("kind", [InputError, ResourceError, CorruptFileError, CheckpointMismatchError])
+def test_an_option_is_told_where_the_asker_erred_and_not_of_a_file(
+    kind: type[PellucidError], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    @click.option("--beams", "num_beams", type=int)
+    def command(num_beams: int) -> None:
+        raise kind(f"num_beams is {num_beams}")
+
+    monkeypatch.setattr(sys, "argv", ["pellucid", "--beams", "3"])
+    assert finish(command) == kind.exit_code
+    asked = kind in (InputError, ResourceError)
+    assert capsys.readouterr().err == f"pellucid: {'--beams' if asked else 'num_beams'} is 3\n"
 
 
 @pytest.mark.parametrize("command", SAID)

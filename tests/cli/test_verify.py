@@ -38,7 +38,7 @@ def test_a_line_for_each_check_and_a_verdict(folder: Path) -> None:
 
 
 def test_json_has_every_place(folder: Path) -> None:
-    done = run(folder.parent, "verify", "./tiny", "--json", "--text", "unused without a tokenizer")
+    done = run(folder.parent, "verify", "./tiny", "--json")
     report = json.loads(done.stdout)
     assert (done.returncode, report["holds"], report["dtype"]) == (0, True, "float32")
     whole = next(check for check in report["checks"] if check["name"].startswith("transformers 5"))

@@ -28,8 +28,10 @@ def test_a_mask_is_the_same_in_every_form(model: pellucid.Model, mask: Any) -> N
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"attention_mask": (1 - MASK.float()) * -10_000}, "attention_mask holds -10000, expected 0 to 1"),
-        ({"attention_mask": MASK * 2}, "attention_mask holds 2, expected 0 to 1"),
+        ({"attention_mask": (1 - MASK.float()) * -10_000}, "attention_mask holds -10000, expected 0 and 1 alone"),
+        ({"attention_mask": MASK * 0.5}, "attention_mask holds 0.5, expected 0 and 1 alone"),
+        ({"attention_mask": MASK * float("nan")}, "attention_mask holds nan, expected 0 and 1 alone"),
+        ({"attention_mask": MASK * 2}, "attention_mask holds 2, expected 0 and 1 alone"),
         ({"attention_mask": [[1, 1], [1]]}, "attention_mask must be rows of whole numbers of one length"),
         ({"input_ids": IDS[:1].to(torch.uint8)}, r"input_ids are uint8\[1, 4\], expected int64 or int32 numbers"),
         ({"input_ids": IDS[:1].bool()}, r"input_ids are bool\[1, 4\], expected int64 or int32 numbers"),

@@ -128,11 +128,15 @@ def test_a_row_without_a_text_does_not_fit_either_and_takes_no_number(
         built(minilm, file, column="text", skip_bad=True)
 
 
-def test_a_text_that_is_empty_is_no_hit_and_takes_the_old_one_away(minilm: pellucid.Model) -> None:
+def test_a_text_that_is_empty_is_no_hit_and_takes_the_old_one_away(
+    minilm: pellucid.Model, caplog: pytest.LogCaptureFixture
+) -> None:
     index = built(minilm, [("a", "apples"), ("b", " \n"), ("c", "pears")])
     assert texts(index) == {"a": "apples", "c": "pears"}
+    assert "which are empty" in caplog.text and "taken away" not in caplog.text
     index.update([("a", ""), ("d", "plums")], progress=False)
     assert texts(index) == {"c": "pears", "d": "plums"}
+    assert "left out: 1 of 2 texts, which are empty; what stood under their ids is taken away" in caplog.text
     with pytest.raises(InputError, match=r"the corpus holds no texts \(left out: 2 that are empty\)"):
         built(minilm, ["", "  "])
 
@@ -321,8 +325,8 @@ def test_a_folder_gives_its_texts_and_says_what_it_left_out(
     assert code == 0
     with pytest.raises(InputError, match="holds no files"):
         built(minilm, str(folder / "*.txt"))
-    with pytest.raises(InputError, match="there is no file"):
-        built(minilm, folder / "none.csv")
+    with pytest.raises(InputError, match=r"there is no file .*pictur.md' \(did you mean picture.md\?\)"):
+        built(minilm, folder / "pictur.md")
     with pytest.raises(InputError, match="is no table, so it has no column"):
         built(minilm, folder / "a.md", column="text")
 

@@ -7,6 +7,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError
+from pellucid.search.opened import KEPT
 from pellucid.search.where import MOST, MOST_VALUES, conditions, typed
 
 CITIES = ("Zürich", "ZÜRICH", "Zu\u0308rich", "Straße", "STRASSE", "ΕΛΛΑΣ", "Łódź", None)
@@ -38,13 +39,16 @@ def test_case_is_alike_in_every_script_and_what_is_not_known_fits_nothing(
 
 
 def test_what_fits_is_looked_up_once(cities: pellucid.Index) -> None:
-    entries = cities.segments[0].entries
-    asked = conditions({"flag": 1})
-    assert entries.fitting(asked, 9) is entries.fitting(conditions({"flag": 1}), 9)
-    assert entries.fitting(asked, 9) is not entries.fitting(conditions({"flag": True}), 9)
+    segment = cities.segments[0]
+    first = segment.alive(conditions({"flag": 1}))
+    assert first is not None and not first.flags.writeable
+    assert first is not segment.alive(conditions({"flag": True}))
+    once = segment.alive(conditions({"n": -1}))
     for i in range(40):
-        entries.fitting([*conditions({"n": i})], 9)
-    assert len(entries._fitting) < 20
+        segment.alive(conditions({"n": i}))
+        assert segment.alive(conditions({"flag": 1})) is first  # what is asked for again stays
+    assert segment.alive(conditions({"n": -1})) is not once
+    assert len(segment._found) == KEPT
 
 
 @pytest.mark.parametrize("text", [" " * 100_000, "a" * 100_000, "= a", "a ! b", "a!b = c", "a => b", "a == b", "", "="])

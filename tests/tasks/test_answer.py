@@ -12,7 +12,7 @@ import pytest
 from pellucid.tasks.answer import Answer, Answers, Read, Reason
 
 READ = Read(((0, 9), (7, 15)), cut=3, empty=False)
-WHY = Reason("logit of 'B'", ("a", "b"), (0.5, -1.25))
+WHY = Reason("logit of 'B'", ("a", "b"), (0.5, -1.25), "integrated gradients")
 SECOND = Answer({"label": "A", "score": 0.25})
 FIRST = Answer({"label": "B", "score": 0.75}, all=[Answer({"label": "B", "score": 0.75}), SECOND])
 FULL = FIRST.but(read=READ, window=1, why=WHY)
@@ -95,7 +95,7 @@ def test_whole_tells_what_is_worth_telling() -> None:
         "all": [{"label": "B", "score": 0.75}, {"label": "A", "score": 0.25}],
         "window": [7, 15],
         "cut": 3,
-        "why": {"said": "logit of 'B'", "tokens": [("a", 0.5), ("b", -1.25)]},
+        "why": {"said": "logit of 'B'", "method": "integrated gradients", "tokens": [("a", 0.5), ("b", -1.25)]},
     }
     assert Answer({"a": 1}, read=Read(((0, 0),), empty=True), window=0).whole() == {"a": 1, "empty": True}
     assert SEVERAL.whole() == [FULL.whole(), SECOND.whole()] and Answers([[1.0]]).whole() == [[1.0]]

@@ -110,6 +110,14 @@ def test_pooling_is_the_reference_s(mode: str) -> None:
     torch.testing.assert_close(pool(stream, mask, Pooling((mode,))), wanted)
 
 
+def test_a_vector_has_the_width_that_is_said() -> None:
+    whole, cut = Pooling(("mean", "max"), normalize=True), Pooling(("mean", "max"), normalize=True, truncate_dim=11)
+    stream = torch.randn(3, 6, 8)
+    vectors = pool(stream, None, cut)
+    assert vectors.shape == (3, 11) == (3, cut.width(8))
+    assert torch.equal(vectors, pool(stream, None, whole)[:, :11]), "scaled before it is cut"
+
+
 def test_pooling_by_name(minilm: "pellucid.Model") -> None:
     plain = minilm.embed("time flies", pooling="cls", normalize=False)
     with torch.no_grad():

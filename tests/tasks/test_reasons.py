@@ -13,6 +13,8 @@ import torch
 
 import pellucid
 from pellucid.tasks.answer import Reason
+from pellucid.tasks.reasons import STEPS
+from pellucid.trace.explain.way import Way
 from tests.parity.tiny import write
 
 TEXT = "The dog sleeps in Zürich."
@@ -213,6 +215,7 @@ def test_what_a_decoder_wrote(made: Made, name: str) -> None:
         return sum(every[len(ids) - 1 + i, token] for i, token in enumerate(new))
 
     agree(answer.why, slopes(model, said, len(ids)), "log-probability of what was written")
+    assert answer.why.method == "gradient x input"
 
 
 @pytest.mark.parametrize("name", ["t5-tasks", "bart"])
@@ -298,6 +301,29 @@ def test_what_makes_a_sure_answer_speaks_for_it() -> None:
         scores = dict(zip(answer.why.tokens, answer.why.scores))
         assert sorted(scores, key=lambda token: -scores[token])[: len(words)] == words
         assert min(scores[word] for word in words) > 1.0
+
+
+def test_the_way_is_cut_where_it_is_rough() -> None:
+    """A step in the middle of a stretch, of which the first places see too little."""
+    place = torch.zeros(1, 1, 1, dtype=torch.float64)
+
+    def values(points: dict[str, torch.Tensor]) -> torch.Tensor:
+        return (60 * (points["here"][:, 0, 0] - 0.43)).sigmoid()
+
+    begun, whole = (Way(values, {"here": place}, {"here": place + 1}).walk(n, False) for n in (STEPS // 2, STEPS))
+    assert whole.error < 0.01 * begun.error < 1
+
+
+def test_a_bar_where_one_answer_takes_long(
+    feelings: "pellucid.Pipeline", monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pellucid.bars.PATIENCE", 0)
+    monkeypatch.setattr("pellucid.bars.PACE", 0)
+    feelings(TEXT, explain=True, progress=True)
+    told = capsys.readouterr().err
+    assert "integrating" in told and "items" not in told, "one item needs no count of items"
+    feelings(TEXT, explain=True)
+    assert not capsys.readouterr().err
 
 
 def test_nothing_is_left_behind(feelings: "pellucid.Pipeline") -> None:

@@ -19,6 +19,10 @@ from pellucid.blocks.run import Pass
 FUSED = {"gelu": ("gelu", "none"), "gelu_pytorch_tanh": ("gelu", "tanh"), "relu": ("relu", ""), "tanh": ("tanh", "")}
 """Activations that oneDNN applies within the product, by our name."""
 
+LONG, STRIP = 64, 128
+"""Positions of a prompt from which on plain products are quicker than PyTorch's kernel where numbers are bfloat16, and
+how many of them are mixed at a time."""
+
 
 class PackedLinear(nn.Module):
     """A linear map, and an activation behind it, with its table laid out for oneDNN."""
@@ -76,6 +80,7 @@ class PackedAttention(Attention):
         rows, seq, _ = x.shape
         shared = self.num_key_value_heads
         together = self.product(x)
+        narrow = together.dtype == torch.bfloat16 and seq >= LONG and bias is None and _by_order_alone(run)
         if run.rotation is not None:
             together = run.rotation.turn_paired(together.float(), self.num_heads + shared, shared)
         together = together.to(x.dtype if run.cache is None else torch.float32)
@@ -85,6 +90,8 @@ class PackedAttention(Attention):
             heads = together.view(rows, seq, -1, self.head_dim).transpose(1, 2)
         query, both = heads.split((self.num_heads, 2 * shared), dim=1)
         key, value = both.chunk(2, dim=1) if run.cache is None else run.cache.own.extend_both(both)
+        if narrow and key.shape[2] == seq:
+            return self.output(_mixed_in_strips(query * self.scale, key, value))
         mixed = self._fused(query, key, value, bias, run)
         return self.output(mixed.view(rows, 1, -1) if seq == 1 else mixed.transpose(1, 2).flatten(2))
 
@@ -101,6 +108,29 @@ class PackedAttention(Attention):
         return x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2) if in_pairs(self) else x
 
     __call__ = forward
+
+
+def _by_order_alone(run: Pass) -> bool:
+    return run.causal and run.mask is None and run.lengths is None
+
+
+def _mixed_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention as products in bfloat16, some positions at a time, up to the diagonal and no further.
+
+    query: Float[Tensor, "batch heads seq width"], scaled; key, value: with as many heads or fewer
+    ->  BFloat16[Tensor, "batch seq heads*width"]
+    """
+    query, key, value = (x.to(torch.bfloat16) for x in (query, key, value))
+    asking, across, seq = query.unflatten(1, (key.shape[1], -1)), key.transpose(-2, -1), query.shape[2]
+    strips = []
+    for start in range(0, seq, STRIP):
+        some = asking[:, :, :, start : start + STRIP]  # [batch, shared, heads of each, some, width]
+        end = start + some.shape[3]
+        scores = (some.flatten(2, 3) @ across[..., :end]).unflatten(2, some.shape[2:4])
+        later = torch.ones(some.shape[3], end, dtype=torch.bool, device=key.device).triu(start + 1)
+        weights = scores.masked_fill_(later, -torch.inf).softmax(dim=-1).flatten(2, 3)
+        strips.append((weights @ value[:, :, :end]).unflatten(2, some.shape[2:4]))
+    return torch.cat(strips, dim=3).flatten(1, 2).transpose(1, 2).flatten(2)
 
 
 class PackedPreNormLayer(PreNormLayer):

@@ -141,7 +141,7 @@ class Keys:
 
 
 def left_alone(path: Path, keys: Iterable[str]) -> None:
-    """Names keys of a file that nobody here knows out loud."""
+    """Says which keys of a file are not known."""
     if other := sorted(keys):
         shown = several(ascii(key)[1:-1][:60] for key in other)
         log.warning("%s: these keys are not known and were left alone: %s", path, shown)

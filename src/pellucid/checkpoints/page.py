@@ -1,14 +1,17 @@
 """What a family's page consists of."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.names import Names, Rows
-from pellucid.config import Config, Head, head_named
+from pellucid.config import Config, Dropout, Head, head_named
 from pellucid.errors import InputError, PellucidError
+
+_IDLE = {"initializer_range", "bos_token_id", *(part.name for part in fields(Dropout))}
+"""Facts that no number of an evaluating pass comes from; who writes from a first token has a key for it."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,7 @@ class Family:
         except PellucidError as error:
             raise InputError(f"this model cannot be saved: {error}") from error
         for name, value in config.facts().items():
-            if name == "initializer_range":
-                continue  # what numbers were drawn by: nothing comes of it any more
-            if name not in told or told[name] != value:
+            if name not in _IDLE and (name not in told or told[name] != value):
                 raise InputError(
                     f"this model cannot be saved: its {name} is {value!r}, and a config.json of {self.model_type} "
                     f"would be read as {told.get(name)!r}"

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.tensors import MOST_DIMENSIONS, check_name
+from pellucid.checkpoints.tensors import check_name
 from pellucid.checkpoints.unpickled import Storage, Strided, read_words
 from pellucid.errors import CorruptFileError, UnsafeFileError
 from pellucid.machine import within_memory
@@ -23,7 +23,7 @@ OLDEST = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """The first pickle of a file that is no zip, byte for byte."""
 
 _MOST_ENTRIES = 100_000
-_MOST_WORDS = 100_000_000
+_LARGEST_PICKLE = 100_000_000
 _AT_ONCE = 2**24
 _MOST_SHARED = 8
 """How often the numbers of a storage may be read, for each name may become memory of its own. The table of words of an
@@ -67,14 +67,18 @@ def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
         raise UnsafeFileError(f"{path} holds an entry that leads outside of it; not opened")
     named = {entry.filename: entry for entry in entries}
     main = [name for name in named if name.endswith("/data.pkl") and name.count("/") == 1]
-    if len(main) != 1 or named[main[0]].file_size > _MOST_WORDS:
+    if len(main) != 1 or named[main[0]].file_size > _LARGEST_PICKLE:
         raise CorruptFileError(f"{path} is a damaged PyTorch file: one data.pkl is expected in it")
     root = main[0].removesuffix("data.pkl")
     if any(name.endswith("constants.pkl") for name in named):
         raise UnsafeFileError(
             f"{path} holds a program (TorchScript), which is never run; ask its author for safetensors"
         )
-    turned = f"{root}byteorder" in named and archive.read(f"{root}byteorder") != sys.byteorder.encode()
+    said = archive.read(f"{root}byteorder") if f"{root}byteorder" in named else sys.byteorder.encode()
+    if said not in (b"little", b"big"):
+        raise CorruptFileError(
+            f"{path} is a damaged PyTorch file: its byteorder is {ascii(said)[2:-1][:60]!r}, expected 'little' or 'big'"
+        )
 
     def held(storage: Storage) -> Tensor:
         entry = named.get(f"{root}data/{storage.key}")
@@ -84,7 +88,9 @@ def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
         with archive.open(entry) as file:
             return _bytes(path, file, entry.file_size)
 
-    return _filled(_checked(path, read_words(path, io.BytesIO(archive.read(main[0])))), held, turned)
+    return _filled(
+        _checked(path, read_words(path, io.BytesIO(archive.read(main[0])))), held, turned=said != sys.byteorder.encode()
+    )
 
 
 def _begins_as_zip(path: Path) -> bool:
@@ -183,8 +189,6 @@ def _filled(tensors: dict[str, Strided], held: Bytes, turned: bool) -> dict[str,
 
 def _check_inside(path: Path, name: str, one: Strided) -> None:
     """Refuses a tensor that reaches beyond its storage, or is larger than it."""
-    if len(one.shape) > MOST_DIMENSIONS:
-        raise CorruptFileError(f"{path}: {name!r} has {len(one.shape)} dimensions, expected at most {MOST_DIMENSIONS}")
     if (count := math.prod(one.shape)) > one.storage.count:
         raise UnsafeFileError(f"{path}: {name!r} claims {min(count, 10**15):,} numbers and stores fewer")
     last = one.offset + sum((size - 1) * step for size, step in zip(one.shape, one.steps))

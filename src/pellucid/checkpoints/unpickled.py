@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 
 import torch
 
+from pellucid.checkpoints.tensors import MOST_DIMENSIONS
 from pellucid.errors import CorruptFileError, UnsafeFileError
 
 _MOST_WORDS = 2_000_000
 _LONGEST_NAME = 1_000
-_MARK = object()
 _KINDS = {
     "Double": torch.float64,
     "Float": torch.float32,
@@ -86,13 +86,20 @@ def read_words(path: Path, file: BinaryIO) -> Any:
     Raises UnsafeFileError where it says anything else than tensors.
     """
     stack: list[Any] = []
+    aside: list[list[Any]] = []  # what stands before each mark
     rest: Any = _Rest(file)
     kept: dict[Any, Any] = {}  # to say it again
     try:
         for count, (code, argument, _) in enumerate(pickletools.genops(rest)):
             if count > _MOST_WORDS:
-                raise unsafe(path, "too many words")
+                raise _unsafe(path, "too many words")
             match code.name:
+                case "MARK":
+                    aside.append(stack)
+                    stack = []
+                case "TUPLE" | "APPENDS" | "SETITEMS":
+                    items, stack = stack, aside.pop()
+                    _gather(path, code.name, items, stack)
                 case "BINPUT" | "LONG_BINPUT":
                     kept[argument] = stack[-1]
                 case "BINGET" | "LONG_BINGET":
@@ -104,7 +111,7 @@ def read_words(path: Path, file: BinaryIO) -> Any:
         raise CorruptFileError(f"{path} is a damaged PyTorch file: {ascii(str(error))[1:-1][:120]}") from error
 
 
-def unsafe(path: Path, what: str) -> UnsafeFileError:
+def _unsafe(path: Path, what: str) -> UnsafeFileError:
     """The error for a file that is not opened."""
     return UnsafeFileError(
         f"{path} asks for more than tensors when it is opened ({what}), so it was not opened; ask its author for "
@@ -119,8 +126,6 @@ def _follow(path: Path, word: str, argument: Any, stack: list[Any]) -> None:
             pass
         case "STOP":
             pass
-        case "MARK":
-            stack.append(_MARK)
         case "NONE" | "NEWTRUE" | "NEWFALSE":
             stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[word])
         case "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINFLOAT" | "BINUNICODE":
@@ -129,17 +134,13 @@ def _follow(path: Path, word: str, argument: Any, stack: list[Any]) -> None:
             stack.append(_Name(argument))
         case "EMPTY_DICT" | "EMPTY_LIST" | "EMPTY_TUPLE":
             stack.append({"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}[word]())
-        case "TUPLE":
-            stack.append(tuple(_since_mark(stack)))
         case "TUPLE1" | "TUPLE2" | "TUPLE3":
             size = int(word[-1])
             stack[-size:] = [tuple(stack[-size:])]
-        case "APPEND" | "APPENDS":
-            items = [stack.pop()] if word == "APPEND" else _since_mark(stack)
-            stack[-1].extend(items)
-        case "SETITEM" | "SETITEMS":
-            items = [stack.pop(-2), stack.pop()] if word == "SETITEM" else _since_mark(stack)
-            _set(path, stack[-1], items)
+        case "APPEND":
+            _gather(path, word, [stack.pop()], stack)
+        case "SETITEM":
+            _gather(path, word, [stack.pop(-2), stack.pop()], stack)
         case "BUILD":  # what an OrderedDict knows beside its items
             stack.pop()
         case "BINPERSID":
@@ -148,37 +149,34 @@ def _follow(path: Path, word: str, argument: Any, stack: list[Any]) -> None:
             given = stack.pop()
             stack[-1] = _made(path, stack[-1], given)
         case _:
-            raise unsafe(path, ascii(argument)[:80] if word == "GLOBAL" else f"the word {word}")
+            raise _unsafe(path, ascii(argument)[:80] if word == "GLOBAL" else f"the word {word}")
 
 
-def _since_mark(stack: list[Any]) -> list[Any]:
-    """Takes what stands behind the last mark, and the mark."""
-    start = len(stack) - 1 - stack[::-1].index(_MARK)
-    items = stack[start + 1 :]
-    del stack[start:]
-    return items
+def _gather(path: Path, word: str, items: list[Any], stack: list[Any]) -> None:
+    """Items become a tuple, or stand in the list or dict before them."""
+    if word == "TUPLE":
+        stack.append(tuple(items))
+    elif word.startswith("APPEND"):
+        stack[-1].extend(items)
+    else:
+        names = items[::2]
+        if not all(_hashes_well(name) for name in names):
+            raise _unsafe(path, "items whose names are no texts")
+        stack[-1].update(zip(names, items[1::2]))
 
 
-def _set(path: Path, target: dict[Any, Any], items: list[Any]) -> None:
-    names = items[::2]
-    if not all(isinstance(name, str | int) for name in names):  # the hash of a tuple of tuples of ... may never end
-        raise unsafe(path, "items whose names are no texts")
-    target.update(zip(names, items[1::2]))
+def _hashes_well(name: Any) -> bool:
+    """The hash of a tuple of tuples of ... may never end; large numbers can be chosen to have the same one."""
+    return isinstance(name, str) or (isinstance(name, int) and abs(name) < 2**31)
 
 
 def _storage(path: Path, said: Any) -> Storage:
     """Both layouts name a storage by its kind, key, device and count; the older one may name a part of another."""
     match said:
-        case ("storage", _Name(kind), str(key), str(), int(count)) | (
-            "storage",
-            _Name(kind),
-            str(key),
-            str(),
-            int(count),
-            None,
-        ) if kind in _STORAGES and count >= 0:
-            return Storage(_STORAGES[kind], key, count)
-    raise unsafe(path, "a storage in an unknown form")
+        case ("storage", _Name(kind), str(key), str(), int(count), *rest) if rest in ([], [None]):
+            if kind in _STORAGES and count >= 0:
+                return Storage(_STORAGES[kind], key, count)
+    raise _unsafe(path, "a storage in an unknown form")
 
 
 def _made(path: Path, what: Any, given: Any) -> Any:
@@ -186,15 +184,13 @@ def _made(path: Path, what: Any, given: Any) -> Any:
     match what, given:
         case _Name(text), () if text == _ORDERED:
             return {}
-        case _Name(text), (list(pairs),) if text == _ORDERED:
-            made: dict[Any, Any] = {}
-            for one, other in pairs:
-                _set(path, made, [one, other])
-            return made
         case _Name(text), (Storage() as storage, int(offset), tuple(shape), tuple(steps), *_) if text == _TENSOR:
-            numbers = (offset, *shape, *steps)
-            if len(shape) == len(steps) and all(type(n) is int and n >= 0 for n in numbers):
+            if len(shape) > MOST_DIMENSIONS:  # asked here: a long one that is kept costs a file five bytes each time
+                raise CorruptFileError(
+                    f"{path}: a tensor has {len(shape):,} dimensions, expected at most {MOST_DIMENSIONS}"
+                )
+            if len(shape) == len(steps) and all(type(n) is int and n >= 0 for n in (offset, *shape, *steps)):
                 return Strided(storage, offset, shape, steps)
         case _Name(text), (Strided() as tensor, *_) if text == _PARAMETER:
             return tensor
-    raise unsafe(path, "a call in an unknown form")
+    raise _unsafe(path, "a call in an unknown form")

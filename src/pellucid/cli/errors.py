@@ -9,7 +9,7 @@ from click.exceptions import Exit
 
 from pellucid.cli.output import clean
 from pellucid.cli.typed import as_typed
-from pellucid.errors import PellucidError, near
+from pellucid.errors import InputError, PellucidError, ResourceError, near
 
 OK, FAILED, USAGE, NO_ROOM, INTERRUPTED = 0, 1, 2, 6, 130
 
@@ -33,7 +33,8 @@ def run(app: click.Command) -> int:
         return OK
     except PellucidError as error:
         _debug()
-        return _say(as_typed(str(error), app), error.exit_code)
+        asked = isinstance(error, InputError | ResourceError)  # the others speak of files, whose words nobody typed
+        return _say(as_typed(str(error), app) if asked else str(error), error.exit_code)
     except MemoryError:
         return _say("out of memory; try shorter texts or dtype bfloat16", NO_ROOM)
     except Exception as error:  # noqa: BLE001 - the last door: nobody should see a traceback they did not ask for

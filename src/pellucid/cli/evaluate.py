@@ -6,8 +6,9 @@ from typing import Any
 import rich_click as click
 
 from pellucid.cli.output import draw, say
+from pellucid.cli.questions import more, pair
 from pellucid.cli.scores import scores_table
-from pellucid.cli.train import pair, said_more, task_of
+from pellucid.cli.train import task_of
 from pellucid.training.names import OBJECTIVES
 
 AUTO = "auto"
@@ -34,7 +35,7 @@ Examples:
     "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="Where a column has another name."
 )
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of DATA, where it is not UTF-8.")
-@click.option("--set", "-s", "more", multiple=True, metavar="NAME=VALUE", help="Any option of the task.")
+@click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="Any option of the task.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(
     task: str,
@@ -42,7 +43,7 @@ def command(
     model: str,
     columns: tuple[str, ...],
     encoding: str,
-    more: tuple[str, ...],
+    settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Scores, and shows them."""
@@ -50,7 +51,7 @@ def command(
     from pellucid.training.log import finite
     from pellucid.training.said import Spoken
 
-    options: dict[str, Any] = {option: Spoken(value) for option, value in said_more(more, {}).items()}
+    options: dict[str, Any] = {option: Spoken(value.strip()) for option, value in more("--set", settings, ()).items()}
     renamed = dict(pair("--column", one) for one in columns)
     import pellucid
 

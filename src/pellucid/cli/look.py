@@ -65,6 +65,7 @@ def command(
       pellucid look - -m SmolLM2-135M-Instruct --serve --open < long.txt
     """
     import pellucid
+    from pellucid.view.drawn import DRAWN
 
     drawings = {kind: given.pop(kind) for kind in ("svg", "png")}
     _check_way(serve, port, output, drawings, open_browser, given["view"])
@@ -78,7 +79,7 @@ def command(
     if serve:
         return _serve(view, port, open_browser)
     asked = [(kind, path) for kind, path in drawings.items() if path is not None]
-    first = given["view"] if given["view"] in ("heads", "matrix") else None
+    first = given["view"] if given["view"] in DRAWN else None
     for kind, path in asked:
         click.echo(getattr(view, kind)(path, view=first))
     if output is not None or not asked:
@@ -97,14 +98,17 @@ def _check_way(
     serve: bool, port: int, output: Path | None, drawings: dict[str, Path | None], opened: bool, view: str | None
 ) -> None:
     """What contradicts itself is told before a model is read."""
+    from pellucid.view.drawn import DRAWN
+
     if serve and (output is not None or any(drawings.values())):
         raise click.UsageError("--serve writes no file: leave out --output, --svg and --png, or --serve")
     if port and not serve:
         raise click.UsageError("--port is the port of --serve, which was not given")
     if opened and not serve and output is None and any(drawings.values()):
         raise click.UsageError("--open is for a page: leave it out, or say with --output where the page goes")
-    if any(drawings.values()) and output is None and view not in (None, "heads", "matrix"):
-        raise click.UsageError(f"--view {view} is for a page: of the views, heads and matrix can be drawn into a file")
+    if any(drawings.values()) and output is None and view not in (None, *DRAWN):
+        known = " and ".join(DRAWN)
+        raise click.UsageError(f"--view {view} is for a page: of the views, {known} can be drawn into a file")
     check_place("--output", output, ".html")
     for kind, path in drawings.items():
         check_place(f"--{kind}", path, f".{kind}")

@@ -1,6 +1,6 @@
-"""From what was typed to the items of a task: texts, pairs, a question about many texts, a query and its documents."""
+"""From what was typed to the items of a task, and to settings: texts, pairs, a question about many, NAME=VALUE."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,6 +131,25 @@ class Questions:
         if skipped:
             more = f"; and {len(skipped) - SKIPPED} more" if len(skipped) > SKIPPED else ""
             say(f"rows left out: {len(skipped)} ({'; '.join(skipped[:SKIPPED])}{more})")
+
+
+def more(option: str, settings: Iterable[str], said: Collection[str]) -> dict[str, str]:
+    """What was said by an option that takes any setting, by its name. said: names that were said otherwise already."""
+    found: dict[str, str] = {}
+    for one in settings:
+        name = pair(option, one)[0].replace("-", "_")
+        if name in found or name in said:
+            raise click.UsageError(f"{name} is said twice, the second time by {option} {one}: say it once")
+        found[name] = one.partition("=")[2]
+    return found
+
+
+def pair(option: str, text: str) -> tuple[str, str]:
+    """What stands before and behind the sign of equality, without spaces around it."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise click.UsageError(f"{option} {text} says no value: write {option} NAME=VALUE")
+    return name.strip(), value.strip()
 
 
 def said(item: Any) -> str:

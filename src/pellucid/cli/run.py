@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import draw, quiet, say, table
-from pellucid.cli.questions import Questions, said
+from pellucid.cli.questions import Questions, more, said
 from pellucid.cli.shown import shown
 from pellucid.errors import InputError
 from pellucid.files import write_whole
@@ -63,7 +63,7 @@ Examples:
 @click.option("--stride", type=int, metavar="N", help="Tokens that a stretch shares with the one before.")
 @click.option("--max-length", type=int, metavar="N", help="Tokens that are read at once.")
 @click.option("--option", "-O", "more", multiple=True, metavar="NAME=VALUE", help="Any other option of the task.")
-@click.option("--why", is_flag=True, help="Show what each token added, alone, by gradients.")
+@click.option("--why", is_flag=True, help="Show what each token added, alone, by gradients; a hundred times the work.")
 @click.option("--whole", is_flag=True, help="FILE, or standard input, is one text.")
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
 @click.option("--skip-bad-rows", is_flag=True, help="Leave out rows that do not fit, and list them.")
@@ -118,15 +118,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         found["candidate_labels"] = [label.strip() for label in labels.split(",") if label.strip()]
     if given["why"]:
         found["explain"] = True
-    for setting in given["more"]:
-        name, sign, value = setting.partition("=")
-        if not sign:
-            raise click.UsageError(f"-O {setting} says no value: write NAME=VALUE, such as -O {name or 'top_k'}=3")
-        name = name.strip().replace("-", "_")
-        if name in found:
-            raise click.UsageError(f"{name} is said twice, the second time by -O {setting}: say it once")
-        found[name] = _value(value)
-    return found
+    return found | {name: _value(value) for name, value in more("-O", given["more"], found).items()}
 
 
 def _value(text: str) -> Any:

@@ -9,11 +9,11 @@ if TYPE_CHECKING:  # a person who asks for help waits for neither
     from rich.table import Table
     from rich.text import Text
 
-    from pellucid.tasks.answer import Answer, Answers, Reason
+    from pellucid.tasks.answer import Answer, Answers, Method, Reason
 
 TELLING = 8
 """Tokens whose share in an answer is written out as numbers."""
-LIMITS = {
+LIMITS: "dict[Method, str]" = {
     "integrated gradients": "each token alone, not how they work together",
     "gradient x input": "the slope at this text alone, little where the answer is sure",
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import draw, quiet, say, tell_more
+from pellucid.cli.questions import more, pair
 from pellucid.cli.scores import scores_table
 from pellucid.errors import InputError
 from pellucid.training.names import OBJECTIVES, named
@@ -152,26 +153,8 @@ def _settings(settings: dict[str, Any]) -> dict[str, Any]:
     from pellucid.training.said import Spoken
 
     found = {name: settings[name] for name in (*_COMMON, "precision", "teacher") if settings[name] is not None}
-    return {name: Spoken(value) for name, value in said_more(settings["more"], found).items()}
-
-
-def said_more(settings: tuple[str, ...], found: dict[str, str]) -> dict[str, str]:
-    """What was said with an option of its own, and with --set; nothing is said twice."""
-    for one in settings:
-        name, value = pair("--set", one)
-        name = name.replace("-", "_")
-        if name in found:
-            raise click.UsageError(f"{name} is said twice, the second time by --set {one}: say it once.")
-        found[name] = value
-    return found
-
-
-def pair(option: str, text: str) -> tuple[str, str]:
-    """What stands before and behind the sign of equality."""
-    name, sign, value = text.partition("=")
-    if not sign or not name.strip():
-        raise click.UsageError(f"{option} {text} says no value: write {option} NAME=VALUE.")
-    return name.strip(), value.strip()
+    found |= more("--set", settings["more"], found)
+    return {name: Spoken(value.strip()) for name, value in found.items()}
 
 
 def _show(report: "Report") -> None:

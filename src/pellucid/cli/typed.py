@@ -1,16 +1,26 @@
 """A message of the library in the words of the command line: its arguments as the options that are typed."""
 
+import ast
 import re
+import shlex
 import sys
 
 import rich_click as click
 
+_PATH = r"(?:[~.]{0,2}/[^:']*|[^\s:']*)\.[a-z]\w*|(?=[^\s:']*/)[^\s:']*"
 _ARGUMENT = re.compile(
-    r"(?<![\w./'=-])(?P<name>[a-z]\w*)=(?P<value>'[^']*'|\[[^\]]*\]|\w[\w.-]*\w|\w)?"
-    r"|(?<![\w./'=-])(?P<bare>[a-z]+_\w+)(?![\w./'-])"
-    r"|(?<=option )'(?P<option>\w+)'|(?<=pass )(?P<passed>[a-z]\w*)(?![\w.])"
+    rf"\A(?:{_PATH})(?:, line [\d,]+)?: .*"
+    r"|(?<=option )'(?P<option>\w+)'|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)"
+    r'|(?<!\w)"(?:[^"\\]|\\.)*"'
+    r"|(?<![^\s(])[^\s'\"]*/[^:,;]*"
+    r"|(?<![\w./'=-])(?P<name>[a-z]\w*)="
+    r"(?:(?P<value>'(?:[^'\\]|\\.)*'|\[[^][]*\]|\w[\w-]*(?:\.\d+)?(?!\.?\w|[/-]))|(?![\w'[]))"
+    r"|(?<![\w./'=-])(?P<bare>[a-z]+_\w+)(?![\w./'=-])"
+    r"|(?<=pass )(?P<passed>[a-z]\w*)(?![\w.])",
+    re.DOTALL,
 )
-"""`name='value'`, a name that stands alone and is no word of English, `option 'name'`, and `pass name`."""
+"""`name='value'`, a name that stands alone and is no word of English, `option 'name'`, and `pass name`. Found first and
+left as it is: what a file is said to hold (`path: ...`), what stands between quotes, and a path."""
 
 
 def as_typed(message: str, app: click.Command) -> str:
@@ -26,10 +36,21 @@ def as_typed(message: str, app: click.Command) -> str:
             return next(iter(option.secondary_opts), found[0])
         if option is None or (found["bare"] and f"--{found['bare'].replace('_', '-')}" in option.opts):
             return found[0]
-        value = re.sub(r"[\[\]' ]", "", found["value"] or "")
-        return max(option.opts, key=len) + ("" if option.is_flag or not value else f" {value}")
+        value = "" if option.is_flag else _value(found["value"] or "")
+        return f"{max(option.opts, key=len)} {value}".rstrip()
 
     return _ARGUMENT.sub(spelled, message)
+
+
+def _value(said: str) -> str:
+    """A value as a shell takes it: `['a', 'b']` is `a,b`."""
+    if said[:1] not in ("'", "["):
+        return said
+    try:
+        value = ast.literal_eval(said)
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return said
+    return shlex.quote(",".join(map(str, value)) if isinstance(value, list) else value)
 
 
 def _running(app: click.Command) -> click.Command:

@@ -160,7 +160,7 @@ class Config:
         return self.head is not None and self.head.writes
 
     @property
-    def answers(self) -> tuple[str, ...]:
+    def answer_names(self) -> tuple[str, ...]:
         """What there is a logit of, in order; none where that is the vocabulary, or where there is no head."""
         answers = self.head.answers if self.head else ()
         return self.labels if answers == "labels" else () if answers == "vocabulary" else answers

@@ -257,13 +257,13 @@ def _head(config: Config) -> nn.Module | None:
             scale = width**-0.5 if config.scale_logits else 1.0
             return heads.NextToken(width, config.vocab_size, scale=scale, bias=logits_bias)
         case facts.NextSentence():
-            return heads.TextLabels(width, len(config.answers), 0.0, heads.Pick("pooler"))
+            return heads.TextLabels(width, len(config.answer_names), 0.0, heads.Pick("pooler"))
         case facts.SequenceClassification(place, activation, bias):
             pick = heads.Pick(place, config.pad_token_id, config.end_tokens)
             return heads.TextLabels(width, config.num_labels, dropout, pick, activation=activation, bias=bias)
         case facts.TokenClassification():
             return heads.TokenLabels(width, config.num_labels, dropout)
         case facts.QuestionAnswering():
-            return heads.TokenLabels(width, len(config.answers), 0.0)
+            return heads.TokenLabels(width, len(config.answer_names), 0.0)
         case None:
             return None

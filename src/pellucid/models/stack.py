@@ -184,7 +184,7 @@ def check_ids(
         if token_type_ids is not None and embeddings.type is not None:
             _in_range("token_type_ids", token_type_ids, embeddings.type.num_embeddings)
         if attention_mask is not None:
-            _in_range("attention_mask", attention_mask, 2)
+            _zeros_and_ones("attention_mask", attention_mask)
 
 
 def _kind(tensor: Tensor) -> str:
@@ -195,5 +195,10 @@ def _in_range(name: str, ids: Tensor, size: int) -> None:
     if ids.numel():
         least, most = (int(n) for n in torch.aminmax(ids))
         if least < 0 or most >= size:
-            holds = "hold" if name.endswith("ids") else "holds"
-            raise InputError(f"{name} {holds} {least if least < 0 else most}, expected 0 to {size - 1}")
+            raise InputError(f"{name} hold {least if least < 0 else most}, expected 0 to {size - 1}")
+
+
+def _zeros_and_ones(name: str, mask: Tensor) -> None:
+    fits = (mask == 0) | (mask == 1)
+    if not fits.all():
+        raise InputError(f"{name} holds {mask[~fits][0].item():g}, expected 0 and 1 alone")

@@ -102,7 +102,7 @@ def added(
     if any(known) and not update:
         ids = {entry.id for held, one in zip(known, segments) for entry in one.entries.get(held[:10])}
         raise InputError(f"the ids {several(sorted(ids))} are in the index already: update=True takes their place")
-    _report(corpus, builder, segment, rows.texts)
+    _report(corpus, builder, segment, rows.texts, update)
     before = [one.without(_with(opened_.dead, held)) for one, opened_, held in zip(manifest.segments, segments, known)]
     return _next(folder, replace(manifest, numbered=manifest.numbered + rows.texts), (*before, segment))
 
@@ -238,7 +238,7 @@ def _cut(loaded: Loaded, tokens: int | None) -> Cut:
     return places
 
 
-def _report(corpus: Corpus, builder: Builder, segment: Segment, texts: int) -> None:
+def _report(corpus: Corpus, builder: Builder, segment: Segment, texts: int, update: bool = False) -> None:
     """Says what was settled on, what was left out, and how much was known already."""
     settings = builder.settings
     kind = "each compared" if settings.kind == "flat" else f"a graph, M {settings.M}, efSearch {settings.efSearch}"
@@ -246,7 +246,8 @@ def _report(corpus: Corpus, builder: Builder, segment: Segment, texts: int) -> N
     if corpus.delimiter is not None:
         log.info("fields stand between %r", corpus.delimiter)
     if corpus.empty:
-        log.warning("left out: %d of %d texts, which are empty", corpus.empty, texts)
+        gone = "; what stood under their ids is taken away" if update else ""
+        log.warning("left out: %d of %d texts, which are empty%s", corpus.empty, texts, gone)
     for said in corpus.skipped[:MOST_TOLD]:
         log.warning("left out: %s", said)
     if (more := len(corpus.skipped) - MOST_TOLD) > 0:

@@ -32,9 +32,6 @@ CREATE VIRTUAL TABLE words USING fts5(terms, content='', tokenize='ascii');
 CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, row);
 """
 
-KEPT = 16
-"""So many answers to conditions are kept of a segment."""
-
 _STANDING = "CREATE VIRTUAL TABLE temp.standing USING fts5vocab(main, words, instance)"
 """Where each word stands; beside the file, which is read only."""
 
@@ -127,7 +124,6 @@ class Entries:
 
     def __init__(self, path: Path, rows: int) -> None:
         self.path, self.rows = path, rows
-        self._fitting: dict[Any, np.ndarray] = {}
         self._open()
         if _shapes(self._run("SELECT name, type, sql FROM sqlite_schema")) != _made():
             raise self._damaged("its tables are not those of an index")
@@ -220,17 +216,11 @@ class Entries:
         return sorted(found)
 
     def fitting(self, conditions: Sequence[Condition], many: int) -> np.ndarray:
-        """Which rows fit all conditions: Bool[ndarray, "rows"], not to be written to; the last ones asked for are kept,
-        since SQLite reads the metadata of every row for it."""
+        """Which rows fit all conditions: Bool[ndarray, "rows"]; SQLite reads the metadata of every row for it."""
         clauses, values = zip(*(condition.sql() for condition in conditions))
         given = [value for part in values for value in part]
-        asked = (clauses, repr(given), many)  # in letters, since True equals 1
-        if (alive := self._fitting.get(asked)) is None:
-            alive = np.zeros(many, bool)
-            alive[[row[0] for row in self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", given)]] = True
-            for old in list(self._fitting)[: 1 - KEPT]:
-                self._fitting.pop(old, None)
-            self._fitting[asked] = alive
+        alive = np.zeros(many, bool)
+        alive[[row[0] for row in self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", given)]] = True
         return alive
 
     def columns(self) -> set[str]:

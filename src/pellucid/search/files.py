@@ -7,10 +7,10 @@ import os
 import stat
 from pathlib import Path
 
-from pellucid.errors import InputError, NotFoundError
+from pellucid.errors import InputError
 from pellucid.search.generations import is_index
 from pellucid.text.cut import MOST_CHARACTERS
-from pellucid.text.lines import lines
+from pellucid.text.lines import lines, no_file
 
 
 def facts(path: Path) -> tuple[int, int]:
@@ -18,7 +18,7 @@ def facts(path: Path) -> tuple[int, int]:
     try:
         found = path.stat()
     except FileNotFoundError as error:
-        raise NotFoundError(f"there is no file {str(path)!r}") from error
+        raise no_file(path) from error
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if not stat.S_ISREG(found.st_mode):

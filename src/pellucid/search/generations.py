@@ -30,7 +30,7 @@ from pellucid.errors import (
     ResourceError,
     UnsafeFileError,
 )
-from pellucid.files import cannot_write, digest_of, inside, write_whole
+from pellucid.files import cannot_write, digest_of, listed, write_whole
 from pellucid.files import to_disk as _to_disk
 from pellucid.lock import alone
 from pellucid.search.manifest import Manifest, Segment, read_manifest, write_manifest
@@ -135,7 +135,7 @@ def _room(folder: Path) -> bool:
     made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        strange = [path for part, ours in _OURS.items() for path in inside(folder / part) if not _named(path, ours)]
+        strange = [path for part, ours in _OURS.items() for path in listed(folder / part) if not _named(path, ours)]
     except OSError as error:
         raise cannot_write(folder, error) from error
     if strange:
@@ -211,14 +211,14 @@ def sweep(folder: Path, manifest: Manifest | None) -> None:
         with contextlib.suppress(OSError):  # it was said to be done, and is
             path.unlink(missing_ok=True)
     named = {segment.folder for segment in manifest.segments} if manifest else set()
-    for place in inside(folder / SEGMENTS):
+    for place in listed(folder / SEGMENTS):
         if place.name not in named and _named(place, _OURS[SEGMENTS]):
             shutil.rmtree(place, ignore_errors=True)
 
 
 def forget(folder: Path) -> None:
     """Takes away what a build had kept of its work, once it is done."""
-    for path in inside(folder / BUILDING):
+    for path in listed(folder / BUILDING):
         if _named(path, _OURS[BUILDING]):
             path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # somebody else's files are in it, or it was never there

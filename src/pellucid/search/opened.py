@@ -3,7 +3,7 @@
 import errno
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +23,9 @@ from pellucid.search.words import Vocabulary
 _BLOCK = 8_192
 """Rows whose numbers are looked at together."""
 
+KEPT = 16
+"""So many answers to conditions are kept of a segment."""
+
 
 @dataclass
 class Opened:
@@ -35,12 +38,20 @@ class Opened:
     entries: Entries
     vectors: Vectors
     dead: np.ndarray
+    _found: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     def alive(self, conditions: Sequence[Condition]) -> np.ndarray | None:
-        """The rows that may be found: Bool[ndarray, "rows"], or None for all."""
+        """The rows that may be found: Bool[ndarray, "rows"], or None for all; those of the last conditions are kept."""
         if not conditions:
             return ~self.dead if self.dead.any() else None
-        return self.entries.fitting(conditions, self.segment.rows) & ~self.dead
+        asked = repr(conditions)  # in letters, since True equals 1
+        if (found := self._found.pop(asked, None)) is None:
+            found = self.entries.fitting(conditions, self.segment.rows) & ~self.dead
+            found.flags.writeable = False
+        for oldest in list(self._found)[: 1 - KEPT]:
+            self._found.pop(oldest, None)
+        self._found[asked] = found
+        return found
 
     def living(self) -> Iterator[Entry]:
         """The entries that were not deleted, in order."""

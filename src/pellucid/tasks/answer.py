@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+Method = Literal["integrated gradients", "gradient x input"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Reason:
     said: str
     tokens: tuple[str, ...]
     scores: tuple[float, ...]
-    method: str = "integrated gradients"
+    method: Method
 
 
 @dataclass(frozen=True)

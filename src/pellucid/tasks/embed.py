@@ -49,7 +49,7 @@ def embed(
     rows = _rows(loaded, texts, plan)
     vectors = torch.empty(len(texts), plan.width(loaded.config.hidden_size), dtype=torch.float32, device="cpu")
     for group, answer in _run(loaded, rows, kind, plan, progress):
-        vectors[group] = answer[:, : plan.truncate_dim]
+        vectors[group] = answer
     return torch.nn.functional.normalize(vectors, dim=-1) if normalize and plan.truncate_dim else vectors
 
 
@@ -109,7 +109,7 @@ def pool(stream: Tensor, mask: Tensor | None, plan: Pooling) -> Tensor:
     """Many vectors to one, each way that `plan` names, side by side.
 
     stream: Float[Tensor, "batch seq hidden"]; mask: Int[Tensor, "batch seq"], None where nothing is padding.
-    ->  Float[Tensor, "batch modes*hidden"]
+    ->  Float[Tensor, "batch width"]
     """
     real = (
         torch.ones(stream.shape[:2], dtype=stream.dtype, device=stream.device)
@@ -117,7 +117,13 @@ def pool(stream: Tensor, mask: Tensor | None, plan: Pooling) -> Tensor:
         else mask.to(stream.dtype)
     )
     vectors = torch.cat([_pool(stream, real, mode) for mode in plan.modes], dim=-1)
-    return torch.nn.functional.normalize(vectors, dim=-1) if plan.normalize else vectors
+    return finished(vectors, plan)
+
+
+def finished(vectors: Tensor, plan: Pooling) -> Tensor:
+    """Pooled vectors as `plan` leaves them, scaled and then cut: Float[Tensor, "... modes*hidden"]  ->  "... width" """
+    scaled = torch.nn.functional.normalize(vectors, dim=-1) if plan.normalize else vectors
+    return scaled[..., : plan.truncate_dim]
 
 
 def _pool(stream: Tensor, real: Tensor, mode: str) -> Tensor:

@@ -90,7 +90,7 @@ class Reader(Task):
         found = self.answer(work, item, stretches)
         if not self.explain:
             return found
-        return explained(work.loaded, found, lambda one: self.aims(work, item, stretches, one))
+        return explained(work, found, lambda one: self.aims(work, item, stretches, one))
 
     @torch.inference_mode()
     def _passes(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:

@@ -28,10 +28,12 @@ class Work:
     """How to compute, as opposed to what.
 
     loaded: the model.  dtype: compute in this; None for the model's own.
+    progress: show a bar for what takes long of one answer; None where a terminal waits for it.
     """
 
     loaded: Loaded
     dtype: torch.dtype | None = None
+    progress: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,8 @@ class Task(ABC):
     max_length: tokens that are read at once, at most; by default what the model can read.
     stride: tokens that a stretch shares with the one before; by default a quarter of what it holds.
     explain: tell beside each answer how much each token mattered, by integrated gradients from padding; of what was
-        written by gradient x input. See `Reason.method` for what either does not show.
+        written by gradient x input. See `Reason.method` for what either does not show. The former takes 32 to 64
+        gradients for each answer and stretch, some hundred times what the answer costs; the latter one.
     """
 
     long: str = "error"

@@ -11,7 +11,7 @@ from pellucid.checkpoints.sentence import SIMILARITIES, Pooling
 from pellucid.config import OF_TOKENS
 from pellucid.config.checks import choice
 from pellucid.models import Output
-from pellucid.tasks.embed import pool
+from pellucid.tasks.embed import finished, pool
 from pellucid.tasks.reader import Reader, Stretch
 from pellucid.tasks.reasons import Aim, within
 from pellucid.tasks.task import Work
@@ -44,11 +44,9 @@ class Comparing(Reader):
         return ({} if longest is None else {"max_length": longest}) | dict(options)
 
     def compared(self, work: Work, one: Tensor, other: Tensor) -> Tensor:
-        """How alike two texts are, from their vectors before these are scaled: Float[Tensor, "width"], twice"""
+        """How alike two texts are, from their vectors before these are finished: Float[Tensor, "width"], twice"""
         plan = plan_of(work)
-        if plan.normalize:
-            one, other = (torch.nn.functional.normalize(vector, dim=-1) for vector in (one, other))
-        return similar(self.similarity or plan.similarity, one[: plan.truncate_dim], other[: plan.truncate_dim])
+        return similar(self.similarity or plan.similarity, finished(one, plan), finished(other, plan))
 
     def aim(self, work: Work, stretches: list[Stretch], other: Tensor) -> Aim:
         """The similarity as a number of that stretch of a text which is most like the other one."""
@@ -71,7 +69,7 @@ def plan_of(work: Work) -> Pooling:
 
 
 def pooled(work: Work, states: Tensor) -> Tensor:
-    """The vector of one stretch, before it is scaled: Float[Tensor, "seq hidden"]  ->  Float[Tensor, "width"]"""
+    """The vector of one stretch, before it is finished: Float[Tensor, "seq hidden"]  ->  Float[Tensor, "width"]"""
     return pool(states[None], None, Pooling(plan_of(work).modes))[0]
 
 

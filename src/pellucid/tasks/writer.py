@@ -165,7 +165,7 @@ class Writer(Task):
         tokens, scores = (
             tuple(itertools.chain.from_iterable(one)) for one in zip(*((r.tokens, r.scores) for r in reasons))
         )
-        return Reason(reasons[0].said, tokens, scores)
+        return Reason(reasons[0].said, tokens, scores, reasons[0].method)
 
 
 def what_was_read(text: str, portions: Sequence[Portion]) -> Read:

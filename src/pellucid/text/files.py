@@ -53,6 +53,7 @@ def open_tokenizer(
         token_types = "token_type_ids" in listed if isinstance(listed, list) and listed else known
     plain = name in sentencepiece.FILES and layout_of(model_type, settings, "sentencepiece") is None
     backend, settings = _FORMS[name](folder / name, settings, model_type)
+    check_growth(backend, folder / name)
     if settings.get("truncation_side", (backend.truncation or {}).get("direction")) == "left":
         log.warning(
             "%s: truncation_side 'left' is not followed: texts are cut at their end unless a task says otherwise",
@@ -81,7 +82,9 @@ def open_target_tokenizer(folder: Path) -> Tokenizer | None:
     if not path.is_file():
         return None
     settings = read_settings(folder)
-    return Tokenizer(_as_it_stands(path, settings), settings=settings, token_types=False)
+    backend = _as_it_stands(path, settings)
+    check_growth(backend, path)
+    return Tokenizer(backend, settings=settings, token_types=False)
 
 
 def write_target_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
@@ -114,7 +117,6 @@ def _as_it_stands(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
         check_tables(path)
         backend = tokenizers.Tokenizer.from_file(str(path))
         make_special(backend, settings)
-    check_growth(backend, path)
     return backend
 
 

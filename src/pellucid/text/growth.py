@@ -2,7 +2,7 @@
 
 import base64
 import json
-import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,21 @@ import tokenizers
 from pellucid.errors import CorruptFileError
 from pellucid.text.wire import BrokenMessage
 
-MOST_GROWTH = 255
-"""Characters that one may become; the longest in Unicode's own tables, U+FDFA, becomes 18."""
+MOST_GROWTH = 4095
+"""Characters that one may become at the worst, each step by itself. ALBERT's count 3,888: U+FDFA becomes 18 by
+Unicode's table, and a table of sentencepiece's knows the same."""
 MOST_AROUND = 1000
 """Special tokens around a text or a pair."""
 
 
 def check_growth(backend: tokenizers.Tokenizer, path: Path) -> None:
     """Raises CorruptFileError where a text could grow beyond all use, before or after it is split into tokens."""
-    for part, what in ((backend.normalizer, "normalizer"), (backend.decoder, "decoder")):
-        growth = 1 if part is None else _factor(json.loads(part.__getstate__()))
+    before = _growth(path, "normalizer", backend.normalizer) * _growth(path, "pre_tokenizer", backend.pre_tokenizer)
+    after = _growth(path, "decoder", backend.decoder)
+    for growth, what in ((before, "normalizer and pre_tokenizer"), (after, "decoder")):
         if growth > MOST_GROWTH:
             raise CorruptFileError(
-                f"{path}: the {what} may make {growth:,.0f} characters of one, expected at most {MOST_GROWTH}"
+                f"{path}: {what} may make {growth:,.0f} characters of one, expected at most {MOST_GROWTH:,}"
             )
     around = max(backend.num_special_tokens_to_add(pair) for pair in (False, True))
     if around > MOST_AROUND:
@@ -59,16 +61,71 @@ def longest_replacement(table: bytes) -> int:
     return max(map(len, texts.decode().split("\0")))
 
 
-def _factor(step: dict[str, Any]) -> float:
-    """The most that one character becomes; a pattern may fit between characters, and adds to them."""
-    match step["type"]:
-        case "Sequence":
-            return math.prod(map(_factor, step.get("normalizers") or step.get("decoders") or ()))
-        case "Replace":
-            old, new = step["pattern"].get("String", ""), step["content"]
-            return max(1.0, len(new) / len(old)) if old else 1.0 + len(new)
-        case "Prepend":
-            return 1.0 + len(step["prepend"])
-        case "Precompiled":
-            return max(1.0, longest_replacement(base64.b64decode(step["precompiled_charsmap"])))
-    return 1.0
+def _growth(path: Path, what: str, part: Any) -> float:
+    """The most that one character becomes by a part of a tokenizer, and by all that stands in it."""
+    left, growth = [] if part is None else [json.loads(part.__getstate__())], 1.0
+    while left:
+        step = left.pop()
+        kind = step["type"]
+        if kind == "Sequence":
+            left += step[_WITHIN[what]]
+        elif kind in GROWTH[what]:
+            known = GROWTH[what][kind]
+            growth *= known(step) if callable(known) else known
+        else:
+            raise CorruptFileError(
+                f"{path}: {what} has a step {kind[:80]!a}, and how much that makes of a text is not known; take it out"
+            )
+    return growth
+
+
+def _replaced(step: dict[str, Any]) -> float:
+    """A pattern may fit on both sides of a character, and adds to it."""
+    old, new = step["pattern"].get("String", ""), step["content"]
+    return max(1.0, len(new) / len(old)) if old else 1.0 + 2 * len(new)
+
+
+def _looked_up(step: dict[str, Any]) -> float:
+    return max(1.0, longest_replacement(base64.b64decode(step["precompiled_charsmap"])))
+
+
+def _begun(step: dict[str, Any]) -> float:
+    return 1.0 + len(step["prepend"])
+
+
+def _in_bytes(step: dict[str, Any]) -> float:
+    return 4.0 + step["add_prefix_space"]
+
+
+_WITHIN = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
+"""What a sequence calls its steps."""
+_AS_LONG = 1.0
+GROWTH: dict[str, dict[str, float | Callable[[dict[str, Any]], float]]] = {
+    "normalizer": {
+        "BertNormalizer": 3.0,  # a Chinese character between spaces
+        "ByteLevel": 4.0,
+        "Lowercase": 2.0,
+        "NFC": 3.0,
+        "NFD": 4.0,
+        "NFKC": 18.0,
+        "NFKD": 18.0,
+        "Precompiled": _looked_up,
+        "Prepend": _begun,
+        "Replace": _replaced,
+        **dict.fromkeys(("Nmt", "Strip", "StripAccents"), _AS_LONG),
+    },
+    "pre_tokenizer": {
+        "ByteLevel": _in_bytes,
+        "Metaspace": 2.0,  # a mark before a piece
+        **dict.fromkeys(("BertPreTokenizer", "CharDelimiterSplit", "Digits", "FixedLength", "Punctuation"), _AS_LONG),
+        **dict.fromkeys(("Split", "UnicodeScripts", "Whitespace", "WhitespaceSplit"), _AS_LONG),
+    },
+    "decoder": {
+        "BPEDecoder": 3.0,  # a suffix of nothing is found on both sides; what parts CTC's words likewise
+        "CTC": 3.0,
+        "Replace": _replaced,
+        "WordPiece": 2.0,  # a space before a token
+        **dict.fromkeys(("ByteFallback", "ByteLevel", "Fuse", "Metaspace", "Strip"), _AS_LONG),
+    },
+}
+"""The most characters that one becomes by each kind of step that the library has."""

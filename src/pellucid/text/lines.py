@@ -76,7 +76,7 @@ def no_file(path: Path) -> NotFoundError:
         beside = [one.name for one in path.parent.iterdir() if one.is_file()]
     except OSError:
         beside = []
-    return NotFoundError(f"there is no file {str(path)[:200]!r}{near(path.name[:200], beside)}")
+    return NotFoundError(f"there is no file {str(path)[:200]!r}{near(path.name, beside)}")
 
 
 def _known(encoding: str) -> str:

@@ -74,7 +74,7 @@ def weight(value: Any) -> int:
         elif isinstance(one, int):
             if one.bit_length() > _MOST_BITS:
                 refuse("a giant number")
-        elif isinstance(one, list | tuple | range | Mapping | Collection):
+        elif isinstance(one, Collection):
             left -= 16 * (1 + len(one))
             if left >= 0 and not isinstance(one, range):
                 stack += [part for pair in one.items() for part in pair] if isinstance(one, Mapping) else one

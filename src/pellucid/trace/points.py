@@ -201,5 +201,5 @@ def _sizes(config: Config, in_decoder: bool) -> dict[str, int]:
         "width": config.embedding_size or config.hidden_size,
         "inner": inner,
         "vocab": config.vocab_size,
-        "labels": len(config.answers),
+        "labels": len(config.answer_names),
     }

@@ -172,10 +172,11 @@ class SentenceSimilarity(Objective):
         return pulled + (batch["share"] - pulled).detach()
 
     def _vectors(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        """Float[Tensor, "pairs texts width"]"""
+        """Float[Tensor, "pairs texts modes*hidden"]"""
         given = {name: batch[name] for name in READ if name in batch}
         states = learner.states(**given).float()
-        vectors = pool(states, batch.get("attention_mask"), self.plan(learner.loaded))
+        whole = replace(self.plan(learner.loaded), truncate_dim=None)  # a loss is of all numbers, as in the reference
+        vectors = pool(states, batch.get("attention_mask"), whole)
         return vectors.unflatten(0, tuple(batch["texts"].shape))
 
     def _together(self, vectors: Tensor, scores: Tensor, numbers: Tensor) -> Tensor:
@@ -232,7 +233,7 @@ class SentenceSimilarity(Objective):
         for group in by_length(list(map(len, ids)), EVALUATED):
             batch = as_batch(loaded, [ids[i] for i in group], [types[i] for i in group])
             vectors = pool(states_of(module, batch).float(), batch.get("attention_mask"), plan).cpu()
-            found.update(zip(group, vectors[:, : plan.truncate_dim]))
+            found.update(zip(group, vectors))
         return torch.stack([found[i] for i in range(len(ids))]).unflatten(0, (len(examples), -1))
 
 

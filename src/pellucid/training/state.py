@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
 from pellucid.checkpoints.folder import check_target
 from pellucid.errors import CorruptFileError, InputError, ResourceError
-from pellucid.files import cannot_write, digest_of, inside, to_disk
+from pellucid.files import cannot_write, digest_of, listed, to_disk
 from pellucid.lock import alone
 from pellucid.training.log import Log
 from pellucid.training.loop import Loop
@@ -144,7 +144,7 @@ class State:
         """Takes away what no manifest names: older states, and what a process that was killed has left. Where one was
         just put in place and may not be on the disk yet, the files of the one before stay as well."""
         named = {name for one in (self.manifest, read_manifest(self.folder)) if one for name in one.files}
-        for path in inside(self.folder):
+        for path in listed(self.folder):
             if (FILES.fullmatch(path.name) and path.name not in named) or _LEFT.fullmatch(path.name):
                 _away(path)
 
@@ -161,7 +161,7 @@ class State:
 def clear(folder: Path, others: tuple[str, ...] = ()) -> None:
     """Takes away every file that a training keeps."""
     _away(folder / NAME)
-    for path in inside(folder):
+    for path in listed(folder):
         if FILES.fullmatch(path.name) or _LEFT.fullmatch(path.name) or path.name in (LOG, LOCK, *others):
             _away(path)
 

@@ -18,7 +18,7 @@ from pellucid.view.colours import theme_of
 from pellucid.view.data import Data
 from pellucid.view.strands import draw_heads
 
-VIEWS = ("heads", "matrix")
+DRAWN = ("heads", "matrix")
 SHARPNESS = 2.0
 """Pixels of a PNG for each unit of the drawing."""
 
@@ -47,10 +47,10 @@ def draw(
     What is too much for a drawing is cut or folded, and the drawing says so. Raises InputError for what is not there.
     """
     first = data.manifest["show"]["view"]
-    view = (first if first in VIEWS else "heads") if view is None else view
-    if view not in VIEWS:
+    view = (first if first in DRAWN else "heads") if view is None else view
+    if view not in DRAWN:
         raise InputError(
-            f"view is {view!r}, expected 'heads' or 'matrix'{near(view, VIEWS)}; the page draws the others"
+            f"view is {view!r}, expected {' or '.join(map(repr, DRAWN))}{near(view, DRAWN)}; the page draws the others"
         )
     if scale not in ("sqrt", "linear"):
         raise InputError(f"scale is {scale!r}, expected 'sqrt' or 'linear'")

@@ -112,6 +112,20 @@ def test_a_baseline_of_pads_or_masks(minilm: pellucid.Model) -> None:
         assert found.error < 0.005 * float(found.scores.abs().sum())
 
 
+def test_places_stay_where_padding_begins(minilm: pellucid.Model) -> None:
+    """RoBERTa counts places by what is no padding; on the way from padding they are those of the text."""
+    pad = minilm.tokenizer.pad_token_id
+    model = built(minilm.tokenizer, "roberta", "sequence-classification", pad_token_id=pad)
+    assert model.config.skip_padding, "else there is nothing to count"
+    row = model.module.embeddings.token(torch.tensor([pad]))
+    inner = torch.tensor([[0], *[[1]] * 5, [0]], dtype=torch.bool)
+    with model.edit({"embeddings.token": lambda value: row.where(inner, value)}) as edited, torch.no_grad():
+        expected = float(edited(TEXT).logits[0, 1])
+    found = model.explain.integrated_gradients(TEXT, 1, baseline="pad")
+    assert found.baseline == pytest.approx(expected, abs=1e-9)
+    assert found.error < 0.005 * float(found.scores.abs().sum())
+
+
 def test_a_text_that_is_its_own_baseline_matters_nowhere(minilm: pellucid.Model) -> None:
     model = built(minilm.tokenizer, "bert", "masked-lm")
     found = model.explain.integrated_gradients("[MASK]", "banana", baseline="mask")

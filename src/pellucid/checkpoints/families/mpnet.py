@@ -22,7 +22,7 @@ defaults = Config(
 )
 
 keys = Keys(
-    same=(*(key for key in roberta.keys.same if key not in ("type_vocab_size", "classifier_dropout")),),
+    same=tuple(key for key in roberta.keys.same if key not in ("type_vocab_size", "classifier_dropout")),
     only={"relative_attention_num_buckets": 32},  # the reference makes a table by it, and counts 32 all the same
 )
 

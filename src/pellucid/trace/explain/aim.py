@@ -82,7 +82,7 @@ def _where(loaded: Loaded, reading: Reading, logits: Tensor, position: int | Non
 
 def _number(loaded: Loaded, given: str | int, what: str, size: int) -> int:
     """A label or token as its place among the logits."""
-    labels = loaded.config.answers
+    labels = loaded.config.answer_names
     if not labels:
         return token_id(loaded, given, what)
     if isinstance(given, int) and not isinstance(given, bool):
@@ -96,5 +96,5 @@ def _number(loaded: Loaded, given: str | int, what: str, size: int) -> int:
 
 
 def _name(loaded: Loaded, number: int) -> str:
-    labels = loaded.config.answers
+    labels = loaded.config.answer_names
     return labels[number] if labels else tokens_of(target_words(loaded), [number])[0]

@@ -1,6 +1,5 @@
 """How much each token of the input matters for one number of the answer, by its gradient."""
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,11 +11,6 @@ from pellucid.errors import InputError
 from pellucid.trace.explain.slope import Question, Work, baseline_of, prepared, value_of
 from pellucid.trace.explain.table import short, table
 from pellucid.trace.explain.way import NODES, Way
-
-log = logging.getLogger("pellucid")
-
-LOOSE = 0.05
-"""A sum that misses the change of the answer by a larger share than this is told of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +109,9 @@ def integrated_gradients(
         raise InputError(f"steps is {steps!r}, expected a whole number from {NODES} to 100,000")
     question = Question(text, target, against, position, pair, decoder_text)
     work = prepared(loaded, question, "integrated gradients")
-    total, base, value = _way(loaded, work, baseline).walk(steps, progress)
-    error = abs(float(total.sum()) - (value - base))
-    if not error <= LOOSE * max(abs(value - base), LOOSE * abs(value)):  # so that NaN is told of, too
-        log.warning(
-            "the scores miss the change of the answer, %.3g, by %.2g: take more steps or another baseline",
-            value - base,
-            error,
-        )
-    return _shared_out(work, "integrated gradients", value, total, base, error)
+    found = _way(loaded, work, baseline).walk(steps, progress)
+    found.tell("take more steps or another baseline")
+    return _shared_out(work, "integrated gradients", found.value, found.scores, found.base, found.error)
 
 
 def _way(loaded: Loaded, work: Work, baseline: str) -> Way:

@@ -8,11 +8,14 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
-from pellucid.models import Decoder, evaluating
+from pellucid.models import Decoder, Output, evaluating
+from pellucid.text import Tokenizer
 from pellucid.trace import Recorder
 from pellucid.trace.explain.aim import Aim, aim
 from pellucid.trace.explain.given import check_head, given, source_words, target_words
 from pellucid.trace.reading import Reading, batch_of
+
+_READ = {"input_ids", "decoder_input_ids"}
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,17 @@ def _embeddings(loaded: Loaded, inputs: dict[str, Tensor]) -> tuple[dict[str, Te
 
 def value_of(loaded: Loaded, work: Work, points: dict[str, Tensor]) -> Tensor:
     """The number that is explained, for other embeddings: Float[Tensor, "rows"]"""
-    rows = len(next(iter(points.values())))
-    inputs: dict[str, Any] = {name: ids.expand(rows, -1) for name, ids in work.inputs.items()}
+    inputs: dict[str, Any] = dict(work.inputs)
     if isinstance(loaded.module, Decoder) and work.aim.place is not None:
         inputs["logits_to_keep"] = -work.aim.place  # the others are not asked for
-    return work.aim.of(evaluating(loaded.module)(**inputs, watch=Instead(points))["logits"])
+    return work.aim.of(answered(loaded, inputs, points)["logits"])
+
+
+def answered(loaded: Loaded, inputs: dict[str, Any], points: dict[str, Tensor]) -> Output:
+    """What the model answers to one text in rows of other embeddings: Float[Tensor, "rows seq hidden"] by point"""
+    rows = len(next(iter(points.values())))
+    many = {name: ids.expand(rows, -1) if isinstance(ids, Tensor) else ids for name, ids in inputs.items()}
+    return evaluating(loaded.module)(**many, watch=Instead(points))
 
 
 def baseline_of(loaded: Loaded, work: Work, baseline: str) -> dict[str, Tensor]:
@@ -86,15 +95,46 @@ def baseline_of(loaded: Loaded, work: Work, baseline: str) -> dict[str, Tensor]:
         return {name: torch.zeros_like(point) for name, point in work.points.items()}
     if baseline not in ("pad", "mask"):
         raise InputError(f"baseline is {baseline!r}, expected 'zero', 'pad' or 'mask'")
-    inputs = dict(work.inputs)
-    keep = {"input_ids": torch.tensor(work.reading.special)}
-    if "decoder_input_ids" in inputs:
-        special = torch.tensor(sorted(target_words(loaded).special_ids), device=inputs["decoder_input_ids"].device)
-        keep["decoder_input_ids"] = torch.isin(inputs["decoder_input_ids"][0], special)
-    for name, kept in keep.items():
-        words = source_words(loaded) if name == "input_ids" else target_words(loaded)
-        empty = words.pad_token_id if baseline == "pad" else words.mask_token_id
-        if empty is None:
+    empty: dict[str, int] = {}
+    for name in _READ & work.inputs.keys():
+        words = _words(loaded, name)
+        token = words.pad_token_id if baseline == "pad" else words.mask_token_id
+        if token is None:
             raise InputError(f"this tokenizer has no {baseline} token: choose another baseline, such as 'zero'")
-        inputs[name] = inputs[name].masked_fill(~kept.to(inputs[name].device), empty)
-    return _embeddings(loaded, inputs)[0]
+        empty[name] = token
+    return emptied(loaded, work.inputs, empty)
+
+
+@torch.no_grad()
+def emptied(loaded: Loaded, inputs: dict[str, Tensor], empty: dict[str, int]) -> dict[str, Tensor]:
+    """The embeddings of the same text where another token stands in place of each that is not special; places are
+    those of the text, also where a model counts them by what is no padding.
+
+    empty: that token, by the name of the ids that are replaced.
+    """
+    module, others = evaluating(loaded.module), dict(inputs)
+    for name, token in empty.items():
+        words, ids = _words(loaded, name), inputs[name]
+        special = torch.tensor(sorted(words.special_ids - {words.unk_token_id}), device=ids.device)
+        others[name] = ids.where(torch.isin(ids, special), token)
+    tokens = Recorder(("*embeddings.token",))
+    module(**others, watch=tokens)
+    found = _Replaced(tokens.kept)
+    module(**inputs, watch=found)
+    return found.kept
+
+
+class _Replaced(Recorder):
+    """Records the embeddings that follow from other rows of the table of tokens."""
+
+    def __init__(self, rows: dict[str, Tensor]) -> None:
+        super().__init__(("*embeddings.output",))
+        self.instead = Instead(rows)
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        return super().__call__(name, self.instead(name, value))
+
+
+def _words(loaded: Loaded, name: str) -> Tokenizer:
+    """The tokenizer of these ids."""
+    return source_words(loaded) if name == "input_ids" else target_words(loaded)

@@ -1,6 +1,8 @@
 """The way from an input that stands for nothing to a text: gradients along it, closer together where it is rough."""
 
+import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,9 +21,35 @@ EXACT = 0.01
 """A stretch is halved where it misses its change of the answer by more than its part of this share of the whole."""
 SHORTEST = 2.0**-48
 """Every norm inside a branch turns a thousandth of the way near zero into all of it, one layer after the other."""
-
+LOOSE = 0.05
+"""A sum that misses the change of the answer by a larger share than this is told of."""
 
 Points = dict[str, Tensor]
+
+log = logging.getLogger("pellucid")
+
+
+@dataclass(frozen=True, eq=False)
+class Walked:
+    """What was found on a way.
+
+    scores: the slopes summed up, Float64[Tensor, "tokens"].  base, value: the answer where it begins, and at its end.
+    """
+
+    scores: Tensor
+    base: float
+    value: float
+
+    @property
+    def error(self) -> float:
+        """By how much the scores together miss `value - base`."""
+        return abs(float(self.scores.sum()) - (self.value - self.base))
+
+    def tell(self, advice: str) -> None:
+        """Warns where that is far off. advice: what to do then."""
+        change = self.value - self.base
+        if not self.error <= LOOSE * max(abs(change), LOOSE * abs(self.value)):  # so that NaN is told of, too
+            log.warning("the scores miss the change of the answer, %.3g, by %.2g: %s", change, self.error, advice)
 
 
 class Way:
@@ -52,8 +80,8 @@ class Way:
             found.append(torch.cat(each, dim=1).cpu().double())
         return torch.cat(found)
 
-    def walk(self, steps: int, progress: bool | None = None) -> tuple[Tensor, float, float]:
-        """The slopes summed up along the way, Float64[Tensor, "tokens"], and the answer at both ends.
+    def walk(self, steps: int, progress: bool | None = None) -> Walked:
+        """The slopes summed up along the way, and the answer at both ends.
 
         steps: at how many places at most. In every stretch the sum must come to the change of the answer between its
         two ends; where it does not, the stretch is halved, the worst first, as long as there are steps.
@@ -74,7 +102,7 @@ class Way:
                 halved = missed.where(rough, -1.0).argsort(descending=True)[:room]
                 total += sums.sum(dim=0) - sums[halved].sum(dim=0)
                 todo, ends = self._halves(todo[halved], ends[halved])
-        return total, float(values[0]), float(values[-1])
+        return Walked(total, float(values[0]), float(values[-1]))
 
     def _stretches(self, stretches: Tensor) -> Tensor:
         """What each token adds to the answer along stretches of the way.

@@ -1,0 +1,106 @@
+"""How much a tokenizer may make of a character: the table of kinds beside what each kind really makes."""
+
+import json
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from pellucid.errors import CorruptFileError
+from pellucid.text import growth
+from pellucid.text.growth import GROWTH, MOST_GROWTH, check_growth
+
+PATH = Path("tokenizer.json")
+HARD = ("\ufdfa", "\u0130", "\u00e9", "\u1f82", "\ufb2c", "\u3400", "\U0001f600", "a", " ", ".", "7", "\u2581")
+"""Characters that become many: the longest of the Unicode forms, of small letters, of bytes, and plain ones."""
+PARTS = {"normalizer": normalizers, "pre_tokenizer": pre_tokenizers, "decoder": decoders}
+ABSTRACT = ("Normalizer", "PreTokenizer", "Decoder", "DecodeStream", "Sequence")
+
+
+def table(word: str) -> bytes:
+    """A table of sentencepiece's by which "a" becomes a word: a tree of 256 units, then the word."""
+    units = [0] * 256
+    units[ord("a")] = ord("a") | 1 << 8 | 1 << 10  # a word ends here, and the unit beside it says where
+    units[ord("a") ^ 1] = 1 << 31
+    return struct.pack("<257I", 1024, *units) + word.encode() + b"\0"
+
+
+GIVEN: dict[str, tuple[Any, ...]] = {
+    "Precompiled": (table("abc"),),
+    "Prepend": ("ab",),
+    "Replace": (Regex(""), "xy"),
+    "CharDelimiterSplit": (".",),
+    "Split": (Regex(""), "isolated"),
+    "BPEDecoder": ("",),
+    "CTC": ("\0", "", True),
+}
+KINDS = [
+    (what, name)
+    for what, module in PARTS.items()
+    for name, value in vars(module).items()
+    if isinstance(value, type) and name not in ABSTRACT
+]
+
+
+def length(what: str, part: Any, text: str) -> int:
+    """Characters that a part makes of a text."""
+    if what == "normalizer":
+        return len(part.normalize_str(text))
+    if what == "pre_tokenizer":
+        return sum(len(piece) for piece, _ in part.pre_tokenize_str(text))
+    return len(part.decode([text, "a"])) - len(part.decode(["a"]))  # what ends a text may be treated otherwise
+
+
+def backend(**parts: Any) -> Any:
+    made = Backend(models.BPE())
+    for name, part in parts.items():
+        setattr(made, name, part)
+    return made
+
+
+@pytest.mark.parametrize(("what", "name"), KINDS)
+def test_no_kind_makes_more_of_a_character_than_the_table_says(what: str, name: str) -> None:
+    part = getattr(PARTS[what], name)(*GIVEN.get(name, ()))
+    known: Any = GROWTH[what][name]
+    most = known(json.loads(part.__getstate__())) if callable(known) else known
+    real = max(length(what, part, character) for character in HARD)
+    assert real <= most
+    assert max(real, 1) == most  # no number is larger than it need be
+    check_growth(backend(**{what: part}), PATH)
+
+
+def test_the_table_holds_no_kind_that_is_not_there() -> None:
+    assert {(what, name) for what, kinds in GROWTH.items() for name in kinds} == set(KINDS)
+
+
+def test_sequences_within_sequences_multiply() -> None:
+    steps = normalizers.Sequence([normalizers.NFKD()])
+    for _ in range(10):
+        steps = normalizers.Sequence([steps])
+    check_growth(backend(normalizer=steps), PATH)
+    twice = normalizers.Sequence([steps, normalizers.Sequence([normalizers.NFKC(), normalizers.ByteLevel()])])
+    check_growth(backend(normalizer=twice), PATH)
+    pieces = pre_tokenizers.Sequence([pre_tokenizers.Sequence([pre_tokenizers.ByteLevel()])])
+    with pytest.raises(CorruptFileError, match="normalizer and pre_tokenizer may make 6,480 characters of one"):
+        check_growth(backend(normalizer=twice, pre_tokenizer=pieces), PATH)
+
+
+def test_a_kind_that_is_not_known_is_named() -> None:
+    """As a later version of the library may have one."""
+    strange = SimpleNamespace(__getstate__=lambda: b'{"type": "Thrice"}')
+    with pytest.raises(CorruptFileError, match="json: decoder has a step 'Thrice', and how much that makes"):
+        growth._growth(PATH, "decoder", strange)
+
+
+def test_albert_s_chain_is_followed() -> None:
+    """The longest that is in use: marks, forms, letters and a table that knows the forms too."""
+    longest = normalizers.Precompiled(table("a" * 18))
+    chain = [normalizers.Replace("``", '"'), normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    chain += [longest, normalizers.Replace(Regex(" {2,}"), " ")]
+    albert = backend(normalizer=normalizers.Sequence(chain), pre_tokenizer=pre_tokenizers.Metaspace())
+    check_growth(albert, PATH)
+    assert growth._growth(PATH, "normalizer", albert.normalizer) * 2 == 3888 <= MOST_GROWTH
