@@ -3,6 +3,7 @@
 
 import functools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 if "PYTEST_XDIST_WORKER" in os.environ:  # as many workers as cores: threads of one would wait for those of another
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("PELLUCID_THREADS", "1")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background work ignores Ctrl-C, with its children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 import torch

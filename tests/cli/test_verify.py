@@ -68,7 +68,6 @@ def test_interrupted_it_leaves_nothing_behind(folder: Path, tmp_path: Path) -> N
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT | {"TMPDIR": str(left)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background work ignores it
     )
     assert process.stdout is not None and process.stdout.readline().startswith("ok")
     process.send_signal(signal.SIGINT)
