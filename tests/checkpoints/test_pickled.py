@@ -149,6 +149,14 @@ def test_a_pickle_behind_the_right_beginning_is_looked_at_too(tmp_path: Path) ->
         read_pickled(path)
 
 
+def test_a_name_with_a_backslash_is_damage(tmp_path: Path) -> None:
+    """Python's own reader of pickles would warn of it, and a warning is no error of ours."""
+    path = oldest(tmp_path / "a.bin", {"a": torch.ones(5, 3)})
+    path.write_bytes(path.read_bytes().replace(b"torch\nFloatStorage\n", b"torch\nFloat\\torage\n"))
+    with pytest.raises(CorruptFileError, match="a name with a backslash"):
+        read_pickled(path)
+
+
 def test_a_claim_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
     path = oldest(tmp_path / "a.bin", {"a": torch.ones(70_000)})
     data = path.read_bytes()

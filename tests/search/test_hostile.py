@@ -241,6 +241,16 @@ def test_a_file_that_was_cut_turned_or_swapped_is_named(index: pellucid.Index, w
         assert len(pellucid.Index.open(whole)) == 100, name
 
 
+def test_entries_whose_damage_is_no_text_are_refused(whole: Path) -> None:
+    """SQLite cites the damaged statement in its message, as it stands in the file."""
+    held = (whole / FILES[1]).read_bytes()
+    assert held.count(b"CREATE TABLE rows") == 1
+    (whole / FILES[1]).write_bytes(held.replace(b"CREATE TABLE rows", b"CREATE TABL\xc5 rows"))
+    signed(whole)
+    with pytest.raises(CorruptFileError, match=r"entries.sqlite cannot be read"):
+        pellucid.Index.open(whole)
+
+
 def test_the_entries_of_another_index_are_refused(whole: Path, tmp_path: Path, minilm: pellucid.Model) -> None:
     other = pellucid.Index.build(minilm, [f"text {i}" for i in range(100)], tmp_path / "other.index", progress=False)
     shutil.copy(other.folder / FILES[1], whole / FILES[1])

@@ -77,7 +77,10 @@ class _Rest:
         return self.file.read(min(size, self.size - self.file.tell()))
 
     def readline(self) -> bytes:
-        return self.file.readline(_LONGEST_NAME)
+        line = self.file.readline(_LONGEST_NAME)
+        if b"\\" in line:
+            raise ValueError("a name with a backslash")
+        return line
 
 
 def read_words(path: Path, file: BinaryIO) -> Any:

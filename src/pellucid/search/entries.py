@@ -141,7 +141,7 @@ class Entries:
             self._connection.execute(_STANDING)
             for name, function in LENT.items():
                 self._connection.create_function(name, 1, function, deterministic=True)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where it cites what is damaged
             raise self._damaged(str(error)) from error
         self._lock, self._process = threading.Lock(), os.getpid()
 
