@@ -72,6 +72,7 @@ def test_the_overview_holds_the_largest_difference_of_every_head(show: Show) -> 
     tab = show(page := compared(0, 3), "#view=diff&layer=1&heads=0")
     expected = torch.stack([difference(page, layer).abs().amax((1, 2)) for layer in range(LAYERS)])
     assert overview(tab, LAYERS, HEADS).allclose(expected, rtol=0, atol=2e-6)
+    assert tab.get_by_text("Both runs are the same").is_hidden()
     ends = tab.locator(".diff-weights .field").inner_text().split()  # of its own colours
     assert [float(end) for end in ends] == [0, pytest.approx(expected.max().item(), abs=5e-4)]
     point(tab, ".diff-weights > section:first-child", 1, 2, LAYERS, HEADS)
@@ -88,6 +89,7 @@ def test_the_overview_holds_the_largest_difference_of_every_head(show: Show) -> 
 def test_a_run_with_itself_is_all_zero(show: Show) -> None:
     tab = show(compared(5, 5), "#view=diff&layer=1&heads=0")
     assert not overview(tab, LAYERS, HEADS).any()
+    assert tab.get_by_text("Both runs are the same").is_visible()
     assert tab.locator(".ramp:visible").count() == 0 and "orange" not in tab.locator(".legend").inner_text()
     assert "every weight is the same" in tab.locator(".diff-list").inner_text()
     point(tab, ".diff-head", 4, 2, len(TEXTS), len(TEXTS))

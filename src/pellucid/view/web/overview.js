@@ -19,7 +19,8 @@ export class Overview {
     [this.page, this.source] = [page, page.source];
     const { attentions, sequences } = page.manifest;
     this.heat = new Heat({ label: "largest difference of every head; arrow keys choose one", ...hand });
-    this.element = make("section", { "aria-label": "every head" }, make("h2", {}, "Every head"), this.heat.element, (this.ends = new Ends()).element);
+    this.element = make("section", { "aria-label": "every head" }, make("h2", {}, "Every head"), this.heat.element, (this.ends = new Ends()).element,
+      this.same = make("p", { class: "quiet" }, "Both runs are the same: no weight of any head differs."));
     /** @type {Map<number, Float64Array>} one number per head, by place; NaN where no comparison is possible */
     this.done = new Map();
     this.cells = attentions.reduce((sum, { heads, queries, keys }) => sum + heads * sequences[queries].tokens.length * sequences[keys].tokens.length, 0);
@@ -73,6 +74,7 @@ export class Overview {
     const heads = Math.max(...attentions.map((entry) => entry.heads));
     const largest = [...this.done.values()].reduce((most, row) => row.reduce((best, value) => (value > best ? value : best), most), 0);
     this.ends.element.hidden = !largest;
+    this.same.hidden = [...attentions.keys()].some((place) => !this.done.get(place)?.every((value) => value === 0));
     this.ends.draw(largest, false, this.page.theme());
     const value = (place, head) => (this.done.has(place) && head < attentions[place].heads ? this.done.get(place)[head] : Infinity);
     const names = { row: (place) => make("span", {}, layerWords(attentions[place]).replace("layer ", "")), column: String };
