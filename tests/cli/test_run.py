@@ -252,7 +252,7 @@ def test_a_text_that_could_be_the_name_of_a_file(
     assert "'reviews.text' (did you mean reviews.txt?)" in command(*asked, tmp_path / "reviews.text").err.replace(
         str(tmp_path) + os.sep, ""
     )
-    for text in ("amazon.com", "reviews.cvs"):
+    for text in ("amazon.com", "reviews.cvs", "/no/such/path", "./notes"):
         done = command(*asked, text)
         assert (done.code, done.err) == (0, f"read as text, for there is no such file: {text}\n") and done.out
     for text in ("3.14", "and/or", "ada@example.org", "https://example.org/robots.txt", "I wrote notes.txt"):

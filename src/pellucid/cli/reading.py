@@ -29,7 +29,7 @@ def file_in(arguments: tuple[str, ...], column: str | None) -> Path | None:
     files = [one for one in arguments if _is_file(one, sure=column is not None)]
     if files and len(arguments) > 1:
         raise InputError(f"{files[0]!r} is a file, which is read alone, and {len(arguments)} things were given")
-    if odd := [one for one in dict.fromkeys(arguments) if one not in files and _may_be_a_name(one)]:
+    if odd := [one for one in dict.fromkeys(arguments) if one not in files and _may_be_a_path(one)]:
         say(f"read as text, for there is no such file: {several(odd)}")
     return Path(files[0]) if files else None
 
@@ -53,6 +53,12 @@ def _is_file(argument: str, *, sure: bool) -> bool:
 def _may_be_a_name(text: str) -> bool:
     """Whether a text is one word that ends as names of files do, and neither an address nor a link."""
     return Path(text).suffix[1:].isalpha() and not any(c.isspace() or c == "@" for c in text) and "://" not in text
+
+
+def _may_be_a_path(text: str) -> bool:
+    """Whether a word may be the path of a file that is not there: it is read as a text, and that is said."""
+    rooted = text.startswith(("/", "./", "../", "~/")) and not any(c.isspace() for c in text)
+    return rooted or _may_be_a_name(text)
 
 
 def table_of(path: Path, encoding: str = "utf-8", *, skip_bad: bool = False) -> "Rows":
