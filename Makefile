@@ -51,7 +51,7 @@ bench: .venv/bench
 
 wheel: .venv/dev
 	rm -rf dist
-	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+	$(BIN)/python -m build --wheel --outdir dist .
 	$(BIN)/python tests/try_wheel.py dist
 
 clean:
