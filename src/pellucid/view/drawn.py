@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from xml.sax.saxutils import quoteattr
 
 from pellucid.errors import InputError, ResourceError, near
 from pellucid.files import write_whole
@@ -17,6 +18,7 @@ from pellucid.view.choice import choose
 from pellucid.view.colours import theme_of
 from pellucid.view.data import Data
 from pellucid.view.strands import draw_heads
+from pellucid.view.svg import FONT
 
 DRAWN = ("heads", "matrix")
 SHARPNESS = 2.0
@@ -106,10 +108,10 @@ class Drawing(ABC):
 
 @cache
 def _check_fonts() -> None:
-    """Without any font the library leaves all words out and says nothing; here that is an error."""
+    """Without any font of the drawing the library leaves all words out and says nothing; here that is an error."""
     import resvg_py
 
     empty = '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">{}</svg>'
-    letter = empty.format('<text x="2" y="16" font-family="sans-serif" font-size="16">x</text>')
+    letter = empty.format(f'<text x="2" y="16" font-family={quoteattr(FONT)} font-size="16">x</text>')
     if resvg_py.svg_to_bytes(svg_string=letter) == resvg_py.svg_to_bytes(svg_string=empty.format("")):
         raise ResourceError("a PNG needs a font, and this machine has none: install one such as DejaVu, or draw an SVG")
