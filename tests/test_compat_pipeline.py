@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 import pellucid
+from pellucid import compat
 from pellucid.compat import AutoTokenizer
 from pellucid.compat.pipeline import pipeline
 from pellucid.errors import InputError
@@ -73,6 +75,33 @@ def test_text_is_drawn_as_the_reference_draws_it(checkpoint: Callable[[str], Pat
     assert one != other
     drawn = {"do_sample": True, "temperature": 0.7, "top_k": 50, "seed": 1, "max_new_tokens": 8}
     assert pellucid.pipeline("text-generation", go_on.model)("Once upon a time", **drawn) == one
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("cleans", [True, False])
+def test_a_filled_text_is_cleaned_as_the_tokenizer_says(checkpoint: Callable[[str], Path], cleans: bool) -> None:
+    found = []
+    for library in (compat, transformers):
+        words = library.AutoTokenizer.from_pretrained(checkpoint("bert-filler"), clean_up_tokenization_spaces=cleans)
+        fill = library.pipeline("fill-mask", model=str(checkpoint("bert-filler")), tokenizer=words)
+        found.append([one["sequence"] for one in fill(f"It isn't {words.mask_token}, is it?")])
+    assert found[0] == found[1] and all(("isn't" in one) == cleans for one in found[0])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_prompt_is_cut_where_the_tokenizer_says(checkpoint: Callable[[str], Path], side: str) -> None:
+    folder, prompt = checkpoint("gpt2"), "Once upon a time there was a dog in the garden of a small house near the lake"
+    asked = {"truncation": True, "do_sample": False, "max_new_tokens": 4, "return_tensors": True}
+    asked |= {"tokenizer_encode_kwargs": {"max_length": 9}}
+    found = []
+    for library in (compat, transformers):
+        words = library.AutoTokenizer.from_pretrained(folder, truncation_side=side)
+        found.append(library.pipeline("text-generation", model=str(folder), tokenizer=words)(prompt, **asked))
+    new = [one[0]["generated_token_ids"][-4:] for one in found]
+    assert new[0] == new[1]
+    plain = compat.pipeline("text-generation", model=str(folder))(prompt, **asked)
+    assert (plain[0]["generated_token_ids"][-4:] == new[0]) == (side == "right")
 
 
 def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[str], Path]) -> None:

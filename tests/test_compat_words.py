@@ -1,8 +1,10 @@
 """The reference's tokenizers, call by call: the same ids, columns, places and texts."""
 
 import copy
+import json
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import transformers
 
 import pellucid
 from pellucid import compat
+from pellucid.compat import words
 
 WORDS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
 KINDS = ("bert", "bert-cased", "roberta", "gpt2", "t5", "xlm-roberta", "mpnet", "mistral", "chat")
@@ -94,6 +97,82 @@ def test_every_call_gives_the_same(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_cutting_at_the_left(kind: str) -> None:
+    ours, theirs = both(kind, truncation_side="left")
+    for arguments, options in CALLS.values():
+        if "max_length" in options:
+            assert plain(ours(*arguments, **options)) == plain(theirs(*arguments, **options)), options
+    for strategy in (True, "only_first", "only_second"):
+        said = {"truncation": strategy, "max_length": 26, "return_offsets_mapping": True}
+        for pair in ((TEXTS[2], PAIRS[0]), (PAIRS[0], TEXTS[2])):
+            if strategy is True or len(ours(pair[strategy == "only_second"]).input_ids) > 18:
+                assert plain(ours(*pair, **said)) == plain(theirs(*pair, **said)), (said, pair)
+    before = ours(TEXTS, truncation=True, max_length=7).input_ids
+    ours.truncation_side = theirs.truncation_side = "right"
+    after = ours(TEXTS, truncation=True, max_length=7).input_ids
+    assert after == theirs(TEXTS, truncation=True, max_length=7).input_ids != before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_spaces_are_cleaned_up_as_asked(kind: str) -> None:
+    for said in ({}, {"clean_up_tokenization_spaces": True}, {"clean_up_tokenization_spaces": False}):
+        ours, theirs = both(kind, **said)
+        assert ours.clean_up_tokenization_spaces == theirs.clean_up_tokenization_spaces
+        rows = theirs(["It isn 't , is it ? A ' b ' . I 'm , we 've , they 're , he 's !"]).input_ids
+        for asked in ({}, {"clean_up_tokenization_spaces": True}, {"clean_up_tokenization_spaces": False}):
+            assert ours.decode(rows[0], **asked) == theirs.decode(rows[0], **asked), (said, asked)
+            assert ours.decode(rows, **asked) == ours.batch_decode(rows, **asked) == theirs.batch_decode(rows, **asked)
+    ours.clean_up_tokenization_spaces = theirs.clean_up_tokenization_spaces = True
+    assert ours.decode(rows[0]) == theirs.decode(rows[0])
+    changed = ours.decode(rows[0]) != ours.decode(rows[0], clean_up_tokenization_spaces=False)
+    assert changed == (kind in ("bert", "bert-cased", "mpnet", "t5", "xlm-roberta"))
+
+
+def test_spaces_of_bpe_stay_unless_forced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    words._warn_of_spaces.cache_clear()
+    own = compat.AutoTokenizer.from_pretrained(WORDS / "gpt2")
+    for _ in range(2):
+        assert own.decode(own("a , b").input_ids, clean_up_tokenization_spaces=True) == "a , b"
+    assert caplog.text.count("clean_up_tokenization_spaces=True is not followed") == 1
+    shutil.copytree(WORDS / "gpt2", tmp_path / "gpt2")
+    path = tmp_path / "gpt2" / "tokenizer_config.json"
+    forced = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"clean_up_tokenization_spaces": True, forced: True}))
+    ours, theirs = (library.AutoTokenizer.from_pretrained(tmp_path / "gpt2") for library in (compat, transformers))
+    ids = ours("Is it , then ?").input_ids
+    assert ours.decode(ids) == theirs.decode(ids) == "Is it, then?"
+
+
+GROWTH: dict[str, Callable[[Any], Any]] = {
+    "tokens": lambda t: t.add_tokens(["<new>", "zorp", "a"]),
+    "one token": lambda t: t.add_tokens("zorp"),
+    "a token with flags": lambda t: t.add_tokens(transformers.AddedToken("zorp", single_word=True, lstrip=True)),
+    "special tokens": lambda t: t.add_tokens(["<new>"], special_tokens=True),
+    "a role": lambda t: t.add_special_tokens({"pad_token": "[PADDING]"}),
+    "a role of a token that is there": lambda t: t.add_special_tokens({"pad_token": t.eos_token or t.sep_token}),
+    "without a role": lambda t: t.add_special_tokens({"additional_special_tokens": ["<new>", "<b>"]}),
+    "ids of roles": lambda t: setattr(t, "pad_token_id", max(t.all_special_ids)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", GROWTH)
+def test_a_vocabulary_grows(kind: str, how: str, tmp_path: Path) -> None:
+    ours, theirs = both(kind)
+    kept, before = ours.pellucid, len(ours)
+    assert GROWTH[how](ours) == GROWTH[how](theirs)
+    ours.save_pretrained(tmp_path)
+    text = "a zorp , zorps <new> <b> and [PADDING]"
+    for one in (ours, copy.deepcopy(ours), compat.AutoTokenizer.from_pretrained(tmp_path)):
+        assert (len(one), one.get_added_vocab()) == (len(theirs), theirs.get_added_vocab())
+        assert plain(one(text)) == plain(theirs(text)) and one.tokenize(text) == theirs.tokenize(text)
+        for skip in (False, True):
+            assert one.decode(one(text).input_ids, skip) == theirs.decode(theirs(text).input_ids, skip)
+        assert one.pad_token == theirs.pad_token and set(one.all_special_ids) == set(theirs.all_special_ids)
+    assert len(kept) == before and "zorp" not in kept.vocab  # whoever holds the tokenizer of before
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_ids_and_tokens_both_ways(kind: str) -> None:
     ours, theirs = both(kind)
     for text in TEXTS:
@@ -141,6 +220,48 @@ def test_words_of_a_batch() -> None:
     assert split[0] == split[1]
     assert ours.char_to_token(0, 5) == theirs.char_to_token(0, 5)
     assert ours.char_to_token(0, 5, 1) == theirs.char_to_token(0, 5, 1)
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_places_in_a_batch(kind: str) -> None:
+    ours, theirs = (tokenizer(TEXTS, PAIRS) for tokenizer in both(kind))
+    assert ours.n_sequences == theirs.n_sequences == 2
+    assert [row.ids for row in ours.encodings] == ours.input_ids
+    for at in range(1, 6):
+        for where in ((at,), (1, at)):
+            assert ours.token_to_chars(*where) == theirs.token_to_chars(*where)
+            assert ours.token_to_word(*where) == theirs.token_to_word(*where)
+            assert ours.word_to_tokens(*where) == theirs.word_to_tokens(*where)
+    assert ours.word_to_tokens(0, 1, 1) == theirs.word_to_tokens(0, 1, 1)
+    assert ours.token_to_chars(2).end == theirs.token_to_chars(2).end
+
+
+def test_a_side_and_a_mask_for_one_call() -> None:
+    ours, theirs = both("bert")
+    rows = {"input_ids": [[5, 6, 7], [8]]}
+    for options in ({}, {"padding_side": "left"}, {"return_attention_mask": False}, {"verbose": False}):
+        assert plain(ours.pad(rows, **options)) == plain(theirs.pad(rows, **options)), options
+    for options in ({"padding_side": "left"}, {"verbose": False}):
+        assert plain(ours(TEXTS, padding=True, **options)) == plain(theirs(TEXTS, padding=True, **options)), options
+    assert plain(ours(text_target=TEXTS)) == plain(theirs(text_target=TEXTS))
+    assert ours.padding_side == "right"
+
+
+def test_several_conversations() -> None:
+    ours, theirs = both("chat")
+    turns = [{"role": "user", "content": "What falls?"}, {"role": "assistant", "content": "Rain."}]
+    for options in (
+        {"tokenize": False},
+        {"padding": True, "return_tensors": "pt"},
+        {"truncation": True, "max_length": 5},
+        {"return_dict": False},
+    ):
+        for given in ([turns, turns[:1]], [turns]):
+            wanted = theirs.apply_chat_template(given, **options)
+            assert plain(ours.apply_chat_template(given, **options)) == plain(wanted), options
+    assert ours.chat_template == theirs.chat_template
+    with pytest.raises(pellucid.InputError, match="return_assistant_tokens_mask is True"):
+        ours.apply_chat_template(turns, return_assistant_tokens_mask=True)
 
 
 def test_a_conversation() -> None:
@@ -199,6 +320,11 @@ def test_what_is_set_is_its_own(tmp_path: Path) -> None:
         ),
         (lambda t: setattr(t, "pad_token", "[NOTHING]"), "this vocabulary has no such token"),
         (lambda t: setattr(t, "padding_side", "middle"), "padding_side is 'middle'"),
+        (lambda t: setattr(t, "truncation_side", "top"), "truncation_side is 'top', expected 'left' or 'right'"),
+        (lambda t: t("a", padding=True, padding_side="top"), "padding_side is 'top'"),
+        (lambda t: setattr(t, "pad_token_id", 999), "id 999 is not in this vocabulary"),
+        (lambda t: t.add_tokens([3]), "a token to be added is 3, expected a text"),
+        (lambda t: t.add_special_tokens({"pad_tokn": "x"}), r"called 'pad_tokn' \(did you mean pad_token"),
         (lambda t: setattr(t, "pad_tokn", "x"), r"cannot be set \(did you mean pad_token"),
         (lambda t: type(t).from_pretrained(WORDS / "bert", do_lowercase=True), "no argument 'do_lowercase' to open"),
         (lambda t: type(t).from_pretrained(WORDS), "holds no tokenizer"),

@@ -1,12 +1,15 @@
 """Texts to vectors: the reference's, in order, whatever stands beside them, however the model is held."""
 
 import copy
+import json
 import logging
 import multiprocessing
 import os
 import pickle
+import shutil
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -90,6 +93,22 @@ def test_empty_and_long_texts_are_counted(minilm: "pellucid.Model", caplog: pyte
 def test_what_is_no_text_is_refused(minilm: "pellucid.Model", texts: object) -> None:
     with pytest.raises(pellucid.InputError, match="expected"):
         minilm.embed(texts)
+
+
+def test_a_text_is_cut_where_the_tokenizer_says(
+    tmp_path: Path, minilm_folder: Path, minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder = shutil.copytree(minilm_folder, tmp_path / "left")
+    said = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(said | {"truncation_side": "left"}))
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    theirs.max_seq_length = 8
+    text = "rain falls " * 40 + "the big house stands in town"
+    found = pellucid.load(folder).embed(text, max_length=8)
+    torch.testing.assert_close(found, torch.tensor(theirs.encode(text)), rtol=0, atol=1e-6)
+    assert torch.equal(found, minilm.embed("the big house stands in town")) and "were cut to 8" in caplog.text
 
 
 def test_a_million_characters_are_cut_and_ten_million_refused(minilm: "pellucid.Model") -> None:

@@ -1,5 +1,6 @@
 """Long texts for models that write: stretches that end with a sentence, and texts cut at either end."""
 
+import copy
 import re
 
 import pytest
@@ -74,6 +75,18 @@ def test_what_fits_is_read_as_it_stands() -> None:
         assert sentences(reading, "a " * 500, 0, rule=rule, limit=None)[0].span == (0, 1_000)
     assert sentences(reading, "", 0, rule="windows", limit=50)[0].ids == ids(made["byte_level"], "sum: ")
     assert sentences(Reading(made["byte_level"]), " \n" * 300, 0, rule="windows", limit=50)[0].span == (0, 0)
+
+
+def test_cut_at_the_left_the_prefix_stays() -> None:
+    words = copy.copy(made["byte_level"])
+    words.settings = words.settings | {"truncation_side": "left"}
+    text = "the license of the software " * 20 + "ends here"
+    (kept,) = sentences(Reading(words, "sum: "), text, 0, rule="truncate", limit=30)
+    begin, whole = ids(words, "sum: "), ids(words, text)
+    assert kept.ids == begin + whole[-(30 - len(begin)) :] and kept.cut == len(whole) + len(begin) - 30
+    assert text[slice(*kept.span)].endswith("ends here") and kept.span[0] > 0
+    (bare,) = sentences(Reading(words), text, 0, rule="truncate", limit=30)
+    assert bare.ids == whole[-30:]
 
 
 def test_rules() -> None:

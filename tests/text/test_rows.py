@@ -70,9 +70,9 @@ BAD = {
     "late.csv": (
         b"id,text\n" + b"1,a\n" * 5000 + b"2,\xe4\n",
         "text",
-        r"line 5002, byte 0xe4\): try --encoding latin-1",
+        r"line 5002, byte 0xe4\): try encoding='latin-1'",
     ),
-    "windows.txt": (b"a\r\nb \x93c\x94\r\n", None, r"line 2, byte 0x93\): try --encoding cp1252"),
+    "windows.txt": (b"a\r\nb \x93c\x94\r\n", None, r"line 2, byte 0x93\): try encoding='cp1252'"),
     "mac.txt": (b"a\rb\r\xe4\r", None, r"line 3, byte 0xe4\)"),
     "twice.jsonl": (b'{"text": "a", "text": "b"}\n', "text", "line 1: not JSON: 'text' stands there twice"),
     "list.jsonl": (b"[1]\n", "text", "line 1: list, expected an object"),
@@ -88,7 +88,7 @@ BAD = {
     "bad.jsonl": (b'{"text": "a"}\n{"text": \n', "text", "line 2: not JSON"),
     "number.jsonl": (b'{"text": 5}\n', "text", "line 1: 'text' is int"),
     "lacks.jsonl": (b'{"txt": "a"}\n', "text", "did you mean txt"),
-    "none.csv": (b"a,b\n", None, "--column"),
+    "none.csv": (b"a,b\n", None, "column=NAME"),
     "column.txt": (b"a\n", "text", "no table"),
 }
 

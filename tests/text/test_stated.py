@@ -1,13 +1,13 @@
 """What `tokenizer_config.json` says over `tokenizer.json`: followed where the reference's classes follow it."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pellucid.text.files import lower_cased, open_tokenizer
+from pellucid.errors import CorruptFileError
+from pellucid.text.files import lower_cased, open_tokenizer, write_tokenizer
 from pellucid.text.tokenizer import Tokenizer
 from tests.text.making import folder_of
 
@@ -85,17 +85,31 @@ def test_what_the_settings_leave_open_stays_as_in_the_file(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("by_file", [False, True], ids=["settings", "file"])
-def test_a_side_of_cutting_that_is_not_followed_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, by_file: bool
-) -> None:
+def test_the_side_of_cutting_is_followed_and_kept(tmp_path: Path, by_file: bool) -> None:
+    from transformers import AutoTokenizer
+
     place = folder(tmp_path, "bert", **({} if by_file else {"truncation_side": "left"}))
     if by_file:
         page = json.loads((place / "tokenizer.json").read_text())
         page["truncation"] = {"direction": "Left", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
         (place / "tokenizer.json").write_text(json.dumps(page))
-    with caplog.at_level(logging.WARNING, logger="pellucid"):
-        opened(place)
-    assert "truncation_side 'left'" in caplog.text
+    whole = " ".join(TEXTS)
+    wanted = AutoTokenizer.from_pretrained(place)(whole, truncation=True, max_length=8)["input_ids"]
+    again = tmp_path / "again"
+    again.mkdir()
+    write_tokenizer(opened(place), again)
+    (again / "config.json").write_text((place / "config.json").read_text())
+    for found in (opened(place), opened(again)):
+        assert found.truncation_side == "left"
+        assert found(whole, truncation=True, max_length=8).input_ids == wanted
+        assert found.encode([whole], max_length=8, parse_special_tokens=True)[0].ids == wanted
+        assert opened(folder(tmp_path, "bert"))(whole, truncation=True, max_length=8).input_ids != wanted
+
+
+def test_a_side_of_cutting_that_cannot_be_is_told(tmp_path: Path) -> None:
+    assert opened(folder(tmp_path, "bert", truncation_side="right")).truncation_side == "right"
+    with pytest.raises(CorruptFileError, match=r"tokenizer_config.json: truncation_side is 'top', expected 'left' or"):
+        opened(folder(tmp_path, "bert", truncation_side="top"))
 
 
 def test_small_letters_come_first_once_and_leave_accents(tmp_path: Path) -> None:

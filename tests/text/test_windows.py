@@ -1,7 +1,9 @@
 """Long texts: every token stands in a stretch, at its place, whatever splits the text and whatever stands beside it."""
 
+import copy
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 import transformers
@@ -137,6 +139,29 @@ def test_of_a_pair_the_longer_is_cut_and_then_both(both: tuple[Tokenizer, object
             )
             assert [one.ids] == wanted["input_ids"] and [one.type_ids] == wanted["token_type_ids"]
             assert one.cut == len(ours.encode([pair[0]], [pair[1]])[0].ids) - size
+
+
+@pytest.mark.parametrize("side", [None, 0, 1])
+def test_a_tokenizer_that_cuts_at_the_left_keeps_the_end(both: tuple[Tokenizer, Any], side: int | None) -> None:
+    plain, theirs = both
+    ours = copy.copy(plain)
+    ours.settings = plain.settings | {"truncation_side": "left"}
+    theirs.truncation_side = "left"
+    strategy = {None: "longest_first", 0: "only_first", 1: "only_second"}[side]
+    pair = {None: (TEXT, TEXT), 0: (TEXT, QUESTION), 1: (QUESTION, TEXT)}[side]
+    (one,) = windows(ours, *pair, rule="truncate", max_length=50, side=side)
+    assert one.ids == theirs(*pair, max_length=50, truncation=strategy)["input_ids"]
+    assert one.ids == ours.encode([pair[0]], [pair[1]], max_length=50, strategy=strategy)[0].ids
+    (whole,) = ours.encode([pair[0]], [pair[1]])
+    assert one.cut == len(whole.ids) - 50 and one.before == (one.cut if side is not None else one.cut - one.cut // 2)
+    assert one.span(side or 0)[0] > 0 and one.span(side or 0)[1] >= len(TEXT.rstrip())
+    assert side is None or one.span(1 - side)[0] == 0
+    theirs.truncation_side = "right"
+    (alone,) = windows(ours, TEXT, rule="truncate", max_length=24)
+    assert alone.ids == ours.encode([TEXT], max_length=24)[0].ids
+    assert alone.before == alone.cut > 0 and alone.ids != windows(plain, TEXT, rule="truncate", max_length=24)[0].ids
+    stretches = windows(ours, TEXT, rule="windows", max_length=24)
+    assert stretches == windows(plain, TEXT, rule="windows", max_length=24)  # all is read, in the text's order
 
 
 @pytest.mark.parametrize("rule", RULES)

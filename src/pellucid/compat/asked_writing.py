@@ -172,7 +172,7 @@ class Continued(Written):
                     f"handle_long_generation is {said['handle_long_generation']!r}, expected 'hole' or None"
                 )
             return super().options() | own | {"long": "truncate"}
-        return super().options() | own | long | ({"truncation_side": "right"} if long else {})
+        return super().options() | own | long | ({"truncation_side": self.words.truncation_side} if long else {})
 
     def single(self, given: list[Any]) -> bool:
         return bool(given) and isinstance(given[0], Mapping)

@@ -10,6 +10,7 @@ import functools
 import logging
 import os
 import random
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy
@@ -50,7 +51,7 @@ def opened(
     dtype = own.get("dtype", own.get("torch_dtype"))
     loaded = open_checkpoint(
         name,
-        device=own.get("device_map") or "cpu",
+        device=placed(own.get("device_map")) or "cpu",
         dtype="checkpoint" if dtype == "auto" else dtype,
         head=head,
         attention=_KERNELS[kernel],
@@ -61,6 +62,19 @@ def opened(
         log.warning("%s holds no head for %s: it got random numbers, and is to be trained first", name, head)
     kind = architecture(loaded.family.page(loaded.config.head).architecture)
     return kind.around(Model(loaded), config)
+
+
+def placed(device_map: Any) -> Any:
+    """The one device that a map of the reference's names; InputError where it names several."""
+    if isinstance(device_map, str) and device_map in ("balanced", "balanced_low_0", "sequential"):
+        return "auto"
+    if not isinstance(device_map, Mapping):
+        return device_map
+    places = set(device_map.values())
+    if len(places) != 1:
+        raise InputError(f"device_map names {len(places)} devices, and a model stands on one: pass device_map='auto'")
+    (place,) = places
+    return f"cuda:{place}" if isinstance(place, int) else place
 
 
 class AutoModel:

@@ -1,7 +1,7 @@
 """What the reference's tokenizers answer: columns of ids and masks, as lists or as tensors."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -43,6 +43,28 @@ class BatchEncoding(Batch):
         """0 for tokens of the first text, 1 for those of the second; None for special tokens."""
         return self.rows[row].sequence_ids
 
+    @property
+    def encodings(self) -> Sequence[Any]:
+        """What the tokenizer found, text by text: `ids`, `tokens`, `offsets`, `word_ids`, `sequence_ids`."""
+        return self.rows
+
+    @property
+    def n_sequences(self) -> int:
+        """1 for texts, 2 for pairs."""
+        return self.rows[0].n_sequences
+
+    def token_to_chars(self, row: int, token: int | None = None) -> "Span | None":
+        """The characters of a token; of the first text where one number is given."""
+        return _span(self.rows[0 if token is None else row].token_to_chars(row if token is None else token))
+
+    def token_to_word(self, row: int, token: int | None = None) -> int | None:
+        """The number of the word that a token is part of; of the first text where one number is given."""
+        return self.rows[0 if token is None else row].word_ids[row if token is None else token]
+
+    def word_to_tokens(self, row: int, word: int | None = None, sequence: int = 0) -> "Span | None":
+        """The tokens of a word; of the first text where one number is given."""
+        return _span(self.rows[0 if word is None else row].word_to_tokens(row if word is None else word, sequence))
+
     def char_to_token(self, row: int, char: int | None = None, sequence: int = 0) -> int | None:
         """The number of the token that holds a character; of the first text where one number is given."""
         return self.rows[0 if char is None else row].char_to_token(row if char is None else char, sequence)
@@ -57,6 +79,20 @@ class BatchEncoding(Batch):
         found = BatchEncoding(columns)
         found.__dict__["rows"] = rows
         return found
+
+
+class Span(NamedTuple):
+    """From the first to behind the last."""
+
+    start: int
+    end: int
+
+
+def _span(found: Any) -> Span | None:
+    """What the library gives for the place of a token: with the number of the text before it, or two numbers."""
+    if found is None:
+        return None
+    return Span(*(found[1] if isinstance(found[1], tuple) else found))
 
 
 def columns(rows: Sequence[Any], asked: Mapping[str, Any], token_types: bool) -> Features:
@@ -127,8 +163,11 @@ def sides(text: Any, pair: Any) -> tuple[list[str], list[str] | None]:
     return list(firsts), [pair] if isinstance(pair, str) else None if pair is None else list(pair)
 
 
-def stretches(first: Any, second: Any, room: int, strategy: str, stride: int) -> list[tuple[Any, Any]]:
-    """A text, or a pair, in stretches of which each fits into `room` tokens and shares `stride` with the one before."""
+def stretches(first: Any, second: Any, room: int, strategy: str, stride: int, direction: str) -> list[tuple[Any, Any]]:
+    """A text, or a pair, in stretches of which each fits into `room` tokens and shares `stride` with the one before.
+
+    direction: "right" begins with a text's first tokens, "left" with its last.
+    """
     sizes = len(first), 0 if second is None else len(second)
     if sum(sizes) <= room:
         return [(first, second)]
@@ -139,6 +178,6 @@ def stretches(first: Any, second: Any, room: int, strategy: str, stride: int) ->
     if not 0 <= stride < size:
         raise InputError(f"stride is {stride}, and a stretch has room for {size} tokens: it must be less")
     long: Any = second if side else first
-    long.truncate(size, stride=stride)
+    long.truncate(size, stride=stride, direction=direction)
     parts = [long, *long.overflowing]
     return [(first, part) if side else (part, second) for part in parts]

@@ -9,16 +9,18 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from torch import Tensor, nn
 
+from pellucid.checkpoints.load import read_tokenizer
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.compat.facts import PretrainedConfig
 from pellucid.compat.output import ModelOutput, loss_of, loss_of_span
 from pellucid.compat.writing import GenerationConfig, written
 from pellucid.config import Head, SequenceToSequenceLM
-from pellucid.errors import InputError
+from pellucid.config.checks import count
+from pellucid.errors import InputError, near
 from pellucid.model import Model, build
+from pellucid.models import resize_vocabulary
 from pellucid.tasks.forward import forward
-from pellucid.text.files import open_tokenizer
 from pellucid.trace import Recorder, resolve
 
 
@@ -154,15 +156,42 @@ class PreTrainedModel(nn.Module):
         ids = written(replace(self.pellucid.loaded, generation=said), ids, attention_mask, options)
         return ModelOutput({"sequences": ids}) if whole else ids
 
-    def save_pretrained(self, save_directory: str | os.PathLike[str]) -> None:
-        """Writes the model, and its tokenizer where the folder holds none yet, for the reference and for `load`."""
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], *, safe_serialization: bool = True, max_shard_size: Any = None
+    ) -> None:
+        """Writes the model, and its tokenizer where the folder holds none yet, for the reference and for `load`.
+
+        safe_serialization: only True, since no pickle is written.  max_shard_size: not heeded; one file is written.
+        """
+        if not safe_serialization:
+            raise InputError("safe_serialization is False, and no pickle is written here: leave it out")
         folder, loaded = Path(save_directory), self.pellucid.loaded
-        words = open_tokenizer(folder, max_length=None) if folder.is_dir() else None
+        words = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
         labels = tuple(self.config.id2label.values())
         config = loaded.config.replace(
             labels=labels if len(labels) == len(loaded.config.labels) else loaded.config.labels
         )
         save_checkpoint(replace(loaded, config=config, tokenizer=words or loaded.tokenizer), folder, overwrite=True)
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Module:
+        """Gives the tables of tokens so many rows, as `len(tokenizer)` after tokens were added; gives the table.
+
+        pad_to_multiple_of: the number is rounded up to a multiple of it.
+        mean_resizing: new rows are the mean of the old ones, near which the reference draws them.
+        """
+        loaded, rows = self.pellucid.loaded, new_num_tokens or self.pellucid.config.vocab_size
+        rows += -rows % (pad_to_multiple_of or 1)
+        if not mean_resizing:
+            raise InputError("mean_resizing is False, and new rows are the mean of the old ones here: leave it out")
+        if loaded.config.decoder is not None and loaded.config.decoder.source_vocab_size:
+            raise InputError("this model has a vocabulary for each of its halves: neither can be resized")
+        count("new_num_tokens", rows)
+        resize_vocabulary(loaded.module.real("resizing"), loaded.config.vocab_size, rows)
+        self.pellucid = Model(replace(loaded, config=loaded.config.replace(vocab_size=rows)))
+        self.config.vocab_size = rows
+        return self.get_input_embeddings()
 
     def num_parameters(self, only_trainable: bool = False) -> int:
         """How many numbers it holds."""
@@ -177,5 +206,17 @@ class PreTrainedModel(nn.Module):
         """Everything but the head, to be frozen: `model.base_model.parameters()`."""
         return nn.ModuleDict({name: part for name, part in self.network.named_children() if name != "head"})
 
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_") or name in ("pellucid", "network", "config"):
+                raise
+            raise AttributeError(
+                f"this {type(self).__name__} has no {name!r}{near(name, dir(type(self)))}: its parts stand in "
+                ".network, and what else it can do in .pellucid"
+            ) from None
+
+    name_or_path = property(lambda self: self.config.name_or_path)
     device = property(lambda self: self.pellucid.device)
     dtype = property(lambda self: self.pellucid.dtype)

@@ -135,6 +135,10 @@ class Pipeline:
         return self._made.model
 
     @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
     def tokenizer(self) -> Tokenizer:
         return self.model.loaded.words
 

@@ -12,13 +12,27 @@ PLACE = ("revision", "token", "local_files_only", "cache_dir")
 """Arguments that say where a checkpoint lies."""
 
 _SAME = frozenset(
-    """use_fast low_cpu_mem_usage resume_download use_safetensors weights_only add_pooling_layer
-    clean_up_tokenization_spaces proxies""".split()
+    """use_fast low_cpu_mem_usage resume_download use_safetensors weights_only add_pooling_layer proxies max_memory
+    offload_folder offload_state_dict""".split()
 )
 """Arguments that change no answer: taken, and followed by nothing."""
 
-_ONLY = {"trust_remote_code": False, "force_download": False, "from_tf": False, "from_flax": False}
+_ONLY = {
+    "trust_remote_code": False,
+    "force_download": False,
+    "from_tf": False,
+    "from_flax": False,
+    "output_loading_info": False,
+    "ignore_mismatched_sizes": False,
+    "subfolder": "",
+    "variant": None,
+}
 """Arguments of which one value alone is understood."""
+
+_INSTEAD = dict.fromkeys(
+    ("load_in_8bit", "load_in_4bit", "quantization_config"), "pass dtype='int8' or dtype='int4', which need no package"
+)
+"""Arguments that are said in another way here."""
 
 
 def accepted(said: dict[str, Any], known: Collection[str] | None, what: str) -> dict[str, Any]:
@@ -27,12 +41,14 @@ def accepted(said: dict[str, Any], known: Collection[str] | None, what: str) -> 
     known: their names; None where the caller checks them himself.
     """
     for name, value in said.items():
+        if name in _INSTEAD and value:
+            raise InputError(f"{name} is not understood here: {_INSTEAD[name]}")
         if name in _ONLY and value and name != "trust_remote_code":
             raise InputError(f"{name} is {value!r}, which is not understood here: leave it out")
-        if known is not None and name not in {*known, *_SAME, *_ONLY}:
+        if known is not None and name not in {*known, *_SAME, *_ONLY, *_INSTEAD}:
             raise InputError(f"there is no argument {name!r} to open {what}{near(name, known)}")
     warn_of_code(said)
-    return {name: value for name, value in said.items() if name not in _SAME and name not in _ONLY}
+    return {name: value for name, value in said.items() if name not in {*_SAME, *_ONLY, *_INSTEAD}}
 
 
 def warn_of_code(said: Mapping[str, Any]) -> None:

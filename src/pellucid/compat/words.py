@@ -1,7 +1,8 @@
 """The reference's tokenizers: its calls, answered by our `Tokenizer`."""
 
-import copy
+import functools
 import itertools
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,23 +11,32 @@ from typing import Any
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.compat.batch import BatchEncoding, are_words, batched, columns, padded, plain, sides, stretches
 from pellucid.compat.said import PLACE, accepted
+from pellucid.compat.vocabulary import Vocabulary
 from pellucid.errors import InputError, NotFoundError, near
 from pellucid.text import Tokenizer
 from pellucid.text.cut import cut_pair
 from pellucid.text.files import write_tokenizer
 from pellucid.text.layouts import ROLES
 
+log = logging.getLogger("pellucid")
+
 NO_LIMIT = 10**30
 """What the reference says where a tokenizer states no greatest length."""
 
-_SETTABLE = (*(f"{role}_token" for role in ROLES), "padding_side", "model_max_length", "chat_template")
+_SIDES = ("padding_side", "truncation_side")
+_IDS = tuple(f"{role}_token_id" for role in ROLES)
+_SETTABLE = (
+    *(f"{role}_token" for role in ROLES),
+    *(*_SIDES, "model_max_length", "chat_template", "clean_up_tokenization_spaces"),
+)
 
 
-class AutoTokenizer:
+class AutoTokenizer(Vocabulary):
     """Words to ids and back, called as the reference's tokenizers are.
 
     pellucid: our own `Tokenizer`, whose attributes (`cls_token_id`, `vocab`, ...) are answered here as well.
-    Special tokens, `padding_side`, `model_max_length` and `chat_template` may be set.
+    Special tokens and their ids, `padding_side`, `truncation_side`, `model_max_length`, `chat_template` and
+    `clean_up_tokenization_spaces` may be set.
     """
 
     is_fast = True
@@ -63,7 +73,9 @@ class AutoTokenizer:
         return_overflowing_tokens: bool = False,
         return_tensors: str | None = None,
         pad_to_multiple_of: int | None = None,
+        padding_side: str | None = None,
         is_split_into_words: bool = False,
+        verbose: bool = True,
         **asked: bool | None,
     ) -> BatchEncoding:
         """Texts, or pairs of texts, to ids and masks.
@@ -72,19 +84,24 @@ class AutoTokenizer:
         text_target: what is to be written, as `labels`.
         truncation: True, "only_first" or "only_second"; a tokenizer that states no greatest length cuts nothing.
         return_overflowing_tokens: what does not fit comes as further rows, which share `stride` tokens.
+        padding_side: in place of the tokenizer's own.  verbose: changes nothing.
         asked: `return_offsets_mapping=True` and its kin: further columns.
         """
         labels = None
         if text_target is not None:
-            labels = self(text_target, padding=padding, truncation=truncation, max_length=max_length).input_ids
+            how: dict[str, Any] = {"padding": padding, "truncation": truncation, "max_length": max_length}
             if text is None:
-                return BatchEncoding({"input_ids": labels})
+                alone: dict[str, Any] = {**how, **asked, "return_tensors": return_tensors}
+                return self(text_target, **alone)
+            labels = self(text_target, **how).input_ids
         cut = max_length is not None and padding is False if truncation is None else truncation
         limit = None if cut in (False, "do_not_truncate") else max_length or self.pellucid.model_max_length
         strategy = cut if isinstance(cut, str) else "longest_first"
+        side = self.pellucid.truncation_side
         single = isinstance(text, str) or (is_split_into_words and are_words(text))
         if is_split_into_words:
-            raw = zip(self.pellucid.raw_words([text] if single else text or []), itertools.repeat(None))
+            texts: Any = [text] if single else text or []
+            raw = zip(self.pellucid.raw_words(texts), itertools.repeat(None))
         else:
             raw = self._raw(*sides(text, text_pair))
         rows, owners = [], []
@@ -92,9 +109,9 @@ class AutoTokenizer:
             added = self.pellucid.added_tokens(pair=second is not None) if add_special_tokens else 0
             parts = [(first, second)]
             if return_overflowing_tokens and limit is not None:
-                parts = stretches(first, second, limit - added, strategy, stride)
+                parts = stretches(first, second, limit - added, strategy, stride, side)
             else:
-                cut_pair(first, second, limit, added, strategy)
+                cut_pair(first, second, limit, added, strategy, side)
             rows += [self.pellucid.finish(*part, add_special_tokens) for part in parts]
             owners += [i] * len(parts)
         features = columns(rows, asked, self.pellucid.token_types)
@@ -103,7 +120,7 @@ class AutoTokenizer:
         single = single and not return_overflowing_tokens
         if labels is not None:
             features["labels"] = [labels] if single else labels
-        self._pad(features, padding, max_length, pad_to_multiple_of)
+        self._pad(features, padding, max_length, pad_to_multiple_of, padding_side)
         return batched(features, return_tensors, single, rows)
 
     encode_plus = batch_encode_plus = __call__
@@ -122,21 +139,32 @@ class AutoTokenizer:
         padding: bool | str = True,
         max_length: int | None = None,
         pad_to_multiple_of: int | None = None,
+        padding_side: str | None = None,
+        return_attention_mask: bool | None = None,
         return_tensors: str | None = None,
+        verbose: bool = True,
     ) -> BatchEncoding:
-        """Rows that were encoded one by one, side by side."""
+        """Rows that were encoded one by one, side by side, with a mask that tells tokens from padding."""
         given = encoded_inputs
         if not isinstance(given, Mapping):
             given = {name: [row[name] for row in given] for name in given[0]}
         features = {name: [plain(row) for row in column] for name, column in given.items()}
-        self._pad(features, padding, max_length, pad_to_multiple_of)
+        if return_attention_mask is not False and "attention_mask" not in features:
+            features["attention_mask"] = [[1] * len(row) for row in features["input_ids"]]
+        self._pad(features, padding, max_length, pad_to_multiple_of, padding_side)
         return batched(features, return_tensors, False)
 
     def _pad(
-        self, features: dict[str, list[Any]], padding: bool | str, length: int | None, multiple: int | None
+        self,
+        features: dict[str, list[Any]],
+        padding: bool | str,
+        length: int | None,
+        multiple: int | None,
+        side: str | None,
     ) -> None:
+        side = _side("padding_side", side or self.padding_side)
         length = length or self.pellucid.model_max_length
-        padded(features, padding, length, multiple or 1, self.padding_side == "left", self.pellucid.pad_token_id)
+        padded(features, padding, length, multiple or 1, side == "left", self.pellucid.pad_token_id)
 
     def _raw(self, firsts: Sequence[str], seconds: Sequence[str] | None) -> Iterable[tuple[Any, Any]]:
         if seconds is not None and len(firsts) != len(seconds):
@@ -149,11 +177,18 @@ class AutoTokenizer:
     def decode(
         self, token_ids: Any, skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool | None = None
     ) -> Any:
-        """Ids back to a text, and rows of ids to a list of texts."""
+        """Ids back to a text, and rows of ids to a list of texts.
+
+        clean_up_tokenization_spaces: takes away the space before `.`, `,`, `n't` and their like; by default as the
+            files say. It is never taken from BPE's texts, whose tokens spell their spaces.
+        """
         ids = plain(token_ids)
         if isinstance(ids, list) and ids and isinstance(ids[0], list):
-            return [self.decode(row, skip_special_tokens) for row in ids]
-        return self.pellucid.decode([ids] if isinstance(ids, int) else ids, skip_special_tokens)
+            return self.batch_decode(ids, skip_special_tokens, clean_up_tokenization_spaces)
+        if clean_up_tokenization_spaces and self.pellucid.spells_spaces:
+            _warn_of_spaces()
+        text = self.pellucid.decode([ids] if isinstance(ids, int) else ids, skip_special_tokens)
+        return self.pellucid.cleaned(text, clean_up_tokenization_spaces)
 
     def batch_decode(
         self,
@@ -162,7 +197,7 @@ class AutoTokenizer:
         clean_up_tokenization_spaces: bool | None = None,
     ) -> list[str]:
         """Rows of ids back to texts."""
-        return [self.decode(row, skip_special_tokens) for row in sequences]
+        return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces) for row in sequences]
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """One id as its token, or several as theirs."""
@@ -172,28 +207,36 @@ class AutoTokenizer:
         special = self.pellucid.special_ids if skip_special_tokens else ()
         return self.pellucid.convert_ids_to_tokens(i for i in ids if i not in special)
 
-    def convert_tokens_to_ids(self, tokens: str | Iterable[str]) -> Any:
-        """One token as its id, or several as theirs; what the vocabulary lacks is the unknown token."""
-        found = self.pellucid.convert_tokens_to_ids([tokens] if isinstance(tokens, str) else tokens)
-        known = [self.pellucid.unk_token_id if i is None else i for i in found]
-        return known[0] if isinstance(tokens, str) else known
-
     def apply_chat_template(
         self,
-        conversation: Sequence[Mapping[str, Any]],
+        conversation: Sequence[Any],
         *,
         tokenize: bool = True,
         add_generation_prompt: bool = False,
+        padding: bool | str = False,
+        truncation: bool = False,
+        max_length: int | None = None,
         return_tensors: str | None = None,
         return_dict: bool = True,
+        return_assistant_tokens_mask: bool = False,
         **variables: Any,
     ) -> Any:
-        """A conversation as the text, the batch, or (`return_dict=False`) the ids that a chat model was trained on."""
-        said = {"add_generation_prompt": add_generation_prompt, **variables}
-        text = str(self.pellucid.apply_chat_template(conversation, tokenize=False, **said))
+        """A conversation as the text, the batch, or (`return_dict=False`) the ids that a chat model was trained on.
+
+        conversation: messages, or a list of conversations, which gives as many of each.
+        variables: whatever else the template reads.
+        """
+        if return_assistant_tokens_mask:
+            raise InputError("return_assistant_tokens_mask is True, and no template is asked who speaks: leave it out")
+        said: dict[str, Any] = {"add_generation_prompt": add_generation_prompt, **variables}
+        many = bool(conversation) and isinstance(conversation[0], list | tuple)
+        every: Any = conversation if many else [conversation]
+        texts = [str(self.pellucid.apply_chat_template(one, tokenize=False, **said)) for one in every]
+        given = texts if many else texts[0]
         if not tokenize:
-            return text
-        batch = self(text, add_special_tokens=False, return_tensors=return_tensors)
+            return given
+        how: dict[str, Any] = {"padding": padding, "truncation": truncation, "max_length": max_length}
+        batch = self(given, add_special_tokens=False, return_tensors=return_tensors, **how)
         return batch if return_dict else batch["input_ids"]
 
     # -- facts --------------------------------------------------------------------------------------------------------
@@ -202,47 +245,24 @@ class AutoTokenizer:
     def model_max_length(self) -> int:
         return self.pellucid.model_max_length or NO_LIMIT
 
-    @property
-    def special_tokens_map(self) -> dict[str, str]:
-        return {f"{role}_token": token for role in ROLES if (token := self.pellucid.special_token(role))}
-
-    @property
-    def all_special_tokens(self) -> list[str]:
-        return list(dict.fromkeys((*self.special_tokens_map.values(), *self.pellucid.additional_special_tokens)))
-
-    @property
-    def all_special_ids(self) -> list[int]:
-        return self.convert_tokens_to_ids(self.all_special_tokens)
-
-    def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """How many special tokens stand around a text, or around a pair."""
-        return self.pellucid.added_tokens(pair=pair)
-
-    def get_vocab(self) -> dict[str, int]:
-        """Every token and its id."""
-        return self.pellucid.vocab
-
     def save_pretrained(self, save_directory: str | os.PathLike[str]) -> None:
         """Writes the tokenizer into a folder, which is made where it is missing."""
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
-        names = ["input_ids", *(["token_type_ids"] if self.pellucid.token_types else []), "attention_mask"]
-        write_tokenizer(self._with(model_input_names=names, padding_side=self.padding_side), folder)
-
-    def _with(self, **settings: Any) -> Tokenizer:
-        own = copy.copy(self.pellucid)
-        vars(own)["settings"] = own.settings | settings
-        return own
+        said = {"model_input_names": self.model_input_names, "padding_side": self.padding_side}
+        write_tokenizer(self._with(**said), folder)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in _IDS:
+            name, value = name.removesuffix("_id"), self.convert_ids_to_tokens(value)
         if name not in _SETTABLE:
             raise InputError(
                 f"{name!r} of a tokenizer cannot be set{near(name, _SETTABLE)}; {', '.join(_SETTABLE)} can"
             )
         if name.endswith("_token") and value not in self.pellucid.vocab:
             raise InputError(f"{name} is {value!r}, and this vocabulary has no such token")
-        if name == "padding_side" and value not in ("left", "right"):
-            raise InputError(f"padding_side is {value!r}, expected 'left' or 'right'")
+        if name in _SIDES:
+            _side(name, value)
         if name == "padding_side":
             vars(self)[name] = value
             return
@@ -253,6 +273,9 @@ class AutoTokenizer:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "pellucid":  # asked by copy and pickle before anything stands here
             raise AttributeError(f"this tokenizer has no {name!r}")
+        if not hasattr(self.pellucid, name):
+            known = [*dir(type(self)), *dir(type(self.pellucid))]
+            raise AttributeError(f"this tokenizer has no {name!r}{near(name, known)}; see `pellucid.Tokenizer`")
         return getattr(self.pellucid, name)
 
     def __len__(self) -> int:
@@ -260,3 +283,14 @@ class AutoTokenizer:
 
     def __repr__(self) -> str:
         return f"AutoTokenizer({self.name_or_path!r}, {self.pellucid!r}, padding_side={self.padding_side!r})"
+
+
+def _side(name: str, value: Any) -> str:
+    if value not in ("left", "right"):
+        raise InputError(f"{name} is {value!r}, expected 'left' or 'right'")
+    return value
+
+
+@functools.cache
+def _warn_of_spaces() -> None:
+    log.warning("clean_up_tokenization_spaces=True is not followed: this tokenizer's tokens spell their spaces (BPE)")

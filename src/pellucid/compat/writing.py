@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ from pellucid.checkpoints.generation import FILE, said_in
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, several
 from pellucid.generation.beam import search
-from pellucid.generation.loop import write
+from pellucid.generation.loop import Step, write
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import settings_of
 
@@ -51,8 +51,31 @@ class GenerationConfig:
         return f"GenerationConfig {json.dumps(self.to_dict(), indent=2)}"
 
 
-_NOTHING = {"use_cache": True, "output_scores": False, "synced_gpus": False}
+_NOTHING: dict[str, Any] = {"use_cache": True, "synced_gpus": False}
 """Options whose usual value changes nothing here; any other is refused."""
+
+_IDLE = ("cache_implementation", "tokenizer")
+"""Options of which no value changes an answer here."""
+
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("output_scores", "output_logits", "output_attentions", "output_hidden_states"),
+        "model.pellucid.trace_writing(prompt) shows every step",
+    ),
+    **dict.fromkeys(
+        ("stop_strings", "stopping_criteria"),
+        "model.pellucid.generate(prompt, stop=[...]) ends at a text, and eos_token_id at a token",
+    ),
+    **dict.fromkeys(
+        ("logits_processor", "prefix_allowed_tokens_fn"),
+        "rules are asked for by name, such as repetition_penalty=1.1 or bad_words_ids=[[3]]",
+    ),
+    **dict.fromkeys(
+        ("past_key_values", "inputs_embeds", "assistant_model"),
+        "a prompt is read whole, as input_ids, by this model alone: leave it out",
+    ),
+}
+"""Options that are not taken with ids, where they are given, and what stands in their place."""
 
 
 def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, options: dict[str, Any]) -> Tensor:
@@ -60,10 +83,11 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
     first.
 
     input_ids: Int[Tensor, "batch seq"], padded on either side.
-    options: those of `Model.generate`; `max_length`, which counts the prompt; `pad_token_id` and `eos_token_id`.
+    options: those of `Model.generate`; `max_length`, which counts the prompt; `pad_token_id` and `eos_token_id`; a
+        `streamer` of the reference's, which is told one text, token by token.
     ->  Int[Tensor, "batch*num_return_sequences seq"], padded on the right
     """
-    asked = {name: value for name, value in options.items() if name not in _NOTHING or value != _NOTHING[name]}
+    streamer, asked = options.pop("streamer", None), _asked(options)
     pad, end = asked.pop("pad_token_id", None), asked.pop("eos_token_id", loaded.generation.get("eos_token_id"))
     loaded = replace(loaded, config=loaded.config.replace(eos_token_id=tuple(end) if isinstance(end, list) else end))
     ends = loaded.config.end_tokens
@@ -79,11 +103,14 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
     mask = attention_mask if attention_mask is not None else _mask(input_ids, loaded.config.pad_token_id, ends)
     prompts = [row[keep.bool()].tolist() for row, keep in zip(input_ids, mask)]
     if settings.num_beams > 1:
+        if streamer is not None:
+            raise InputError("a streamer was given with num_beams, and beams are certain only at the end: leave it out")
         pad = pad or next(iter(ends), 0)  # a search of the reference's takes a padding token of 0 for none
         texts: list[Sequence[int]] = [one.ids for found in search(loaded, prompts, settings) for one in found]
     else:
         drafts: list[list[int]] = [[] for _ in range(len(prompts) * settings.num_return_sequences)]
-        for step in write(loaded, prompts, settings):
+        begun = input_ids.tolist() if loaded.config.kind == "decoder" else [[start]]
+        for step in _streamed(write(loaded, prompts, settings), streamer, begun, len(drafts)):
             for row, token in zip(step.rows, step.tokens):
                 drafts[row].append(token)
         texts = list(drafts)
@@ -92,6 +119,30 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
     rows = [[*(before[i] if before else [start]), *text] for i, text in enumerate(texts)]
     longest = max(map(len, rows), default=0)
     return torch.tensor([row + [pad] * (longest - len(row)) for row in rows], device=input_ids.device)
+
+
+def _asked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that mean something; InputError for what is said in another way here."""
+    asked = {name: value for name, value in options.items() if name not in (*_IDLE, *_ELSEWHERE)}
+    for name in options.keys() & _ELSEWHERE.keys():
+        value = options[name]
+        if not (value is None or value is False or (isinstance(value, list) and not value)):
+            raise InputError(f"{name} is not understood here: {_ELSEWHERE[name]}")
+    return {name: value for name, value in asked.items() if name not in _NOTHING or value != _NOTHING[name]}
+
+
+def _streamed(steps: Iterable[Step], streamer: Any, begun: list[Any], texts: int) -> Iterator[Step]:
+    """The steps, of which a streamer hears, if there is one: what the text begins with, then each token."""
+    if streamer is None:
+        yield from steps
+        return
+    if texts != 1:
+        raise InputError(f"a streamer hears one text, and {texts} are written: give one prompt, or leave it out")
+    streamer.put(torch.tensor(begun))
+    for step in steps:
+        streamer.put(torch.tensor(step.tokens))
+        yield step
+    streamer.end()
 
 
 def _useful(asked: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:

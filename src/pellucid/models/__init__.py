@@ -13,4 +13,5 @@ from pellucid.models.encoder_decoder import EncoderDecoder as EncoderDecoder
 from pellucid.models.output import Output as Output
 from pellucid.models.parameters import count as count
 from pellucid.models.parameters import freeze as freeze
+from pellucid.models.parameters import resize_vocabulary as resize_vocabulary
 from pellucid.models.watched import Standing as Standing

@@ -2,6 +2,7 @@
 
 import fnmatch
 
+import torch
 from torch import nn
 
 from pellucid.blocks.quantized import Int4Linear, Int8Linear, Int8Table
@@ -23,6 +24,34 @@ def freeze(module: nn.Module, *patterns: str, frozen: bool = True) -> list[str]:
     for name in chosen:
         names[name].requires_grad_(not frozen)
     return list(chosen)
+
+
+_ROWS = ("embeddings.token.weight", "head.decoder.weight", "head.decoder.bias", "head.bias")
+"""What has a row for each token of the vocabulary, by the end of its name."""
+
+
+@torch.no_grad()
+def resize_vocabulary(module: nn.Module, before: int, rows: int) -> None:
+    """Gives the tables of tokens `rows` rows in place of `before`, in place.
+
+    The first rows stay; new ones are the mean of the old ones, and 0 where a token has a single summand.
+    """
+    made: dict[nn.Parameter, nn.Parameter] = {}
+    parts = dict(module.named_modules())
+    for name, own in list(module.named_parameters(remove_duplicate=False)):
+        if name.endswith(_ROWS) and len(own) == before:
+            if own not in made:  # tables that are tied stay one
+                mean = own.float().mean(dim=0, keepdim=True) * (own.dim() > 1)
+                new = mean.to(own.dtype).expand(max(rows - before, 0), *own.shape[1:])
+                made[own] = nn.Parameter(torch.cat([own, new]) if rows > before else own[:rows].clone())
+                made[own].requires_grad_(own.requires_grad)
+            owner, _, attribute = name.rpartition(".")
+            part = parts[owner]
+            setattr(part, attribute, made[own])
+            if isinstance(part, nn.Linear):
+                part.out_features = rows
+            elif isinstance(part, nn.Embedding):
+                part.num_embeddings = rows
 
 
 def count(module: nn.Module) -> int:

@@ -5,6 +5,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from pellucid.errors import InputError
+
 TOKEN_BUDGET = 1024
 """Computed positions per batch: enough for full matrix products, small enough for the processor's cache."""
 
@@ -42,6 +44,36 @@ def collate(
         here = slice(width - len(row), width) if left else slice(0, len(row))
         ids[i, here], types[i, here], mask[i, here] = row, type_row, 1
     return {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
+
+
+def batch_of(
+    rows: Sequence[Sequence[int]],
+    type_rows: Sequence[Sequence[int]],
+    pad_id: int | None,
+    *,
+    length: int | None = None,
+    kind: str | None = None,
+) -> dict[str, Any]:
+    """Rows as lists, or as what `kind` asks for: "pt" for torch tensors of [batch, seq], "np" for NumPy's arrays.
+
+    pad_id: None leaves the rows as long as they are.
+    Raises InputError for rows of unequal length that should become one tensor.
+    """
+    if pad_id is None and (kind is None or not rows):
+        masks = [[1] * len(row) for row in rows]
+        return {"input_ids": list(rows), "token_type_ids": list(type_rows), "attention_mask": masks}
+    if pad_id is None and len({len(row) for row in rows}) > 1:
+        raise InputError("texts of unequal length do not make one tensor: pass padding=True")
+    arrays = collate(rows, type_rows, pad_id or 0, length=length)
+    if kind is None:
+        return {name: array.tolist() for name, array in arrays.items()}
+    return {name: _tensor(array) if kind == "pt" else array for name, array in arrays.items()}
+
+
+def _tensor(array: np.ndarray) -> Any:
+    import torch
+
+    return torch.from_numpy(array)
 
 
 def by_length(lengths: Sequence[int], budget: int = TOKEN_BUDGET) -> Iterator[list[int]]:

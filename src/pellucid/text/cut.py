@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pellucid.errors import CorruptFileError, InputError
+from pellucid.errors import Argument, CorruptFileError, InputError
 
 MOST_CHARACTERS = 10_000_000
 """Longest single text that is tokenised at all; a longer one is refused before any work is done."""
@@ -36,8 +36,11 @@ def bare(text: str, start: int, end: int) -> tuple[int, int]:
     return end - len(piece.lstrip()), start + len(piece.rstrip()) if piece.strip() else end
 
 
-def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: str) -> int:
-    """Shortens the encodings in place until both fit into `limit` with `added` special tokens; says by how much."""
+def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: str, side: str) -> int:
+    """Shortens the encodings in place until both fit into `limit` with `added` special tokens; says by how much.
+
+    side: "right" cuts off what stands last in a text, "left" what stands first.
+    """
     sizes = [len(first), 0 if second is None else len(second)]
     excess = 0 if limit is None else sum(sizes) + added - limit
     if excess <= 0:
@@ -56,15 +59,18 @@ def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: s
         raise InputError(f"cutting {strategy.removeprefix('only_')} text alone cannot fit the pair into {limit} tokens")
     for encoding, size in zip((first, second), keep):
         if encoding is not None:
-            encoding.truncate(size)
+            encoding.truncate(size, direction=side)
     return excess
 
 
 def too_long(index: int, excess: int, limit: int) -> InputError:
     """The error for an item that is not read whole, and may not be cut or read in stretches unasked."""
     return InputError(
-        f"item {index} has {excess:,} tokens more than the {limit:,} that are read at once: pass long='windows' to "
-        "read all of it in stretches, or long='truncate' to cut it"
+        f"item {index} has {excess:,} tokens more than the {limit:,} that are read at once: pass ",
+        Argument("long", "windows"),
+        " to read all of it in stretches, or ",
+        Argument("long", "truncate"),
+        " to cut it",
     )
 
 

@@ -1,8 +1,7 @@
 """A tokenizer from the files of a checkpoint, in every form in which they come."""
 
 import json
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from pellucid.text.settings import read_settings
 from pellucid.text.stated import follow, lower_first
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.wordpiece import open_wordpiece
-
-log = logging.getLogger("pellucid")
 
 _AS_IT_STANDS = "PreTrainedTokenizerFast"
 TARGET = "target_tokenizer.json"
@@ -54,11 +51,6 @@ def open_tokenizer(
     plain = name in sentencepiece.FILES and layout_of(model_type, settings, "sentencepiece") is None
     backend, settings = _FORMS[name](folder / name, settings, model_type)
     check_growth(backend, folder / name)
-    if settings.get("truncation_side", (backend.truncation or {}).get("direction")) == "left":
-        log.warning(
-            "%s: truncation_side 'left' is not followed: texts are cut at their end unless a task says otherwise",
-            folder,
-        )
     if name != "tokenizer.json":
         settings = settings | {"tokenizer_class": _AS_IT_STANDS}
     stated: Any = settings.get("model_max_length")
@@ -72,8 +64,22 @@ def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
     """The same tokenizer, which reads every text in lower case."""
     backend = tokenizers.Tokenizer.from_str(tokenizer.to_json())
     lower_first(backend)
-    kept = {"token_types": tokenizer.token_types, "tiled": tokenizer.tiled}
-    return Tokenizer(backend, settings=tokenizer.settings, max_length=tokenizer.model_max_length, **kept)
+    return _around(backend, tokenizer)
+
+
+def with_tokens(
+    tokenizer: Tokenizer, tokens: Sequence[str | tokenizers.AddedToken], *, special: bool
+) -> tuple[Tokenizer, int]:
+    """The same tokenizer, which knows these tokens as well; and how many of them are new to its vocabulary."""
+    backend = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    new = (backend.add_special_tokens if special else backend.add_tokens)(list(tokens))
+    return _around(backend, tokenizer), new
+
+
+def _around(backend: tokenizers.Tokenizer, other: Tokenizer) -> Tokenizer:
+    """A backend with everything else of another tokenizer."""
+    kept = {"token_types": other.token_types, "tiled": other.tiled}
+    return Tokenizer(backend, settings=other.settings, max_length=other.model_max_length, **kept)
 
 
 def open_target_tokenizer(folder: Path) -> Tokenizer | None:

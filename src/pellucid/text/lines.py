@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from pellucid.errors import InputError, NotFoundError, near
+from pellucid.errors import Argument, InputError, NotFoundError, near
 
 MOST_LINE = 64 * 2**20
 """Characters of a line; a file without line ends is not read into memory whole."""
@@ -98,7 +98,8 @@ def _refuse_others(path: Path, start: bytes, encoding: str) -> None:
             raise InputError(f"{path} looks like {name}, expected text")
     if encoding == "utf-8" and start[:2] in _WIDE:
         raise InputError(
-            f"{path} is not UTF-8 text: it begins as UTF-16 does (line 1, byte 0x{start[0]:02x}); try --encoding utf-16"
+            f"{path} is not UTF-8 text: it begins as UTF-16 does (line 1, byte 0x{start[0]:02x}); try ",
+            Argument("encoding", "utf-16"),
         )
 
 
@@ -118,10 +119,10 @@ def _undecoded(path: Path, encoding: str, number: int, error: UnicodeError) -> I
     byte = error.object[error.start]
     if _known(encoding) != "utf-8":
         return InputError(
-            f"{path} is not {encoding} text (after line {number}, byte 0x{byte:02x}): try another --encoding"
+            f"{path} is not {encoding} text (after line {number}, byte 0x{byte:02x}): try another encoding"
         )
     place, byte, guess = _first_fault(path)
-    return InputError(f"{path} is not UTF-8 text (line {place}, byte 0x{byte:02x}): try --encoding {guess}")
+    return InputError(f"{path} is not UTF-8 text (line {place}, byte 0x{byte:02x}): try ", Argument("encoding", guess))
 
 
 def _first_fault(path: Path) -> tuple[int, int, str]:

@@ -68,9 +68,10 @@ class Reading:
 
 
 def sentences(reading: Reading, text: object, index: int, *, rule: str, limit: int | None) -> list[Portion]:
-    """A text whole, or by the rule for long ones: refused, its end cut off, or in stretches that do not overlap.
+    """A text whole, or by the rule for long ones: refused, cut, or in stretches that do not overlap.
 
-    rule: "error", "truncate" or "windows".  limit: tokens that are read at once; None for no limit.
+    rule: "error", "truncate" or "windows". What is cut off is the end, or as the tokenizer's `truncation_side` says
+        the beginning of the text; the prefix stays.  limit: tokens that are read at once; None for no limit.
     A stretch ends with a sentence where it holds the end of one, else with a word, else with a token.
     """
     clean = clean_text(text, index, "item")
@@ -83,6 +84,8 @@ def sentences(reading: Reading, text: object, index: int, *, rule: str, limit: i
     room = limit - reading.around
     if room <= len(reading.raw("")):
         raise InputError(f"item {index}: what stands before the text leaves no room in {limit} tokens: shorten it")
+    if rule == "truncate" and reading.tokenizer.truncation_side == "left":
+        return endings(reading, clean, index, room=limit, rule=rule)
     if rule == "truncate":
         whole.truncate(room)
         last = max(end for _, end in whole.offsets) - len(reading.prefix)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pellucid.errors import InputError, near, several
+from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.files import once
 from pellucid.text.lines import lines
 
@@ -117,7 +117,7 @@ def check_column(path: Path, column: str | None) -> None:
     """Refuses a table without a column, and a column of what is no table."""
     table = path.suffix.lower() in (*TABLES, *OBJECTS)
     if table and column is None:
-        raise InputError(f"{path} is a table: name the column with the texts (--column NAME)")
+        raise InputError(f"{path} is a table: name the column with the texts (", Argument("column", Blank("NAME")), ")")
     if column and not table:
         raise InputError(f"{path} is no table, so it has no column {column!r}: expected .csv, .tsv or .jsonl")
 

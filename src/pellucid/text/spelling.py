@@ -5,10 +5,25 @@ from typing import Any
 
 import tokenizers
 
+_GAPS = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
+"""What decoders for words put a space into: each loses it, and " ' " both."""
+
+
+def without_gaps(text: str) -> str:
+    """A text without the spaces before `.`, `,`, `n't` and their like, as the reference takes them away.
+
+    >>> without_gaps("It is n't , is it ?")
+    "It isn't, is it?"
+    """
+    for gap in _GAPS:
+        text = text.replace(gap, gap.strip())
+    return text
+
 
 class Spelling:
     """What a tokenizer knows of the way in which its tokens are written."""
 
+    settings: dict[str, Any]
     _backend: tokenizers.Tokenizer
 
     @property
@@ -29,9 +44,30 @@ class Spelling:
         return " ".join(tokens) if decoder is None else decoder.decode(list(tokens))
 
     @property
+    def clean_up_tokenization_spaces(self) -> bool:
+        """Whether the files ask for `without_gaps` behind decoding."""
+        return bool(self.settings.get("clean_up_tokenization_spaces"))
+
+    @property
+    def spells_spaces(self) -> bool:
+        """Whether every space of a text stands in its tokens, as BPE has it, so that none may be taken away."""
+        forced = self.settings.get("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output")
+        return isinstance(self._backend.model, tokenizers.models.BPE) and not forced
+
+    def cleaned(self, text: str, asked: bool | None = None) -> str:
+        """A decoded text as the reference cleans it.  asked: by default what the files say; of BPE nothing is taken."""
+        cleans = self.clean_up_tokenization_spaces if asked is None else asked
+        return without_gaps(text) if cleans and not self.spells_spaces else text
+
+    @property
     def vocab(self) -> dict[str, int]:
         """Every token and its id, the added ones too."""
         return self._backend.get_vocab()
+
+    @property
+    def added_vocab(self) -> dict[str, int]:
+        """The added tokens and their ids, those of special tokens too, in the order of the ids."""
+        return {token.content: i for i, token in sorted(self._backend.get_added_tokens_decoder().items())}
 
     @property
     def vocab_size(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import tokenizers
 
 from pellucid.errors import InputError
-from pellucid.text.batch import Batch, collate
+from pellucid.text.batch import Batch, batch_of
 from pellucid.text.chat import find_template, render_chat
 from pellucid.text.cut import clean_text, cut_pair, guarded
 from pellucid.text.encoded import Encoded, tiled
@@ -42,13 +42,14 @@ class Tokenizer(SpecialTokens, Spelling):
         tiled: bool = False,
     ) -> None:
         """tiled: places as the sentencepiece library tells them, where each token ends at the next one's start."""
+        said = {"truncation_side": backend.truncation["direction"]} if backend.truncation else {}
         backend.no_truncation()
         backend.no_padding()
         # Trimming a token's place is post-processing too, and the library would do it both when it encodes and when it
         # post-processes: the words' step gets none.
         self._after, backend.post_processor = backend.post_processor, None
         self._backend = backend
-        self.settings = dict(settings or {})
+        self.settings = said | (settings or {})
         self.model_max_length = max_length
         self.token_types = token_types
         self.tiled = tiled
@@ -109,7 +110,7 @@ class Tokenizer(SpecialTokens, Spelling):
         added = self.added_tokens(pair=pairs is not None) if add_special_tokens else 0
         rows = []
         for first, second in zip(firsts, seconds):
-            cut = cut_pair(first, second, max_length, added, strategy)
+            cut = cut_pair(first, second, max_length, added, strategy, self.truncation_side)
             done = self.finish(first, second, add_special_tokens)
             rows.append(Encoded(done.ids, done.type_ids, done.tokens, done.offsets, done.special_tokens_mask, cut))
         return list(map(tiled, rows, texts)) if self.tiled and pairs is None else rows
@@ -158,22 +159,12 @@ class Tokenizer(SpecialTokens, Spelling):
         if kind not in (None, "pt", "np"):
             raise InputError(f"return_tensors is {kind!r}, expected 'pt', 'np' or None")
         padded = padding in (True, "longest", "max_length")
-        if not padded and (kind is None or not rows):
-            columns = {
-                "input_ids": [r.ids for r in rows],
-                "token_type_ids": [r.type_ids for r in rows],
-                "attention_mask": [[1] * len(r.ids) for r in rows],
-            }
-            return Batch({n: columns[n][0] if single else columns[n] for n in names})
-        if not padded and len({len(r.ids) for r in rows}) > 1:
-            raise InputError("texts of unequal length do not make one tensor: pass padding=True")
         length = self._limit(max_length) if padding == "max_length" else None
         if length is not None and (longest := max((len(r.ids) for r in rows), default=0)) > length:
             raise InputError(f"a text of {longest} tokens does not fit into {length}: pass truncation=True")
-        arrays = collate([r.ids for r in rows], [r.type_ids for r in rows], self.pad_token_id or 0, length=length)
-        if kind is None:
-            return Batch({n: arrays[n][0].tolist() if single else arrays[n].tolist() for n in names})
-        return Batch({n: _tensor(arrays[n]) if kind == "pt" else arrays[n] for n in names})
+        pad_id = (self.pad_token_id or 0) if padded else None
+        columns = batch_of([r.ids for r in rows], [r.type_ids for r in rows], pad_id, length=length, kind=kind)
+        return Batch({n: columns[n][0] if single and kind is None else columns[n] for n in names})
 
     def _limit(self, max_length: int | None) -> int:
         limit = max_length if max_length is not None else self.model_max_length
@@ -186,7 +177,7 @@ class Tokenizer(SpecialTokens, Spelling):
     # -- ids to words -------------------------------------------------------------------------------------------------
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
-        """Ids back to a text, spaced as the file's decoder does it; `clean_up_tokenization_spaces` is not followed."""
+        """Ids back to a text, spaced as the file's decoder does it; files may ask for `cleaned` beside it."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
 
     def decode_stream(self, skip_special_tokens: bool = False) -> DecodeStream:
@@ -262,6 +253,11 @@ class Tokenizer(SpecialTokens, Spelling):
     def __repr__(self) -> str:
         return f"Tokenizer({len(self):,} tokens, at most {self.model_max_length} a text)"
 
+    @property
+    def truncation_side(self) -> str:
+        """Where a text that is too long is cut, as the files say: "right" loses its end, "left" its beginning."""
+        return self.settings.get("truncation_side", "right")
+
     @functools.cached_property
     def largest_id(self) -> int:
         """The greatest id that this tokenizer can give."""
@@ -292,9 +288,3 @@ class Tokenizer(SpecialTokens, Spelling):
     @functools.cached_property
     def _literal(self) -> tokenizers.Tokenizer:
         return literal_twin(self._backend, self.mask_token)
-
-
-def _tensor(array: Any) -> Any:
-    import torch
-
-    return torch.from_numpy(array)

@@ -50,8 +50,8 @@ def windows(
 ) -> list[Window]:
     """One text, or one pair, as one stretch or as several.
 
-    rule: "error" refuses what is longer than `max_length`, "truncate" cuts its end off and counts what was cut,
-        "windows" reads all of it in stretches.
+    rule: "error" refuses what is longer than `max_length`, "truncate" cuts its end off, or its beginning where the
+        tokenizer's `truncation_side` is "left", and counts what was cut, "windows" reads all of it in stretches.
     max_length: tokens of a stretch, special ones among them; by default the tokenizer's own limit, and never more.
     stride: tokens that a stretch shares with the one before; by default a quarter of what a stretch holds.
     side: which text of a pair is cut, 0 or 1; the other stays whole. None cuts the longer one, then both in turn; in
@@ -63,19 +63,22 @@ def windows(
     firsts = _raw(tokenizer, text, index, parse_special_tokens, apart)
     seconds = None if pair is None else _raw(tokenizer, pair, index, parse_special_tokens)
     limit, excess, step = _limit(tokenizer, max_length), 0, 0
+    long = firsts if seconds is None or not side else seconds
+    size, cuts_left = len(long), rule == "truncate" and tokenizer.truncation_side == "left"
     if limit is not None:
         whole = len(firsts) + (0 if seconds is None else len(seconds))
         excess = max(whole + tokenizer.added_tokens(pair=seconds is not None) - limit, 0)
         if excess and side is None and rule == "truncate":
-            cut_pair(firsts, seconds, limit, tokenizer.added_tokens(pair=seconds is not None), "longest_first")
+            added = tokenizer.added_tokens(pair=seconds is not None)
+            cut_pair(firsts, seconds, limit, added, "longest_first", tokenizer.truncation_side)
         elif excess:
-            long = firsts if seconds is None or not side else seconds
-            step = _shorten(long, excess, index, rule, limit, stride)
+            step = _shorten(long, excess, index, rule, limit, stride, "left" if cuts_left else "right")
+    before = size - len(long) if cuts_left else 0
     done = tokenizer.finish(firsts, seconds, True)
     every = [done, *done.overflowing] if rule == "windows" else [done]
     cut = excess if rule == "truncate" else 0
     types = dict(zip(done.sequence_ids, done.type_ids))  # the library gives a text's type to its first stretch alone
-    found = [_window(one, i, len(every), cut, i * step, types) for i, one in enumerate(every)]
+    found = [_window(one, i, len(every), cut, before + i * step, types) for i, one in enumerate(every)]
     if apart and isinstance(text, list):
         return [_laid_out(one, text) for one in found]
     return [tiled(one, str(text)) for one in found] if tokenizer.tiled and pair is None else found
@@ -104,7 +107,15 @@ def _limit(tokenizer: Tokenizer, max_length: int | None) -> int | None:
     return min((n for n in (max_length, tokenizer.model_max_length) if n is not None), default=None)
 
 
-def _shorten(encoding: tokenizers.Encoding, excess: int, index: int, rule: str, limit: int, stride: int | None) -> int:
+def _shorten(
+    encoding: tokenizers.Encoding,
+    excess: int,
+    index: int,
+    rule: str,
+    limit: int,
+    stride: int | None,
+    direction: str,
+) -> int:
     """Takes so many tokens off an encoding in place; as further stretches, where the rule says so.
 
     ->  from the beginning of one stretch to that of the next, in tokens
@@ -117,7 +128,7 @@ def _shorten(encoding: tokenizers.Encoding, excess: int, index: int, rule: str, 
     shared = (room // 4 if stride is None else stride) if rule == "windows" else 0
     if type(shared) is not int or not 0 <= shared < room:
         raise InputError(f"stride is {stride!r}, expected a whole number below the {room} tokens of a stretch")
-    encoding.truncate(room, stride=shared)
+    encoding.truncate(room, stride=shared, direction=direction)
     return room - shared
 
 

@@ -1,0 +1,183 @@
+"""What code for the reference says beside its calls: tables that grow, streamers, maps of devices, folders that hold
+a tokenizer already; the reference beside."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import pellucid
+from pellucid import compat
+from tests.test_compat_auto import WORDS, given, ours, reference
+
+CASES = [("bert", "MaskedLM"), ("gpt2", "CausalLM"), ("llama", "CausalLM"), ("bart", "Seq2SeqLM"), ("t5", "Seq2SeqLM")]
+IDS = torch.tensor([[5, 9, 14, 33, 21]])
+
+
+@pytest.mark.parametrize(("family", "task"), [*CASES, ("bert", ""), ("llama", "SequenceClassification")])
+@pytest.mark.parametrize("rows", [97, 60])
+def test_tables_of_tokens_get_other_rows(family: str, task: str, rows: int, tmp_path: Path) -> None:
+    theirs, model = reference(family, task, tmp_path / "one"), ours(task, tmp_path / "one")
+    inputs = given("", family in ("bart", "t5"))
+    before, kept = model(**inputs), dict(model.named_parameters())
+    table, wanted = model.resize_token_embeddings(rows), theirs.resize_token_embeddings(rows)
+    assert table is model.get_input_embeddings() and table.weight.shape == wanted.weight.shape
+    assert model.config.vocab_size == theirs.config.vocab_size == model.pellucid.config.vocab_size == rows
+    after = model(**inputs)
+    if task == "SequenceClassification" or not task:
+        assert torch.equal(after[0], before[0])
+    else:
+        torch.testing.assert_close(after.logits, theirs(**inputs).logits, rtol=0, atol=5e-3)
+        assert torch.equal(after.logits[..., : min(rows, 90)], before.logits[..., : min(rows, 90)])
+    if rows > 90:  # the reference draws new rows within 1e-4 of where these stand
+        torch.testing.assert_close(table.weight[90:], wanted.weight[90:], rtol=0, atol=1e-3)
+    moved = [name for name, one in model.named_parameters() if one is not kept[name]]
+    assert moved and all("token" in name or "head" in name for name in moved)
+    model.save_pretrained(tmp_path / "two")
+    again = ours(task, tmp_path / "two")
+    assert torch.equal(again(**inputs)[0], after[0])
+    assert torch.equal(again.get_input_embeddings().weight, table.weight)
+
+
+def test_a_table_grows_and_learns(tmp_path: Path) -> None:
+    reference("gpt2", "CausalLM", tmp_path)
+    model = ours("CausalLM", tmp_path)
+    model.resize_token_embeddings(91, pad_to_multiple_of=8)
+    assert model.config.vocab_size == 96 and model.resize_token_embeddings().weight.shape[0] == 96
+    ids = torch.tensor([[5, 93, 7, 95]])
+    model(ids, labels=ids).loss.backward()
+    assert model.get_input_embeddings().weight.grad[93].abs().sum() > 0
+    assert model.generate(ids, max_new_tokens=3).shape == (1, 7)
+    for options, fragment in (
+        ({"mean_resizing": False}, "mean_resizing is False, and new rows are the mean"),
+        ({"new_num_tokens": -3}, "new_num_tokens is -3"),
+    ):
+        with pytest.raises(pellucid.InputError, match=fragment):
+            model.resize_token_embeddings(**options)
+
+
+def test_tokens_are_added_to_both(tmp_path: Path) -> None:
+    reference("bert", "MaskedLM", tmp_path / "one", vocab_size=600)
+    shutil.copytree(WORDS / "bert", tmp_path / "words")
+    model, tokenizer = ours("MaskedLM", tmp_path / "one"), compat.AutoTokenizer.from_pretrained(tmp_path / "words")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<city>"]})
+    model.resize_token_embeddings(len(tokenizer))
+    for saved in ((tokenizer, model), (model, tokenizer)):
+        folder = tmp_path / type(saved[0]).__name__
+        for one in saved:
+            one.save_pretrained(folder)
+        again = pellucid.load(folder, head="masked-lm")
+        assert again.tokenizer is not None and again.tokenizer("<city>").input_ids == [2, 600, 3]
+        assert transformers.AutoTokenizer.from_pretrained(folder)("<city>").input_ids == [2, 600, 3]
+        assert (
+            transformers.AutoModelForMaskedLM.from_pretrained(folder)(torch.tensor([[2, 600, 3]])).logits.shape[-1]
+            == 601
+        )
+
+
+def test_the_tokenizer_of_a_folder_is_read_for_the_model_that_is_saved(tmp_path: Path) -> None:
+    reference("mpnet", "MaskedLM", tmp_path / "one", vocab_size=602)
+    model = ours("MaskedLM", tmp_path / "one")
+    (tmp_path / "two").mkdir()
+    vocab = compat.AutoTokenizer.from_pretrained(WORDS / "mpnet").get_vocab()
+    (tmp_path / "two" / "vocab.txt").write_text("\n".join(sorted(vocab, key=lambda token: vocab[token])) + "\n")
+    model.save_pretrained(tmp_path / "two")  # the file alone does not say that its special tokens are MPNet's
+    saved = json.loads((tmp_path / "two" / "tokenizer_config.json").read_text())
+    assert saved["cls_token"] == "<s>" and saved["model_max_length"] == model.pellucid.config.longest
+    compat.AutoTokenizer.from_pretrained(WORDS / "bert").save_pretrained(tmp_path / "three")
+    reference("bert", "", tmp_path / "four")
+    with pytest.raises(
+        pellucid.CheckpointMismatchError, match="gives ids up to 599, the model's table of tokens has 90"
+    ):
+        ours("", tmp_path / "four").save_pretrained(tmp_path / "three")
+
+
+class Listener:
+    """Hears what a streamer of the reference hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[list[int]] = []
+        self.ended = False
+
+    def put(self, value: torch.Tensor) -> None:
+        self.heard.append(value.flatten().tolist())
+
+    def end(self) -> None:
+        self.ended = True
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("family", "task"), [("gpt2", "CausalLM"), ("bart", "Seq2SeqLM")])
+def test_a_streamer_hears_every_token(family: str, task: str, tmp_path: Path) -> None:
+    theirs = reference(family, task, tmp_path, eos_token_id=2, bos_token_id=1)
+    model, mine, wanted = ours(task, tmp_path), Listener(), Listener()
+    options: dict[str, Any] = {"max_new_tokens": 5, "num_beams": 1, "stopping_criteria": [], "past_key_values": None}
+    options |= {"cache_implementation": None, "tokenizer": None}
+    found = model.generate(input_ids=IDS, streamer=mine, **options)
+    theirs.generate(input_ids=IDS, max_new_tokens=5, num_beams=1, streamer=wanted)
+    assert mine.heard == wanted.heard and mine.ended and wanted.ended
+    assert [token for some in mine.heard for token in some] == found[0].tolist()
+    for inputs, asked, fragment in (
+        (IDS.repeat(2, 1), {}, "a streamer hears one text, and 2 are written"),
+        (IDS, {"num_beams": 2}, "beams are certain only at the end"),
+    ):
+        with pytest.raises(pellucid.InputError, match=fragment):
+            model.generate(inputs, streamer=Listener(), max_new_tokens=2, **asked)
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        ({"output_scores": True}, r"output_scores is not understood here: model.pellucid.trace_writing\(prompt\)"),
+        ({"stop_strings": ["x"]}, r"stop_strings is not understood here: model.pellucid.generate\(prompt, stop="),
+        ({"logits_processor": [len]}, "logits_processor is not understood here: rules are asked for by name"),
+        ({"past_key_values": ()}, "past_key_values is not understood here: a prompt is read whole"),
+    ],
+)
+def test_what_is_written_otherwise_is_told(options: dict[str, Any], fragment: str, tmp_path: Path) -> None:
+    reference("gpt2", "CausalLM", tmp_path)
+    with pytest.raises(pellucid.InputError, match=fragment):
+        ours("CausalLM", tmp_path).generate(IDS, **options)
+
+
+def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
+    reference("bert", "", tmp_path, vocab_size=600)
+    shutil.copytree(WORDS / "bert", tmp_path, dirs_exist_ok=True)
+    for place in ("cpu", {"": "cpu"}, {"": torch.device("cpu")}):
+        assert ours("", tmp_path, device_map=place).device.type == "cpu"
+    for place in ("auto", "balanced", "sequential"):
+        assert ours("", tmp_path, device_map=place).device == ours("", tmp_path, device_map="auto").device
+    model = ours(
+        "", tmp_path, subfolder="", variant=None, load_in_8bit=False, offload_folder="x", max_memory={0: "1GB"}
+    )
+    assert model.name_or_path == str(tmp_path)
+    model.save_pretrained(tmp_path / "two", safe_serialization=True, max_shard_size="5GB")
+    pipe = compat.pipeline(
+        "feature-extraction", model=str(tmp_path), device_map="auto", batch_size=8, torch_dtype="auto"
+    )
+    assert pipe.device == pipe.model.device
+    for said, fragment in (
+        ({"device_map": {"embeddings": 0, "layers": "cpu"}}, "device_map names 2 devices, and a model stands on one"),
+        ({"load_in_8bit": True}, "load_in_8bit is not understood here: pass dtype='int8' or dtype='int4'"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is not understood here: pass dtype='int8'"),
+        ({"subfolder": "unet"}, "subfolder is 'unet', which is not understood here"),
+        ({"ignore_mismatched_sizes": True}, "ignore_mismatched_sizes is True, which is not understood here"),
+    ):
+        with pytest.raises(pellucid.InputError, match=fragment):
+            ours("", tmp_path, **said)
+    with pytest.raises(pellucid.InputError, match="safe_serialization is False, and no pickle is written here"):
+        model.save_pretrained(tmp_path / "three", safe_serialization=False)
+
+
+def test_what_is_not_there_is_told_in_one_sentence(tmp_path: Path) -> None:
+    reference("bert", "", tmp_path)
+    model = ours("", tmp_path)
+    with pytest.raises(AttributeError, match=r"this BertModel has no 'push_to_hub'.*stand in .network.*in .pellucid$"):
+        model.push_to_hub("somewhere")
+    assert not hasattr(model, "encoder") and hasattr(model, "generate")
+    with pytest.raises(AttributeError, match=r"this tokenizer has no 'push_to_hub'"):
+        compat.AutoTokenizer.from_pretrained(WORDS / "bert").push_to_hub("somewhere")
