@@ -16,7 +16,7 @@ from lesson import MINILM, Asked, Line, Rows
 from machine import model_folder
 
 import pellucid
-from pellucid.machine import choose_dtype
+from pellucid.machine import fastest_dtype
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example, Objective
 
@@ -76,7 +76,7 @@ def theirs(objective: Objective, rows: Rows, recipe: Mapping[str, Any], seed: in
         warmup_steps=recipe["warmup"],
         weight_decay=recipe["weight_decay"],
         train_sampling_strategy="group_by_length",
-        bf16=choose_dtype("auto", torch.float32) == torch.bfloat16,
+        bf16=fastest_dtype(torch.device("cpu")) == torch.bfloat16,
         use_cpu=True,
         seed=seed,
         save_strategy="no",

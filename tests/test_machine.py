@@ -1,5 +1,7 @@
 """The machine underneath: what may still be taken of its memory, and which kinds of number there are."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ import pellucid
 from pellucid import machine
 from pellucid.checkpoints import fill
 from pellucid.errors import InputError, ResourceError
+from pellucid.training.learner import Learner
+from pellucid.training.settings import Settings
 
 
 @pytest.fixture
@@ -52,6 +56,109 @@ def test_memory_that_is_refused_after_all_is_said_in_a_sentence(
             pellucid.load(folder, dtype=dtype)
 
 
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("bits", "free", "advice"),
+    [
+        (64, 32, "try dtype='bfloat16', which takes a quarter of it"),
+        (32, 32, "try dtype='bfloat16', which takes a half of it"),
+        (32, 16, "try dtype='int8', which takes a quarter of it"),
+        (32, 8, "try dtype='int4', which takes an eighth of it"),
+        (64, 8, "try dtype='int4', which takes a sixteenth of it"),
+        (16, 16, "try dtype='int8', which takes a half of it"),
+        (16, 8, "try dtype='int4', which takes a quarter of it"),
+        (8, 8, "try dtype='int4', which takes a half of it"),
+        (4, 7, "take a smaller model"),
+        (32, 7, "take a smaller model"),
+    ],
+)
+def test_what_does_not_fit_is_told_of_what_does(
+    bits: int, free: int, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of 16 Gi numbers."""
+    monkeypatch.setattr(machine, "free_memory", lambda: free * GIB)
+    with pytest.raises(ResourceError) as caught:
+        machine.require_memory(16 * GIB, bits, torch.device("cpu"))
+    needed = 16 * bits / 8
+    assert str(caught.value) == (
+        f"this model needs {needed:.1f} GiB for its numbers and {free:.1f} GiB are free; {advice}"
+    )
+    machine.require_memory(16 * GIB, bits, torch.device("meta"))  # whose memory nobody here knows
+    monkeypatch.setattr(machine, "free_memory", lambda: int(needed * GIB))
+    machine.require_memory(16 * GIB, bits, torch.device("cpu"))
+
+
+def test_each_way_to_load_is_told_of_what_it_can_take(
+    tiny: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, numbers = tiny.save(tmp_path / "model"), _numbers(tiny)
+    monkeypatch.setattr(machine, "free_memory", lambda: numbers)
+    for dtype, advice in (("float32", "'int8'"), ("bfloat16", "'int8'"), ("float16", "'int8'")):
+        with pytest.raises(ResourceError, match=f"; try dtype={advice}"):
+            pellucid.load(folder, dtype=dtype)
+    assert pellucid.load(folder, dtype="int8").module.bits == 8
+    monkeypatch.setattr(machine, "free_memory", lambda: numbers // 2)
+    with pytest.raises(ResourceError, match="; try dtype='int4', which takes a half"):
+        pellucid.load(folder, dtype="int8")
+    assert pellucid.load(folder, dtype="int4").module.bits == 4
+    with pytest.raises(ResourceError, match="; take a smaller model"):  # 8 and 4 bits have no place for a new head
+        pellucid.load(folder, head="token-classification")
+
+
+def _numbers(model: pellucid.Model) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+# -- the fastest kind of number ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processor", [True, False])
+@pytest.mark.parametrize("gpu", [True, False])
+def test_the_device_that_computes_is_asked(processor: bool, gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no GPU here: what PyTorch would say of one is put in its place."""
+    asked: list[object] = []
+
+    def supported(including_emulation: bool = True) -> bool:
+        return gpu or including_emulation  # older ones compute it by way of float32
+
+    @contextlib.contextmanager
+    def entered(device: torch.device) -> Iterator[None]:
+        asked.append(device)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    monkeypatch.setattr(torch.cuda, "device", entered)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: processor, raising=False)
+    kinds = {True: torch.bfloat16, False: torch.float32}
+    second = torch.device("cuda", 1)
+    assert machine.choose_dtype("auto", torch.float16, second) == kinds[gpu] and asked == [second]
+    assert machine.choose_dtype("auto", torch.float16, torch.device("cpu")) == kinds[processor]
+    assert machine.choose_dtype("auto", torch.float16, torch.device("mps")) == torch.float32
+    assert machine.choose_dtype("checkpoint", torch.float16, second) == torch.float16
+
+
+def test_the_fastest_kind_is_that_of_the_place_where_it_goes(
+    tiny: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes "auto" says which device is meant: the meta device stands for one that is not the processor."""
+    meant: list[str] = []
+
+    def fastest(device: torch.device) -> torch.dtype:
+        meant.append(device.type)
+        return torch.bfloat16
+
+    monkeypatch.setattr(machine, "fastest_dtype", fastest)
+    model = pellucid.load(tiny.save(tmp_path / "model"), dtype="auto")
+    assert model.dtype == torch.bfloat16 and meant == ["cpu"]
+    elsewhere = pellucid.build(model.config, device="meta", dtype="auto")
+    assert elsewhere.dtype == torch.bfloat16 and meant[1:] == ["meta"]
+    assert Learner(elsewhere.loaded, Settings(precision="auto")).dtype == torch.bfloat16 and meant[2:] == ["meta"]
+    assert pellucid.build(model.config).to("meta", "auto").dtype == torch.bfloat16 and meant[3:] == ["meta"]
+    assert elsewhere.to("meta", "auto").dtype == torch.bfloat16 and meant[4:] == ["meta"]
+
+
 def test_only_what_loads_speaks_of_bits(tiny: pellucid.Model, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         tiny.to(dtype="int8")
@@ -61,4 +168,4 @@ def test_only_what_loads_speaks_of_bits(tiny: pellucid.Model, tmp_path: Path) ->
     tiny.save(tmp_path / "a")
     with pytest.raises(InputError, match=r"dtype is 'int9' \(did you mean int8, int4\?\), .* checkpoint, int8, int4"):
         pellucid.load(tmp_path / "a", dtype="int9")
-    assert machine.choose_dtype("float64", torch.float32) == torch.float64
+    assert machine.choose_dtype("float64", torch.float32, torch.device("cpu")) == torch.float64

@@ -5,12 +5,12 @@ import ctypes
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import torch
 
-from pellucid.errors import InputError, ResourceError, near
+from pellucid.errors import Argument, InputError, ResourceError, Words, near
 
 DTYPES = {
     "float32": torch.float32,
@@ -19,6 +19,9 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
 }
 
+
+NARROWER = {"bfloat16": 16, "int8": 8, "int4": 4}
+"""Kinds of number that take less room than float32, by the bits of one, the widest first."""
 
 GROUP = Path("/sys/fs/cgroup")
 """What the control group of this process may take."""
@@ -41,8 +44,10 @@ def choose_device(device: str | torch.device) -> torch.device:
     return chosen
 
 
-def choose_dtype(dtype: str | torch.dtype | None, stored: torch.dtype, *, more: Iterable[str] = ()) -> torch.dtype:
-    """None is float32; "checkpoint" is what the file holds; "auto" the fastest that is safe on this processor.
+def choose_dtype(
+    dtype: str | torch.dtype | None, stored: torch.dtype, device: torch.device, *, more: Iterable[str] = ()
+) -> torch.dtype:
+    """None is float32; "checkpoint" is what the file holds; "auto" the fastest that is safe on this device.
 
     more: other names that the caller understands himself, for the error.
     """
@@ -53,7 +58,7 @@ def choose_dtype(dtype: str | torch.dtype | None, stored: torch.dtype, *, more: 
     elif dtype == "checkpoint":
         chosen = stored
     elif dtype == "auto":
-        chosen = fastest_dtype()
+        chosen = fastest_dtype(device)
     elif dtype in DTYPES:
         chosen = DTYPES[dtype]
     else:
@@ -64,9 +69,15 @@ def choose_dtype(dtype: str | torch.dtype | None, stored: torch.dtype, *, more: 
     return chosen
 
 
-def fastest_dtype() -> torch.dtype:
-    """bfloat16 where the processor multiplies it natively, else float32."""
-    native = torch.ops.mkldnn._is_mkldnn_bf16_supported() if torch.backends.mkldnn.is_available() else False
+def fastest_dtype(device: torch.device) -> torch.dtype:
+    """bfloat16 where the device is known to multiply it natively, else float32."""
+    if device.type == "cuda":
+        with torch.cuda.device(device):  # which the question below is about; older ones only pretend
+            native = torch.cuda.is_bf16_supported(including_emulation=False)
+    elif device.type == "cpu" and torch.backends.mkldnn.is_available():
+        native = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    else:
+        native = False
     return torch.bfloat16 if native else torch.float32
 
 
@@ -83,14 +94,25 @@ def features() -> list[str]:
     return [name for name, check in checks.items() if getattr(torch.cpu, check, bool)()]
 
 
-def require_memory(needed: int, device: torch.device) -> None:
-    """Refuses before allocating what this machine cannot hold."""
-    free = free_memory() if device.type == "cpu" else None
-    if free is not None and needed > free:
-        raise ResourceError(
-            f"this model needs {needed / 2**30:.1f} GiB for its numbers and {free / 2**30:.1f} GiB are free; "
-            "try dtype='bfloat16', which halves it"
-        )
+def require_memory(numbers: int, bits: int, device: torch.device, among: Mapping[str, int] = NARROWER) -> None:
+    """Refuses before allocating what this machine cannot hold.
+
+    numbers: how many, of `bits` each.  among: the kinds of number that the caller could take in their place.
+    """
+    needed, free = numbers * bits // 8, free_memory() if device.type == "cpu" else None
+    if free is None or needed <= free:
+        return
+    narrower = {name: few for name, few in among.items() if few < bits}
+    fits = next((name for name, few in narrower.items() if numbers * few // 8 <= free), None)
+    advice: Words = "take a smaller model"
+    if fits:
+        advice = ("try ", Argument("dtype", fits), f", which takes {_PARTS[bits // narrower[fits]]} of it")
+    raise ResourceError(
+        f"this model needs {needed / 2**30:.1f} GiB for its numbers and {free / 2**30:.1f} GiB are free; ", advice
+    )
+
+
+_PARTS = {2: "a half", 4: "a quarter", 8: "an eighth", 16: "a sixteenth"}
 
 
 @contextlib.contextmanager

@@ -3,9 +3,11 @@
 import contextvars
 import copy
 import pickle
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -234,6 +236,36 @@ def test_an_edit_that_no_pass_met(minilm: pellucid.Model) -> None:
         minilm.embed(TEXT)  # which pools for itself
     with pytest.raises(InputError, match="never fired"), minilm.edit({WEIGHTS: zero()}):
         pass
+
+
+LONG = "x" * 10_000
+MANY = list(range(10_000))
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        ({LONG: zero()}, "no point is called 'xxx"),
+        ({5: zero()}, "a point is called 5, expected a name"),
+        ({"pooled": zero(position=MANY)}, "position=[0, 1, 2"),
+        ({f"pooled{'*' * 10_000}": zero()}, "an edit never fired, of pooled***"),
+        ({WEIGHTS: change(type(LONG, (), {"__call__": lambda self, now: now})())}, "an edit never fired, of layers"),
+        ({WEIGHTS: zero(source=MANY)}, "an edit never fired, of layers.3.attention.weights: zero(source=[0, 1, 2"),
+    ],
+)
+def test_an_error_stays_short_whatever_was_asked_for(
+    minilm: pellucid.Model, edits: dict[str, object], said: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(said)) as caught, minilm.edit(edits):
+        pass
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("where", [{LONG: 1}, {"head": LONG}, {"head": [LONG] * 10}])
+def test_a_place_that_is_none_is_named_in_short(where: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"an edit is placed by|head is") as caught:
+        zero(**where)
+    assert len(str(caught.value)) < 200
 
 
 def test_an_error_of_the_block_is_not_hidden_and_ends_it(minilm: pellucid.Model) -> None:

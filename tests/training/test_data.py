@@ -270,7 +270,7 @@ def test_no_label_is_held_out_wholly() -> None:
     rest, held = split(table(a=30, b=1, c=2), 0.5, seed=0, group=label_of)
     assert set(counted(rest)) == {"a", "b", "c"} and counted(held) == {"a": 15, "c": 1}
     with pytest.raises(
-        InputError, match="each of 3 rows has a label of its own, so none can be held out: pass validation"
+        InputError, match="each of 3 rows has a label of its own, so none can be held out: pass validation=FILE"
     ):
         split(table(a=1, b=1, c=1), 0.5, seed=0, group=label_of)
 

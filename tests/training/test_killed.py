@@ -101,7 +101,7 @@ def test_ctrl_c_in_a_process_of_its_own(checkpoint: Callable[[str], Path], feeli
     asked = Asked(str(checkpoint("bert-body")), str(tmp_path / "a"), feelings(30), interrupt=4)
     code, said = ended(asked.start())
     assert code == 130 and said.count("\n") == 1
-    assert said.startswith("pellucid: interrupted after step 5 of ") and "--resume" in said
+    assert said.startswith("pellucid: interrupted after step 5 of ") and "resume=True" in said
     manifest = read_manifest(tmp_path / "a" / "training")
     assert manifest is not None and manifest.step == 5
 

@@ -203,7 +203,7 @@ def test_it_ends_when_it_gets_no_better(body: "pellucid.Model", feelings: Feelin
 
 
 def test_patience_needs_something_to_look_at(body: "pellucid.Model", feelings: Feelings) -> None:
-    with pytest.raises(InputError, match="patience is 2, and nothing is held out to look at: pass validation"):
+    with pytest.raises(InputError, match="patience is 2, and nothing is held out to look at: pass validation=FILE"):
         study(body, feelings(18), None, validation=0.0, patience=2)
 
 

@@ -52,7 +52,7 @@ def save_adapter(
     Raises InputError for a base that nobody would find again, and for a table that the format has no words for.
     """
     target = Path(name).expanduser()
-    check_target(target, overwrite=overwrite, how="pass overwrite=True")
+    check_target(target, overwrite=overwrite)
     base, tables, whole = base_name(loaded), _Tables(loaded), list(whole)
     for one in ties(loaded.config).values():
         if one in whole:

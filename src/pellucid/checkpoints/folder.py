@@ -11,22 +11,22 @@ from pathlib import Path
 from torch import Tensor
 
 from pellucid.checkpoints import hub
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.files import cannot_write, to_disk, usual_mode
 
 FACTS = ("config.json", "adapter_config.json")
 """Without one of these a folder is no checkpoint."""
 
 
-def check_target(target: Path, *, overwrite: bool, how: str) -> None:
+def check_target(target: Path, *, overwrite: bool, how: str = "pass ") -> None:
     """Refuses a place that is a file, or that holds files already and may not be written over.
 
-    how: how the caller is told to write over it, such as "pass overwrite=True".
+    how: what stands before `overwrite=True`, by which the caller may write over it.
     """
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file, expected a folder to write into")
     if target.is_dir() and any(target.iterdir()) and not overwrite:
-        raise InputError(f"{target} already holds files: choose a new folder or {how}")
+        raise InputError(f"{target} already holds files: choose a new folder or {how}", Argument("overwrite", True))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from pellucid.checkpoints.installed import Packaged, packaged
-from pellucid.errors import InputError, NotFoundError, ResourceError, near
+from pellucid.errors import Argument, Blank, InputError, NotFoundError, ResourceError, near
 
 FACTS = ("config.json", "modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
 WORDS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
@@ -29,6 +29,7 @@ SPEAKING = (*FACTS, *WORDS, *OTHER_WORDS, *WRITING, *NUMBERS, *PICKLED, *ADAPTER
 _NEEDED = (*FACTS, *WORDS, *OTHER_WORDS, *NUMBERS, *MODULES, *ADAPTER)
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
+_TOKEN = Argument("token", Blank("TOKEN"))
 _PATIENCE = 10
 """Seconds that the hub may take for its first answer."""
 
@@ -127,8 +128,8 @@ def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterat
     try:
         yield
     except errors.GatedRepoError as error:
-        advice = "accept its terms on the hub, then set HF_TOKEN or pass token="
-        raise NotFoundError(f"{name!r} is gated: {advice}") from error
+        advice = "accept its terms on the hub, then set HF_TOKEN or pass "
+        raise NotFoundError(f"{name!r} is gated: {advice}", _TOKEN) from error
     except errors.RepositoryNotFoundError as error:
         raise NotFoundError(_unknown(name, package)) from error
     except errors.RevisionNotFoundError as error:
@@ -140,7 +141,7 @@ def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterat
         if status == 401 and "Invalid credentials" not in str(error):  # so it answers strangers, for any name
             raise NotFoundError(_unknown(name, package)) from error
         if status in (401, 403):
-            raise NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass token=") from error
+            raise NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass ", _TOKEN) from error
         if not isinstance(error, OSError) and not type(error).__module__.startswith(("httpx", "httpcore", "huggingf")):
             raise
         raise NotFoundError(nowhere(name, package, f"and the hub could not be reached ({_short(error)})")) from error

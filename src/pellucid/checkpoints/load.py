@@ -52,8 +52,8 @@ def open_checkpoint(
         wanted = family.head_named(head) if isinstance(head, str) else head
         family.page(wanted)  # refuses a head that the family does not have
         config = config.replace(head=wanted)
-    plan = make_plan(family, config, contents, new_head=head not in (OWN_HEAD, None))
     tensors = contents.tensors
+    plan = make_plan(family, config, tensors, contents.said_in, new_head=head not in (OWN_HEAD, None))
     reads, writes = _tables(plan.config)
     words = contents.tokenizer(plan.config)
     if words is not None and contents.pooling is not None and contents.pooling.do_lower_case:
@@ -83,10 +83,11 @@ def _numbers(
     attention: str,
     seed: int,
 ) -> Network:
+    place = choose_device(device)
     if not (isinstance(dtype, str) and dtype in BITS):
-        kind = choose_dtype(dtype, plan.dtype(tensors), more=BITS)
-        return fill(plan, tensors, choose_device(device), kind, attention, seed)
-    if choose_device(device).type != "cpu":
+        kind = choose_dtype(dtype, plan.dtype(tensors), place, more=BITS)
+        return fill(plan, tensors, place, kind, attention, seed)
+    if place.type != "cpu":
         raise InputError(f"dtype is {dtype!r}, which runs on the processor alone: load with device='cpu'")
     return fill_packed(plan, tensors, BITS[dtype], attention)
 
@@ -98,7 +99,8 @@ def account(name: str | os.PathLike[str]) -> Plan:
     """
     contents = read_source(locate(name))
     family = _family(contents)
-    return make_plan(family, family.read(contents.facts, contents.said_in), contents, new_head=False)
+    config = family.read(contents.facts, contents.said_in)
+    return make_plan(family, config, contents.tensors, contents.said_in, new_head=False)
 
 
 def read_config(name: str | os.PathLike[str], **place: Any) -> Config:
@@ -107,17 +109,18 @@ def read_config(name: str | os.PathLike[str], **place: Any) -> Config:
     return _family(contents).read(contents.facts, contents.said_in)
 
 
-def read_tokenizer(name: str | os.PathLike[str], **place: Any) -> Tokenizer | None:
+def read_tokenizer(name: str | os.PathLike[str], *, config: Config | None = None, **place: Any) -> Tokenizer | None:
     """The tokenizer of a checkpoint, whose weights are not looked at, or of a folder with a tokenizer alone.
 
-    place: as for `locate`.  ->  None where there is none
+    config: the model that it is for; by default what the checkpoint says.  place: as for `locate`.
+    ->  None where there is none
     """
     source = locate(name, **place)
     bare = source.kind == "folder" and source.file is None and source.base is None
-    if bare and not (source.folder / "config.json").exists():
+    if config is None and bare and not (source.folder / "config.json").exists():
         return open_tokenizer(source.folder, max_length=None)
     contents = read_source(source)
-    config = _family(contents).read(contents.facts, contents.said_in)
+    config = config or _family(contents).read(contents.facts, contents.said_in)
     return _fitting(contents.tokenizer(config), _tables(config)[0], contents, "tokenizer")
 
 

@@ -16,13 +16,18 @@ _IDLE = {"initializer_range", "bos_token_id", *(part.name for part in fields(Dro
 
 @dataclass(frozen=True)
 class HeadPage:
-    """One head of a family: what the reference calls the model with it, and how it calls its tensors."""
+    """One head of a family: what the reference calls the model with it, and how it calls its tensors.
+
+    twins: names of tensors, each with the one that the reference computes with where a file holds both; of tables that
+        are not tied it writes both, and misses either.
+    """
 
     architecture: str
     head: Head | None
     rows: Rows = ()
     prefix: str | None = None
     """Before the body's names in files of this head, where it is not the family's."""
+    twins: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """The whole account of a checkpoint before a single number is read: which tensor goes where, and what is left over."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
-from pellucid.checkpoints.contents import Contents
 from pellucid.checkpoints.names import Names, Place
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.weights import Stored
@@ -22,6 +22,7 @@ class Plan:
     """The whole account, before a single number is read.
 
     placed: our name -> where its numbers stand.  doubled: (where, our name) told twice, to be compared.
+    overruled: tensors told twice whose numbers do not count, whether they are the same or not.
     tied: our names that share another's numbers.  fresh: our names that get random numbers.
     """
 
@@ -31,6 +32,7 @@ class Plan:
     tied: dict[str, str] = field(default_factory=dict)
     fresh: tuple[str, ...] = ()
     dropped: dict[str, str] = field(default_factory=dict)
+    overruled: frozenset[str] = frozenset()
 
     def dtype(self, tensors: dict[str, Stored]) -> torch.dtype:
         """What most numbers of the file are."""
@@ -41,23 +43,23 @@ class Plan:
         return max(sizes, key=lambda dtype: sizes[dtype])
 
 
-def make_plan(family: Family, config: Config, contents: Contents, new_head: bool) -> Plan:
+def make_plan(family: Family, config: Config, tensors: dict[str, Stored], said_in: Path, new_head: bool) -> Plan:
     """The account of a checkpoint as the model of `config`, whose last guesses it may put right (pooler, head).
 
+    tensors: by the reference's names.  said_in: the file that says what it is, for errors.
     new_head: a head was asked for by name; where the files hold none, it gets random numbers, and so does the pooler
         that it reads.
     Raises CheckpointMismatchError, one sentence with all that does not fit.
     """
-    tensors = contents.tensors
     page = family.page(config.head)
     names = family.names_with(page, lambda: config)
     others = [(other, family.names_with(other, lambda: config)) for other in family.heads if other is not page]
-    _check_depth(config, contents)
+    _check_depth(config, tensors, said_in)
     placed: dict[str, Place] = {}
     doubled: list[tuple[Place, str]] = []
     dropped: dict[str, str] = {}
     strange: list[str] = []
-    for theirs in tensors:
+    for theirs in sorted(tensors, key=lambda name: name in page.twins):  # those that do not count come last
         found = names.ours(theirs, page.rows)
         if any(ours.startswith("pooler.") for ours in found) and not config.pools:
             dropped[theirs] = "the pooled first token is not read by this head"
@@ -83,30 +85,28 @@ def make_plan(family: Family, config: Config, contents: Contents, new_head: bool
     lost = [name for name in missing if name not in tied]
     bare = any(name.startswith("head.") for name in lost) and not _any_head(placed)
     if bare and not new_head:  # sentence encoders are often saved so: the config of a head, the weights of a body
-        log.warning("%s names %s, but the weights hold no head: opened without", contents.said_in, page.architecture)
-        return make_plan(family, config.replace(head=None), contents, new_head)
+        log.warning("%s names %s, but the weights hold no head: opened without", said_in, page.architecture)
+        return make_plan(family, config.replace(head=None), tensors, said_in, new_head)
     begins_anew = ("head.",) if any(name.startswith("pooler.") for name in placed) else ("head.", "pooler.")
     fresh = tuple(name for name in lost if name.startswith(begins_anew)) if bare else ()
     told = [*placed.items(), *((ours, place) for place, ours in doubled)]
     problems = _problems(names, page, wanted, told, tensors, strange, [n for n in lost if n not in fresh])
     if problems:
-        raise CheckpointMismatchError(
-            f"{contents.said_in.parent} does not fit its {contents.said_in.name}: {'; '.join(problems)}"
-        )
-    return Plan(config, placed, tuple(doubled), tied, fresh, dropped)
+        raise CheckpointMismatchError(f"{said_in.parent} does not fit its {said_in.name}: {'; '.join(problems)}")
+    return Plan(config, placed, tuple(doubled), tied, fresh, dropped, frozenset(page.twins))
 
 
 _FEW_LAYERS = 50
 """Built in no time, so that what is missing can be named one by one."""
 
 
-def _check_depth(config: Config, contents: Contents) -> None:
+def _check_depth(config: Config, tensors: Sized, said_in: Path) -> None:
     """Every layer is built before its tensors are looked for: refused where there cannot be one for each."""
     sides = (config.decoder.num_decoder_layers if config.decoder else 0, config.num_hidden_groups)
     layers = max(sides[0], sides[1] or config.num_hidden_layers)
-    if layers > max(len(contents.tensors), _FEW_LAYERS):
+    if layers > max(len(tensors), _FEW_LAYERS):
         raise CheckpointMismatchError(
-            f"{contents.said_in} speaks of {layers} layers, and the weights hold {len(contents.tensors)} tensors in all"
+            f"{said_in} speaks of {layers} layers, and the weights hold {len(tensors)} tensors in all"
         )
 
 

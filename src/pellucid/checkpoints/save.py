@@ -24,7 +24,7 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
     target = Path(name).expanduser()
     loaded.module.real("saving")
     loaded.family.check_sayable(loaded.config)
-    check_target(target, overwrite=overwrite, how="pass overwrite=True")
+    check_target(target, overwrite=overwrite)
     with beside(target) as folder:
         _write(loaded, folder)
     return target
@@ -33,7 +33,10 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
 def _write(loaded: Loaded, folder: Path) -> None:
     config, family = loaded.config, loaded.family
     page = family.page(config.head)
-    write_tensors(_tensors(loaded, family.names_with(page, lambda: config), page.rows), folder / "model.safetensors")
+    tensors = _tensors(loaded, family.names_with(page, lambda: config), page.rows)
+    if not config.tie_word_embeddings:  # where they are tied, the reference finds one by the other
+        tensors |= {twin: tensors[name] for name, twin in page.twins.items() if name in tensors}
+    write_tensors(tensors, folder / "model.safetensors")
     facts = family.write(config)
     facts["dtype"] = facts["torch_dtype"] = str(next(loaded.module.parameters()).dtype).removeprefix("torch.")
     (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -115,13 +115,13 @@ def pull(name: str, *, revision: str | None = None, token: str | None = None) ->
 def inside(folder: Path, name: object) -> Path:
     """A file of the checkpoint by its plain name; one that leads outside the folder is refused.
 
-    The hub's cache holds links into its own `blobs`; those, and no others, may be followed.
+    The hub's cache holds links into the `blobs` of the same repository; those, and no others, may be followed.
     """
     if not isinstance(name, str) or not re.fullmatch(r"[\w][\w.-]{0,254}", name):
         raise UnsafeFileError(
             f"{folder} names a file {str(name)[:80]!r}, expected a plain file name in the same folder"
         )
-    return _inside(folder, folder / name)
+    return check_link(folder, folder / name)
 
 
 def check_links(source: Source) -> None:
@@ -135,17 +135,23 @@ def check_folder(folder: Path) -> None:
     for path in folder.glob("*"):
         below = path / "config.json"
         if path.is_symlink() and path.suffix in _READ:
-            _inside(folder, path)
+            check_link(folder, path)
         elif below.is_symlink() and not path.is_symlink():
-            _inside(folder, below)
+            check_link(folder, below)
 
 
-def _inside(folder: Path, path: Path) -> Path:
+def check_link(folder: Path, path: Path) -> Path:
+    """The path of a file of a checkpoint; refused where it is a link out of the folder, as `inside` says."""
     real, root = Path(os.path.realpath(path)), folder.resolve()  # resolve() fails at links in a circle
-    blobs = root.parent.parent / "blobs"
-    if real.is_relative_to(root) or (root.parent.name == "snapshots" and real.is_relative_to(blobs)):
+    if real.is_relative_to(root) or any(real.is_relative_to(blobs) for blobs in _blobs(root)):
         return path
     raise UnsafeFileError(f"{path} is a link to {real}, outside the checkpoint; copy the file in if it belongs there")
+
+
+def _blobs(root: Path) -> list[Path]:
+    """Where the files of a snapshot in the hub's cache lie, or of a folder below one; nothing for any other folder."""
+    holders = [one.parent.parent for one in (root, *root.parents) if one.parent.name == "snapshots"]
+    return [one / "blobs" for one in holders[:1] if root.parent.parent == one or one.name.startswith("models--")]
 
 
 def _refuse_foreign(package: installed.Packaged | None, revision: str | None) -> None:

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Iterator
 
 from pellucid.config import Config, Gated
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, near, several
 from pellucid.trace.points import points
 
 _LAYER = {
@@ -57,6 +57,8 @@ def resolve(asked: str, config: Config) -> list[str]:
     >>> resolve("blocks.3.attn.hook_pattern", config)      # doctest: +SKIP
     ['layers.3.attention.weights']
     """
+    if not isinstance(asked, str):
+        raise InputError(f"a point is called {several([repr(asked)])}, expected a name; model.points() lists all")
     own = points(config)
     if asked in own:
         return [asked]
@@ -69,7 +71,8 @@ def resolve(asked: str, config: Config) -> list[str]:
         wanted = {table[name] for name in theirs}
         hits = [name for name in own if name in wanted]
     if not hits:
-        raise InputError(f"no point is called {asked!r}{near(asked, [*own, *table])}; model.points() lists all")
+        said = several([repr(asked)])
+        raise InputError(f"no point is called {said}{near(asked, [*own, *table])}; model.points() lists all")
     return hits
 
 

@@ -53,9 +53,10 @@ class Entry:
 
     def check(self) -> None:
         """Refuses an edit that never fired, or in some place that was asked for did not."""
+        said = f"{several([self.asked])}: {several([str(self.edit)])}"
         if not self.fired:
             raise InputError(
-                f"an edit never fired, of {self}: no pass was made that meets {several(self.names, 2)} "
+                f"an edit never fired, of {said}: no pass was made that meets {several(self.names, 2)} "
                 "(edits hold inside the block, for this model and in this thread)"
             )
         for word, one in self._missing():
@@ -63,7 +64,7 @@ class Entry:
                 why = f"{word} {shown(one)} does not exist, no pass had more than {self.reach[word]} {UNIT[word]} there"
             else:
                 why = f"{word} {shown(one)} was not among the {UNIT[word]} that were computed there"
-            raise InputError(f"an edit never fired, of {self}: {why}")
+            raise InputError(f"an edit never fired, of {said}: {why}")
 
     def _missing(self) -> list[tuple[str, int | slice]]:
         """What was chosen and has not been met yet."""

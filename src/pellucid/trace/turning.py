@@ -15,5 +15,5 @@ def angles(config: Config, seq: int) -> Tensor | None:
     rotary = rotary_of(config)
     if rotary is None:
         return None
-    rotation, half = rotary(torch.arange(seq)[None], torch.zeros(0)), config.head_dim // 2
+    rotation, half = rotary(torch.arange(seq)[None], torch.zeros(0, dtype=torch.float32)), config.head_dim // 2
     return torch.stack((rotation.cosine[0, 0, :, :half], rotation.sine[0, 0, :, half:]))

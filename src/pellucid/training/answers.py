@@ -13,7 +13,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import count, truth
-from pellucid.errors import InputError, near
+from pellucid.errors import Argument, InputError, near
 from pellucid.tasks.question_answering import REFERENCE_LENGTH
 from pellucid.tasks.question_answering import QuestionAnswering as Task
 from pellucid.tasks.reader import Stretch
@@ -84,7 +84,10 @@ class QuestionAnswering(Objective):
         if self.impossible is False and lacking:
             said = place(rows[lacking[0]], lacking[0])
             raise InputError(
-                f"{said} has no answer, and impossible=False: leave such rows out, or pass impossible=True"
+                f"{said} has no answer, and ",
+                Argument("impossible", False),
+                ": leave such rows out, or pass ",
+                Argument("impossible", True),
             )
         return replace(self, impossible=bool(lacking)) if self.impossible is None else self
 

@@ -187,12 +187,12 @@ class TextClassification(Taught):
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
         batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
         aims: list[Target] = [one.target for one in examples]
-        found = {"labels": torch.tensor([0 if one.label is None else one.label for one in aims])}
+        found = {"labels": _numbers(aims, [0 if one.label is None else one.label for one in aims])}
         if self.class_weights is not None:
             weights = weights_of(self.class_weights, loaded.config.labels, self._seen)
             found["weights"] = weights[found["labels"]] if aims[0].kind == "single" else weights
         if self.teacher is not None:
-            found["taught"] = torch.tensor([one.taught for one in aims])
+            found["taught"] = torch.tensor([one.taught for one in aims], dtype=torch.float32)
         device = batch["input_ids"].device
         return batch | {name: value.to(device) for name, value in found.items()}
 
@@ -221,12 +221,17 @@ class TextClassification(Taught):
         if aims[0].label is None:
             right = torch.tensor([one.taught for one in aims]).argmax(-1)
         else:
-            right = torch.tensor([one.label for one in aims])
+            right = _numbers(aims, [one.label for one in aims])
         loss = {"loss": float(losses(kind, logits, right).mean())}
         if kind == "multiple":
             return loss | sets_scores((right > 0.5).tolist(), (logits > 0.0).tolist())
         best = right if kind == "single" else right.argmax(-1)
         return loss | label_scores(best.tolist(), logits.argmax(-1).tolist(), logits.shape[-1])
+
+
+def _numbers(aims: Sequence[Target], labels: list[Any]) -> Tensor:
+    """Labels as their losses take them: Int[Tensor, "batch"], or Float32[Tensor, "batch labels"]"""
+    return torch.tensor(labels, dtype=torch.long if aims[0].kind == "single" else torch.float32)
 
 
 def _asked(loaded: Loaded, kind: str) -> str:

@@ -12,11 +12,11 @@ from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.checkpoints.source import Source
-from pellucid.errors import InputError
+from pellucid.errors import InputError, Interrupted, Words
 from pellucid.files import to_disk
 from pellucid.training import low_rank
 from pellucid.training.interrupt import interruptible
-from pellucid.training.log import Log
+from pellucid.training.log import RESUME, Log
 from pellucid.training.loop import DivergedError, Loop, Told, numbers_of
 from pellucid.training.objective import Objective
 from pellucid.training.plan import Plan, planned
@@ -174,18 +174,19 @@ class _Course:
         except DivergedError as error:
             loop.back()
             self._save(diverged=True)
-            kept = f"; the numbers of step {loop.progress.step:,} are kept in {self.folder}: resume (--resume) takes"
-            kept = f"{kept} another rate and goes on from there" if self.folder else ""
-            raise DivergedError(f"{error}{kept}") from error
+            where = f"; the numbers of step {loop.progress.step:,} are kept in {self.folder}: "
+            kept = (where, RESUME, " takes another rate and goes on from there") if self.folder else ()
+            raise DivergedError(error, kept) from error
         ends = looked or loop.ends_epoch or not loop.goes_on
         late = time.monotonic() - self.kept >= PAUSE
         due = (loop.progress.step % every == 0 or not loop.goes_on) if every else (ends and late)
         if due or loop.stopped:
             self._save()
         if loop.stopped:
-            where = f"it is kept in {self.folder}: do the same again with resume (--resume), and it goes on from there"
-            where = where if self.folder else "nothing of it is kept, since it has no folder (out)"
-            raise KeyboardInterrupt(f"interrupted after step {loop.progress.step:,} of {loop.steps:,}; {where}")
+            told: Words = "nothing of it is kept, since it has no folder (out)"
+            if self.folder:
+                told = (f"it is kept in {self.folder}: do the same again with ", RESUME, ", and it goes on from there")
+            raise Interrupted(f"interrupted after step {loop.progress.step:,} of {loop.steps:,}; ", told)
 
     def _save(self, *, diverged: bool = False) -> None:
         if self.state is not None and self.ranks.first:

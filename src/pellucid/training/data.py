@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import InputError, near, several
+from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.files import once
 from pellucid.text.lines import no_file
 from pellucid.text.parallel import read_parallel
@@ -224,8 +224,8 @@ def no_column(row: Mapping[str, Any], index: int, name: str, advice: bool = True
     """The sentence for a column that is not there.  advice: how to say that another one is meant."""
     same = [one for one in row if one.lower() == name.lower()]
     hint = f" (did you mean {same[0]}?)" if same else near(name, row)
-    how = f": columns={{{name!r}: NAME}}, or --column {name}=NAME, says which one is meant" if advice else ""
-    return InputError(f"{place(row, index)}: no column {name!r}{hint}; its columns are {several(row) or 'none'}{how}")
+    meant = (": ", Argument("columns", {name: Blank("NAME")}), " says which one is meant") if advice else ()
+    return InputError(f"{place(row, index)}: no column {name!r}{hint}; its columns are {several(row) or 'none'}", meant)
 
 
 def missing(value: Any) -> bool:

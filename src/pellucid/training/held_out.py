@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from pellucid.config.checks import within
-from pellucid.errors import InputError
+from pellucid.errors import Argument, Blank, InputError
 from pellucid.training.data import Data, Record, digest
 
 
@@ -39,7 +39,8 @@ def split(
             chosen.remove(i)
             learned.update(new)
     if not chosen:
-        raise InputError(f"each of {len(rows)} rows has a label of its own, so none can be held out: pass validation")
+        alone = f"each of {len(rows)} rows has a label of its own, so none can be held out: pass "
+        raise InputError(alone, Argument("validation", Blank("FILE")))
     rest = [row for i, row in enumerate(rows) if i not in chosen]
     held = [row for i, row in enumerate(rows) if i in chosen]
     return replace(data, rows=rest), replace(data, rows=held, digest=digest(held))

@@ -26,7 +26,7 @@ class Learner:
     def __init__(self, loaded: Loaded, settings: Settings) -> None:
         self.loaded, self.module = loaded, loaded.module
         self.device = self.module.embeddings.token.like.device
-        self.dtype = _precision(settings.precision, self.device)
+        self.dtype = choose_dtype(settings.precision, torch.float32, self.device)
         if self.device.type == "cpu":
             keep_memory()
         again = settings.activation_checkpointing
@@ -71,12 +71,3 @@ class Learner:
 
 def _wide(numbers: Tensor) -> Tensor:
     return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
-
-
-def _precision(asked: str, device: torch.device) -> torch.dtype:
-    """What products are computed in; "auto" is bfloat16 where the device multiplies it natively."""
-    if asked == "auto" and device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    if asked == "auto" and device.type != "cpu":
-        return torch.float32
-    return choose_dtype(asked, torch.float32)

@@ -14,8 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import ResourceError
+from pellucid.errors import Argument, ResourceError
 from pellucid.files import cannot_write, write_whole
+
+RESUME = Argument("resume", True)
+"""By which a training goes on."""
 
 
 class Log:
@@ -47,7 +50,8 @@ class Log:
             if isinstance(wrong, ResourceError):
                 wrong = ResourceError(
                     f"no space left for {len(content)} more bytes of {self.path}; the last state is still there: make "
-                    "room, and go on with resume (--resume)"
+                    "room, and go on with ",
+                    RESUME,
                 )
             raise wrong from error
 

@@ -20,7 +20,7 @@ from torch.nn.utils import parametrize
 from pellucid.checkpoints.adapter_save import Change, base_name, save_adapter
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, near, several
-from pellucid.machine import choose_dtype
+from pellucid.machine import DTYPES
 from pellucid.models import freeze, untrained
 from pellucid.training.settings import Settings
 
@@ -39,7 +39,7 @@ class LowRank(nn.Module):
     def __init__(self, table: Tensor, rank: int, scale: float, chance: torch.Generator) -> None:
         super().__init__()
         out, wide = table.shape
-        drawn = (2 * torch.rand(rank, wide, generator=chance) - 1) / math.sqrt(wide)
+        drawn = (2 * torch.rand(rank, wide, generator=chance, dtype=torch.float32) - 1) / math.sqrt(wide)
         self.down = nn.Parameter(drawn.to(table))
         self.up = nn.Parameter(table.new_zeros(out, rank))
         self.scale = scale
@@ -135,7 +135,7 @@ def save(loaded: Loaded, settings: Settings, folder: Path, *, overwrite: bool = 
     loaded: as it learned, its source still the base.
     """
     whole = [name for name, p in loaded.module.named_parameters() if p.requires_grad and _ATTACHED not in name]
-    kind = choose_dtype(settings.adapter_dtype, torch.float32)
+    kind = DTYPES[settings.adapter_dtype]
     return save_adapter(merged(loaded), changes(loaded.module), whole, folder, dtype=kind, overwrite=overwrite)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pellucid import __version__
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, several
+from pellucid.errors import Argument, InputError, several
 from pellucid.files import write_whole
 from pellucid.sealed import damaged, sealed, unsealed
 from pellucid.trace.stored import digest
@@ -22,7 +22,7 @@ NAME = "manifest.json"
 FORMAT = 1
 """Of the folder. A later one is refused with the version that wrote it."""
 
-MOST_BYTES, AGAIN = 16 * 2**20, "begin anew with overwrite (--overwrite)"
+MOST_BYTES, AGAIN = 16 * 2**20, ("begin anew with ", Argument("overwrite", True))
 """Of a manifest; and what helps where it is damaged."""
 
 FREE = ("accumulation", "activation_checkpointing", "save_every")
@@ -102,8 +102,7 @@ class Manifest:
         differences = about.differences(self.about, (*FREE, *AFTER_TROUBLE) if self.diverged else FREE)
         if differences:
             raise InputError(
-                f"the training in {folder} cannot go on: {several(differences)}; give what it began with, or begin "
-                "anew with overwrite (--overwrite)"
+                f"the training in {folder} cannot go on: {several(differences)}; give what it began with, or ", AGAIN
             )
 
 

@@ -43,7 +43,8 @@ def step(optimizer: torch.optim.Optimizer, learning_rate: float, share: float = 
     changed = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    scale = None if share == 1.0 or not changed else torch.tensor(1.0 / share, device=changed[0].device)
+    whole = share == 1.0 or not changed
+    scale = None if whole else torch.tensor(1.0 / share, dtype=torch.float32, device=changed[0].device)
     setattr(optimizer, "grad_scale", scale)  # noqa: B010 - what the kernel divides gradients by
     optimizer.step()
     increment_version(changed)

@@ -13,7 +13,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import MODES, Pooling
 from pellucid.config.checks import choice, truth, within
-from pellucid.errors import InputError
+from pellucid.errors import Argument, Blank, InputError
 from pellucid.tasks.embed import pool
 from pellucid.tasks.feature_extraction import states_of
 from pellucid.text import by_length
@@ -28,6 +28,7 @@ from pellucid.training.reading import limit
 log = logging.getLogger("pellucid")
 
 CRITERIA = ("cosent", "cosine", "multiple-negatives")
+_MATCHES = Argument("criterion", "multiple-negatives")
 SCORED, MATCHED, NEGATIVE, SCORE = ("sentence1", "sentence2"), ("anchor", "positive"), "negative", "score"
 FIVE = 5.0
 """The score of two sentences that mean the same, in the data of STS (Agirre et al., 2012, S12-1051)."""
@@ -86,7 +87,7 @@ class SentenceSimilarity(Objective):
         if self.pooling is not None:
             choice("pooling", self.pooling, tuple(MODES))
         if self.symmetric and not self._matches:
-            raise InputError("symmetric=True is of criterion='multiple-negatives', which finds texts among others")
+            raise InputError(Argument("symmetric", True), " is of ", _MATCHES, ", which finds texts among others")
 
     @property
     def _matches(self) -> bool:
@@ -103,14 +104,19 @@ class SentenceSimilarity(Objective):
         if self._matches:
             if SCORE in rows[0] and columns == SCORED:
                 raise InputError(
-                    f"{place(rows[0], 0)} has a score, and criterion='multiple-negatives' takes each pair as one that "
-                    "means alike: keep only those that do, without their scores, or choose criterion='cosent'"
+                    f"{place(rows[0], 0)} has a score, and ",
+                    _MATCHES,
+                    " takes each pair as one that means alike: keep only those that do, without their scores, or "
+                    "choose ",
+                    Argument("criterion", "cosent"),
                 )
             return self
         if SCORE not in rows[0]:
             raise InputError(
-                f"{place(rows[0], 0)} has no 'score', and criterion={self.criterion!r} learns from scores: for pairs "
-                "that mean alike pass criterion='multiple-negatives'"
+                f"{place(rows[0], 0)} has no 'score', and ",
+                Argument("criterion", self.criterion),
+                " learns from scores: for pairs that mean alike pass ",
+                _MATCHES,
             )
         return self if self.top_score else replace(self, top_score=_top(rows))
 
@@ -161,7 +167,7 @@ class SentenceSimilarity(Objective):
         ids = [row for one in examples for row in one.ids]
         batch = as_batch(loaded, ids, [row for one in examples for row in one.types])
         like = batch["input_ids"]
-        scores = torch.tensor([one.target.score for one in examples], device=like.device)
+        scores = torch.tensor([one.target.score for one in examples], dtype=torch.float32, device=like.device)
         return batch | {"labels": scores, "texts": torch.tensor([one.target.texts for one in examples]).to(like.device)}
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
@@ -273,8 +279,9 @@ def _scores(rows: Sequence[Fields], top: float, most: float | None = None) -> li
             raise InputError(f"{place(rows[i], i)}: score is {value!r}, expected a number") from error
         if not -top <= score <= most:
             raise InputError(
-                f"{place(rows[i], i)}: score is {score:g}, expected one from 0 to {most:g}: pass top_score=, the score "
-                "of two texts that mean the same"
+                f"{place(rows[i], i)}: score is {score:g}, expected one from 0 to {most:g}: pass ",
+                Argument("top_score", Blank("N")),
+                ", the score of two texts that mean the same",
             )
         found.append(score / top)
     return found

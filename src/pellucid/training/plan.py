@@ -6,7 +6,7 @@ from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import within
-from pellucid.errors import InputError
+from pellucid.errors import Argument, Blank, InputError
 from pellucid.training.data import Data, read
 from pellucid.training.held_out import split
 from pellucid.training.manifest import About, digest_of_model
@@ -67,7 +67,10 @@ def planned(
         rows, held = split(rows, share, settings.seed, objective.group, objective.marks, ordered=objective.ordered)
         rows = replace(rows, digest=whole)
     if settings.patience is not None and held is None:
-        raise InputError(f"patience is {settings.patience}, and nothing is held out to look at: pass validation")
+        raise InputError(
+            f"patience is {settings.patience}, and nothing is held out to look at: pass ",
+            Argument("validation", Blank("FILE")),
+        )
     objective = objective.fitted(rows.rows)
     loaded = objective.kept(beginning(given, objective, settings))
     examples = objective.examples(loaded, rows.rows)

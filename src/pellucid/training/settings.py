@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from pellucid.config.checks import choice, count, truth, within
-from pellucid.errors import InputError, near
+from pellucid.errors import Argument, InputError, near
 from pellucid.training.schedule import SCHEDULES
 
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -117,7 +117,9 @@ class Settings:
         if self.lora is not None:
             count("lora", self.lora, most=100_000)
         elif self.adapter_only:
-            raise InputError("adapter_only is set and lora is not: say the rank of the adapter, such as lora=8")
+            raise InputError(
+                "adapter_only is set and lora is not: say the rank of the adapter, such as ", Argument("lora", 8)
+            )
         if self.lora_alpha is not None:
             within("lora_alpha", self.lora_alpha, above=0.0, most=1e6)
         if not self.lora_targets:

@@ -24,12 +24,12 @@ from torch import Tensor, nn
 
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
 from pellucid.checkpoints.folder import check_target
-from pellucid.errors import CorruptFileError, InputError, ResourceError
+from pellucid.errors import Argument, CorruptFileError, InputError, ResourceError
 from pellucid.files import cannot_write, digest_of, listed, to_disk
 from pellucid.lock import alone
-from pellucid.training.log import Log
+from pellucid.training.log import RESUME, Log
 from pellucid.training.loop import Loop
-from pellucid.training.manifest import FILES, NAME, About, Manifest, read_manifest, write_manifest
+from pellucid.training.manifest import AGAIN, FILES, NAME, About, Manifest, read_manifest, write_manifest
 
 FOLDER, LOG, LOCK = "training", "log.jsonl", "lock"
 
@@ -121,7 +121,8 @@ class State:
             after = f"the state of step {self.manifest.step}" if self.manifest else "what was there before"
             raise ResourceError(
                 f"no space left while writing {path}: it takes {needed:,} bytes, and {free:,} are free there; {after} "
-                "is still there: make room, and go on with resume (--resume)"
+                "is still there: make room, and go on with ",
+                RESUME,
             ) from error
         except OSError as error:
             raise cannot_write(path, error) from error
@@ -131,11 +132,9 @@ class State:
         path = self.folder / name
         try:
             if not path.is_file() or path.is_symlink():
-                raise CorruptFileError(f"{path} is missing: restore it, or begin anew with overwrite (--overwrite)")
+                raise CorruptFileError(f"{path} is missing: restore it, or ", AGAIN)
             if (path.stat().st_size, digest_of(path)) != facts:
-                raise CorruptFileError(
-                    f"{path} was changed since it was written: restore it, or begin anew with overwrite (--overwrite)"
-                )
+                raise CorruptFileError(f"{path} was changed since it was written: restore it, or ", AGAIN)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror or error}") from error
         return {one: span.read() for one, span in read_bundle(path)[0].items()}
@@ -182,21 +181,24 @@ def hold(folder: Path) -> contextlib.AbstractContextManager[None]:
 def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | None:
     """Where the state of a training in `out` is kept. Raises InputError where it may not begin or go on there."""
     if resume and overwrite:
-        raise InputError("resume goes on and overwrite begins anew: leave one of them out")
+        raise InputError(RESUME, " goes on and ", Argument("overwrite", True), " begins anew: leave one of them out")
     if out is None:
         if resume:
-            raise InputError("resume needs the folder of a training that was broken off: pass out (-o)")
+            raise InputError("resume needs the folder of a training that was broken off: pass out")
         return None
     folder = out / FOLDER
     manifest = None if overwrite else read_manifest(folder)
     if manifest is not None and not resume:
         raise InputError(
             f"{out} holds a training that is not finished, {manifest.step:,} of {manifest.steps:,} steps are done: go "
-            "on with resume (--resume), or begin anew with overwrite (--overwrite)"
+            "on with ",
+            RESUME,
+            ", or ",
+            AGAIN,
         )
     others = out.is_dir() and any(path.name != FOLDER for path in out.iterdir())
     if not out.is_dir() or (others and manifest is None):
-        check_target(out, overwrite=overwrite, how="begin anew there with overwrite (--overwrite)")
+        check_target(out, overwrite=overwrite, how="begin anew there with ")
     return folder
 
 

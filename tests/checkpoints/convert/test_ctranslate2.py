@@ -131,7 +131,7 @@ def other_kind(held: Held) -> None:
 
 
 CASES: dict[str, tuple[Callable[[Held], None], int | None, type[PellucidError], str]] = {
-    "no heads": (lambda held: None, None, InputError, "--heads N"),
+    "no heads": (lambda held: None, None, InputError, "pass heads=N"),
     "odd heads": (lambda held: None, 5, InputError, "5 heads do not divide a width of 32; one of 1, 2, 4, 8, 16, 32"),
     "missing": (gone, 8, CheckpointMismatchError, "decoder.layers.2.feed_forward.up.weight"),
     "too many": (beyond, 8, CheckpointMismatchError, "linear_9/weight"),

@@ -15,7 +15,7 @@ from torch import Tensor
 from pellucid.checkpoints.convert.ctranslate2_facts import check_account, facts_of
 from pellucid.checkpoints.convert.ctranslate2_words import Words, read_words
 from pellucid.checkpoints.tensors import spans
-from pellucid.errors import CheckpointMismatchError, InputError, several
+from pellucid.errors import Argument, Blank, CheckpointMismatchError, InputError, several
 
 LAYER = {
     "self_attention/layer_norm": ("attention_norm",),
@@ -111,10 +111,12 @@ def _settings(folder: Path, held: dict[str, Tensor], heads: int | None) -> int:
         said, key = held.pop(name).item(), name.partition("/")[2]
         if key == "num_heads":
             if heads is not None and heads != said:
-                raise InputError(f"--heads is {heads}, {folder} says {said:.0f}; leave it out")
+                raise InputError(f"heads is {heads}, {folder} says {said:.0f}; leave it out")
             heads = int(said)
         elif UNDERSTOOD.get(key) != said:
             raise CheckpointMismatchError(f"{folder}: {name} is {said:g}, which is not understood")
     if heads is None:
-        raise InputError(f"{folder} does not say how many heads its attention has: add --heads N, often 8")
+        raise InputError(
+            f"{folder} does not say how many heads its attention has: pass ", Argument("heads", Blank("N")), ", often 8"
+        )
     return heads

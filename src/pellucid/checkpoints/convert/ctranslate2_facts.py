@@ -8,14 +8,10 @@ from torch import Tensor
 
 from pellucid.checkpoints.convert.account import check_heads
 from pellucid.checkpoints.convert.ctranslate2_words import Words
-from pellucid.errors import CheckpointMismatchError, several
-
-PARTS = (
-    *("attention_norm", "attention.query", "attention.key", "attention.value", "attention.output"),
-    *("cross_attention_norm", "cross_attention.query", "cross_attention.key", "cross_attention.value"),
-    *("cross_attention.output", "feed_forward_norm", "feed_forward.up", "feed_forward.down"),
-)
-"""What a layer consists of; an encoder's has no cross-attention."""
+from pellucid.checkpoints.families import family_of
+from pellucid.checkpoints.plan import make_plan
+from pellucid.checkpoints.weights import Stored
+from pellucid.errors import CheckpointMismatchError
 
 
 def facts_of(folder: Path, tensors: dict[str, Tensor], heads: int, words: Words) -> dict[str, Any]:
@@ -78,40 +74,7 @@ def _tie(tensors: dict[str, Tensor]) -> bool:
 
 
 def check_account(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any]) -> None:
-    """Nothing missing, every shape as the rest says."""
-    wanted = _wanted(config)
-    missing = [name for name in wanted if name not in tensors]
-    odd = [
-        f"{name} has shape {list(tensors[name].shape)}, expected {list(shape)}"
-        for name, shape in wanted.items()
-        if name in tensors and tuple(tensors[name].shape) != shape
-    ]
-    beyond = [name for name in tensors if name not in wanted]
-    if missing or odd or beyond:
-        parts = [f"{len(missing)} missing ({several(missing, 3)})"] if missing else []
-        parts += [f"{len(beyond)} too many ({several(beyond, 3)})"] if beyond else []
-        raise CheckpointMismatchError(f"{folder} is no whole Transformer: {'; '.join([*parts, *odd[:3]])}")
-
-
-def _wanted(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Every tensor with its shape."""
-    width, words = config["hidden_size"], config["vocab_size"]
-    wanted: dict[str, tuple[int, ...]] = {
-        "encoder.embeddings.token.weight": (config.get("source_vocab_size", words), width),
-        "decoder.embeddings.token.weight": (words, width),
-        **({} if config["tie_word_embeddings"] else {"head.decoder.weight": (words, width)}),
-        **({"head.bias": (words,)} if config["logits_bias"] else {}),
-    }
-    sides = (("encoder", config["num_hidden_layers"], ""), ("decoder", config["num_decoder_layers"], "decoder_"))
-    for side, count, prefix in sides:
-        inner = config[f"{prefix}intermediate_size"]
-        wanted |= {f"{side}.norm.{last}": (width,) for last in ("weight", "bias")}
-        for i in range(count):
-            for part in PARTS:
-                if side == "encoder" and part.startswith("cross_"):
-                    continue
-                rows = inner if part.endswith(".up") else width
-                columns = inner if part.endswith(".down") else width
-                shape = (width,) if part.endswith("norm") else (rows, columns)
-                wanted |= {f"{side}.layers.{i}.{part}.weight": shape, f"{side}.layers.{i}.{part}.bias": shape[:1]}
-    return wanted
+    """Nothing missing, every shape as the rest says: the account by which the new folder will be opened."""
+    family, said_in = family_of(config["model_type"], str(folder)), folder / "model.safetensors"
+    held = {name: Stored(value.dtype, tuple(value.shape), lambda value=value: value) for name, value in tensors.items()}
+    make_plan(family, family.read(config, said_in), held, said_in, new_head=False)

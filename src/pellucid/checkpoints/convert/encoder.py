@@ -74,7 +74,7 @@ def _facts(path: Path, raw: dict[str, Any], heads: int | None) -> dict[str, Any]
             raise CheckpointMismatchError(f"{path.name}: config.json says {key} is {str(value)[:40]!r}")
     check_heads(facts["num_attention_heads"], facts["hidden_size"])
     if heads is not None and heads != facts["num_attention_heads"]:
-        raise InputError(f"--heads is {heads}, config.json says {facts['num_attention_heads']}; leave it out")
+        raise InputError(f"heads is {heads}, config.json says {facts['num_attention_heads']}; leave it out")
     return facts
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from pellucid.checkpoints import hub
-from pellucid.checkpoints.source import check_folder, inside
+from pellucid.checkpoints.source import check_folder, check_link, inside
 from pellucid.errors import InputError, NotFoundError, several
 
 PAPERS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
@@ -50,7 +50,7 @@ def find(name: str) -> Foreign:
 def _folder(folder: Path) -> Foreign:
     files = sorted(path for place in (folder, folder / "onnx") for path in place.glob("*.onnx") if path.is_file())
     if files:
-        return _onnx(_one(folder, files))
+        return _onnx(check_link(folder, _one(folder, files)))
     if any((folder / name).is_file() for name in VOCABULARY):
         check_folder(folder)
         numbers = folder / "model.safetensors"

@@ -17,7 +17,7 @@ def check_target(target: Path, source: Path, overwrite: bool) -> None:
     """Refuses a place that is a file, that holds files already, or that is the source itself."""
     if target.is_dir() and target.resolve() in (source.resolve(), source.resolve().parent):
         raise InputError(f"{target} is where the foreign files lie: choose another folder")
-    folder.check_target(target, overwrite=overwrite, how="add --overwrite")
+    folder.check_target(target, overwrite=overwrite)
 
 
 def write_folder(

@@ -14,6 +14,7 @@ from torch import Tensor
 from pellucid.checkpoints.convert.functions import laid_out
 from pellucid.checkpoints.convert.graph import Graph, Held, Node
 from pellucid.checkpoints.convert.onnx_plain import open_plain
+from pellucid.checkpoints.source import check_link
 from pellucid.errors import (
     CheckpointMismatchError,
     CorruptFileError,
@@ -176,13 +177,9 @@ def _with_data(onnx: ModuleType, path: Path, tensor: Any, size: int) -> Any:
 
 def beside(path: Path, name: str) -> Path:
     """A file that `path` names, in its own folder or below; one that leads outside is refused."""
-    root = path.parent.resolve()
     if not name or "\0" in name or Path(name).is_absolute() or ".." in Path(name.replace("\\", "/")).parts:
         raise UnsafeFileError(f"{path} keeps numbers in {name[:80]!r}, expected a file in its own folder")
-    found = path.parent / name
-    blobs = [folder.parent / "blobs" for folder in root.parents if folder.name == "snapshots"]  # the hub's own links
-    if not any(found.resolve().is_relative_to(folder) for folder in (root, *blobs)):
-        raise UnsafeFileError(f"{found} is a link out of its folder; copy the file in if it belongs there")
+    found = check_link(path.parent, path.parent / name)
     if not found.is_file():
         raise NotFoundError(f"{found} is missing: {path.name} keeps its numbers there")
     return found

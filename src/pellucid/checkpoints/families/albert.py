@@ -77,7 +77,7 @@ _masked = (
 
 heads = (
     HeadPage("AlbertModel", None),
-    HeadPage("AlbertForMaskedLM", MaskedLM(), _masked),
+    HeadPage("AlbertForMaskedLM", MaskedLM(), _masked, twins={"predictions.bias": "predictions.decoder.bias"}),
     HeadPage("AlbertForSequenceClassification", SequenceClassification(), (("classifier", "head.classifier"),)),
     HeadPage("AlbertForTokenClassification", TokenClassification(), (("classifier", "head.classifier"),)),
     HeadPage("AlbertForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),

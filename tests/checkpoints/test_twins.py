@@ -1,0 +1,102 @@
+"""A bias that stands in a file under two names: which of them counts is the reference's to say."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import pellucid
+from tests.checkpoints.builders import MISMATCH, WEIGHTS
+
+FACTS: dict[str, Any] = {
+    "vocab_size": 30,
+    "hidden_size": 12,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 12,
+}
+KINDS = {
+    "Bert": "cls.predictions.",
+    "Roberta": "lm_head.",
+    "XLMRoberta": "lm_head.",
+    "Camembert": "lm_head.",
+    "Albert": "predictions.",
+    "MPNet": "lm_head.",
+}
+IDS = torch.tensor([[5, 9, 17, 2]])
+
+pytestmark = [pytest.mark.parametrize("tied", [True, False]), pytest.mark.parametrize("kind", KINDS)]
+
+
+def reference(kind: str, tied: bool) -> Any:
+    config = getattr(transformers, f"{kind}Config")(**FACTS, tie_word_embeddings=tied)
+    torch.manual_seed(0)
+    return getattr(transformers, f"{kind}ForMaskedLM")(config).eval()
+
+
+@torch.no_grad()
+def same_answers(kind: str, folder: Path) -> "pellucid.Model":
+    """The model of a folder, which answers as the reference does, who misses nothing and leaves nothing over."""
+    opened = getattr(transformers, f"{kind}ForMaskedLM")
+    theirs, report = opened.from_pretrained(folder, output_loading_info=True)
+    assert not any(report.values())
+    ours = pellucid.load(folder)
+    torch.testing.assert_close(ours(IDS)["logits"], theirs.eval()(IDS).logits, rtol=1e-5, atol=1e-5)
+    return ours
+
+
+@pytest.mark.parametrize("first", ["bias", "decoder.bias"])
+def test_of_two_biases_the_one_that_is_computed_with_counts(
+    kind: str, tied: bool, first: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, prefix = tmp_path / "theirs", KINDS[kind]
+    reference(kind, tied).save_pretrained(folder)
+    bias, other = torch.arange(30.0), -torch.arange(30.0) - 1
+    biases = {f"{prefix}bias": bias, f"{prefix}decoder.bias": other}
+    order = sorted(biases, key=lambda name: name != prefix + first)
+    tensors = {name: biases[name] for name in order}
+    save_file(load_file(folder / WEIGHTS) | tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    with caplog.at_level(logging.WARNING, logger="pellucid"):
+        model = same_answers(kind, folder)
+    assert torch.equal(model.module.head.decoder.bias, other)
+    said = [record.getMessage() for record in caplog.records if record.name == "pellucid"]
+    assert said == [f"{prefix}bias and {prefix}decoder.bias differ: the second counts, as in the reference"]
+    for dtype in ("int8", "int4"):
+        packed = pellucid.load(folder, dtype=dtype)
+        assert torch.equal(packed.module.head.decoder.bias, other)
+    caplog.clear()
+    same_answers(kind, model.save(tmp_path / "ours"))
+    assert not [record for record in caplog.records if record.name == "pellucid"]
+
+
+def test_either_of_them_is_enough_and_neither_is_not(kind: str, tied: bool, tmp_path: Path) -> None:
+    folder, prefix = tmp_path / "theirs", KINDS[kind]
+    reference(kind, tied).save_pretrained(folder)
+    names = [f"{prefix}bias", f"{prefix}decoder.bias"]
+    tensors = {name: held for name, held in load_file(folder / WEIGHTS).items() if name not in names}
+    bias = torch.arange(30.0)
+    for name in names:
+        save_file(tensors | {name: bias}, folder / WEIGHTS, metadata={"format": "pt"})
+        assert torch.equal(pellucid.load(folder).module.head.decoder.bias, bias)
+    save_file(tensors, folder / WEIGHTS)
+    with pytest.raises(MISMATCH, match="1 missing"):
+        pellucid.load(folder)
+
+
+@pytest.mark.parametrize("name", ["bias", "decoder.bias"])
+def test_what_does_not_count_must_still_fit(kind: str, tied: bool, name: str, tmp_path: Path) -> None:
+    folder, prefix = tmp_path / "theirs", KINDS[kind]
+    reference(kind, tied).save_pretrained(folder)
+    tensors = load_file(folder / WEIGHTS)
+    both = {f"{prefix}bias": torch.ones(30), f"{prefix}decoder.bias": torch.ones(30)}
+    save_file(tensors | both | {prefix + name: torch.ones(29)}, folder / WEIGHTS)
+    with pytest.raises(MISMATCH, match=r"bias has shape \[29\], expected \[30\]"):
+        pellucid.load(folder)
+    save_file(tensors | both | {prefix + name: torch.full((30,), torch.nan)}, folder / WEIGHTS)
+    with pytest.raises(pellucid.CorruptFileError, match="NaN"):
+        pellucid.load(folder)
