@@ -1,6 +1,7 @@
 """The laws of the house as functions of source text, so that each can be shown to fail. See ARCHITECTURE.md."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,9 @@ WITHOUT_TORCH = (
     "cli/",
 )
 """Facts and help stay readable without torch (at the top of the file; a command may import it when it runs)."""
+
+_OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+_COMMAND = re.compile(r"(pip install|pellucid [a-z]+) [^`\n]*")
 
 REFERENCE_WORDS = (
     "embeddings.word_embeddings",
@@ -161,6 +165,23 @@ def reference_words(path: str, text: str) -> list[str]:
     if path.startswith(("checkpoints/families/", "checkpoints/convert/", "checkpoints/gguf/")):
         return []
     return [f"{path}: {word}" for word in REFERENCE_WORDS if word in text]
+
+
+def typed_options(path: str, text: str) -> list[str]:
+    """`--option` in a sentence of a room that knows no command line: it names an `Argument`, which `cli/typed.py` says.
+
+    Whole commands are words of a shell anyway.
+    """
+    if room_of(path) == "cli":
+        return []
+    tree = ast.parse(text)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [
+        f"{path}:{node.lineno}: {word}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+        for word in _OPTION.findall(_COMMAND.sub("", node.value))
+    ]
 
 
 def readers_of_config(path: str, text: str) -> list[str]:

@@ -18,6 +18,7 @@ LAWS: dict[Callable[[str, str], list[str]], tuple[str, str]] = {
     house.torch_where_none_belongs: ("config/new.py", "import torch\n"),
     house.transformers_elsewhere: ("tasks/new.py", "import transformers\n"),
     house.reference_words: ("trace/new.py", "name = 'bert.encoder.layer.0'\n"),
+    house.typed_options: ("tasks/new.py", 'raise InputError("too long: pass --long windows")\n'),
     house.readers_of_config: ("blocks/new.py", "from pellucid.config import Config\n"),
     house.attributes_set_on_strangers: (
         "trace/new.py",

@@ -2,13 +2,69 @@
 value, what was expected, and what to do. `exit_code` is what the command line answers with."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 
-class PellucidError(Exception):
+class Blank(str):
+    """What a person puts something in place of, such as NAME: a value that Python's words show without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument within a sentence: `long='windows'`, or its name alone. The command line says it by its option.
+
+    name: in Python.  value: that it is to have, or has; `...` for none.
+    """
+
+    name: str
+    value: Any = ...
+
+    def __str__(self) -> str:
+        return self.name if self.value is ... else f"{self.name}={self.value!r}"
+
+
+Words: TypeAlias = "str | Argument | InParts | tuple[Words, ...]"
+"""Part of a sentence: text, an argument, another error's whole sentence, or several of these."""
+
+
+class InParts(BaseException):
+    """An exception whose sentence may be given in parts, so that whoever shows it can say its arguments otherwise.
+
+    >>> error = InputError("nothing is read whole: pass ", Argument("long", "windows"), " to read it in stretches")
+    >>> str(error)
+    "nothing is read whole: pass long='windows' to read it in stretches"
+
+    parts: its texts and arguments in order.
+    """
+
+    parts: tuple[str | Argument, ...]
+
+    def __init__(self, *parts: Words) -> None:
+        self.parts = tuple(_flat(parts))
+        super().__init__("".join(map(str, self.parts)))
+
+
+def _flat(parts: tuple[Words, ...]) -> Iterator[str | Argument]:
+    for part in parts:
+        if isinstance(part, InParts | tuple):
+            yield from _flat(part.parts if isinstance(part, InParts) else part)
+        else:
+            yield part
+
+
+class PellucidError(InParts, Exception):
     """The root of every error that pellucid raises on purpose."""
 
     exit_code = 1
+
+
+class Interrupted(InParts, KeyboardInterrupt):
+    """Work that somebody broke off, with what is kept of it."""
 
 
 class InputError(PellucidError, ValueError):

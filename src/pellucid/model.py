@@ -75,7 +75,8 @@ def build(
     >>> build(Config.of("bert", num_hidden_layers=2))        # doctest: +SKIP
     Model(UNTRAINED: bert, 2 layers, ...)
     """
-    module = untrained(config, seed, choose_device(device), choose_dtype(dtype, torch.float32), attention)
+    place = choose_device(device)
+    module = untrained(config, seed, place, choose_dtype(dtype, torch.float32, place), attention)
     return Model(Loaded(module, config, family_of(config.family, "config"), tokenizer, untrained=("all",)))
 
 
@@ -272,8 +273,8 @@ class Model(Editable):
 
     def to(self, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None) -> Self:
         """Moves the numbers to another device or kind, in place."""
-        kind = self.dtype if dtype is None else choose_dtype(dtype, self.dtype)
-        self.module.real("moving").to(device=self.device if device is None else choose_device(device), dtype=kind)
+        place, kind = self.device if device is None else choose_device(device), self.dtype if dtype is None else dtype
+        self.module.real("moving").to(device=place, dtype=choose_dtype(kind, self.dtype, place))
         return self
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pellucid.bars import bar
-from pellucid.errors import InputError, near, several
+from pellucid.errors import Argument, InputError, near, several
 from pellucid.machine import choose_dtype
 from pellucid.model import Model, load
 from pellucid.tasks.answer import Answer, Answers
@@ -75,7 +75,7 @@ class Pipeline:
         self, name: Name, model: Model, dtype: str | torch.dtype | None = None, options: Mapping[str, Any] | None = None
     ) -> None:
         self._name, self._kind, self.model, self._options = name, name.task(), model, dict(options or {})
-        self._dtype = None if dtype is None else choose_dtype(dtype, model.dtype)
+        self._dtype = None if dtype is None else choose_dtype(dtype, model.dtype, model.device)
         self._kind.check(model.loaded)
         self._question({})
 
@@ -127,7 +127,8 @@ class Pipeline:
         known = self.options()
         for name in {**self._options, **options}:
             if name not in known:
-                raise InputError(f"{self.task} has no option {name!r}{near(name, known)}: it has {several(known, 12)}")
+                hint = f"'{near(name, known)}: it has {several(known, 12)}"
+                raise InputError(f"{self.task} has no option '", Argument(name), hint)
         return self._kind(**self._kind.fitting(self.model.loaded, self._options | dict(options)))
 
     def options(self) -> list[str]:

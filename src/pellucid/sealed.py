@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import CorruptFileError, InputError
+from pellucid.errors import CorruptFileError, InputError, Words
 from pellucid.files import once
 
 
@@ -14,7 +14,7 @@ def sealed(body: dict[str, Any]) -> bytes:
     return (json.dumps({"digest": _digest(body), **body}, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def unsealed(path: Path, newest: int, most: int, again: str) -> dict[str, Any]:
+def unsealed(path: Path, newest: int, most: int, again: Words) -> dict[str, Any]:
     """The facts that stand in such a file.
 
     newest: the latest format that is read.  most: bytes.  again: what helps where it is damaged, such as "build again".
@@ -29,8 +29,8 @@ def unsealed(path: Path, newest: int, most: int, again: str) -> dict[str, Any]:
         later = body["format"]
         if type(later) is int and newest < later < 1_000_000:
             wrote = f", written by pellucid {str(body['pellucid'])[:20]}" if "pellucid" in body else ""
-            reads = f"this pellucid reads up to {newest}: upgrade pellucid, or {again}"
-            raise InputError(f"{path} is of format {later}{wrote}, and {reads}")
+            reads = f"this pellucid reads up to {newest}: upgrade pellucid, or "
+            raise InputError(f"{path} is of format {later}{wrote}, and {reads}", again)
         body.pop("digest")
         whole = sealed(body) == content
     except InputError:
@@ -38,13 +38,13 @@ def unsealed(path: Path, newest: int, most: int, again: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(path, error, again) from error
     if not whole:
-        raise CorruptFileError(f"{path} was changed, its digest does not fit: restore it, or {again}")
+        raise CorruptFileError(f"{path} was changed, its digest does not fit: restore it, or ", again)
     return body
 
 
-def damaged(path: Path, error: Exception, again: str) -> CorruptFileError:
+def damaged(path: Path, error: Exception, again: Words) -> CorruptFileError:
     """The sentence for a file that says what cannot be."""
-    return CorruptFileError(f"{path} is damaged ({str(error)[:120]}): restore it, or {again}")
+    return CorruptFileError(f"{path} is damaged ({str(error)[:120]}): restore it, or ", again)
 
 
 def _digest(body: dict[str, Any]) -> str:

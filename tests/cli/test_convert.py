@@ -45,7 +45,7 @@ def test_quiet_and_over_older_files(aren: str, tmp_path: Path) -> None:
 
 WRONG = {
     "no output": (["{aren}", "--heads", "8"], 2, "--output"),
-    "no heads": (["{aren}", "-o", "new"], 3, "--heads N"),
+    "no heads": (["{aren}", "-o", "new"], 3, "pass --heads N"),
     "no head at all": (["{aren}", "--heads", "0", "-o", "new"], 2, "--heads"),
     "heads that do not divide": (["{aren}", "--heads", "7", "-o", "new"], 3, "7 heads do not divide a width of 32"),
     "nowhere": (["./nowhere.onnx", "-o", "new"], 3, "./nowhere.onnx"),
@@ -53,7 +53,7 @@ WRONG = {
     "a package without a model": (["pytest", "-o", "new"], 3, "holds no .onnx file"),
     "another file": (["taken/file.txt", "-o", "new"], 3, "expected an .onnx file"),
     "an empty folder": (["empty", "-o", "new"], 3, "nothing to convert"),
-    "a taken folder": (["{aren}", "--heads", "8", "-o", "taken"], 3, "add --overwrite"),
+    "a taken folder": (["{aren}", "--heads", "8", "-o", "taken"], 3, "pass --overwrite"),
     "a file as folder": (["{aren}", "--heads", "8", "-o", "taken/file.txt"], 3, "is a file"),
     "into itself": (["{aren}", "--heads", "8", "-o", "{aren}", "--overwrite"], 3, "choose another folder"),
     "no model but a name": (["taken/cut.onnx", "-o", "new"], 3, "config.json"),

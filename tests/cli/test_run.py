@@ -361,7 +361,7 @@ WRONG = {
     "three of a pair": (["question-answering", "a", "--question", "b", "--pair", "c"], 2, "a pair has two texts"),
     "a pair of documents": (["text-ranking", "a", "--query", "b", "--pair", "c"], 2, "leave out --pair"),
     "said twice": (["ner", "a", "--stride", "3", "-O", "stride=4"], 2, "stride is said twice"),
-    "labels of another task": (["ner", "a", "-m", "tags", "--labels", "a,b"], 3, "has no option --labels"),
+    "labels of another task": (["ner", "a", "-m", "tags", "--labels", "a,b"], 3, "has no option '--labels'"),
     "no such option": (["ner", "a", "-m", "tags", "-O", "strid=3"], 3, "did you mean stride"),
     "a value that cannot be": (["ner", "a", "-m", "tags", "--stride", "-3"], 3, "stride"),
     "another head": (["ner", "a", "-m", "feel"], 3, "sequence-classification"),

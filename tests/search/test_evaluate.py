@@ -86,7 +86,7 @@ def test_more_queries_than_are_asked_at_a_time_have_the_same_answers(index: pell
         (["a"], [{"AAPL": -1}], "grade -1, expected a number from 0"),
         (["a"], [{"AAPL": "1"}], "grade '1'"),
         (["a"], [{"AAPL": math.nan}], "grade nan"),
-        (["a", "b"], ["NOPE", "AAPL"], "no id NOPE, the right answers of 1 of 2 queries.*--skip-unlisted"),
+        (["a", "b"], ["NOPE", "AAPL"], "no id NOPE, the right answers of 1 of 2 queries.*with unlisted='skip'"),
         (["a", ""], ["AAPL", "MSFT"], "query 1 is empty"),
     ],
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import clean, say
+from pellucid.cli.typed import as_typed
 from pellucid.cli.writing import asked, put, writing_options
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def _turn(model: "pellucid.Model", turns: Turns, line: str, options: dict[str, A
     except InputError as error:
         if not at_terminal:
             raise
-        click.echo(clean(f"pellucid: {error}", err=True), err=True)
+        said = as_typed(error, command)
+        click.echo(clean(f"pellucid: {said}", err=True), err=True)
         return []
     return [message, {"role": "assistant", "content": answer}]
 

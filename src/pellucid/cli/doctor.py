@@ -24,7 +24,7 @@ def command(as_json: bool) -> None:
       pellucid doctor --json
     """
     from pellucid.checkpoints.inventory import inventory
-    from pellucid.machine import fastest_dtype, features, free_memory, use_threads
+    from pellucid.machine import choose_device, fastest_dtype, features, free_memory, use_threads
 
     free = free_memory()
     found = {
@@ -32,7 +32,7 @@ def command(as_json: bool) -> None:
         "system": f"{platform.system()} {platform.machine()}",
         **{name: _version(name) for name in PACKAGES},
         "processor": ", ".join(features()) or "no vector features known",
-        "fast dtype": str(fastest_dtype()).removeprefix("torch."),
+        "fast dtype": str(fastest_dtype(choose_device("cpu"))).removeprefix("torch."),
         "threads": str(use_threads()),
         "free memory": f"{free / 2**30:.1f} GiB" if free else "unknown",
         "models ready": ", ".join(e.name for e in inventory() if e.state == "ready") or "none (see: pellucid models)",

@@ -8,8 +8,8 @@ import rich_click as click
 from click.exceptions import Exit
 
 from pellucid.cli.output import clean
-from pellucid.cli.typed import as_typed
-from pellucid.errors import InputError, PellucidError, ResourceError, near
+from pellucid.cli.typed import as_typed, running
+from pellucid.errors import InParts, PellucidError, near
 
 OK, FAILED, USAGE, NO_ROOM, INTERRUPTED = 0, 1, 2, 6, 130
 
@@ -23,7 +23,7 @@ def run(app: click.Command) -> int:
     except Exit as error:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as stop:
-        return _say(str(stop) or str(stop.__context__ or "") or "interrupted", INTERRUPTED)
+        return _say(_sentence(stop, app) or _sentence(stop.__context__, app) or "interrupted", INTERRUPTED)
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):  # click has noticed it first, and was to end with 1
             return OK
@@ -33,14 +33,17 @@ def run(app: click.Command) -> int:
         return OK
     except PellucidError as error:
         _debug()
-        asked = isinstance(error, InputError | ResourceError)  # the others speak of files, whose words nobody typed
-        return _say(as_typed(str(error), app) if asked else str(error), error.exit_code)
+        return _say(_sentence(error, app), error.exit_code)
     except MemoryError:
         return _say("out of memory; try shorter texts or dtype bfloat16", NO_ROOM)
     except Exception as error:  # noqa: BLE001 - the last door: nobody should see a traceback they did not ask for
         _debug()
         return _say(f"this should not happen: {type(error).__name__}: {error}; --debug shows where", FAILED)
     return code if isinstance(code, int) else OK
+
+
+def _sentence(error: BaseException | None, app: click.Command) -> str:
+    return as_typed(error, running(app)) if isinstance(error, InParts) else str(error or "")
 
 
 def _usage(error: click.UsageError) -> int:

@@ -8,7 +8,8 @@ import rich_click as click
 from pellucid.cli.output import draw, say
 from pellucid.cli.questions import more, pair
 from pellucid.cli.scores import scores_table
-from pellucid.cli.train import task_of
+from pellucid.cli.train import option_names, task_of
+from pellucid.cli.typed import Others
 from pellucid.training.names import OBJECTIVES
 
 AUTO = "auto"
@@ -35,7 +36,7 @@ Examples:
     "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="Where a column has another name."
 )
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of DATA, where it is not UTF-8.")
-@click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="Any option of the task.")
+@click.option("--set", "-s", "settings", cls=Others, names=option_names, help="Any option of the task.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(
     task: str,

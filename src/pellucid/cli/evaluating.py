@@ -28,7 +28,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--by", metavar="NAME", help="A column of INDEX that the right answers name in place of its ids.")
 @click.option("-k", "ks", type=int, multiple=True, help="So many texts; may be repeated.  [default: 1, 5, 10]")
 @click.option("--mode", type=click.Choice(["hybrid", "dense", "words"]), default="hybrid", show_default=True)
-@click.option("--skip-unlisted", is_flag=True, help="Leave out queries whose right answer is not in INDEX.")
+@click.option(
+    "--skip-unlisted",
+    "unlisted",
+    flag_value="skip",
+    default="error",
+    help="Leave out queries whose right answer is not in INDEX.",
+)
 @click.option("--plot", type=_FILE, metavar="FILE", help="Draw recall against time, as .svg or .png.")
 @click.option("--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True, help="Of --plot.")
 @click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of QUERIES.")
@@ -56,8 +62,7 @@ def command(
     found: dict[str, Any] = {}
     labelled = None if queries is None else _labelled(queries, how)
     if labelled is not None:
-        unlisted = "skip" if how["skip_unlisted"] else "error"
-        given = {"by": how["by"], "unlisted": unlisted, "mode": how["mode"]}
+        given = {name: how[name] for name in ("by", "unlisted", "mode")}
         judged = held.evaluate(list(labelled), list(labelled.values()), depths, **given)
         found["labelled"] = judged.data()
         if not as_json:

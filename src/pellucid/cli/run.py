@@ -13,6 +13,7 @@ import rich_click as click
 from pellucid.cli.output import draw, quiet, say, table
 from pellucid.cli.questions import Questions, more, said
 from pellucid.cli.shown import shown
+from pellucid.cli.typed import Others
 from pellucid.errors import InputError
 from pellucid.files import write_whole
 from pellucid.tasks.names import TASKS, Name, named
@@ -62,8 +63,17 @@ Examples:
 @click.option("--long", type=click.Choice(["error", "truncate", "windows"]), help="What happens to long texts.")
 @click.option("--stride", type=int, metavar="N", help="Tokens that a stretch shares with the one before.")
 @click.option("--max-length", type=int, metavar="N", help="Tokens that are read at once.")
-@click.option("--option", "-O", "more", multiple=True, metavar="NAME=VALUE", help="Any other option of the task.")
-@click.option("--why", is_flag=True, help="Show what each token added, alone, by gradients; a hundred times the work.")
+@click.option(
+    "-O",
+    "--option",
+    "more",
+    cls=Others,
+    names=lambda: {every for one in TASKS for every in one.task().options()},
+    help="Any other option of the task.",
+)
+@click.option(
+    "--why", "explain", is_flag=True, help="Show what each token added, alone, by gradients; a hundred times the work."
+)
 @click.option("--whole", is_flag=True, help="FILE, or standard input, is one text.")
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
 @click.option("--skip-bad-rows", is_flag=True, help="Leave out rows that do not fit, and list them.")
@@ -116,7 +126,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: given[name] for name in ("top_k", "long", "stride", "max_length") if given[name] is not None}
     if (labels := given["candidate_labels"]) is not None:
         found["candidate_labels"] = [label.strip() for label in labels.split(",") if label.strip()]
-    if given["why"]:
+    if given["explain"]:
         found["explain"] = True
     return found | {name: _value(value) for name, value in more("-O", given["more"], found).items()}
 

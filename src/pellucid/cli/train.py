@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import rich_click as click
 from pellucid.cli.output import draw, quiet, say, tell_more
 from pellucid.cli.questions import more, pair
 from pellucid.cli.scores import scores_table
+from pellucid.cli.typed import Others
 from pellucid.errors import InputError
 from pellucid.training.names import OBJECTIVES, named
 
@@ -68,8 +70,8 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
     "--set",
     "-s",
     "more",
-    multiple=True,
-    metavar="NAME=VALUE",
+    cls=Others,
+    names=lambda: {*_setting_names(), *option_names()},
     help="Any setting, or option of the task: docs/training.md.",
 )
 @click.option("--from-scratch", is_flag=True, help="Take the architecture and words of --model, not its numbers.")
@@ -132,6 +134,19 @@ def task_of(word: str) -> str:
         return named(word).name
     except InputError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _setting_names() -> list[str]:
+    from pellucid.training.settings import Settings
+
+    return [field.name for field in fields(Settings)]
+
+
+def option_names() -> set[str]:
+    """The options of all tasks."""
+    from pellucid.training.said import options_of
+
+    return {option for one in OBJECTIVES for option in options_of(one)}
 
 
 def _is_task(word: str) -> bool:

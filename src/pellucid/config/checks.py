@@ -3,7 +3,7 @@
 import math
 import sys
 
-from pellucid.errors import InputError, near
+from pellucid.errors import Argument, InputError, near
 
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
 
@@ -11,13 +11,15 @@ ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
 def count(name: str, value: object, most: int = 100_000_000, least: int = 1) -> None:
     """A whole number, as a rule from 1."""
     if type(value) is not int or not least <= value <= most:
-        raise InputError(f"{name} is {value!r}, expected a whole number from {least} to {most:,}")
+        raise InputError(Argument(name), f" is {value!r}, expected a whole number from {least} to {most:,}")
 
 
 def choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """One of a few words."""
     if value not in choices:
-        raise InputError(f"{name} is {value!r}{near(str(value), choices)}, expected one of {', '.join(choices)}")
+        raise InputError(
+            Argument(name), f" is {value!r}{near(str(value), choices)}, expected one of {', '.join(choices)}"
+        )
 
 
 def within(
@@ -32,23 +34,23 @@ def within(
     """A finite number between bounds: `least` and `most` belong to the range, `above` and `below` do not."""
     # Compared rather than asked by `math.isfinite`, which cannot read a whole number of 400 digits.
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-        raise InputError(f"{name} is {value!r}, expected a finite number")
+        raise InputError(Argument(name), f" is {value!r}, expected a finite number")
     if not (least <= value <= most and above < value < below):
         low = f"at least {least:g}" if least > -math.inf else f"above {above:g}"
         high = f"at most {most:g}" if most < math.inf else f"below {below:g}"
-        raise InputError(f"{name} is {value!r}, expected {low} and {high}")
+        raise InputError(Argument(name), f" is {value!r}, expected {low} and {high}")
 
 
 def truth(name: str, value: object) -> None:
     """True or false, and nothing that only counts as one of them."""
     if type(value) is not bool:
-        raise InputError(f"{name} is {value!r}, expected true or false")
+        raise InputError(Argument(name), f" is {value!r}, expected true or false")
 
 
 def token(name: str, value: object, rows: int = 2**31) -> None:
     """The id of a token, or None where there is no such token; below `rows` where it is looked up in a table."""
     if value is not None and not (type(value) is int and 0 <= value < rows):
-        raise InputError(f"{name} is {value!r}, expected the id of a token, 0 to {rows - 1}")
+        raise InputError(Argument(name), f" is {value!r}, expected the id of a token, 0 to {rows - 1}")
 
 
 def activation(name: str, value: object) -> None:

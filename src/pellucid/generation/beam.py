@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.generation.loop import beginning, ends, room, writer
 from pellucid.generation.reader import begin
 from pellucid.generation.settings import Settings
@@ -105,7 +105,9 @@ def search(
     Raises InputError for a model that does not write, a prompt that leaves no room, and fewer than two beams.
     """
     if settings.num_beams < 2:
-        raise InputError("num_beams is 1, and a search follows 2 beams at least: raise it, or write without a search")
+        raise InputError(
+            Argument("num_beams"), " is 1, and a search follows 2 beams at least: raise it, or write without a search"
+        )
     module = writer(loaded)
     until = None if settings.max_time is None else time.monotonic() + settings.max_time
     rooms = [room(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]

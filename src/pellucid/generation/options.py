@@ -50,7 +50,7 @@ def number(*, advice: str = "", **bounds: float) -> Reading:
         try:
             within(name, value, **bounds)
         except InputError as error:
-            raise InputError(f"{error}{advice}") from None
+            raise InputError(error, advice) from None
         return float(value)
 
     return read

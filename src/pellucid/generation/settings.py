@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.config.checks import choice, count, token, truth, within
-from pellucid.errors import InputError, near
+from pellucid.errors import Argument, Blank, InputError, near
 from pellucid.generation.rules import OPTIONS, Rule, chain
 
 MOST_STOPS, LONGEST_STOP = 64, 1_000
@@ -71,11 +71,17 @@ class Settings:
 
     def _check_together(self) -> None:
         if self.do_sample and self.num_beams > 1:
-            raise InputError(f"do_sample and num_beams={self.num_beams} do not go together: draw, or search")
+            raise InputError(
+                "do_sample and ", Argument("num_beams", self.num_beams), " do not go together: draw, or search"
+            )
         if not self.do_sample and self.num_return_sequences > self.num_beams:
             raise InputError(
-                f"num_return_sequences is {self.num_return_sequences} and num_beams {self.num_beams}: a search gives "
-                "as many texts as beams at most; raise num_beams, or draw with do_sample=True"
+                f"num_return_sequences is {self.num_return_sequences} and ",
+                Argument("num_beams"),
+                f" {self.num_beams}: a search gives as many texts as beams at most; raise ",
+                Argument("num_beams"),
+                ", or draw with ",
+                Argument("do_sample", True),
             )
 
 
@@ -106,7 +112,8 @@ def read_settings(
     if options.get("num_beams", 1) == 1:
         for name in _BEAMS:
             if name in given:
-                raise InputError(f"{name} is {given[name]!r} and there are no beams: pass num_beams, or leave it out")
+                wrong = f"{name} is {given[name]!r} and there are no beams: pass "
+                raise InputError(wrong, Argument("num_beams", Blank("N")), ", or leave it out")
             options.pop(name, None)
     own = {name: _plain(name, options[name]) for name in options if name in _OWN and name != "rules"}
     rules = chain(options, sampling=bool(own.get("do_sample")), vocab_size=vocab_size)

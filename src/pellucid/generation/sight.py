@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, near
+from pellucid.errors import Argument, InputError, near
 from pellucid.generation.answers import Alternative, named
 from pellucid.generation.loop import write
 from pellucid.generation.prompts import Messages, order_one
@@ -75,7 +75,11 @@ def trace_writing(
     names = kept_names(loaded.config, keep)
     order = order_one(loaded, prompt, one_each(options))
     if order.settings.num_beams > 1:
-        raise InputError(f"num_beams is {order.settings.num_beams}, and one text is traced: pass num_beams=1")
+        raise InputError(
+            Argument("num_beams"),
+            f" is {order.settings.num_beams}, and one text is traced: pass ",
+            Argument("num_beams", 1),
+        )
     recorders: list[Recorder] = []
 
     def watch() -> Recorder:

@@ -7,7 +7,7 @@ import torch
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.generation.answers import Piece, named
 from pellucid.generation.loop import Step, write
 from pellucid.generation.prompts import Messages, Order, order_one
@@ -26,8 +26,10 @@ def stream(loaded: Loaded, prompt: str | Messages, *, alternatives: int = 0, **o
     order = order_one(loaded, prompt, one_each(options))
     if order.settings.num_beams > 1:
         raise InputError(
-            f"num_beams is {order.settings.num_beams}, and a search knows its answer only at the end: "
-            "stream with num_beams=1, or complete"
+            Argument("num_beams"),
+            f" is {order.settings.num_beams}, and a search knows its answer only at the end: stream with ",
+            Argument("num_beams", 1),
+            ", or complete",
         )
     return _pieces(order, alternatives)
 

@@ -12,7 +12,7 @@ import numpy as np
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count
-from pellucid.errors import InputError, several
+from pellucid.errors import Argument, InputError, several
 from pellucid.search.building import Builder, Staged, write_numbers
 from pellucid.search.corpus import READING, Corpus, Cut, Passages
 from pellucid.search.encoder import encoded, encoder_of
@@ -101,7 +101,9 @@ def added(
     known = [[row for row in held if not one.dead[row]] for held, one in zip(there, segments)]
     if any(known) and not update:
         ids = {entry.id for held, one in zip(known, segments) for entry in one.entries.get(held[:10])}
-        raise InputError(f"the ids {several(sorted(ids))} are in the index already: update=True takes their place")
+        raise InputError(
+            f"the ids {several(sorted(ids))} are in the index already: ", Argument("update", True), " takes their place"
+        )
     _report(corpus, builder, segment, rows.texts, update)
     before = [one.without(_with(opened_.dead, held)) for one, opened_, held in zip(manifest.segments, segments, known)]
     return _next(folder, replace(manifest, numbered=manifest.numbered + rows.texts), (*before, segment))

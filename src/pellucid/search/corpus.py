@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import InputError, near, several
+from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.search.entries import Entry
 from pellucid.search.files import facts, found, whole
 from pellucid.text.cut import clean_text, whole_characters
@@ -96,7 +96,9 @@ class Corpus:
 
     def _table(self, path: Path, numbers: Iterator[int]) -> Iterator[Entry]:
         if self.column is None:
-            raise InputError(f"{path} is a table: name the column with the texts (--column NAME)")
+            raise InputError(
+                f"{path} is a table: name the column with the texts (", Argument("column", Blank("NAME")), ")"
+            )
         before = facts(path)
         rows = read_rows(path, encoding=self.encoding, skip_bad=self.skip_bad)
         self.delimiter = rows.delimiter
@@ -195,7 +197,9 @@ class Corpus:
         if not isinstance(one, Mapping):
             raise InputError(f"{where} is {type(one).__name__}, expected a text, (id, text), or a mapping")
         if self.column is None:
-            raise InputError(f"{where} is a mapping: name the field with the text (column=...)")
+            raise InputError(
+                f"{where} is a mapping: name the field with the text (", Argument("column", Blank("NAME")), ")"
+            )
         return self._entry(numbers, one, f"{where}: ")
 
 
@@ -237,9 +241,9 @@ class Passages:
         if before is None:
             return
         if not self.keep_last:
-            way = "" if self.keep_last is None else ", or pass on_duplicate='keep-last'"
+            way = () if self.keep_last is None else (", or pass ", Argument("on_duplicate", "keep-last"))
             raise InputError(
-                f"the id {id_!r} stands there twice, the second time as text {number + 1}: give each its own{way}"
+                f"the id {id_!r} stands there twice, the second time as text {number + 1}: give each its own", way
             )
         self.replaced.append(before)
 

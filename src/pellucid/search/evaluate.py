@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pellucid.config.checks import choice, count
-from pellucid.errors import InputError, near, several
+from pellucid.errors import Argument, InputError, near, several
 from pellucid.search.where import Condition
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ def _kept(index: "Index", asked: list[str], wanted: list[Grades], by: str | None
         lost = [name for names in right if not names & there for name in sorted(names)]
         raise InputError(
             f"the index has no {by or 'id'} {several(lost)}, the right answers of {len(asked) - len(kept):,} of "
-            f"{len(asked):,} queries: add these texts, or leave the queries out with unlisted='skip' (--skip-unlisted)"
+            f"{len(asked):,} queries: add these texts, or leave the queries out with ",
+            Argument("unlisted", "skip"),
         )
     if not kept:
         raise InputError("no query has a right answer that is in the index")

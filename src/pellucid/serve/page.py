@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
-from pellucid.errors import InputError, PellucidError
+from pellucid.errors import Argument, InputError, PellucidError
 
 LOOPBACK = "127.0.0.1"
 PATIENCE = 10.0
@@ -53,7 +53,7 @@ class PageServer(ThreadingHTTPServer):
             super().__init__((LOOPBACK, port), _Handler)
         except OSError as error:
             raise InputError(
-                f"port {port} cannot be used: {error.strerror or error}; --port 0 takes a free one"
+                f"port {port} cannot be used: {error.strerror or error}; ", Argument("port", 0), " takes a free one"
             ) from error
         self.page = page.encode("utf-8")
         self.blocks = blocks

@@ -45,7 +45,7 @@ def embed(
         return embed(loaded, [texts], pooling=pooling, normalize=normalize, dtype=dtype, max_length=max_length)[0]
     texts = _listed(texts)
     plan = _plan(loaded, pooling, normalize, max_length)
-    kind = None if dtype is None else choose_dtype(dtype, _dtype(loaded))
+    kind = None if dtype is None else choose_dtype(dtype, _dtype(loaded), loaded.module.embeddings.token.like.device)
     rows = _rows(loaded, texts, plan)
     vectors = torch.empty(len(texts), plan.width(loaded.config.hidden_size), dtype=torch.float32, device="cpu")
     for group, answer in _run(loaded, rows, kind, plan, progress):

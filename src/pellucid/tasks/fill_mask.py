@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count, truth
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.reader import Reader, Stretch, deepest, what_was_read
@@ -72,7 +72,7 @@ class FillMask(Reader):
         words = work.loaded.words
         every = self.stretches(work, index, item)
         if not (best := _best(words, every)):
-            raise InputError(_no_mask(words, item, index))
+            raise _no_mask(words, item, index)
         for number, place in best if self._targets else ():
             self._ids(words, item, every[number], place)
         return [every[number] for number in sorted({number for number, _ in best})]
@@ -144,11 +144,12 @@ def _best(words: Tokenizer, windows: Sequence[Window]) -> list[tuple[int, int]]:
     return [(number, place) for number, place in deepest(windows) if windows[number].ids[place] == words.mask_token_id]
 
 
-def _no_mask(words: Tokenizer, item: str, index: int) -> str:
+def _no_mask(words: Tokenizer, item: str, index: int) -> InputError:
     mask = words.mask_token
     if mask is not None and mask in item:
-        return f"item {index}: its mask stands in the part that is cut off: pass long='windows' to read all of it"
-    return f"item {index} has no mask: write {mask} where a word is to be found"
+        cut = f"item {index}: its mask stands in the part that is cut off: pass "
+        return InputError(cut, Argument("long", "windows"), " to read all of it")
+    return InputError(f"item {index} has no mask: write {mask} where a word is to be found")
 
 
 def _filled(words: Tokenizer, text: str, window: Window, place: int, token: int) -> str:
@@ -177,4 +178,4 @@ def _decoded(words: Tokenizer, text: str, window: Window, place: int, token: int
     """A stretch as the reference tells it: special tokens are left out where no other mask would be lost with them."""
     ids = [token if i == place else here for i, here in enumerate(window.ids)]
     alone = len(_masks(words, window)) == 1
-    return words.decode([i for i in ids if i != words.pad_token_id], skip_special_tokens=alone)
+    return words.cleaned(words.decode([i for i in ids if i != words.pad_token_id], skip_special_tokens=alone))

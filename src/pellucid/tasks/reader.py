@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.batch import as_batch
 from pellucid.config.checks import truth
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Read
 from pellucid.tasks.reasons import Aim, explained
@@ -59,7 +59,7 @@ class Reader(Task):
 
     def aims(self, work: Work, item: Any, stretches: list[Stretch], one: Answer) -> list[Aim]:
         """The number that an answer stands for, which `explain` shares out among the tokens; see `tasks/reasons.py`."""
-        raise InputError(f"{self.name} gives no number that could be explained: leave explain out")
+        raise InputError(f"{self.name} gives no number that could be explained: leave ", Argument("explain"), " out")
 
     def stretches(
         self, work: Work, index: int, text: str | list[str], pair: str | None = None, side: int | None = 0

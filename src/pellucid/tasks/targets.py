@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 
-from pellucid.errors import InputError, near, several
+from pellucid.errors import Argument, InputError, near, several
 from pellucid.text import Tokenizer
 
 _MOST_NEAR = 5_000
@@ -36,7 +36,7 @@ def possible_ids(words: Tokenizer, targets: Sequence[str], *, partial: bool) -> 
 def _alone(words: Tokenizer, target: str, before: str) -> int:
     found = _whole(words, target, before)
     if found is None:
-        raise InputError(_no_token(words, target))
+        raise _no_token(words, target)
     return found
 
 
@@ -66,15 +66,17 @@ def _pieces(words: Tokenizer, text: str) -> list[int]:
     return words.encode([text], add_special_tokens=False)[0].ids
 
 
-def _no_token(words: Tokenizer, target: str) -> str:
+def _no_token(words: Tokenizer, target: str) -> InputError:
     tokens = words.convert_ids_to_tokens(_pieces(words, target))
     others = near(target.strip(), _known(words, target))
     if len(tokens) < 2:
-        return f"the target {target!r} is not in the vocabulary{others}: choose another word"
+        return InputError(f"the target {target!r} is not in the vocabulary{others}: choose another word")
     pieces = " ".join(tokens[:6]) + (" ..." if len(tokens) > 6 else "")
-    return (
+    return InputError(
         f"the target {target!r} is {len(tokens)} tokens ({pieces}) and a mask holds one: choose another word{others}, "
-        "or pass partial_targets=True to ask about its first token"
+        "or pass ",
+        Argument("partial_targets", True),
+        " to ask about its first token",
     )
 
 

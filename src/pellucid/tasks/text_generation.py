@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from pellucid.config.checks import choice, truth
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.generation.prompts import end_of_turn
 from pellucid.generation.stops import cut
 from pellucid.generation.words import Draft
@@ -68,7 +68,7 @@ class TextGeneration(Writer):
         try:
             check_messages(given)
         except InputError as error:
-            raise InputError(f"item {index}: {error}") from error
+            raise InputError(f"item {index}: ", error) from error
         return [{key: _clean(value, index) for key, value in message.items()} for message in given]
 
     def prompts(self, work: Work, item: str | Messages, index: int) -> list[Prompt]:
@@ -118,8 +118,11 @@ class TextGeneration(Writer):
             most = min(n for n in (self.max_length, limit and limit - 1, tokens) if n is not None)
             if tokens > most:
                 raise InputError(
-                    f"item {index} has {tokens - most:,} tokens more than the {most:,} that can be gone on with: pass "
-                    "long='truncate' to cut it, or long='windows' to go on with each stretch of it"
+                    f"item {index} has {tokens - most:,} tokens more than the {most:,} that can be gone on with: pass ",
+                    Argument("long", "truncate"),
+                    " to cut it, or ",
+                    Argument("long", "windows"),
+                    " to go on with each stretch of it",
                 )
             return None
         new = 0 if limit is None else min(self.settings.max_new_tokens, limit // 2)
@@ -144,7 +147,9 @@ class TextGeneration(Writer):
         ids = self._ids(tokenizer, messages)
         whole, most, kept = len(ids), self._most(limit, index, len(ids)), list(messages)
         if most is not None and self.long == "windows":
-            raise InputError(f"item {index} is a conversation too long to be read at once: pass long='truncate'")
+            raise InputError(
+                f"item {index} is a conversation too long to be read at once: pass ", Argument("long", "truncate")
+            )
         while most is not None and len(ids) > most:
             kept = _shorter(kept)
             if not kept:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, truth
-from pellucid.errors import InputError, near, several
+from pellucid.errors import Argument, InputError, near, several
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.entities import (
@@ -31,6 +31,7 @@ from pellucid.tasks.task import Work, text_alone
 from pellucid.text import Tokenizer, Window
 
 OVERLAPS = ("inner", "longest")
+_WORDS = Argument("is_split_into_words", True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,8 @@ class TokenClassification(Reader):
         if isinstance(self.ignore_labels, str) or not all(isinstance(label, str) for label in self.ignore_labels):
             raise InputError(f"ignore_labels is {self.ignore_labels!r}, expected a list of labels")
         if self.overlap == "longest" and self.aggregation_strategy == "none":
-            raise InputError("overlap='longest' compares entities: pass an aggregation_strategy other than 'none'")
+            compares = " compares entities: pass an aggregation_strategy other than 'none'"
+            raise InputError(Argument("overlap", "longest"), compares)
 
     @classmethod
     def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,12 +96,13 @@ class TokenClassification(Reader):
             given = given["text"]
         if not self.is_split_into_words:
             if isinstance(given, tuple | list):
-                raise InputError(f"item {index} is {type(given).__name__}: pass is_split_into_words=True for words")
+                raise InputError(f"item {index} is {type(given).__name__}: pass ", _WORDS, " for words")
             return Sentence.of_text(text_alone(given, index), index)
         if not isinstance(given, tuple | list) or not all(isinstance(word, str) for word in given):
             raise InputError(
-                f"item {index} is {type(given).__name__}, and is_split_into_words=True takes several words: give one "
-                "text as a tuple of words, several as a list of lists"
+                f"item {index} is {type(given).__name__}, and ",
+                _WORDS,
+                " takes several words: give one text as a tuple of words, several as a list of lists",
             )
         return Sentence.of_words(given, self.delimiter, index)
 

@@ -51,7 +51,7 @@ def verify(
     Raises InputError, NotFoundError, UnsafeFileError and ResourceError where the question itself fails.
     """
     use_threads()
-    kind = choose_dtype(dtype, torch.float32)
+    kind = choose_dtype(dtype, torch.float32, torch.device("cpu"))
     tolerance = TOLERANCES[kind]
     begin("reading the files")
     try:

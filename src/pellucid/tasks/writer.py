@@ -25,12 +25,10 @@ from pellucid.tasks.told import prefix_of, settled
 from pellucid.text import Tokenizer
 from pellucid.text.cut import clean_text
 from pellucid.text.portions import Portion
+from pellucid.text.spelling import without_gaps
 
 TOGETHER = 64
 """So many items are sorted by length at a time; their answers are there before the next ones are read."""
-
-_CLEANING = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"))
-_CLEANING += ((" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))
 
 
 @dataclass(frozen=True)
@@ -152,9 +150,7 @@ class Writer(Task):
 
     def cleaned(self, text: str) -> str:
         """A text as tokens spell it, tidied where that was asked for."""
-        for spaced, plain in _CLEANING if self.clean_up_tokenization_spaces else ():
-            text = text.replace(spaced, plain)
-        return text
+        return without_gaps(text) if self.clean_up_tokenization_spaces else text
 
     def why(self, work: Work, prompts: Sequence[Prompt], texts: Sequence[Text]) -> Reason | None:
         """What mattered for these texts, each behind its prompt; None where nobody asked."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, truth
-from pellucid.errors import InputError, several
+from pellucid.errors import Argument, InputError, several
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.entailment import contradiction, entailment
 from pellucid.tasks.reader import Reader, Stretch, what_was_read
@@ -18,6 +18,8 @@ from pellucid.tasks.task import Work, text_alone
 from pellucid.tasks.text_classification import merged
 from pellucid.text import Window
 from pellucid.text.cut import clean_text
+
+_LABELS = Argument("candidate_labels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +64,17 @@ class ZeroShotClassification(Reader):
         if options.get("roles") != "fixed" and entailment(loaded.config.labels) is None:
             raise InputError(
                 f"none of the model's labels ({several(loaded.config.labels)}) means entailment: choose a model of "
-                "natural language inference, or pass roles='fixed' to take the last one, as the reference does"
+                "natural language inference, or pass ",
+                Argument("roles", "fixed"),
+                " to take the last one, as the reference does",
             )
         return dict(options)
 
     def item(self, given: Any, index: int) -> str:
         if self.candidate_labels is None:
-            raise InputError(f"{self.name} needs labels: pass candidate_labels=['politics', 'sports'], say")
+            raise InputError(
+                f"{self.name} needs labels: pass ", Argument("candidate_labels", ["politics", "sports"]), ", say"
+            )
         return clean_text(text_alone(given, index, "sequences"), index, "item")
 
     def asked(self, work: Work, item: str, index: int) -> list[Window]:
@@ -116,7 +122,9 @@ class ZeroShotClassification(Reader):
         if alone and contradicts is None:
             raise InputError(
                 f"none of the model's labels ({several(said)}) means contradiction, against which a label is scored "
-                "alone: give several without multi_label, or pass roles='fixed' to take the first as the reference does"
+                "alone: give several without multi_label, or pass ",
+                Argument("roles", "fixed"),
+                " to take the first as the reference does",
             )
         return entails, contradicts if alone else None
 
@@ -129,16 +137,16 @@ def labels_of(given: str | Sequence[str]) -> list[str]:
         labels = list(given)
     else:
         kind = type(given).__name__
-        raise InputError(f"candidate_labels is {kind}, expected a list of texts, or one text with commas")
+        raise InputError(_LABELS, f" is {kind}, expected a list of texts, or one text with commas")
     if not labels:
-        raise InputError("candidate_labels holds no label: give at least one")
+        raise InputError(_LABELS, " holds no label: give at least one")
     for i, label in enumerate(labels):
         if not isinstance(label, str):
-            raise InputError(f"candidate_labels[{i}] is {type(label).__name__}, expected a text")
+            raise InputError(_LABELS, f"[{i}] is {type(label).__name__}, expected a text")
         if not label.strip():
-            raise InputError(f"candidate_labels[{i}] is empty: leave it out or write what it stands for")
+            raise InputError(_LABELS, f"[{i}] is empty: leave it out or write what it stands for")
         if label in labels[:i]:
-            raise InputError(f"candidate_labels[{i}] is {label!r} once more: give each label once")
+            raise InputError(_LABELS, f"[{i}] is {label!r} once more: give each label once")
     return labels
 
 

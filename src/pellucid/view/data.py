@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pellucid.errors import InputError, near
+from pellucid.errors import Argument, InputError, near
 from pellucid.view.manifest import entry_of, manifest_of
 from pellucid.view.store import MOST_MEASURED, Store
 from pellucid.view.subject import Look, Subject
@@ -161,8 +161,9 @@ def _leave_out(data: Data, most: int, shown: str) -> None:
                 _empty(data, entry)
     if data.size > most:
         raise InputError(
-            f"budget_mb is too small: one layer takes {data.size / 1e6:.1f} MB; choose precision='compact' or fewer "
-            "tensors"
+            f"budget_mb is too small: one layer takes {data.size / 1e6:.1f} MB; choose ",
+            Argument("precision", "compact"),
+            " or fewer tensors",
         )
     manifest["left_out"] = [name for name in names if name in dropped]
     data.told.append(f"left out to keep the page small, but for their pictures: {', '.join(manifest['left_out'])}")

@@ -1,0 +1,32 @@
+"""Errors whose sentences are given in parts."""
+
+import copy
+import pickle
+
+import pytest
+
+from pellucid.errors import Argument, Blank, InParts, InputError, Interrupted, NotFoundError, ResourceError
+
+KINDS = (InputError, NotFoundError, ResourceError, Interrupted)
+
+
+def test_a_sentence_is_its_parts_in_python() -> None:
+    wrong = InputError(Argument("long"), " is 3: pass ", Argument("long", "windows"))
+    assert str(wrong) == "long is 3: pass long='windows'" and wrong.args == (str(wrong),)
+    assert str(InputError("item 3: ", wrong, (", or ", (Argument("stride", 0),)))) == f"item 3: {wrong}, or stride=0"
+    assert str(Argument("columns", {"label": Blank("NAME")})) == "columns={'label': NAME}"
+    assert str(Argument("seed", None)) == "seed=None"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "parts", [("one sentence",), ("pass ", Argument("long", "windows"), " or ", Argument("stride"))]
+)
+def test_an_error_travels_whole(kind: type[InParts], parts: tuple[str | Argument, ...]) -> None:
+    wrong = kind(*parts)
+    for again in (pickle.loads(pickle.dumps(wrong)), copy.copy(wrong), copy.deepcopy(wrong)):
+        assert type(again) is kind and again.parts == parts and str(again) == str(wrong) == "".join(map(str, parts))
+
+
+def test_an_interruption_is_no_error_that_somebody_catches() -> None:
+    assert issubclass(Interrupted, KeyboardInterrupt) and not issubclass(Interrupted, Exception)
