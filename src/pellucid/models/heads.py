@@ -33,7 +33,7 @@ class Pick(nn.Module):
         self.place, self.pad_token_id, self.end_tokens = place, pad_token_id, end_tokens
 
     def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None) -> Tensor:
-        """Float[Tensor, "batch seq hidden"]  ->  Float[Tensor, "batch hidden"]"""
+        """States or logits: Float[Tensor, "batch seq width"]  ->  Float[Tensor, "batch width"]"""
         if self.place == "pooler":
             assert pooled is not None  # the config saw to it
             return pooled
@@ -51,7 +51,11 @@ class Pick(nn.Module):
 
 
 class TextLabels(nn.Module):
-    """One logit per label for the whole text: pick a position [--> dense --> activation] --> classifier."""
+    """One logit per label for the whole text: pick a position [--> dense --> activation] --> classifier.
+
+    Of the last position the logits are picked and not the states, as the reference does it: a product of fewer rows may
+    round otherwise.
+    """
 
     def __init__(
         self,
@@ -72,8 +76,12 @@ class TextLabels(nn.Module):
 
     def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """->  Float[Tensor, "batch labels"]"""
-        text = self.pick(stream, pooled, input_ids, mask)
-        return self.classifier(self.dropout(self.activation(self.dense(text))))
+        if self.pick.place == "last":
+            return self.pick(self._logits(stream), pooled, input_ids, mask)
+        return self._logits(self.pick(stream, pooled, input_ids, mask))
+
+    def _logits(self, states: Tensor) -> Tensor:
+        return self.classifier(self.dropout(self.activation(self.dense(states))))
 
 
 class TokenLabels(nn.Module):
