@@ -12,6 +12,8 @@ import transformers
 
 import pellucid
 from pellucid import compat
+from pellucid.checkpoints.adapter_save import base_name
+from pellucid.compat.said import placed
 from tests.test_compat_auto import WORDS, given, ours, reference
 
 CASES = [("bert", "MaskedLM"), ("gpt2", "CausalLM"), ("llama", "CausalLM"), ("bart", "Seq2SeqLM"), ("t5", "Seq2SeqLM")]
@@ -46,13 +48,20 @@ def test_tables_of_tokens_get_other_rows(family: str, task: str, rows: int, tmp_
 def test_a_table_grows_and_learns(tmp_path: Path) -> None:
     reference("gpt2", "CausalLM", tmp_path)
     model = ours("CausalLM", tmp_path)
+    assert model.resize_token_embeddings(90) is model.get_input_embeddings()
+    assert base_name(model.pellucid.loaded) == str(tmp_path)
     model.resize_token_embeddings(91, pad_to_multiple_of=8)
+    with pytest.raises(pellucid.InputError, match=r"an adapter names its base.*save it and load it first"):
+        base_name(model.pellucid.loaded)  # the files hold other tables
     assert model.config.vocab_size == 96 and model.resize_token_embeddings().weight.shape[0] == 96
     ids = torch.tensor([[5, 93, 7, 95]])
     model(ids, labels=ids).loss.backward()
     assert model.get_input_embeddings().weight.grad[93].abs().sum() > 0
     assert model.generate(ids, max_new_tokens=3).shape == (1, 7)
     for options, fragment in (
+        ({"new_num_tokens": "x"}, "new_num_tokens is 'x', expected a whole number"),
+        ({"new_num_tokens": 0}, "new_num_tokens is 0, expected a whole number"),
+        ({"pad_to_multiple_of": "x"}, "pad_to_multiple_of is 'x', expected a whole number"),
         ({"mean_resizing": False}, "mean_resizing is False, and new rows are the mean"),
         ({"new_num_tokens": -3}, "new_num_tokens is -3"),
     ):
@@ -132,10 +141,21 @@ def test_a_streamer_hears_every_token(family: str, task: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "fragment"),
     [
-        ({"output_scores": True}, r"output_scores is not understood here: model.pellucid.trace_writing\(prompt\)"),
-        ({"stop_strings": ["x"]}, r"stop_strings is not understood here: model.pellucid.generate\(prompt, stop="),
-        ({"logits_processor": [len]}, "logits_processor is not understood here: rules are asked for by name"),
-        ({"past_key_values": ()}, "past_key_values is not understood here: a prompt is read whole"),
+        (
+            {"output_scores": True},
+            r"output_scores is True, which is not understood here: model.pellucid.trace_writing\(prompt\)",
+        ),
+        (
+            {"stop_strings": ["x"]},
+            r"stop_strings is \['x'\], which is not understood here: model.pellucid.generate\(prompt, stop=",
+        ),
+        (
+            {"logits_processor": [len]},
+            "logits_processor is .<built-in.*, which is not understood here: rules are asked for by name",
+        ),
+        ({"stop_strings": "x", "output_scores": True}, "^stop_strings is"),
+        ({"output_scores": True, "stop_strings": "x"}, "^output_scores is"),
+        ({"past_key_values": ()}, r"past_key_values is \(\), which is not understood here: a prompt is read whole"),
     ],
 )
 def test_what_is_written_otherwise_is_told(options: dict[str, Any], fragment: str, tmp_path: Path) -> None:
@@ -162,8 +182,11 @@ def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
     assert pipe.device == pipe.model.device
     for said, fragment in (
         ({"device_map": {"embeddings": 0, "layers": "cpu"}}, "device_map names 2 devices, and a model stands on one"),
-        ({"load_in_8bit": True}, "load_in_8bit is not understood here: pass dtype='int8' or dtype='int4'"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config is not understood here: pass dtype='int8'"),
+        (
+            {"load_in_8bit": True},
+            "load_in_8bit is True, which is not understood here: pass dtype='int8' or dtype='int4'",
+        ),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}, which is not understood"),
         ({"subfolder": "unet"}, "subfolder is 'unet', which is not understood here"),
         ({"ignore_mismatched_sizes": True}, "ignore_mismatched_sizes is True, which is not understood here"),
     ):
@@ -173,11 +196,46 @@ def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
         model.save_pretrained(tmp_path / "three", safe_serialization=False)
 
 
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (None, "usual"),
+        (0, "cuda:0"),
+        (1, "cuda:1"),
+        (-1, "cpu"),
+        ({"": 0}, "cuda:0"),
+        ({"a": "cpu", "b": "cpu"}, "cpu"),
+        ({"": torch.device("cpu")}, torch.device("cpu")),
+        ("balanced", "auto"),
+        ("cuda:1", "cuda:1"),
+    ],
+)
+def test_a_place_of_the_reference_is_a_device(said: Any, wanted: Any) -> None:
+    assert placed("device_map", said, "usual") == wanted
+
+
+def test_a_number_is_a_gpu_for_models_and_pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference("bert", "", tmp_path, vocab_size=600)
+    shutil.copytree(WORDS / "bert", tmp_path, dirs_exist_ok=True)
+    assert ours("", tmp_path, device_map=-1).device.type == "cpu"
+    assert compat.pipeline("feature-extraction", model=str(tmp_path), device=-1).device.type == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for number in (0, 1):
+        with pytest.raises(pellucid.InputError, match="this PyTorch sees no CUDA GPU"):
+            ours("", tmp_path, device_map=number)
+        with pytest.raises(pellucid.InputError, match="this PyTorch sees no CUDA GPU"):
+            compat.pipeline("feature-extraction", model=str(tmp_path), device=number)
+    with pytest.raises(pellucid.InputError, match="device_map names 0 devices, and a model stands on one"):
+        ours("", tmp_path, device_map={})
+
+
 def test_what_is_not_there_is_told_in_one_sentence(tmp_path: Path) -> None:
     reference("bert", "", tmp_path)
     model = ours("", tmp_path)
-    with pytest.raises(AttributeError, match=r"this BertModel has no 'push_to_hub'.*stand in .network.*in .pellucid$"):
+    with pytest.raises(AttributeError, match=r"this BertModel has no 'pooler'.*stand in .network.*in .pellucid$"):
+        print(model.pooler)
+    with pytest.raises(AttributeError, match=r"this BertModel has no 'push_to_hub': save_pretrained.*`hf upload NAME"):
         model.push_to_hub("somewhere")
     assert not hasattr(model, "encoder") and hasattr(model, "generate")
-    with pytest.raises(AttributeError, match=r"this tokenizer has no 'push_to_hub'"):
+    with pytest.raises(AttributeError, match=r"this tokenizer has no 'push_to_hub': save_pretrained.*`hf upload"):
         compat.AutoTokenizer.from_pretrained(WORDS / "bert").push_to_hub("somewhere")

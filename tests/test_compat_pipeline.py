@@ -16,6 +16,7 @@ from pellucid.compat import AutoTokenizer
 from pellucid.compat.pipeline import pipeline
 from pellucid.errors import InputError
 
+WORDS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
 GOOD, BAD = "I love this film.", "I hate this film. The story is boring!"
 
 
@@ -89,6 +90,31 @@ def test_a_filled_text_is_cleaned_as_the_tokenizer_says(checkpoint: Callable[[st
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("kind", "cleans", "end"),
+    [
+        ("gpt2", None, " , , ,"),
+        ("gpt2", True, " , , ,"),
+        ("gpt2", False, " , , ,"),
+        ("t5", True, ",,,"),
+    ],
+)
+def test_a_written_text_is_cleaned_by_the_rule_of_its_tokenizer(
+    checkpoint: Callable[[str], Path], kind: str, cleans: bool | None, end: str
+) -> None:
+    folder, found = checkpoint("gpt2"), []
+    for library in (compat, transformers):
+        words = library.AutoTokenizer.from_pretrained(WORDS / kind)
+        *space, comma = words(" ,", add_special_tokens=False)["input_ids"]
+        bias = [[[*space, comma], 100.0], *([[one], 50.0] for one in space)]
+        write = library.pipeline("text-generation", model=str(folder), tokenizer=words)
+        asked: dict[str, Any] = {} if cleans is None else {"clean_up_tokenization_spaces": cleans}
+        options = {"do_sample": False, "max_new_tokens": 6, "sequence_bias": bias}
+        found.append(write("It was then", **options, **asked)[0]["generated_text"])
+    assert found[0] == found[1] and found[0].endswith(f"then{end}")
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_prompt_is_cut_where_the_tokenizer_says(checkpoint: Callable[[str], Path], side: str) -> None:
     folder, prompt = checkpoint("gpt2"), "Once upon a time there was a dog in the garden of a small house near the lake"
@@ -102,6 +128,16 @@ def test_a_prompt_is_cut_where_the_tokenizer_says(checkpoint: Callable[[str], Pa
     assert new[0] == new[1]
     plain = compat.pipeline("text-generation", model=str(folder))(prompt, **asked)
     assert (plain[0]["generated_token_ids"][-4:] == new[0]) == (side == "right")
+
+
+def test_a_hole_keeps_the_end_of_a_prompt_whatever_the_tokenizer_says(checkpoint: Callable[[str], Path]) -> None:
+    folder, prompt = str(checkpoint("gpt2")), "Once upon a time there was a dog in the garden. " * 12
+    asked = {"handle_long_generation": "hole", "do_sample": False, "max_new_tokens": 4, "return_full_text": False}
+    found = []
+    for side in ("left", "right"):
+        words = AutoTokenizer.from_pretrained(folder, truncation_side=side)
+        found.append(pipeline("text-generation", model=folder, tokenizer=words)(prompt, **asked))
+    assert found[0] == found[1] == pipeline("text-generation", model=folder)(prompt, **asked)
 
 
 def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[str], Path]) -> None:

@@ -66,6 +66,13 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "words": ((["My", "naïve", "dog's", "name"],), {"is_split_into_words": True}),
     "rows of words": (([["Rain", "falls"], ["A", "dog", "barks"]],), {"is_split_into_words": True}),
     "targets": ((TEXTS,), {"text_target": PAIRS}),
+    "targets, bare": ((TEXTS[0],), {"text_target": PAIRS[0], "add_special_tokens": False}),
+    "targets in words": ((["a", "dog"],), {"text_target": ["My", "naïve"], "is_split_into_words": True}),
+    "targets alone, bare": ((), {"text_target": PAIRS, "add_special_tokens": False, "return_length": True}),
+    "targets alone, in stretches": (
+        (),
+        {"text_target": TEXTS, "truncation": True, "max_length": 9, "stride": 3, "return_overflowing_tokens": True},
+    ),
 }
 PADDED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "tensors": ((TEXTS,), {"padding": True, "return_tensors": "pt"}),
@@ -73,6 +80,12 @@ PADDED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "to a length": ((TEXTS,), {"padding": "max_length", "max_length": 24, "truncation": True, "return_tensors": "pt"}),
     "to the greatest": ((TEXTS,), {"padding": "max_length", "return_tensors": "pt"}),
     "to a multiple": ((TEXTS,), {"padding": True, "pad_to_multiple_of": 8}),
+    "targets": ((TEXTS,), {"text_target": PAIRS, "padding": True, "pad_to_multiple_of": 8, "return_tensors": "pt"}),
+    "targets alone": ((), {"text_target": TEXTS, "padding": True, "padding_side": "left", "return_tensors": "np"}),
+    "stretches": (
+        (TEXTS,),
+        {"padding": True, "truncation": True, "max_length": 9, "stride": 2, "return_overflowing_tokens": True},
+    ),
     "places": ((TEXTS,), {"padding": True, "return_offsets_mapping": True, "return_special_tokens_mask": True}),
 }
 
@@ -151,6 +164,9 @@ GROWTH: dict[str, Callable[[Any], Any]] = {
     "a role": lambda t: t.add_special_tokens({"pad_token": "[PADDING]"}),
     "a role of a token that is there": lambda t: t.add_special_tokens({"pad_token": t.eos_token or t.sep_token}),
     "without a role": lambda t: t.add_special_tokens({"additional_special_tokens": ["<new>", "<b>"]}),
+    "further ones without a role": lambda t: t.add_special_tokens({"extra_special_tokens": ("<new>", "<b>")}),
+    "a role that is emptied": lambda t: setattr(t, "pad_token", None),
+    "an id that is emptied": lambda t: setattr(t, "pad_token_id", None),
     "ids of roles": lambda t: setattr(t, "pad_token_id", max(t.all_special_ids)),
 }
 
@@ -168,7 +184,8 @@ def test_a_vocabulary_grows(kind: str, how: str, tmp_path: Path) -> None:
         assert plain(one(text)) == plain(theirs(text)) and one.tokenize(text) == theirs.tokenize(text)
         for skip in (False, True):
             assert one.decode(one(text).input_ids, skip) == theirs.decode(theirs(text).input_ids, skip)
-        assert one.pad_token == theirs.pad_token and set(one.all_special_ids) == set(theirs.all_special_ids)
+        assert (one.pad_token, one.pad_token_id) == (theirs.pad_token, theirs.pad_token_id)
+        assert set(one.all_special_ids) == set(theirs.all_special_ids)
     assert len(kept) == before and "zorp" not in kept.vocab  # whoever holds the tokenizer of before
 
 
@@ -282,6 +299,26 @@ def test_a_folder_that_holds_a_tokenizer_alone(kind: str, tmp_path: Path) -> Non
         assert again.padding_side == "left"
 
 
+def test_both_sides_are_settings(tmp_path: Path) -> None:
+    ours = compat.AutoTokenizer.from_pretrained(WORDS / "bert")
+    kept = ours.pellucid
+    ours.padding_side = ours.truncation_side = "left"
+    assert (ours.pellucid.settings["padding_side"], ours.pellucid.truncation_side) == ("left", "left")
+    assert kept.settings.get("padding_side", "right") == kept.truncation_side == "right"
+    again = compat.AutoTokenizer(ours.pellucid)
+    assert again(TEXTS, padding=True).input_ids == ours(TEXTS, padding=True).input_ids
+    assert again.padding_side == copy.deepcopy(ours).padding_side == "left"
+
+
+@pytest.mark.parametrize("name", ["additional_special_tokens", "pad_token"])
+def test_what_is_refused_adds_nothing(name: str) -> None:
+    ours = compat.AutoTokenizer.from_pretrained(WORDS / "bert")
+    before = len(ours)
+    with pytest.raises(pellucid.InputError):
+        ours.add_special_tokens({"bos_token": "<begin>", name: 3})
+    assert len(ours) == before and ours.bos_token is None
+
+
 def test_what_is_set_is_its_own(tmp_path: Path) -> None:
     shutil.copytree(WORDS / "gpt2", tmp_path / "gpt2")
     first, second = (compat.AutoTokenizer.from_pretrained(tmp_path / "gpt2") for _ in range(2))
@@ -323,6 +360,17 @@ def test_what_is_set_is_its_own(tmp_path: Path) -> None:
         (lambda t: setattr(t, "truncation_side", "top"), "truncation_side is 'top', expected 'left' or 'right'"),
         (lambda t: t("a", padding=True, padding_side="top"), "padding_side is 'top'"),
         (lambda t: setattr(t, "pad_token_id", 999), "id 999 is not in this vocabulary"),
+        (lambda t: setattr(t, "pad_token_id", "0"), "pad_token_id is '0', expected the id of a token, or None"),
+        (lambda t: setattr(t, "pad_token", ["[PAD]"]), "this vocabulary has no such token"),
+        (
+            lambda t: t.add_special_tokens({"additional_special_tokens": "<xy>"}),
+            "additional_special_tokens is '<xy>', expected a list of tokens",
+        ),
+        (
+            lambda t: t.add_special_tokens({"extra_special_tokens": transformers.AddedToken("<xy>")}),
+            r"extra_special_tokens is AddedToken\(.*, expected a list of tokens",
+        ),
+        (lambda t: t.add_special_tokens({"pad_token": ["[PAD]"]}), "pad_token is ...PAD..., expected a text"),
         (lambda t: t.add_tokens([3]), "a token to be added is 3, expected a text"),
         (lambda t: t.add_special_tokens({"pad_tokn": "x"}), r"called 'pad_tokn' \(did you mean pad_token"),
         (lambda t: setattr(t, "pad_tokn", "x"), r"cannot be set \(did you mean pad_token"),

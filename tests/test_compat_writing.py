@@ -92,7 +92,7 @@ def test_set_seed() -> None:
     [
         (IDS, {"max_length": 5}, "max_length is 5, and 5 tokens stand already: raise it, or pass max_new_tokens"),
         (IDS, {"num_beam": 3}, r"no option 'num_beam' of writing \(did you mean num_beams"),
-        (IDS, {"output_scores": True}, "output_scores is not understood here: model.pellucid.trace_writing"),
+        (IDS, {"output_scores": True}, "output_scores is True, which is not understood here: model.pellucid.trace"),
         (None, {}, "generate needs input_ids"),
         (IDS, {"max_new_tokens": 0}, "max_new_tokens is 0"),
     ],

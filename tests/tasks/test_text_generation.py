@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import transformers
 
 import pellucid
+from pellucid.compat.vocabulary import with_settings
 from pellucid.errors import InputError
 from pellucid.pipeline import pipeline
 from tests.checkpoints.test_real import installed
@@ -198,6 +200,11 @@ def test_what_is_cut_is_the_beginning(name: str) -> None:
     assert answer.ids == model(name).complete(read, do_sample=False, **SHORT).ids
     start = write(LONG, truncation_side="right")
     assert LONG.startswith(*spans(LONG, start)) and start.read.cut == answer.read.cut
+    for stated, kept in (("left", answer), ("right", start)):
+        said = with_settings(words, {"truncation_side": stated})
+        write_so = write.on(pellucid.Model(replace(write.model.loaded, tokenizer=said)))
+        assert write_so(LONG).ids == kept.ids and spans(LONG, write_so(LONG)) == spans(LONG, kept)
+        assert write_so(LONG, truncation_side="left").ids == answer.ids
     full = write(LONG, return_full_text=True)
     assert full["generated_text"] == LONG + answer["generated_text"]
 

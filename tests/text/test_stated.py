@@ -106,6 +106,14 @@ def test_the_side_of_cutting_is_followed_and_kept(tmp_path: Path, by_file: bool)
         assert opened(folder(tmp_path, "bert"))(whole, truncation=True, max_length=8).input_ids != wanted
 
 
+def test_a_file_that_was_written_after_a_cut_states_no_side(tmp_path: Path) -> None:
+    place = folder(tmp_path, "bert")
+    page = json.loads((place / "tokenizer.json").read_text())
+    page["truncation"] = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
+    (place / "tokenizer.json").write_text(json.dumps(page))
+    assert opened(place).truncation_side == "right" and "truncation_side" not in opened(place).settings
+
+
 def test_a_side_of_cutting_that_cannot_be_is_told(tmp_path: Path) -> None:
     assert opened(folder(tmp_path, "bert", truncation_side="right")).truncation_side == "right"
     with pytest.raises(CorruptFileError, match=r"tokenizer_config.json: truncation_side is 'top', expected 'left' or"):

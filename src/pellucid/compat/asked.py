@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from pellucid.compat.said import Unfollowed
 from pellucid.errors import InputError
 from pellucid.model import Model
 from pellucid.text import Tokenizer
@@ -28,6 +29,10 @@ class Asked:
     takes: ClassVar[str] = ""
     fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True}
     """Options of our task that stand from the beginning."""
+    unfollowed: ClassVar[Unfollowed] = {
+        "truncation_side": "pass tokenizer=AutoTokenizer.from_pretrained(NAME, truncation_side=...)"
+    }
+    """Arguments that are said in another way here."""
 
     def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
         self.task, self.model, self.made, self.call = task, model, options, call

@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 import torch
 
 from pellucid.compat.asked import Asked, Round
+from pellucid.compat.said import Unfollowed
+from pellucid.compat.writing import UNFOLLOWED
 from pellucid.errors import InputError
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import REFERENCE_LENGTH
@@ -37,6 +39,11 @@ class Written(Asked, ABC):
 
     takes = "return_tensors clean_up_tokenization_spaces truncation stop_sequence max_length eos_token_id"
     defaults: ClassVar[Mapping[str, Any]]
+    unfollowed: ClassVar[Unfollowed] = {
+        **Asked.unfollowed,
+        **{name: one and one.replace("model.pellucid.", "pipe.model.") for name, one in UNFOLLOWED.items()},
+        "streamer": "pipe.model.stream(prompt) gives a text piece by piece, as it is written",
+    }
 
     @classmethod
     def names(cls) -> list[str]:
@@ -171,7 +178,7 @@ class Continued(Written):
                 raise InputError(
                     f"handle_long_generation is {said['handle_long_generation']!r}, expected 'hole' or None"
                 )
-            return super().options() | own | {"long": "truncate"}
+            return super().options() | own | {"long": "truncate", "truncation_side": "left"}
         return super().options() | own | long | ({"truncation_side": self.words.truncation_side} if long else {})
 
     def single(self, given: list[Any]) -> bool:

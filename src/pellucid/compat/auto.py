@@ -10,7 +10,6 @@ import functools
 import logging
 import os
 import random
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy
@@ -21,7 +20,7 @@ from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.page import Family
 from pellucid.compat.facts import AutoConfig, PretrainedConfig, called, config_class
 from pellucid.compat.network import PreTrainedModel
-from pellucid.compat.said import PLACE, accepted
+from pellucid.compat.said import PLACE, accepted, placed
 from pellucid.compat.words import AutoTokenizer
 from pellucid.compat.writing import GenerationConfig as GenerationConfig
 from pellucid.errors import InputError, near
@@ -51,7 +50,7 @@ def opened(
     dtype = own.get("dtype", own.get("torch_dtype"))
     loaded = open_checkpoint(
         name,
-        device=placed(own.get("device_map")) or "cpu",
+        device=placed("device_map", own.get("device_map"), "cpu"),
         dtype="checkpoint" if dtype == "auto" else dtype,
         head=head,
         attention=_KERNELS[kernel],
@@ -62,19 +61,6 @@ def opened(
         log.warning("%s holds no head for %s: it got random numbers, and is to be trained first", name, head)
     kind = architecture(loaded.family.page(loaded.config.head).architecture)
     return kind.around(Model(loaded), config)
-
-
-def placed(device_map: Any) -> Any:
-    """The one device that a map of the reference's names; InputError where it names several."""
-    if isinstance(device_map, str) and device_map in ("balanced", "balanced_low_0", "sequential"):
-        return "auto"
-    if not isinstance(device_map, Mapping):
-        return device_map
-    places = set(device_map.values())
-    if len(places) != 1:
-        raise InputError(f"device_map names {len(places)} devices, and a model stands on one: pass device_map='auto'")
-    (place,) = places
-    return f"cuda:{place}" if isinstance(place, int) else place
 
 
 class AutoModel:

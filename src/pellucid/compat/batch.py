@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from pellucid.errors import InputError, near
+from pellucid.errors import Argument, InputError, near
 from pellucid.text import Batch
+from pellucid.text.batch import check_equally_long
 
 Features = dict[str, list[Any]]
 """Columns by name, each with one entry per text."""
@@ -33,15 +34,15 @@ class BatchEncoding(Batch):
 
     def tokens(self, row: int = 0) -> list[str]:
         """The tokens of a text."""
-        return self.rows[row].tokens
+        return self._row(row).tokens
 
     def word_ids(self, row: int = 0) -> list[int | None]:
         """The number of the word that each token is part of; None for special tokens."""
-        return self.rows[row].word_ids
+        return self._row(row).word_ids
 
     def sequence_ids(self, row: int = 0) -> list[int | None]:
         """0 for tokens of the first text, 1 for those of the second; None for special tokens."""
-        return self.rows[row].sequence_ids
+        return self._row(row).sequence_ids
 
     @property
     def encodings(self) -> Sequence[Any]:
@@ -51,23 +52,28 @@ class BatchEncoding(Batch):
     @property
     def n_sequences(self) -> int:
         """1 for texts, 2 for pairs."""
-        return self.rows[0].n_sequences
+        return self._row(0).n_sequences
 
     def token_to_chars(self, row: int, token: int | None = None) -> "Span | None":
         """The characters of a token; of the first text where one number is given."""
-        return _span(self.rows[0 if token is None else row].token_to_chars(row if token is None else token))
+        return _span(self._row(0 if token is None else row).token_to_chars(row if token is None else token))
 
     def token_to_word(self, row: int, token: int | None = None) -> int | None:
         """The number of the word that a token is part of; of the first text where one number is given."""
-        return self.rows[0 if token is None else row].word_ids[row if token is None else token]
+        return self._row(0 if token is None else row).word_ids[row if token is None else token]
 
     def word_to_tokens(self, row: int, word: int | None = None, sequence: int = 0) -> "Span | None":
         """The tokens of a word; of the first text where one number is given."""
-        return _span(self.rows[0 if word is None else row].word_to_tokens(row if word is None else word, sequence))
+        return _span(self._row(0 if word is None else row).word_to_tokens(row if word is None else word, sequence))
 
     def char_to_token(self, row: int, char: int | None = None, sequence: int = 0) -> int | None:
         """The number of the token that holds a character; of the first text where one number is given."""
-        return self.rows[0 if char is None else row].char_to_token(row if char is None else char, sequence)
+        return self._row(0 if char is None else row).char_to_token(row if char is None else char, sequence)
+
+    def _row(self, number: int) -> Any:
+        if not -len(self.rows) <= number < len(self.rows):
+            raise InputError(f"there is no text {number} here, {len(self.rows)} were tokenised in this batch")
+        return self.rows[number]
 
     def to(self, device: Any) -> "BatchEncoding":
         """The same with its tensors on `device`."""
@@ -95,12 +101,15 @@ def _span(found: Any) -> Span | None:
     return Span(*(found[1] if isinstance(found[1], tuple) else found))
 
 
-def columns(rows: Sequence[Any], asked: Mapping[str, Any], token_types: bool) -> Features:
-    """The columns of rows, as far as they were asked for, or are usual."""
+def columns(rows: Sequence[Any], asked: Mapping[str, Any], token_types: bool, others: Sequence[str] = ()) -> Features:
+    """The columns of rows, as far as they were asked for, or are usual.
+
+    others: options of the call that ask for no column, one of which may have been meant by a misspelt one.
+    """
     options = {option: name for name, (option, _, _) in _COLUMNS.items()}
     for option in asked:
         if option not in options or not option:
-            raise InputError(f"a tokenizer has no option {option!r}{near(option, options)}")
+            raise InputError(f"a tokenizer has no option {option!r}{near(option, [*options, *others])}")
     usual = {"input_ids": True, "token_type_ids": token_types, "attention_mask": True}
     said = {options[option]: value for option, value in asked.items() if value is not None}
     wanted = [name for name in _COLUMNS if said.get(name, usual.get(name, False))]
@@ -123,8 +132,9 @@ def padded(
     width += -width % multiple
     if pad is None and any(len(row) < width for row in features["input_ids"]):
         raise InputError("this tokenizer has no padding token: tokenizer.pad_token = tokenizer.eos_token gives it one")
+    nothings = {name: nothing for name, (_, _, nothing) in _COLUMNS.items()} | {"input_ids": pad, "labels": -100}
     for name, column in features.items():
-        nothing = pad if name == "input_ids" else -100 if name == "labels" else _COLUMNS[name][2]
+        nothing = nothings.get(name)
         for i, row in enumerate(column):
             if isinstance(row, list):
                 gap = [nothing] * (width - len(row))
@@ -137,8 +147,8 @@ def batched(features: Features, kind: str | None, single: bool, rows: Sequence[A
         return BatchEncoding.with_rows({n: column[0] if single else column for n, column in features.items()}, rows)
     if kind not in ("pt", "np"):
         raise InputError(f"return_tensors is {kind!r}, expected 'pt', 'np' or None")
-    if any(len({len(row) for row in column if isinstance(row, list)}) > 1 for column in features.values()):
-        raise InputError("texts of unequal length do not make one tensor: pass padding=True, and truncation=True")
+    for column in features.values():
+        check_equally_long((row for row in column if isinstance(row, list)), ", and ", Argument("truncation", True))
     whole = torch.tensor if kind == "pt" else numpy.array
     return BatchEncoding.with_rows({name: whole(column) for name, column in features.items()}, rows)
 
@@ -151,6 +161,18 @@ def plain(ids: Any) -> Any:
 def are_words(text: Any) -> bool:
     """Whether this is the words of one text."""
     return isinstance(text, list | tuple) and all(isinstance(word, str) for word in text)
+
+
+def conversations(given: Any) -> tuple[bool, list[Any]]:
+    """Whether several conversations were given, and all of them; InputError, with its number, for what is none."""
+    many = isinstance(given, list | tuple) and bool(given) and isinstance(given[0], list | tuple)
+    every = list(given) if many else [given]
+    for i, one in enumerate(every):
+        if not isinstance(one, list | tuple) or not one:
+            name = f"conversation {i}" if many else "conversation"
+            found = "empty" if isinstance(one, list | tuple) else f"a {type(one).__name__}"
+            raise InputError(f'{name} is {found}, expected a list of messages, such as {{"role": ..., "content": ...}}')
+    return many, every
 
 
 def sides(text: Any, pair: Any) -> tuple[list[str], list[str] | None]:

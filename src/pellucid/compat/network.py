@@ -14,10 +14,11 @@ from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.compat.facts import PretrainedConfig
 from pellucid.compat.output import ModelOutput, loss_of, loss_of_span
+from pellucid.compat.said import lacking
 from pellucid.compat.writing import GenerationConfig, written
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError
 from pellucid.model import Model, build
 from pellucid.models import resize_vocabulary
 from pellucid.tasks.forward import forward
@@ -178,18 +179,26 @@ class PreTrainedModel(nn.Module):
     ) -> nn.Module:
         """Gives the tables of tokens so many rows, as `len(tokenizer)` after tokens were added; gives the table.
 
+        The network changes in place: take `model.pellucid` anew, and make pipelines anew that hold the one of before.
+        The model is then no longer that of its files, so an adapter of it needs it saved and opened first.
+
         pad_to_multiple_of: the number is rounded up to a multiple of it.
         mean_resizing: new rows are the mean of the old ones, near which the reference draws them.
         """
-        loaded, rows = self.pellucid.loaded, new_num_tokens or self.pellucid.config.vocab_size
-        rows += -rows % (pad_to_multiple_of or 1)
+        loaded, rows = self.pellucid.loaded, self.pellucid.config.vocab_size
+        if new_num_tokens is not None:
+            count("new_num_tokens", rows := new_num_tokens)
+        if pad_to_multiple_of is not None:
+            count("pad_to_multiple_of", pad_to_multiple_of)
+            rows += -rows % pad_to_multiple_of
         if not mean_resizing:
             raise InputError("mean_resizing is False, and new rows are the mean of the old ones here: leave it out")
         if loaded.config.decoder is not None and loaded.config.decoder.source_vocab_size:
             raise InputError("this model has a vocabulary for each of its halves: neither can be resized")
-        count("new_num_tokens", rows)
-        resize_vocabulary(loaded.module.real("resizing"), loaded.config.vocab_size, rows)
-        self.pellucid = Model(replace(loaded, config=loaded.config.replace(vocab_size=rows)))
+        module = loaded.module.real("resizing")
+        if rows != loaded.config.vocab_size:
+            resize_vocabulary(module, loaded.config.vocab_size, rows)
+            self.pellucid = Model(replace(loaded, config=loaded.config.replace(vocab_size=rows), source=None))
         self.config.vocab_size = rows
         return self.get_input_embeddings()
 
@@ -212,10 +221,8 @@ class PreTrainedModel(nn.Module):
         except AttributeError:
             if name.startswith("_") or name in ("pellucid", "network", "config"):
                 raise
-            raise AttributeError(
-                f"this {type(self).__name__} has no {name!r}{near(name, dir(type(self)))}: its parts stand in "
-                ".network, and what else it can do in .pellucid"
-            ) from None
+            elsewhere = ": its parts stand in .network, and what else it can do in .pellucid"
+            raise lacking(f"this {type(self).__name__}", name, dir(type(self)), elsewhere) from None
 
     name_or_path = property(lambda self: self.config.name_or_path)
     device = property(lambda self: self.pellucid.device)

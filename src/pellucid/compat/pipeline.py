@@ -14,7 +14,7 @@ import torch
 
 from pellucid.compat.asked import COMMON, Asked, Classified, Features, Filled, Judged, Read, Tagged
 from pellucid.compat.asked_writing import Continued, Rewritten
-from pellucid.compat.said import PLACE, warn_of_code
+from pellucid.compat.said import PLACE, followed, placed, warn_of_code
 from pellucid.compat.words import AutoTokenizer
 from pellucid.errors import InputError, near, several
 from pellucid.model import Model, load
@@ -77,13 +77,16 @@ def pipeline(
     own = getattr(model, "pellucid", model)
     kinds = dtype, torch_dtype, place.pop("dtype", None), place.pop("torch_dtype", None)
     kind = next((one for one in kinds if one is not None), None)
+    how: dict[str, Any] = {
+        "device": placed("device", device, "auto"),
+        "dtype": "checkpoint" if kind == "auto" else kind,
+    }
     if task is None:
-        own = _opened(own, _device(device), "checkpoint" if kind == "auto" else kind, place)
+        own = _opened(own, how | place)
         task = task_by_head(own)
     fixed = _kind(named(task)[0].name).fixed
     own = _USUAL.get(named(task)[0].name) if own is None else own
-    how: dict[str, Any] = {"device": _device(device), "dtype": "checkpoint" if kind == "auto" else kind, **place}
-    made = task_of(task, own, **({} if isinstance(own, Model) else how), **fixed)
+    made = task_of(task, own, **({} if isinstance(own, Model) else how | place), **fixed)
     if tokenizer is not None and tokenizer != model:
         made = made.on(Model(replace(made.model.loaded, tokenizer=_words(tokenizer))))
     return Pipeline(task, made, {name: value for name, value in options.items() if name not in COMMON})
@@ -108,10 +111,10 @@ def _place(options: dict[str, Any]) -> dict[str, Any]:
     return more | {name: options.pop(name) for name in known if name in options}
 
 
-def _opened(model: Any, device: Any, dtype: Any, place: dict[str, Any]) -> Model:
+def _opened(model: Any, how: Mapping[str, Any]) -> Model:
     if model is None:
         raise InputError("neither a task nor a model was given: pipeline('sentiment-analysis'), or pipeline(model=...)")
-    return model if isinstance(model, Model) else load(model, device=device, dtype=dtype, **place)
+    return model if isinstance(model, Model) else load(model, **how)
 
 
 def task_by_head(model: Model) -> str:
@@ -126,9 +129,8 @@ class Pipeline:
     """A task with its model, as the reference answers. model, tokenizer: both, ready for everything else."""
 
     def __init__(self, task: str, made: Task, options: Mapping[str, Any]) -> None:
-        self.task, self._made, self._options = _full_name(task, made), made, dict(options)
-        self._asked = _kind(made.task)
-        self._known(options)
+        self.task, self._made, self._asked = _full_name(task, made), made, _kind(made.task)
+        self._options = self._known(options)
 
     @property
     def model(self) -> Model:
@@ -146,8 +148,7 @@ class Pipeline:
         """The answer to one item, a list of those to a list; an iterator for a generator or a dataset."""
         call = {name: value for name, value in call.items() if name not in COMMON}
         given, call = self._asked.given(inputs, call)
-        self._known(call)
-        asked = self._asked(self.task, self.model, self._options, call)
+        asked = self._asked(self.task, self.model, self._options, self._known(call))
         read_in_turn = isinstance(given, Iterable) or hasattr(given, "__getitem__")
         if read_in_turn and not isinstance(given, str | list | tuple | Mapping):
             return self._answers(asked, given)
@@ -162,11 +163,15 @@ class Pipeline:
             for answer in self._made.many(some, progress=False, **options):
                 yield asked.shape(answer, next(given))
 
-    def _known(self, options: Mapping[str, Any]) -> None:
-        known = self._asked.names()
+    def _known(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that are followed; InputError for what is no option, or is said in another way here."""
+        known, elsewhere = self._asked.names(), self._asked.unfollowed
+        elsewhere = {name: one for name, one in elsewhere.items() if name not in known}
         for name in options:
-            if name not in known:
-                raise InputError(f"{self.task} has no option {name!r}{near(name, known)}: it has {', '.join(known)}")
+            if name not in known and name not in elsewhere:
+                hint = near(name, [*known, *elsewhere]) or f": it has {several(known, 12)}"
+                raise InputError(f"{self.task} has no option {name!r}{hint}")
+        return followed(options, elsewhere)
 
 
 def _kind(task: str) -> type[Asked]:
@@ -180,12 +185,6 @@ def _full_name(task: str, made: Task) -> str:
     if task != "translation":
         return task if task.startswith("translation_") else made.task
     return next((name for name in params_of(made.model.loaded) if name.startswith("translation")), task)
-
-
-def _device(device: int | str | torch.device | None) -> str | torch.device:
-    if isinstance(device, int):
-        return "cpu" if device < 0 else f"cuda:{device}"
-    return "auto" if device is None else device
 
 
 def _words(tokenizer: Any) -> Tokenizer:

@@ -1,8 +1,11 @@
-"""What is said to `from_pretrained`: what is understood, what changes nothing here, and what is refused."""
+"""What is said in the reference's words: what is understood, what changes nothing here, and what is refused."""
 
 import logging
-from collections.abc import Collection, Mapping
+import reprlib
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+
+import torch
 
 from pellucid.errors import InputError, near
 
@@ -11,47 +14,75 @@ log = logging.getLogger("pellucid")
 PLACE = ("revision", "token", "local_files_only", "cache_dir")
 """Arguments that say where a checkpoint lies."""
 
-_SAME = frozenset(
-    """use_fast low_cpu_mem_usage resume_download use_safetensors weights_only add_pooling_layer proxies max_memory
-    offload_folder offload_state_dict""".split()
-)
-"""Arguments that change no answer: taken, and followed by nothing."""
+Unfollowed = Mapping[str, str | None]
+"""Arguments that are not followed: what to do where one asks for something; None where no value changes an answer."""
 
-_ONLY = {
-    "trust_remote_code": False,
-    "force_download": False,
-    "from_tf": False,
-    "from_flax": False,
-    "output_loading_info": False,
-    "ignore_mismatched_sizes": False,
-    "subfolder": "",
-    "variant": None,
+_OPENING: Unfollowed = {
+    **dict.fromkeys(
+        """use_fast low_cpu_mem_usage resume_download use_safetensors weights_only add_pooling_layer proxies max_memory
+        offload_folder offload_state_dict trust_remote_code""".split()
+    ),
+    **dict.fromkeys(
+        "force_download from_tf from_flax output_loading_info ignore_mismatched_sizes subfolder variant".split(),
+        "leave it out",
+    ),
+    **dict.fromkeys(
+        ("load_in_8bit", "load_in_4bit", "quantization_config"),
+        "pass dtype='int8' or dtype='int4', which need no package",
+    ),
 }
-"""Arguments of which one value alone is understood."""
 
-_INSTEAD = dict.fromkeys(
-    ("load_in_8bit", "load_in_4bit", "quantization_config"), "pass dtype='int8' or dtype='int4', which need no package"
-)
-"""Arguments that are said in another way here."""
+_SEVERAL = ("balanced", "balanced_low_0", "sequential")
+"""Ways of laying a model over several devices; here it stands on the fastest."""
 
 
 def accepted(said: dict[str, Any], known: Collection[str] | None, what: str) -> dict[str, Any]:
-    """The arguments that mean something here; InputError for one that is not known.
+    """The arguments that mean something when `what` is opened; InputError for one that is not known.
 
     known: their names; None where the caller checks them himself.
     """
-    for name, value in said.items():
-        if name in _INSTEAD and value:
-            raise InputError(f"{name} is not understood here: {_INSTEAD[name]}")
-        if name in _ONLY and value and name != "trust_remote_code":
-            raise InputError(f"{name} is {value!r}, which is not understood here: leave it out")
-        if known is not None and name not in {*known, *_SAME, *_ONLY, *_INSTEAD}:
+    for name in said:
+        if known is not None and name not in known and name not in _OPENING:
             raise InputError(f"there is no argument {name!r} to open {what}{near(name, known)}")
     warn_of_code(said)
-    return {name: value for name, value in said.items() if name not in {*_SAME, *_ONLY, *_INSTEAD}}
+    return followed(said, _OPENING)
+
+
+def followed(said: Mapping[str, Any], unfollowed: Unfollowed) -> dict[str, Any]:
+    """What was said without what is not followed; InputError for the first of these that asks for something."""
+    for name, value in said.items():
+        nothing = value is None or value is False or (isinstance(value, str | list) and not value)
+        if unfollowed.get(name) is not None and not nothing:
+            short = " ".join(reprlib.repr(value).split())
+            raise InputError(f"{name} is {short}, which is not understood here: {unfollowed[name]}")
+    return {name: value for name, value in said.items() if name not in unfollowed}
 
 
 def warn_of_code(said: Mapping[str, Any]) -> None:
     """Says that `trust_remote_code` is not followed."""
     if said.get("trust_remote_code"):
         log.warning("trust_remote_code=True: pellucid runs no code of a checkpoint, and opens what it knows itself")
+
+
+def placed(name: str, said: Any, usual: str) -> str | torch.device:
+    """The device that a `device` or `device_map` of the reference's means.
+
+    said: a device, a number (that of a GPU, or a negative one for the processor), a map of parts to one of these; None
+        is `usual`.
+    Raises InputError for a map that names several, or none.
+    """
+    if isinstance(said, Mapping):
+        places = set(said.values())
+        if len(places) != 1:
+            raise InputError(f"{name} names {len(places)} devices, and a model stands on one: pass {name}='auto'")
+        (said,) = places
+    if type(said) is int:
+        return "cpu" if said < 0 else f"cuda:{said}"
+    return usual if said is None else "auto" if said in _SEVERAL else said
+
+
+def lacking(what: str, name: str, known: Iterable[str], elsewhere: str) -> AttributeError:
+    """Says that `what` has no attribute `name`.  elsewhere: the end of the sentence, where others may be found."""
+    if name == "push_to_hub":
+        elsewhere = ": save_pretrained(folder) writes it, and the hub's own command `hf upload NAME FOLDER` sends it"
+    return AttributeError(f"{what} has no {name!r}{near(name, known)}{elsewhere}")

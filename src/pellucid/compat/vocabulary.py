@@ -1,19 +1,29 @@
-"""What the reference's tokenizers say of their vocabulary, and the tokens that are added to it."""
+"""What the reference's tokenizers say of their vocabulary and their settings, and how either is changed."""
 
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pellucid.compat.encoding import check_side
+from pellucid.config.checks import truth
 from pellucid.errors import InputError, near
 from pellucid.text import Tokenizer
 from pellucid.text.files import with_tokens
 from pellucid.text.layouts import ROLES
 
 _EXTRA = ("additional_special_tokens", "extra_special_tokens")
+_SIDES = ("padding_side", "truncation_side")
+_TOKENS = tuple(f"{role}_token" for role in ROLES)
+_IDS = tuple(f"{name}_id" for name in _TOKENS)
+SETTABLE = (*_TOKENS, *_SIDES, "model_max_length", "chat_template", "clean_up_tokenization_spaces")
+"""What may be set, beside the ids of special tokens."""
 
 
 class Vocabulary:
-    """Special tokens and added tokens of a tokenizer.  pellucid: our own; another takes its place when it grows."""
+    """The special tokens, added tokens and settings of a tokenizer.
+
+    pellucid: our own, which never changes: after each change another takes its place.
+    """
 
     pellucid: Tokenizer
 
@@ -32,6 +42,10 @@ class Vocabulary:
     @property
     def chat_template(self) -> Any:
         return self.pellucid.settings.get("chat_template")
+
+    @property
+    def padding_side(self) -> str:
+        return self.pellucid.settings.get("padding_side", "right")
 
     @property
     def model_input_names(self) -> list[str]:
@@ -55,14 +69,16 @@ class Vocabulary:
         known = [self.pellucid.unk_token_id if i is None else i for i in found]
         return known[0] if isinstance(tokens, str) else known
 
+    # -- changes ------------------------------------------------------------------------------------------------------
+
     def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
         """Adds a token or several; gives how many were new: `model.resize_token_embeddings(len(tokenizer))` follows."""
         one = isinstance(new_tokens, str) or not isinstance(new_tokens, Sequence)
         tokens = [new_tokens] if one else list(new_tokens)
         for token in tokens:
-            if not isinstance(getattr(token, "content", token), str) or not str(token):
-                raise InputError(f"a token to be added is {repr(token)[:60]}, expected a text, or an AddedToken")
-        vars(self)["pellucid"], new = with_tokens(self.pellucid, tokens, special=special_tokens)
+            _check_token(token)
+        own, new = with_tokens(self.pellucid, tokens, special=special_tokens)
+        self._become(own)
         return new
 
     def add_special_tokens(
@@ -73,21 +89,81 @@ class Vocabulary:
         special_tokens_dict: roles, and under `additional_special_tokens` a list of tokens without one.
         replace_extra_special_tokens: whether these stand in place of those that there were, or behind them.
         """
-        known = [*(f"{role}_token" for role in ROLES), *_EXTRA]
-        if strange := [name for name in special_tokens_dict if name not in known]:
-            raise InputError(f"no special token is called {strange[0]!r}{near(strange[0], known)}")
+        known = [*_TOKENS, *_EXTRA]
+        if not isinstance(special_tokens_dict, Mapping):
+            raise InputError(
+                f"special_tokens_dict is {repr(special_tokens_dict)[:60]}, expected a dict of tokens by their roles, "
+                "such as {'pad_token': '[PAD]'}; add_tokens takes tokens without one"
+            )
+        for name, value in special_tokens_dict.items():
+            if name not in known:
+                raise InputError(f"no special token is called {name!r}{near(name, known)}")
+            if name in _TOKENS:
+                _check_token(value, name)
+            elif not isinstance(value, list | tuple):
+                raise InputError(f"{name} is {repr(value)[:60]}, expected a list of tokens")
         new = 0
         for name, value in special_tokens_dict.items():
             new += self.add_tokens(value, special_tokens=True)
-            if name not in _EXTRA:
-                setattr(self, name, str(value))
+            if name in _TOKENS:
+                self._give_role(name, str(value))
                 continue
             before = [] if replace_extra_special_tokens else self.pellucid.additional_special_tokens
             nothing: dict[str, Any] = {key: [] for key in _EXTRA}
-            vars(self)["pellucid"] = self._with(**nothing | {name: list(dict.fromkeys([*before, *map(str, value)]))})
+            every = list(dict.fromkeys([*before, *map(str, value)]))
+            self._become(with_settings(self.pellucid, nothing | {name: every}))
         return new
 
-    def _with(self, **settings: Any) -> Tokenizer:
-        own = copy.copy(self.pellucid)
-        vars(own)["settings"] = own.settings | settings
-        return own
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _IDS:
+            self._give_role(name.removesuffix("_id"), self._token_of(name, value))
+        elif name in _TOKENS:
+            self._give_role(name, value)
+        elif name in SETTABLE:
+            _check_setting(name, value)
+            self._become(with_settings(self.pellucid, {name: value}))
+        else:
+            raise InputError(f"{name!r} of a tokenizer cannot be set{near(name, SETTABLE)}; {', '.join(SETTABLE)} can")
+
+    def _token_of(self, name: str, number: Any) -> str | None:
+        if number is None:
+            return None
+        if type(number) is not int:
+            raise InputError(f"{name} is {repr(number)[:60]}, expected the id of a token, or None")
+        return self.pellucid.convert_ids_to_tokens([number])[0]
+
+    def _give_role(self, name: str, token: Any) -> None:
+        """name: such as "pad_token".  token: one of the vocabulary, or None, which empties the role."""
+        if token is not None and (not isinstance(token, str) or token not in self.pellucid.vocab):
+            raise InputError(f"{name} is {repr(token)[:60]}, and this vocabulary has no such token")
+        self._become(with_settings(self.pellucid, {name: token}))
+
+    def _become(self, own: Tokenizer) -> None:
+        vars(self)["pellucid"] = own
+
+
+def with_settings(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> Tokenizer:
+    """The same tokenizer under other settings."""
+    own = copy.copy(tokenizer)
+    own.settings = own.settings | dict(settings)
+    if "model_max_length" in settings:
+        own.model_max_length = settings["model_max_length"]
+    return own
+
+
+def _check_setting(name: str, value: Any) -> None:
+    if name in _SIDES:
+        check_side(name, value)
+    elif value is None:
+        return
+    elif name == "clean_up_tokenization_spaces":
+        truth(name, value)
+    elif name == "model_max_length" and (type(value) is not int or value < 1):
+        raise InputError(f"{name} is {repr(value)[:60]}, expected a whole number from 1, or None for no limit")
+
+
+def _check_token(token: Any, name: str = "a token to be added") -> None:
+    if not isinstance(getattr(token, "content", token), str) or not str(token):
+        raise InputError(
+            f"{name} is {repr(token)[:60]}, expected a text of at least one character, or an AddedToken with one"
+        )

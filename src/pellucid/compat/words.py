@@ -1,7 +1,6 @@
 """The reference's tokenizers: its calls, answered by our `Tokenizer`."""
 
 import functools
-import itertools
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,46 +8,37 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.load import read_tokenizer
-from pellucid.compat.batch import BatchEncoding, are_words, batched, columns, padded, plain, sides, stretches
-from pellucid.compat.said import PLACE, accepted
-from pellucid.compat.vocabulary import Vocabulary
-from pellucid.errors import InputError, NotFoundError, near
+from pellucid.compat.batch import BatchEncoding, batched, conversations, plain
+from pellucid.compat.encoding import Asked, encoded, pad
+from pellucid.compat.said import PLACE, accepted, lacking
+from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
+from pellucid.errors import InputError, NotFoundError, several
 from pellucid.text import Tokenizer
-from pellucid.text.cut import cut_pair
 from pellucid.text.files import write_tokenizer
-from pellucid.text.layouts import ROLES
 
 log = logging.getLogger("pellucid")
 
 NO_LIMIT = 10**30
 """What the reference says where a tokenizer states no greatest length."""
 
-_SIDES = ("padding_side", "truncation_side")
-_IDS = tuple(f"{role}_token_id" for role in ROLES)
-_SETTABLE = (
-    *(f"{role}_token" for role in ROLES),
-    *(*_SIDES, "model_max_length", "chat_template", "clean_up_tokenization_spaces"),
-)
-
 
 class AutoTokenizer(Vocabulary):
     """Words to ids and back, called as the reference's tokenizers are.
 
     pellucid: our own `Tokenizer`, whose attributes (`cls_token_id`, `vocab`, ...) are answered here as well.
-    Special tokens and their ids, `padding_side`, `truncation_side`, `model_max_length`, `chat_template` and
-    `clean_up_tokenization_spaces` may be set.
+    Special tokens and their ids (None empties a role), `padding_side`, `truncation_side`, `model_max_length`,
+    `chat_template` and `clean_up_tokenization_spaces` may be set.
     """
 
     is_fast = True
 
     def __init__(self, pellucid: Tokenizer, name: str = "") -> None:
-        side = pellucid.settings.get("padding_side", "right")
-        vars(self).update(pellucid=pellucid, name_or_path=name, padding_side=side)
+        vars(self).update(pellucid=pellucid, name_or_path=name)
 
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "AutoTokenizer":
         """The tokenizer of a checkpoint, or of a folder that holds a tokenizer alone."""
-        said = accepted(said, {*PLACE, *_SETTABLE}, "a tokenizer")
+        said = accepted(said, {*PLACE, *SETTABLE}, "a tokenizer")
         own = read_tokenizer(name, **{key: said.pop(key) for key in PLACE if key in said})
         if own is None:
             raise NotFoundError(f"{os.fspath(name)} holds no tokenizer: tokenizer.json, vocab.txt or spiece.model")
@@ -81,47 +71,31 @@ class AutoTokenizer(Vocabulary):
         """Texts, or pairs of texts, to ids and masks.
 
         is_split_into_words: each text is a list of words.
-        text_target: what is to be written, as `labels`.
+        text_target: what is to be written, read by the same arguments: as `labels`, or alone with all columns.
         truncation: True, "only_first" or "only_second"; a tokenizer that states no greatest length cuts nothing.
         return_overflowing_tokens: what does not fit comes as further rows, which share `stride` tokens.
         padding_side: in place of the tokenizer's own.  verbose: changes nothing.
         asked: `return_offsets_mapping=True` and its kin: further columns.
         """
-        labels = None
+        how = Asked(
+            add_special_tokens=add_special_tokens,
+            padding=padding,
+            truncation=truncation,
+            max_length=max_length,
+            stride=stride,
+            return_overflowing_tokens=return_overflowing_tokens,
+            return_tensors=return_tensors,
+            pad_to_multiple_of=pad_to_multiple_of,
+            padding_side=padding_side or self.padding_side,
+            is_split_into_words=is_split_into_words,
+            columns=asked,
+        )
+        if text is None and text_target is not None:
+            return encoded(self.pellucid, text_target, None, how)
+        batch = encoded(self.pellucid, text, text_pair, how)
         if text_target is not None:
-            how: dict[str, Any] = {"padding": padding, "truncation": truncation, "max_length": max_length}
-            if text is None:
-                alone: dict[str, Any] = {**how, **asked, "return_tensors": return_tensors}
-                return self(text_target, **alone)
-            labels = self(text_target, **how).input_ids
-        cut = max_length is not None and padding is False if truncation is None else truncation
-        limit = None if cut in (False, "do_not_truncate") else max_length or self.pellucid.model_max_length
-        strategy = cut if isinstance(cut, str) else "longest_first"
-        side = self.pellucid.truncation_side
-        single = isinstance(text, str) or (is_split_into_words and are_words(text))
-        if is_split_into_words:
-            texts: Any = [text] if single else text or []
-            raw = zip(self.pellucid.raw_words(texts), itertools.repeat(None))
-        else:
-            raw = self._raw(*sides(text, text_pair))
-        rows, owners = [], []
-        for i, (first, second) in enumerate(raw):
-            added = self.pellucid.added_tokens(pair=second is not None) if add_special_tokens else 0
-            parts = [(first, second)]
-            if return_overflowing_tokens and limit is not None:
-                parts = stretches(first, second, limit - added, strategy, stride, side)
-            else:
-                cut_pair(first, second, limit, added, strategy, side)
-            rows += [self.pellucid.finish(*part, add_special_tokens) for part in parts]
-            owners += [i] * len(parts)
-        features = columns(rows, asked, self.pellucid.token_types)
-        if return_overflowing_tokens:
-            features["overflow_to_sample_mapping"] = owners
-        single = single and not return_overflowing_tokens
-        if labels is not None:
-            features["labels"] = [labels] if single else labels
-        self._pad(features, padding, max_length, pad_to_multiple_of, padding_side)
-        return batched(features, return_tensors, single, rows)
+            batch["labels"] = encoded(self.pellucid, text_target, None, how)["input_ids"]
+        return batch
 
     encode_plus = batch_encode_plus = __call__
 
@@ -147,30 +121,14 @@ class AutoTokenizer(Vocabulary):
         """Rows that were encoded one by one, side by side, with a mask that tells tokens from padding."""
         given = encoded_inputs
         if not isinstance(given, Mapping):
-            given = {name: [row[name] for row in given] for name in given[0]}
+            given = {name: [row[name] for row in given] for name in (given[0] if given else ())}
         features = {name: [plain(row) for row in column] for name, column in given.items()}
+        if "input_ids" not in features:
+            raise InputError(f"the rows to be padded hold {several(features) or 'nothing'}, expected input_ids")
         if return_attention_mask is not False and "attention_mask" not in features:
             features["attention_mask"] = [[1] * len(row) for row in features["input_ids"]]
-        self._pad(features, padding, max_length, pad_to_multiple_of, padding_side)
+        pad(self.pellucid, features, padding, max_length, pad_to_multiple_of, padding_side or self.padding_side)
         return batched(features, return_tensors, False)
-
-    def _pad(
-        self,
-        features: dict[str, list[Any]],
-        padding: bool | str,
-        length: int | None,
-        multiple: int | None,
-        side: str | None,
-    ) -> None:
-        side = _side("padding_side", side or self.padding_side)
-        length = length or self.pellucid.model_max_length
-        padded(features, padding, length, multiple or 1, side == "left", self.pellucid.pad_token_id)
-
-    def _raw(self, firsts: Sequence[str], seconds: Sequence[str] | None) -> Iterable[tuple[Any, Any]]:
-        if seconds is not None and len(firsts) != len(seconds):
-            raise InputError(f"{len(firsts)} texts but {len(seconds)} second texts: a pair needs one of each")
-        raw = self.pellucid.raw(firsts, True, "text")
-        return zip(raw, [None] * len(raw) if seconds is None else self.pellucid.raw(seconds, True, "second text"))
 
     # -- ids to words -------------------------------------------------------------------------------------------------
 
@@ -229,9 +187,18 @@ class AutoTokenizer(Vocabulary):
         if return_assistant_tokens_mask:
             raise InputError("return_assistant_tokens_mask is True, and no template is asked who speaks: leave it out")
         said: dict[str, Any] = {"add_generation_prompt": add_generation_prompt, **variables}
-        many = bool(conversation) and isinstance(conversation[0], list | tuple)
-        every: Any = conversation if many else [conversation]
-        texts = [str(self.pellucid.apply_chat_template(one, tokenize=False, **said)) for one in every]
+        if add_generation_prompt and variables.get("continue_final_message"):
+            raise InputError(
+                "add_generation_prompt and continue_final_message are True, and a text cannot go on with an old "
+                "message and begin a new one: leave one out"
+            )
+        many, every = conversations(conversation)
+        texts = []
+        for i, one in enumerate(every):
+            try:
+                texts.append(str(self.pellucid.apply_chat_template(one, tokenize=False, **said)))
+            except InputError as error:
+                raise InputError(f"conversation {i}: " if many else "", error) from error
         given = texts if many else texts[0]
         if not tokenize:
             return given
@@ -250,32 +217,14 @@ class AutoTokenizer(Vocabulary):
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
         said = {"model_input_names": self.model_input_names, "padding_side": self.padding_side}
-        write_tokenizer(self._with(**said), folder)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _IDS:
-            name, value = name.removesuffix("_id"), self.convert_ids_to_tokens(value)
-        if name not in _SETTABLE:
-            raise InputError(
-                f"{name!r} of a tokenizer cannot be set{near(name, _SETTABLE)}; {', '.join(_SETTABLE)} can"
-            )
-        if name.endswith("_token") and value not in self.pellucid.vocab:
-            raise InputError(f"{name} is {value!r}, and this vocabulary has no such token")
-        if name in _SIDES:
-            _side(name, value)
-        if name == "padding_side":
-            vars(self)[name] = value
-            return
-        own = vars(self)["pellucid"] = self._with(**{name: value})
-        if name == "model_max_length":
-            vars(own)[name] = value
+        write_tokenizer(with_settings(self.pellucid, said), folder)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "pellucid":  # asked by copy and pickle before anything stands here
             raise AttributeError(f"this tokenizer has no {name!r}")
         if not hasattr(self.pellucid, name):
             known = [*dir(type(self)), *dir(type(self.pellucid))]
-            raise AttributeError(f"this tokenizer has no {name!r}{near(name, known)}; see `pellucid.Tokenizer`")
+            raise lacking("this tokenizer", name, known, "; see `pellucid.Tokenizer`")
         return getattr(self.pellucid, name)
 
     def __len__(self) -> int:
@@ -283,12 +232,6 @@ class AutoTokenizer(Vocabulary):
 
     def __repr__(self) -> str:
         return f"AutoTokenizer({self.name_or_path!r}, {self.pellucid!r}, padding_side={self.padding_side!r})"
-
-
-def _side(name: str, value: Any) -> str:
-    if value not in ("left", "right"):
-        raise InputError(f"{name} is {value!r}, expected 'left' or 'right'")
-    return value
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.generation import FILE, said_in
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.compat.said import Unfollowed, followed
 from pellucid.errors import InputError, several
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Step, write
@@ -51,13 +52,8 @@ class GenerationConfig:
         return f"GenerationConfig {json.dumps(self.to_dict(), indent=2)}"
 
 
-_NOTHING: dict[str, Any] = {"use_cache": True, "synced_gpus": False}
-"""Options whose usual value changes nothing here; any other is refused."""
-
-_IDLE = ("cache_implementation", "tokenizer")
-"""Options of which no value changes an answer here."""
-
-_ELSEWHERE = {
+UNFOLLOWED: Unfollowed = {
+    **dict.fromkeys(("use_cache", "cache_implementation", "synced_gpus", "tokenizer")),
     **dict.fromkeys(
         ("output_scores", "output_logits", "output_attentions", "output_hidden_states"),
         "model.pellucid.trace_writing(prompt) shows every step",
@@ -72,10 +68,10 @@ _ELSEWHERE = {
     ),
     **dict.fromkeys(
         ("past_key_values", "inputs_embeds", "assistant_model"),
-        "a prompt is read whole, as input_ids, by this model alone: leave it out",
+        "a prompt is read whole, and by this model alone: leave it out",
     ),
 }
-"""Options that are not taken with ids, where they are given, and what stands in their place."""
+"""Options that are not taken with ids, and what stands in their place."""
 
 
 def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, options: dict[str, Any]) -> Tensor:
@@ -87,7 +83,8 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
         `streamer` of the reference's, which is told one text, token by token.
     ->  Int[Tensor, "batch*num_return_sequences seq"], padded on the right
     """
-    streamer, asked = options.pop("streamer", None), _asked(options)
+    streamer, asked = options.pop("streamer", None), followed(options, UNFOLLOWED)
+    _check_streamer(streamer)
     pad, end = asked.pop("pad_token_id", None), asked.pop("eos_token_id", loaded.generation.get("eos_token_id"))
     loaded = replace(loaded, config=loaded.config.replace(eos_token_id=tuple(end) if isinstance(end, list) else end))
     ends = loaded.config.end_tokens
@@ -121,14 +118,11 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
     return torch.tensor([row + [pad] * (longest - len(row)) for row in rows], device=input_ids.device)
 
 
-def _asked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that mean something; InputError for what is said in another way here."""
-    asked = {name: value for name, value in options.items() if name not in (*_IDLE, *_ELSEWHERE)}
-    for name in options.keys() & _ELSEWHERE.keys():
-        value = options[name]
-        if not (value is None or value is False or (isinstance(value, list) and not value)):
-            raise InputError(f"{name} is not understood here: {_ELSEWHERE[name]}")
-    return {name: value for name, value in asked.items() if name not in _NOTHING or value != _NOTHING[name]}
+def _check_streamer(streamer: Any) -> None:
+    if streamer is not None and (
+        isinstance(streamer, type) or not all(callable(getattr(streamer, name, None)) for name in ("put", "end"))
+    ):
+        raise InputError(f"streamer is {repr(streamer)[:60]}, expected an object that has put(ids) and end()")
 
 
 def _streamed(steps: Iterable[Step], streamer: Any, begun: list[Any], texts: int) -> Iterator[Step]:

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.errors import several
-from pellucid.machine import NARROWER, require_memory
+from pellucid.machine import REAL, require_memory
 from pellucid.models import count
 
 
@@ -55,8 +55,7 @@ def _open_saved(loaded: Loaded) -> Any:
 def _open(loaded: Loaded, folder: Path, **form: str) -> Any:
     architecture = loaded.family.page(loaded.config.head).architecture
     kind = next(loaded.module.parameters()).dtype
-    among = {"bfloat16": NARROWER["bfloat16"]}  # few bits are not compared
-    require_memory(count(loaded.module), kind.itemsize * 8, torch.device("cpu"), among)
+    require_memory(count(loaded.module), kind.itemsize * 8, torch.device("cpu"), REAL)
     ways = {"attn_implementation": "eager", "local_files_only": True, "output_loading_info": True, **form}
     with _quiet() as transformers:
         model_class = getattr(transformers, architecture, None)

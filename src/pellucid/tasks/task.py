@@ -41,8 +41,8 @@ class Task(ABC):
     """A question with its options.
 
     long: what happens to a text that is longer than the model reads: "error" refuses it, "truncate" cuts its end off
-        (its beginning where the tokenizer's `truncation_side` is "left") and says how much, "windows" reads all of it
-        in stretches and merges what they say; each task says how.
+        (its beginning where the tokenizer's `truncation_side` is "left", and before a text goes on, where it is not
+        "right") and says how much, "windows" reads all of it in stretches and merges what they say; each task says how.
     max_length: tokens that are read at once, at most; by default what the model can read.
     stride: tokens that a stretch shares with the one before; by default a quarter of what it holds.
     explain: tell beside each answer how much each token mattered, by integrated gradients from padding; of what was

@@ -31,8 +31,9 @@ class TextGeneration(Writer):
         assistant's.
     add_special_tokens: whether a text begins with the tokenizer's usual special tokens.
     skip_special_tokens: whether special tokens that are written are left out of the answer.
-    truncation_side: what gives way in a text that is cut, "left" its beginning or "right" its end. Of a conversation
-        it is the oldest turns; its system message stays.
+    truncation_side: what gives way in a text that is cut, "left" its beginning or "right" its end; by default as the
+        tokenizer says, and where it says nothing its beginning. Of a conversation it is the oldest turns; its system
+        message stays.
     A text is too long where no room is left behind it. Cut, it leaves room for `max_new_tokens`, or for half of what
     the model reads where that is less. In stretches, each is gone on with; the answer follows the last one, which is a
     full one, and what follows the others is in `.all`, in their order. A conversation is not read in stretches.
@@ -44,7 +45,7 @@ class TextGeneration(Writer):
     continue_final_message: bool | None = None
     add_special_tokens: bool = True
     skip_special_tokens: bool = True
-    truncation_side: str = "left"
+    truncation_side: str | None = None
 
     name: ClassVar[str] = "text-generation"
     heads: ClassVar[tuple[str | None, ...]] = ("causal-lm",)
@@ -56,7 +57,8 @@ class TextGeneration(Writer):
             truth(option, getattr(self, option))
         if self.continue_final_message is not None:
             truth("continue_final_message", self.continue_final_message)
-        choice("truncation_side", self.truncation_side, ("left", "right"))
+        if self.truncation_side is not None:
+            choice("truncation_side", self.truncation_side, ("left", "right"))
 
     @classmethod
     def single(cls, given: Any) -> bool:
@@ -82,8 +84,7 @@ class TextGeneration(Writer):
         """Decoded with what stands before it, so that the space between the two is there."""
         given, skip = prompt.portion.ids, self.skip_special_tokens
         ids = draft.ids[:-1] if draft.why == "end" and skip else draft.ids
-        before = self.cleaned(words.decode(given, skip_special_tokens=skip))
-        whole = self.cleaned(words.decode([*given, *ids], skip_special_tokens=skip))
+        before, whole = self.decoded(words, given, skip), self.decoded(words, [*given, *ids], skip)
         text, stopped = cut(whole[len(before) :], self.settings.stop)
         return Text(text, draft, "stop" if stopped else draft.why)
 
@@ -140,7 +141,8 @@ class TextGeneration(Writer):
         most = self._most(limit, index, len(whole.ids))
         if most is None:
             return [whole]
-        how: dict[str, Any] = {"rule": self.long, "stride": self.stride, "left": self.truncation_side == "left"}
+        side = self.truncation_side or tokenizer.settings.get("truncation_side", "left")
+        how: dict[str, Any] = {"rule": self.long, "stride": self.stride, "left": side == "left"}
         return endings(reading, text, index, room=most, **how)
 
     def _conversation(self, tokenizer: Tokenizer, messages: Messages, index: int, limit: int | None) -> Portion:

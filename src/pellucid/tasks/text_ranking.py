@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count, truth
-from pellucid.errors import InputError, several
+from pellucid.errors import Argument, InputError, several
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.feature_extraction import states_of
@@ -168,5 +168,10 @@ def _stated(loaded: Loaded) -> str:
     path = path or loaded.config.inert.get("sbert_ce_default_activation_function") or "Sigmoid"
     name = str(path).rpartition(".")[2]
     if name not in _STATED:
-        raise InputError(f"config.json names the function {str(path)[:80]!r}: pass function_to_apply, sigmoid or none")
+        raise InputError(
+            f"config.json names the function {str(path)[:80]!r}: pass ",
+            Argument("function_to_apply", "sigmoid"),
+            " or ",
+            Argument("function_to_apply", "none"),
+        )
     return _STATED[name]

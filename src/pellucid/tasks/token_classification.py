@@ -77,8 +77,8 @@ class TokenClassification(Reader):
         if isinstance(self.ignore_labels, str) or not all(isinstance(label, str) for label in self.ignore_labels):
             raise InputError(f"ignore_labels is {self.ignore_labels!r}, expected a list of labels")
         if self.overlap == "longest" and self.aggregation_strategy == "none":
-            compares = " compares entities: pass an aggregation_strategy other than 'none'"
-            raise InputError(Argument("overlap", "longest"), compares)
+            grouped = Argument("aggregation_strategy", "simple")
+            raise InputError(Argument("overlap", "longest"), " compares entities: pass ", grouped, ", say")
 
     @classmethod
     def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pellucid.checkpoints.load import account, open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, PellucidError, ResourceError, several
-from pellucid.machine import choose_dtype, use_threads
+from pellucid.machine import REAL, choose_dtype, use_threads
 from pellucid.tasks.consistency import (
     Row,
     cached_is_full,
@@ -55,7 +55,7 @@ def verify(
     tolerance = TOLERANCES[kind]
     begin("reading the files")
     try:
-        check, loaded = _account(name), open_checkpoint(name, dtype=kind)
+        check, loaded = _account(name), open_checkpoint(name, dtype=kind, narrower=REAL)
     except (CheckpointMismatchError, CorruptFileError) as error:
         yield Check(ACCOUNTED, False, note=str(error))
         return
@@ -91,7 +91,7 @@ def _asked(title: str, ask: Callable[[], Check]) -> Check:
 
 def _account(name: str | os.PathLike[str]) -> Check:
     plan = account(name)
-    held = {place.theirs for place in plan.placed.values()} | {place.theirs for place, _ in plan.doubled}
+    held = {place.theirs for place in plan.placed.values()} | {one.place.theirs for one in plan.doubled}
     parts = [f"{len(held)} placed", f"{len(plan.tied) + len(plan.doubled)} tied", f"{len(plan.dropped)} dropped"]
     reasons: dict[str, list[str]] = {}
     for theirs, reason in plan.dropped.items():

@@ -25,7 +25,6 @@ from pellucid.tasks.told import prefix_of, settled
 from pellucid.text import Tokenizer
 from pellucid.text.cut import clean_text
 from pellucid.text.portions import Portion
-from pellucid.text.spelling import without_gaps
 
 TOGETHER = 64
 """So many items are sorted by length at a time; their answers are there before the next ones are read."""
@@ -61,7 +60,8 @@ class Writer(Task):
     prefix: a text before each item, and before each stretch of it; by default what the checkpoint says for this task.
     parse_special_tokens: whether `<extra_id_0>`, typed in an item, is that token; else it is plain characters.
     eos_token_id: the tokens that end a text in place of the model's own; `stop_token_ids` come beside them.
-    clean_up_tokenization_spaces: takes the space away before `.`, `,`, `n't` and their like, as the reference may.
+    clean_up_tokenization_spaces: takes the space away before `.`, `,`, `n't` and their like, as the reference may; not
+        from the texts of BPE, whose tokens spell their spaces.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -148,9 +148,9 @@ class Writer(Task):
         given = (self.eos_token_id,) if isinstance(self.eos_token_id, int) else tuple(self.eos_token_id)
         return replace(loaded, config=loaded.config.replace(eos_token_id=given))
 
-    def cleaned(self, text: str) -> str:
-        """A text as tokens spell it, tidied where that was asked for."""
-        return without_gaps(text) if self.clean_up_tokenization_spaces else text
+    def decoded(self, words: Tokenizer, ids: Sequence[int], skip: bool = True) -> str:
+        """Ids as a text, cleaned where that was asked for.  skip: leaves special tokens out."""
+        return words.cleaned(words.decode(ids, skip_special_tokens=skip), self.clean_up_tokenization_spaces)
 
     def why(self, work: Work, prompts: Sequence[Prompt], texts: Sequence[Text]) -> Reason | None:
         """What mattered for these texts, each behind its prompt; None where nobody asked."""

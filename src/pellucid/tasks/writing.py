@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError
+from pellucid.errors import Argument, Blank, InputError
 from pellucid.generation.stops import cut
 from pellucid.generation.words import Draft
 from pellucid.tasks.answer import Answer
@@ -45,7 +45,7 @@ class Writing(Writer):
 
     def text(self, words: Tokenizer, prompt: Prompt, draft: Draft) -> Text:
         ids = draft.ids[:-1] if draft.why == "end" else draft.ids
-        text, stopped = cut(self.cleaned(words.decode(ids, skip_special_tokens=True)), self.settings.stop)
+        text, stopped = cut(self.decoded(words, ids), self.settings.stop)
         return Text(text, draft, "stop" if stopped else draft.why)
 
     def answer(self, work: Work, item: str, prompts: list[Prompt], texts: list[list[Text]]) -> Answer:
@@ -125,7 +125,9 @@ class Translation(Writing):
                 return {"parse_special_tokens": True} | given | {"prefix": f"{mark} "}
             if not isinstance(source, str):
                 raise InputError(
-                    f"tgt_lang is {target[:40]!r}, and this model is told both languages: pass src_lang too"
+                    f"tgt_lang is {target[:40]!r}, and this model is told both languages: pass ",
+                    Argument("src_lang", Blank("CODE")),
+                    " too",
                 )
             pair = language("src_lang", source), language("tgt_lang", target)
             given["prefix"] = "translate {} to {}: ".format(*pair)

@@ -1,11 +1,11 @@
 """Rows of ids laid side by side: padding, masks, and the grouping that keeps padding rare."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError, Words
 
 TOKEN_BUDGET = 1024
 """Computed positions per batch: enough for full matrix products, small enough for the processor's cache."""
@@ -46,34 +46,30 @@ def collate(
     return {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
 
 
-def batch_of(
-    rows: Sequence[Sequence[int]],
-    type_rows: Sequence[Sequence[int]],
-    pad_id: int | None,
-    *,
-    length: int | None = None,
-    kind: str | None = None,
-) -> dict[str, Any]:
-    """Rows as lists, or as what `kind` asks for: "pt" for torch tensors of [batch, seq], "np" for NumPy's arrays.
+def uncollated(rows: Sequence[Sequence[int]], type_rows: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """What `collate` gives, as lists that are as long as each row is."""
+    masks = [[1] * len(row) for row in rows]
+    return {"input_ids": list(rows), "token_type_ids": list(type_rows), "attention_mask": masks}
 
-    pad_id: None leaves the rows as long as they are.
-    Raises InputError for rows of unequal length that should become one tensor.
+
+def check_equally_long(rows: Iterable[Sequence[Any]], *besides: Words) -> None:
+    """Refuses rows of unequal length, which make no tensor.
+
+    besides: what helps as well as padding.
     """
-    if pad_id is None and (kind is None or not rows):
-        masks = [[1] * len(row) for row in rows]
-        return {"input_ids": list(rows), "token_type_ids": list(type_rows), "attention_mask": masks}
-    if pad_id is None and len({len(row) for row in rows}) > 1:
-        raise InputError("texts of unequal length do not make one tensor: pass padding=True")
-    arrays = collate(rows, type_rows, pad_id or 0, length=length)
+    if len({len(row) for row in rows}) > 1:
+        raise InputError("texts of unequal length do not make one tensor: pass ", Argument("padding", True), besides)
+
+
+def as_kind(arrays: dict[str, np.ndarray], kind: str | None) -> dict[str, Any]:
+    """Arrays as what `kind` asks for: "pt" for torch tensors, "np" for the arrays themselves, None for lists."""
     if kind is None:
         return {name: array.tolist() for name, array in arrays.items()}
-    return {name: _tensor(array) if kind == "pt" else array for name, array in arrays.items()}
-
-
-def _tensor(array: np.ndarray) -> Any:
+    if kind == "np":
+        return dict(arrays)
     import torch
 
-    return torch.from_numpy(array)
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def by_length(lengths: Sequence[int], budget: int = TOKEN_BUDGET) -> Iterator[list[int]]:

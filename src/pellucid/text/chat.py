@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pellucid.errors import CorruptFileError, InputError, several
+from pellucid.errors import Argument, Blank, CorruptFileError, InputError, several
 
 MOST_TEMPLATE = 256 * 1024
 """Characters of a template; the longest in use have about 20,000."""
@@ -20,7 +20,11 @@ def find_template(settings: Mapping[str, Any], name: str | None = None) -> str:
     """
     found: Any = settings.get("chat_template")
     if found is None:
-        raise InputError("this tokenizer has no chat template: pass chat_template, or write the model's text yourself")
+        raise InputError(
+            "this tokenizer has no chat template: pass ",
+            Argument("chat_template", Blank("TEMPLATE")),
+            ", or write the model's text yourself",
+        )
     if isinstance(found, list):
         found = {str(one["name"]): one.get("template") for one in found if isinstance(one, dict) and "name" in one}
     if isinstance(found, dict):

@@ -51,7 +51,7 @@ def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     Raises NotFoundError and InputError: for what begins as another kind of file, is not of this encoding (with the
     line, the byte and a guess), holds a NUL, or has a line of more than 64 Mi characters.
     """
-    kind, number = _known(encoding), 0
+    kind, number = encoding_named(encoding), 0
     try:
         with path.open("rb") as file:
             _refuse_others(path, file.read(8), kind)
@@ -79,8 +79,8 @@ def no_file(path: Path) -> NotFoundError:
     return NotFoundError(f"there is no file {str(path)[:200]!r}{near(path.name, beside)}")
 
 
-def _known(encoding: str) -> str:
-    """Python's own name of an encoding of text."""
+def encoding_named(encoding: str) -> str:
+    """Python's own name of an encoding of text. Raises InputError for what is none."""
     try:
         found = codecs.lookup(encoding)
     except (LookupError, ValueError):
@@ -117,9 +117,10 @@ def _undecoded(path: Path, encoding: str, number: int, error: UnicodeError) -> I
     if not isinstance(error, UnicodeDecodeError):
         return InputError(f"{path} is not {encoding} text: {error}")
     byte = error.object[error.start]
-    if _known(encoding) != "utf-8":
+    if encoding_named(encoding) != "utf-8":
         return InputError(
-            f"{path} is not {encoding} text (after line {number}, byte 0x{byte:02x}): try another encoding"
+            f"{path} is not {encoding} text (after line {number}, byte 0x{byte:02x}): try another ",
+            Argument("encoding"),
         )
     place, byte, guess = _first_fault(path)
     return InputError(f"{path} is not UTF-8 text (line {place}, byte 0x{byte:02x}): try ", Argument("encoding", guess))

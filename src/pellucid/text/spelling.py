@@ -55,7 +55,10 @@ class Spelling:
         return isinstance(self._backend.model, tokenizers.models.BPE) and not forced
 
     def cleaned(self, text: str, asked: bool | None = None) -> str:
-        """A decoded text as the reference cleans it.  asked: by default what the files say; of BPE nothing is taken."""
+        """A decoded text as the reference's fifth version cleans it: the one rule, of `decode` and of tasks.
+
+        asked: whether to take spaces away; by default what the files say. Of BPE's texts nothing is ever taken.
+        """
         cleans = self.clean_up_tokenization_spaces if asked is None else asked
         return without_gaps(text) if cleans and not self.spells_spaces else text
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import tokenizers
 
-from pellucid.errors import InputError
-from pellucid.text.batch import Batch, batch_of
+from pellucid.errors import Argument, Blank, InputError
+from pellucid.text.batch import Batch, as_kind, check_equally_long, collate, uncollated
 from pellucid.text.chat import find_template, render_chat
 from pellucid.text.cut import clean_text, cut_pair, guarded
 from pellucid.text.encoded import Encoded, tiled
@@ -42,7 +42,8 @@ class Tokenizer(SpecialTokens, Spelling):
         tiled: bool = False,
     ) -> None:
         """tiled: places as the sentencepiece library tells them, where each token ends at the next one's start."""
-        said = {"truncation_side": backend.truncation["direction"]} if backend.truncation else {}
+        cut = backend.truncation  # every file that was written after a text was cut says "right"; "left" is meant
+        said = {"truncation_side": "left"} if cut and cut["direction"] == "left" else {}
         backend.no_truncation()
         backend.no_padding()
         # Trimming a token's place is post-processing too, and the library would do it both when it encodes and when it
@@ -161,15 +162,22 @@ class Tokenizer(SpecialTokens, Spelling):
         padded = padding in (True, "longest", "max_length")
         length = self._limit(max_length) if padding == "max_length" else None
         if length is not None and (longest := max((len(r.ids) for r in rows), default=0)) > length:
-            raise InputError(f"a text of {longest} tokens does not fit into {length}: pass truncation=True")
-        pad_id = (self.pad_token_id or 0) if padded else None
-        columns = batch_of([r.ids for r in rows], [r.type_ids for r in rows], pad_id, length=length, kind=kind)
+            raise InputError(
+                f"a text of {longest} tokens does not fit into {length}: pass ", Argument("truncation", True)
+            )
+        ids, types = [r.ids for r in rows], [r.type_ids for r in rows]
+        if not padded and (kind is None or not rows):
+            columns = uncollated(ids, types)
+        else:
+            if not padded:
+                check_equally_long(ids)
+            columns = as_kind(collate(ids, types, self.pad_token_id or 0, length=length), kind)
         return Batch({n: columns[n][0] if single and kind is None else columns[n] for n in names})
 
     def _limit(self, max_length: int | None) -> int:
         limit = max_length if max_length is not None else self.model_max_length
         if limit is None:
-            raise InputError("this tokenizer states no greatest length: pass max_length")
+            raise InputError("this tokenizer states no greatest length: pass ", Argument("max_length", Blank("N")))
         if type(limit) is not int or limit < 1:
             raise InputError(f"max_length is {limit!r}, expected a whole number from 1")
         return limit

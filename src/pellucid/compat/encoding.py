@@ -1,0 +1,99 @@
+"""How the reference's tokenizers read texts: one record of what was asked for, and the batch that follows from it."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pellucid.compat.batch import BatchEncoding, Features, are_words, batched, columns, padded, sides, stretches
+from pellucid.compat.said import Unfollowed, followed
+from pellucid.config.checks import count
+from pellucid.errors import InputError
+from pellucid.text import Tokenizer
+from pellucid.text.cut import cut_pair
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What one call asks for, of texts and of targets alike; the arguments of `AutoTokenizer.__call__` by their names.
+
+    padding_side: "left" or "right".  columns: the further columns that are asked for, or not wanted.
+    """
+
+    add_special_tokens: bool
+    padding: bool | str
+    truncation: bool | str | None
+    max_length: int | None
+    stride: int
+    return_overflowing_tokens: bool
+    return_tensors: str | None
+    pad_to_multiple_of: int | None
+    padding_side: str
+    is_split_into_words: bool
+    columns: Mapping[str, bool | None]
+
+
+_UNFOLLOWED: Unfollowed = {"truncation_side": "set tokenizer.truncation_side, which holds for every call"}
+
+_CUTS = (True, False, None, "longest_first", "only_first", "only_second", "do_not_truncate")
+
+
+def encoded(tokenizer: Tokenizer, text: Any, pair: Any, asked: Asked) -> BatchEncoding:
+    """Texts, or pairs of texts, as the batch that was asked for."""
+    single = isinstance(text, str) or (asked.is_split_into_words and are_words(text))
+    rows, owners = _rows(tokenizer, _raw(tokenizer, text, pair, single, asked), asked)
+    others = [one.name for one in fields(asked) if one.name != "columns"]
+    features = columns(rows, followed(asked.columns, _UNFOLLOWED), tokenizer.token_types, others)
+    if asked.return_overflowing_tokens:
+        features["overflow_to_sample_mapping"] = owners
+    pad(tokenizer, features, asked.padding, asked.max_length, asked.pad_to_multiple_of, asked.padding_side)
+    return batched(features, asked.return_tensors, single and not asked.return_overflowing_tokens, rows)
+
+
+def pad(
+    tokenizer: Tokenizer, features: Features, padding: bool | str, length: int | None, multiple: int | None, side: str
+) -> None:
+    """Makes the rows of every column equally long, in place.  length: with "max_length", else the tokenizer's own."""
+    if multiple is not None:
+        count("pad_to_multiple_of", multiple)
+    length = length or tokenizer.model_max_length
+    padded(features, padding, length, multiple or 1, check_side("padding_side", side) == "left", tokenizer.pad_token_id)
+
+
+def check_side(name: str, value: Any) -> str:
+    """A side of a text; InputError for anything else."""
+    if value not in ("left", "right"):
+        raise InputError(f"{name} is {value!r}, expected 'left' or 'right'")
+    return value
+
+
+def _raw(tokenizer: Tokenizer, text: Any, pair: Any, single: bool, asked: Asked) -> Iterable[tuple[Any, Any]]:
+    """Each text, or pair, without special tokens around it."""
+    if asked.is_split_into_words:
+        return zip(tokenizer.raw_words([text] if single else text or []), itertools.repeat(None))
+    firsts, seconds = sides(text, pair)
+    if seconds is not None and len(firsts) != len(seconds):
+        raise InputError(f"{len(firsts)} texts but {len(seconds)} second texts: a pair needs one of each")
+    raw = tokenizer.raw(firsts, True, "text")
+    return zip(raw, [None] * len(raw) if seconds is None else tokenizer.raw(seconds, True, "second text"))
+
+
+def _rows(tokenizer: Tokenizer, raw: Iterable[tuple[Any, Any]], asked: Asked) -> tuple[list[Any], list[int]]:
+    """Rows that fit, with their special tokens, and the number of the text that each is of."""
+    said, most, special = asked.truncation, asked.max_length, asked.add_special_tokens
+    if said not in _CUTS:
+        raise InputError(f"truncation is {repr(said)[:60]}, expected one of {', '.join(map(repr, _CUTS))}")
+    cut = most is not None and asked.padding is False if said is None else said
+    limit = None if cut in (False, "do_not_truncate") else most or tokenizer.model_max_length
+    strategy, side = cut if isinstance(cut, str) else "longest_first", tokenizer.truncation_side
+    rows, owners = [], []
+    for i, (first, second) in enumerate(raw):
+        added = tokenizer.added_tokens(pair=second is not None) if special else 0
+        parts = [(first, second)]
+        if asked.return_overflowing_tokens and limit is not None:
+            parts = stretches(first, second, limit - added, strategy, asked.stride, side)
+        else:
+            cut_pair(first, second, limit, added, strategy, side)
+        rows += [tokenizer.finish(*part, special) for part in parts]
+        owners += [i] * len(parts)
+    return rows, owners

@@ -1,0 +1,184 @@
+"""Wrong calls of `pellucid.compat`, each answered with the argument that is wrong; and options that change no word."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pellucid
+from pellucid import compat
+from tests.test_compat_auto import ours, reference
+from tests.test_compat_words import WORDS
+
+IDS = torch.tensor([[5, 9, 14, 33, 21]])
+USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}
+
+
+def words(kind: str = "bert") -> Any:
+    return compat.AutoTokenizer.from_pretrained(WORDS / kind)
+
+
+def test_options_of_training_change_no_word(tmp_path: Path) -> None:
+    reference("gpt2", "CausalLM", tmp_path)
+    model = ours("CausalLM", tmp_path)
+    plain = model.generate(IDS, max_new_tokens=6)
+    for said in ({"use_cache": False}, {"synced_gpus": True}, {"synced_gpus": False, "use_cache": True}):
+        assert torch.equal(model.generate(IDS, max_new_tokens=6, **said), plain)
+
+
+@pytest.mark.parametrize("streamer", [True, print, {}, compat.GenerationConfig, "text"])
+def test_what_cannot_hear_is_no_streamer(streamer: Any, tmp_path: Path) -> None:
+    reference("gpt2", "CausalLM", tmp_path)
+    with pytest.raises(pellucid.InputError, match=r"^streamer is .*, expected an object that has put\(ids\) and end\("):
+        ours("CausalLM", tmp_path).generate(IDS, streamer=streamer)
+
+
+@pytest.mark.parametrize("rows", [{"new_num_tokens": 0}, {"new_num_tokens": "a"}, {"pad_to_multiple_of": -8}])
+def test_a_table_is_resized_by_whole_numbers(rows: dict[str, Any], tmp_path: Path) -> None:
+    reference("gpt2", "CausalLM", tmp_path)
+    model = ours("CausalLM", tmp_path)
+    (name,) = rows
+    with pytest.raises(pellucid.InputError, match=f"^{name} is {rows[name]!r}, expected a whole number from 1"):
+        model.resize_token_embeddings(**rows)
+    assert model.config.vocab_size == len(model.get_input_embeddings().weight) == 90
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        ({"output_scores": True}, r"output_scores is True, .*: pipe.model.trace_writing\(prompt\) shows every step"),
+        ({"logits_processor": [len]}, "logits_processor is .*: rules are asked for by name"),
+        ({"past_key_values": ((),)}, "past_key_values is .*: a prompt is read whole, and by this model alone"),
+        ({"streamer": print}, r"streamer is .*: pipe.model.stream\(prompt\) gives a text piece by piece"),
+        ({"truncation_side": "left"}, r"truncation_side is 'left', .*: pass tokenizer=AutoTokenizer.from_pretrained\("),
+        ({"max_new_token": 3}, r"^text-generation has no option 'max_new_token' \(did you mean max_new_tokens[^:]*$"),
+        ({"qqq": 3}, "^text-generation has no option 'qqq': it has return_tensors, .* and [0-9]+ more$"),
+    ],
+)
+def test_a_pipeline_answers_wrong_options_as_generate_does(
+    options: dict[str, Any], fragment: str, checkpoint: Callable[[str], Path]
+) -> None:
+    write = compat.pipeline("text-generation", model=str(checkpoint("gpt2")))
+    with pytest.raises(pellucid.InputError, match=fragment):
+        write("Once upon a time", **options)
+    with pytest.raises(pellucid.InputError, match=fragment):
+        compat.pipeline("text-generation", model=str(checkpoint("gpt2")), **options)
+
+
+def test_a_pipeline_takes_what_changes_no_word(checkpoint: Callable[[str], Path]) -> None:
+    write = compat.pipeline("text-generation", model=str(checkpoint("gpt2")), output_scores=False)
+    how: dict[str, Any] = {"do_sample": False, "max_new_tokens": 4}
+    idle = {"use_cache": False, "synced_gpus": True, "streamer": None, "stopping_criteria": []}
+    assert write("Once upon a time", **how, **idle) == write("Once upon a time", **how)
+    fill = compat.pipeline("fill-mask", model=str(checkpoint("bert-filler")))
+    with pytest.raises(pellucid.InputError, match="truncation_side is 'left', which is not understood here"):
+        fill("A [MASK].", truncation_side="left")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fragment"),
+    [
+        ("model_max_length", "x", "model_max_length is 'x', expected a whole number from 1"),
+        ("model_max_length", -3, "model_max_length is -3, expected a whole number from 1"),
+        ("model_max_length", True, "model_max_length is True, expected a whole number from 1"),
+        ("pad_token_id", "zqx", "pad_token_id is 'zqx', expected the id of a token"),
+        ("clean_up_tokenization_spaces", "yes", "clean_up_tokenization_spaces is 'yes', expected true or false"),
+    ],
+)
+def test_a_setting_is_checked_where_it_is_set(name: str, value: Any, fragment: str) -> None:
+    tokenizer = words()
+    before = getattr(tokenizer, name)
+    with pytest.raises(pellucid.InputError, match=f"^{fragment}"):
+        setattr(tokenizer, name, value)
+    assert getattr(tokenizer, name) == before
+    with pytest.raises(pellucid.InputError, match=f"^{name.removesuffix('_id')}"):
+        compat.AutoTokenizer.from_pretrained(WORDS / "bert", **{name.removesuffix("_id"): value})
+
+
+def test_a_tokenizer_without_a_greatest_length_cuts_nothing() -> None:
+    tokenizer, text = words(), "a dog " * 40
+    for least, most in ((5, 5), (int(1e30), 82), (None, 82)):
+        tokenizer.model_max_length = least
+        assert len(tokenizer(text, truncation=True).input_ids) == most
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        ({"truncation_side": "left"}, "truncation_side is 'left', .*: set tokenizer.truncation_side, which holds for"),
+        ({"truncation": "left"}, "^truncation is 'left', expected one of True, False, None, 'longest_first'"),
+        ({"truncation": 3}, "^truncation is 3, expected one of"),
+        ({"pad_to_multiple_of": -8, "padding": True}, "^pad_to_multiple_of is -8, expected a whole number from 1"),
+        ({"return_offset_mapping": True}, r"no option 'return_offset_mapping' \(did you mean return_offsets_mapping"),
+    ],
+)
+def test_a_call_of_a_tokenizer_says_what_is_wrong(options: dict[str, Any], fragment: str) -> None:
+    with pytest.raises(pellucid.InputError, match=fragment):
+        words()("one two", **options)
+    assert words()("one two", truncation_side=None).input_ids == words()("one two").input_ids
+
+
+def test_every_misspelt_option_is_answered_with_a_near_one() -> None:
+    known = inspect.signature(compat.AutoTokenizer.__call__).parameters.values()
+    names = [one.name for one in known if one.kind is one.KEYWORD_ONLY and one.name not in ("text_target", "verbose")]
+    assert len(names) > 9
+    for name in names:
+        with pytest.raises(pellucid.InputError, match=rf"no option '{name[:-1]}' \(did you mean .*{name}"):
+            words()("one two", **{name[:-1]: True})
+
+
+@pytest.mark.parametrize(
+    ("given", "fragment"),
+    [
+        (USER, "^conversation is a dict, expected a list of messages"),
+        ("hi", "^conversation is a str, expected a list of messages"),
+        ([], "^conversation is empty, expected a list of messages"),
+        ([[]], "^conversation 0 is empty, expected a list of messages"),
+        ([[USER], USER], "^conversation 1 is a dict, expected a list of messages"),
+        ([[USER], [USER, 3]], "^conversation 1: message 1 is 3"),
+        (["hi"], "^message 0 is 'hi'"),
+    ],
+)
+def test_a_conversation_is_a_list_of_messages(given: Any, fragment: str) -> None:
+    with pytest.raises(pellucid.InputError, match=fragment):
+        words("chat").apply_chat_template(given)
+
+
+def test_a_text_goes_on_or_begins_anew() -> None:
+    tokenizer, how = words("chat"), {"tokenize": False, "continue_final_message": True}
+    assert tokenizer.apply_chat_template([USER, ANSWER], **how).endswith("yes")
+    with pytest.raises(pellucid.InputError, match="add_generation_prompt and continue_final_message are True"):
+        tokenizer.apply_chat_template([USER, ANSWER], add_generation_prompt=True, **how)
+
+
+@pytest.mark.parametrize(
+    ("call", "fragment"),
+    [
+        (lambda t: t.add_special_tokens(["<a>"]), r"^special_tokens_dict is \['<a>'\], expected a dict of tokens by"),
+        (lambda t: t.add_special_tokens({"pad_token": None}), "^pad_token is None, expected a text of at least one"),
+        (lambda t: t.add_tokens(""), "^a token to be added is '', expected a text of at least one character"),
+        (lambda t: t.add_tokens(["x", 3]), "^a token to be added is 3, expected a text"),
+        (lambda t: t.pad({"input_id": [[3]]}), "^the rows to be padded hold input_id, expected input_ids"),
+        (lambda t: t.pad([]), "^the rows to be padded hold nothing, expected input_ids"),
+        (lambda t: t(["one"]).token_to_chars(9, 1), "^there is no text 9 here, 1 were tokenised in this batch"),
+        (lambda t: t(["one"]).word_to_tokens(1, 0), "^there is no text 1 here"),
+        (lambda t: t.pad({"input_ids": [[3]]}).tokens(), "^there is no text 0 here, 0 were tokenised"),
+    ],
+)
+def test_tokens_and_rows_that_are_not_there_are_told(call: Callable[[Any], Any], fragment: str) -> None:
+    tokenizer = words()
+    size = len(tokenizer)
+    with pytest.raises(pellucid.InputError, match=fragment):
+        call(tokenizer)
+    assert len(tokenizer) == size
+
+
+def test_an_edit_is_checked_where_it_is_asked_for(tmp_path: Path) -> None:
+    reference("gpt2", "CausalLM", tmp_path)
+    model = ours("CausalLM", tmp_path).pellucid
+    for wrong in ("a" * 500, {"layers.99.mlp.output": 0.0}, {}):
+        with pytest.raises(pellucid.InputError):
+            model.edit(wrong)
