@@ -23,6 +23,9 @@ DTYPES = {
 NARROWER = {"bfloat16": 16, "int8": 8, "int4": 4}
 """Kinds of number that take less room than float32, by the bits of one, the widest first."""
 
+REAL = {"bfloat16": NARROWER["bfloat16"]}
+"""Those of them that are real numbers, which alone learn and are compared with another library's."""
+
 GROUP = Path("/sys/fs/cgroup")
 """What the control group of this process may take."""
 
@@ -97,7 +100,8 @@ def features() -> list[str]:
 def require_memory(numbers: int, bits: int, device: torch.device, among: Mapping[str, int] = NARROWER) -> None:
     """Refuses before allocating what this machine cannot hold.
 
-    numbers: how many, of `bits` each.  among: the kinds of number that the caller could take in their place.
+    numbers: how many, of `bits` each.  among: the kinds of number that the person who asked can take in their place, by
+        an argument `dtype`; {} where there is no such choice.
     """
     needed, free = numbers * bits // 8, free_memory() if device.type == "cpu" else None
     if free is None or needed <= free:

@@ -2,13 +2,19 @@
 
 import json
 import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pellucid
+from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, NotFoundError
+from pellucid.search.encoder import check, encoder_of
+from pellucid.search.manifest import read_manifest, write_manifest
 
 
 def ids(hits: list) -> list[str]:
@@ -181,6 +187,38 @@ def test_another_model_is_refused(own: pellucid.Index) -> None:
     untrained = pellucid.build(bert, tokenizer=other.tokenizer)
     with pytest.raises(InputError, match="not trained"):
         pellucid.Index.open(own.folder, model=untrained)
+
+
+def reading(checkpoint: Callable[[str], Path], place: Path, **settings: object) -> Loaded:
+    """A tiny encoder whose tokenizer_config.json says this beside what it says anyway."""
+    shutil.copytree(checkpoint("bert-body"), place)
+    said = place / "tokenizer_config.json"
+    said.write_text(json.dumps((json.loads(said.read_text()) if said.exists() else {}) | settings))
+    return pellucid.load(place).loaded
+
+
+@pytest.mark.parametrize("said", [{"truncation_side": "left"}, {"do_lower_case": False}])
+def test_a_model_that_reads_texts_otherwise_is_refused(
+    checkpoint: Callable[[str], Path], tmp_path: Path, said: dict[str, object]
+) -> None:
+    usual, other = reading(checkpoint, tmp_path / "a"), reading(checkpoint, tmp_path / "b", **said)
+    check(encoder_of(usual), reading(checkpoint, tmp_path / "c", truncation_side="right"))
+    for built, asked in ((usual, other), (other, usual)):
+        with pytest.raises(InputError, match="reads otherwise than the one that built it: search with that one"):
+            check(encoder_of(built), asked)
+
+
+def test_an_index_that_does_not_say_how_texts_were_read_opens_where_their_ends_are_cut(
+    own: pellucid.Index, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    (path,) = own.folder.glob("generation-*.json")
+    manifest = read_manifest(path)
+    write_manifest(replace(manifest, encoder=replace(manifest.encoder, reading="")), own.folder)
+    assert ids(pellucid.Index.open(own.folder, model=own.loaded).search("Apple", k=1)) == ["AAPL"]
+    usual = reading(checkpoint, tmp_path / "a")
+    left = reading(checkpoint, tmp_path / "b", truncation_side="left")
+    with pytest.raises(InputError, match="cuts long texts on the left, reads otherwise"):
+        check(replace(encoder_of(usual), reading=""), left)
 
 
 def test_no_folder_and_a_folder_that_is_taken_are_said(index: pellucid.Index, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid.errors import NotFoundError
-from pellucid.search import building
+from pellucid.errors import Interrupted, NotFoundError
+from pellucid.search import building, change
 from tests.search.children import KILLED, ended, kill_after, start
 
 POOL = [f"{a} {b} of {c}" for a in ("red", "old", "new") for b in ("boats", "books") for c in ("Oslo", "Lima", "Rome")]
@@ -417,6 +417,22 @@ def test_ctrl_c_keeps_what_was_embedded_and_says_how_to_go_on(minilm: pellucid.M
     assert done.returncode == 0, done.stderr
     assert f"{len(POOL)} rows, {len(POOL) - 2 * kept} embedded" in done.stderr
     assert len(pellucid.Index.open(folder)) == len(POOL)
+
+
+def test_ctrl_c_is_of_the_kind_that_tells_what_is_kept(
+    minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = change.encoded, []
+
+    def encoded(*given: object, **named: object) -> np.ndarray:
+        asked.append(given)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return real(*given, **named)
+
+    monkeypatch.setattr(change, "encoded", encoded)
+    with pytest.raises(Interrupted, match=r"^interrupted; 3 embedded texts are kept: do the same again"):
+        build(minilm, tmp_path / "a.index")
 
 
 def test_ctrl_c_in_the_middle_of_a_change_leaves_the_old_one_and_no_lock(

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from pellucid.checkpoints.moves import AS_IT_IS
 from pellucid.checkpoints.plan import Plan
 from pellucid.checkpoints.weights import Stored
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
-from pellucid.machine import NARROWER, release_memory, require_memory, within_memory
+from pellucid.machine import REAL, release_memory, require_memory, within_memory
 from pellucid.models import Network, assemble, count, initialise
 from pellucid.models.assemble import allocate, tie
 
@@ -25,13 +25,23 @@ BITS = {"int8": 8, "int4": 4}
 
 @within_memory()
 def fill(
-    plan: Plan, tensors: dict[str, Stored], device: torch.device, dtype: torch.dtype, attention: str, seed: int
+    plan: Plan,
+    tensors: dict[str, Stored],
+    device: torch.device,
+    dtype: torch.dtype,
+    attention: str,
+    seed: int,
+    narrower: Mapping[str, int],
 ) -> Network:
-    """A module with the numbers of the file, and those of `seed` where the plan says that they are to be new."""
+    """A module with the numbers of the file, and those of `seed` where the plan says that they are to be new.
+
+    narrower: what may be advised where there is no room; see `require_memory`.
+    """
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
-    among = {"bfloat16": NARROWER["bfloat16"]} if plan.fresh else NARROWER  # a new head is to learn, which bits cannot
-    require_memory(count(module), dtype.itemsize * 8, device, among)
+    if plan.fresh:  # which is to learn
+        narrower = {name: bits for name, bits in narrower.items() if name in REAL}
+    require_memory(count(module), dtype.itemsize * 8, device, narrower)
     allocate(module, device, dtype)
     if plan.fresh:
         initialise(module, plan.config.initializer_range, seed)
@@ -76,15 +86,14 @@ def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: st
 
 def _check_doubled(plan: Plan, tensors: dict[str, Stored], held: Callable[[str], Tensor]) -> None:
     """What the file says twice must be the same, but where the reference knows which counts."""
-    for place, ours in plan.doubled:
-        other = place.take(_read(place.theirs, tensors[place.theirs]))
-        if torch.equal(held(ours), other.to(held(ours))):
+    for one in plan.doubled:
+        theirs, first = one.place.theirs, plan.placed[one.ours].theirs
+        other = one.place.take(_read(theirs, tensors[theirs]))
+        if torch.equal(held(one.ours), other.to(held(one.ours))):
             continue
-        first = plan.placed[ours].theirs
-        if place.theirs in plan.overruled:
-            log.warning("%s and %s differ: the second counts, as in the reference", place.theirs, first)
-        else:
-            raise CheckpointMismatchError(f"{place.theirs} and {first} should be the same table and differ")
+        if not one.overruled:
+            raise CheckpointMismatchError(f"{theirs} and {first} should be the same table and differ")
+        log.warning("%s and %s differ: the second counts, as in the reference", theirs, first)
 
 
 def _read(name: str, held: Stored) -> Tensor:

@@ -11,22 +11,26 @@ from pathlib import Path
 from torch import Tensor
 
 from pellucid.checkpoints import hub
-from pellucid.errors import Argument, InputError
+from pellucid.errors import Argument, InputError, Words
 from pellucid.files import cannot_write, to_disk, usual_mode
 
 FACTS = ("config.json", "adapter_config.json")
 """Without one of these a folder is no checkpoint."""
 
 
-def check_target(target: Path, *, overwrite: bool, how: str = "pass ") -> None:
+OVERWRITE = Argument("overwrite", True)
+"""By which a place that holds files may be written over."""
+
+
+def check_target(target: Path, *, overwrite: bool, how: Words = ("pass ", OVERWRITE)) -> None:
     """Refuses a place that is a file, or that holds files already and may not be written over.
 
-    how: what stands before `overwrite=True`, by which the caller may write over it.
+    how: what helps, besides another folder.
     """
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file, expected a folder to write into")
     if target.is_dir() and any(target.iterdir()) and not overwrite:
-        raise InputError(f"{target} already holds files: choose a new folder or {how}", Argument("overwrite", True))
+        raise InputError(f"{target} already holds files: choose a new folder or ", how)
 
 
 @contextmanager

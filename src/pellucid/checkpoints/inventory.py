@@ -7,7 +7,7 @@ from pellucid.checkpoints import installed
 from pellucid.checkpoints.adapter_facts import is_adapter, read_adapter_facts
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.hub import cached_names
-from pellucid.checkpoints.source import check_folder, gguf_of, inside, locate
+from pellucid.checkpoints.source import gguf_of, inside, locate, refuse_links_of_folder
 from pellucid.errors import InputError, PellucidError, UnsafeFileError
 from pellucid.files import read_json
 
@@ -52,7 +52,7 @@ def _cached() -> list[Entry]:
 
 def _state(folder: Path) -> str:
     try:
-        check_folder(folder)
+        refuse_links_of_folder(folder)
         if gguf_of(folder) is not None:
             return "ready"
     except UnsafeFileError:

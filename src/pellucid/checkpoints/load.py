@@ -1,6 +1,7 @@
 """Opens a checkpoint: build empty, fill in place, and account for everything. Nothing half-loads."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,8 +16,8 @@ from pellucid.checkpoints.plan import Plan, make_plan
 from pellucid.checkpoints.source import locate
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config, Head
-from pellucid.errors import CheckpointMismatchError, InputError
-from pellucid.machine import choose_device, choose_dtype
+from pellucid.errors import Argument, CheckpointMismatchError, InputError
+from pellucid.machine import NARROWER, choose_device, choose_dtype
 from pellucid.models import Network
 from pellucid.text import Tokenizer
 from pellucid.text.files import lower_cased, open_tokenizer
@@ -38,11 +39,14 @@ def open_checkpoint(
     cache_dir: str | os.PathLike[str] | None = None,
     config: Config | None = None,
     seed: int = 0,
+    narrower: Mapping[str, int] = NARROWER,
 ) -> Loaded:
     """A checkpoint by name. See `pellucid.load` for the arguments.
 
     cache_dir: where the hub's files are kept; by default in the hub's own cache.
     config: what it is to be, in place of what its own facts say: with other labels, or without dropout.
+    narrower: kinds of number that may be advised in the place of `dtype` where there is no room: {} for a caller who
+        leaves nobody the choice.
     """
     source = locate(name, revision=revision, token=token, local_files_only=local_files_only, cache_dir=cache_dir)
     contents = read_source(source)
@@ -66,7 +70,7 @@ def open_checkpoint(
     }
     del contents  # a vocabulary of GGUF takes ten megabytes, and is not needed beside the tokenizer
     return Loaded(
-        module=_numbers(plan, tensors, device, dtype, attention, seed),
+        module=_numbers(plan, tensors, device, dtype, attention, seed, narrower),
         config=plan.config,
         family=family,
         source=source,
@@ -82,13 +86,16 @@ def _numbers(
     dtype: str | torch.dtype | None,
     attention: str,
     seed: int,
+    narrower: Mapping[str, int],
 ) -> Network:
     place = choose_device(device)
     if not (isinstance(dtype, str) and dtype in BITS):
         kind = choose_dtype(dtype, plan.dtype(tensors), place, more=BITS)
-        return fill(plan, tensors, place, kind, attention, seed)
+        return fill(plan, tensors, place, kind, attention, seed, narrower)
     if place.type != "cpu":
-        raise InputError(f"dtype is {dtype!r}, which runs on the processor alone: load with device='cpu'")
+        raise InputError(
+            f"dtype is {dtype!r}, which runs on the processor alone: load with ", Argument("device", "cpu")
+        )
     return fill_packed(plan, tensors, BITS[dtype], attention)
 
 

@@ -8,7 +8,7 @@ from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.checkpoints.source import Source
 from pellucid.config import Config
-from pellucid.errors import InputError
+from pellucid.errors import Argument, Blank, InputError
 from pellucid.models import Network
 from pellucid.text import Tokenizer
 
@@ -52,7 +52,9 @@ class Loaded:
         if self.tokenizer is None:
             raise InputError(
                 f"{self.name} came without a tokenizer, so it cannot read a text: give it ids, put tokenizer.json into "
-                "its folder, or pass tokenizer= to pellucid.build"
+                "its folder, or pass ",
+                Argument("tokenizer", Blank("TOKENIZER")),
+                " to pellucid.build",
             )
         return self.tokenizer
 

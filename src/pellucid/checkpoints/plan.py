@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -18,21 +18,32 @@ log = logging.getLogger("pellucid")
 
 
 @dataclass(frozen=True)
+class Doubled:
+    """Numbers that a file holds a second time.
+
+    place: where they stand.  ours: our name, whose numbers stand in another place.  overruled: whether it is known that
+    these are not computed with, so that they may be others; else both must be the same.
+    """
+
+    place: Place
+    ours: str
+    overruled: bool = False
+
+
+@dataclass(frozen=True)
 class Plan:
     """The whole account, before a single number is read.
 
-    placed: our name -> where its numbers stand.  doubled: (where, our name) told twice, to be compared.
-    overruled: tensors told twice whose numbers do not count, whether they are the same or not.
+    placed: our name -> where its numbers stand.  doubled: told twice, to be compared.
     tied: our names that share another's numbers.  fresh: our names that get random numbers.
     """
 
     config: Config
     placed: dict[str, Place]
-    doubled: tuple[tuple[Place, str], ...] = ()
+    doubled: tuple[Doubled, ...] = ()
     tied: dict[str, str] = field(default_factory=dict)
     fresh: tuple[str, ...] = ()
     dropped: dict[str, str] = field(default_factory=dict)
-    overruled: frozenset[str] = frozenset()
 
     def dtype(self, tensors: dict[str, Stored]) -> torch.dtype:
         """What most numbers of the file are."""
@@ -43,12 +54,15 @@ class Plan:
         return max(sizes, key=lambda dtype: sizes[dtype])
 
 
-def make_plan(family: Family, config: Config, tensors: dict[str, Stored], said_in: Path, new_head: bool) -> Plan:
+def make_plan(
+    family: Family, config: Config, tensors: dict[str, Stored], said_in: Path, new_head: bool, misfit: str = ""
+) -> Plan:
     """The account of a checkpoint as the model of `config`, whose last guesses it may put right (pooler, head).
 
     tensors: by the reference's names.  said_in: the file that says what it is, for errors.
     new_head: a head was asked for by name; where the files hold none, it gets random numbers, and so does the pooler
         that it reads.
+    misfit: how the sentence begins that names what does not fit; by default the folder does not fit its `said_in`.
     Raises CheckpointMismatchError, one sentence with all that does not fit.
     """
     page = family.page(config.head)
@@ -56,16 +70,18 @@ def make_plan(family: Family, config: Config, tensors: dict[str, Stored], said_i
     others = [(other, family.names_with(other, lambda: config)) for other in family.heads if other is not page]
     _check_depth(config, tensors, said_in)
     placed: dict[str, Place] = {}
-    doubled: list[tuple[Place, str]] = []
+    doubled: list[Doubled] = []
     dropped: dict[str, str] = {}
     strange: list[str] = []
-    for theirs in sorted(tensors, key=lambda name: name in page.twins):  # those that do not count come last
+    for theirs in tensors:
         found = names.ours(theirs, page.rows)
         if any(ours.startswith("pooler.") for ours in found) and not config.pools:
             dropped[theirs] = "the pooled first token is not read by this head"
         elif found:
-            doubled += [(place, ours) for ours, place in found.items() if ours in placed]
-            placed |= {ours: place for ours, place in found.items() if ours not in placed}
+            overruled = page.twins.get(theirs) in tensors
+            again = {ours: place for ours, place in found.items() if overruled or ours in placed}
+            doubled += [Doubled(place, ours, overruled) for ours, place in again.items()]
+            placed |= {ours: place for ours, place in found.items() if ours not in again}
         elif (reason := names.drop_reason(theirs) or _other_head(others, theirs)) is not None:
             dropped[theirs] = reason
         else:
@@ -75,10 +91,10 @@ def make_plan(family: Family, config: Config, tensors: dict[str, Stored], said_i
     same = ties(config)
     for name, first in same.items():  # one table under two names: the second copy must equal the first
         if name in placed and first in placed:
-            doubled.append((placed.pop(name), first))
+            doubled.append(Doubled(placed.pop(name), first))
         elif name in placed:
             placed[first] = placed.pop(name)
-    doubled = [(place, same.get(ours, ours)) for place, ours in doubled]
+    doubled = [replace(one, ours=same.get(one.ours, one.ours)) for one in doubled]
     wanted = _wanted(config)
     missing = [name for name in wanted if name not in placed]
     tied = {name: first for name, first in same.items() if name in missing}
@@ -86,14 +102,15 @@ def make_plan(family: Family, config: Config, tensors: dict[str, Stored], said_i
     bare = any(name.startswith("head.") for name in lost) and not _any_head(placed)
     if bare and not new_head:  # sentence encoders are often saved so: the config of a head, the weights of a body
         log.warning("%s names %s, but the weights hold no head: opened without", said_in, page.architecture)
-        return make_plan(family, config.replace(head=None), tensors, said_in, new_head)
+        return make_plan(family, config.replace(head=None), tensors, said_in, new_head, misfit)
     begins_anew = ("head.",) if any(name.startswith("pooler.") for name in placed) else ("head.", "pooler.")
     fresh = tuple(name for name in lost if name.startswith(begins_anew)) if bare else ()
-    told = [*placed.items(), *((ours, place) for place, ours in doubled)]
+    told = [*placed.items(), *((one.ours, one.place) for one in doubled)]
     problems = _problems(names, page, wanted, told, tensors, strange, [n for n in lost if n not in fresh])
     if problems:
-        raise CheckpointMismatchError(f"{said_in.parent} does not fit its {said_in.name}: {'; '.join(problems)}")
-    return Plan(config, placed, tuple(doubled), tied, fresh, dropped, frozenset(page.twins))
+        misfit = misfit or f"{said_in.parent} does not fit its {said_in.name}"
+        raise CheckpointMismatchError(f"{misfit}: {'; '.join(problems)}")
+    return Plan(config, placed, tuple(doubled), tied, fresh, dropped)
 
 
 _FEW_LAYERS = 50

@@ -49,7 +49,7 @@ def locate(
     """
     place = {"token": token, "local_files_only": local_files_only, "cache_dir": cache_dir}
     found = _located(name, revision, **place)
-    check_links(found)
+    refuse_links(found)
     if found.file is not None or not is_adapter(found.folder):
         return found
     if (found.folder / "config.json").exists():  # a whole checkpoint with an adapter inside, as the format has it
@@ -59,7 +59,7 @@ def locate(
         base = _located(facts.base, facts.revision, **place)
     except InputError as error:
         raise NotFoundError(f"{name} is an adapter, and its base is not here: {error}") from error
-    check_links(base)
+    refuse_links(base)
     if base.file is None and is_adapter(base.folder):
         raise CheckpointMismatchError(
             f"{found.folder / FILE} names {facts.base} as its base, which is an adapter itself"
@@ -121,37 +121,40 @@ def inside(folder: Path, name: object) -> Path:
         raise UnsafeFileError(
             f"{folder} names a file {str(name)[:80]!r}, expected a plain file name in the same folder"
         )
-    return check_link(folder, folder / name)
+    return link_inside(folder, folder / name)
 
 
-def check_links(source: Source) -> None:
+def refuse_links(source: Source) -> None:
     """Refuses a checkpoint in which a file that may be opened is a link out of its folder, as `inside` does."""
     if source.kind != "file":  # of which one file alone is opened, and its path was given
-        check_folder(source.folder)
+        refuse_links_of_folder(source.folder)
 
 
-def check_folder(folder: Path) -> None:
+def refuse_links_of_folder(folder: Path) -> None:
     """The same, of a folder and of the folders in it, for the modules of sentence-transformers have theirs."""
     for path in folder.glob("*"):
         below = path / "config.json"
         if path.is_symlink() and path.suffix in _READ:
-            check_link(folder, path)
+            link_inside(folder, path)
         elif below.is_symlink() and not path.is_symlink():
-            check_link(folder, below)
+            link_inside(folder, below)
 
 
-def check_link(folder: Path, path: Path) -> Path:
+def link_inside(folder: Path, path: Path) -> Path:
     """The path of a file of a checkpoint; refused where it is a link out of the folder, as `inside` says."""
     real, root = Path(os.path.realpath(path)), folder.resolve()  # resolve() fails at links in a circle
-    if real.is_relative_to(root) or any(real.is_relative_to(blobs) for blobs in _blobs(root)):
+    blobs = _blobs(root)
+    if real.is_relative_to(root) or (blobs is not None and real.is_relative_to(blobs)):
         return path
     raise UnsafeFileError(f"{path} is a link to {real}, outside the checkpoint; copy the file in if it belongs there")
 
 
-def _blobs(root: Path) -> list[Path]:
-    """Where the files of a snapshot in the hub's cache lie, or of a folder below one; nothing for any other folder."""
-    holders = [one.parent.parent for one in (root, *root.parents) if one.parent.name == "snapshots"]
-    return [one / "blobs" for one in holders[:1] if root.parent.parent == one or one.name.startswith("models--")]
+def _blobs(root: Path) -> Path | None:
+    """Where the files of a snapshot in the hub's cache lie, or of a folder below one; None for any other folder."""
+    holder = next((one.parent.parent for one in (root, *root.parents) if one.parent.name == "snapshots"), None)
+    if holder is None or not (root.parent.parent == holder or holder.name.startswith("models--")):
+        return None
+    return holder / "blobs"
 
 
 def _refuse_foreign(package: installed.Packaged | None, revision: str | None) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count
-from pellucid.errors import Argument, InputError, several
+from pellucid.errors import Argument, InputError, Interrupted, several
 from pellucid.search.building import Builder, Staged, write_numbers
 from pellucid.search.corpus import READING, Corpus, Cut, Passages
 from pellucid.search.encoder import encoded, encoder_of
@@ -20,7 +20,7 @@ from pellucid.search.entries import Entry, write_entries, write_numbered
 from pellucid.search.generations import BUILDING, commit, forget, generations, write_segment
 from pellucid.search.hits import bits
 from pellucid.search.manifest import ENTRIES, KINDS, Encoder, Manifest, Segment, Settings
-from pellucid.search.opened import Known, Opened, known, opened
+from pellucid.search.opened import Known, Opened, check_columns, known, opened
 from pellucid.search.progress import expected
 from pellucid.search.vectors import FLAT_UP_TO, Unprepared
 from pellucid.search.where import Condition
@@ -124,6 +124,7 @@ def removed(
             raise InputError(f"no text has the id {several(missing)}: nothing was deleted")
     else:
         fitting = [one.alive(conditions) for one in segments]
+        check_columns(segments, conditions, fitting)
         held = [[] if rows is None else np.flatnonzero(rows).tolist() for rows in fitting]
     if not any(held):
         return manifest
@@ -223,7 +224,7 @@ def _written(
         except KeyboardInterrupt as stop:
             if not (kept := builder.staged.kept):
                 raise
-            raise KeyboardInterrupt(f"interrupted; {kept:,} embedded texts are kept: {_GO_ON}") from stop
+            raise Interrupted(f"interrupted; {kept:,} embedded texts are kept: {_GO_ON}") from stop
 
 
 def _cut(loaded: Loaded, tokens: int | None) -> Cut:

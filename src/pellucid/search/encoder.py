@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from pellucid.errors import InputError
 from pellucid.search.generations import digest_of
 from pellucid.search.manifest import Encoder
 from pellucid.tasks.embed import embed
+from pellucid.text.fingerprint import fingerprint
 
 _PARTS = (
     "*.safetensors",
@@ -29,7 +29,7 @@ _PARTS = (
     "*.model",
     "adapter_config.json",
 )
-"""What the vectors of a checkpoint depend on, beside its config."""
+"""What the vectors of a checkpoint depend on, beside its config and what its tokenizer does."""
 
 
 def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
@@ -39,7 +39,7 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     Raises InputError for a model whose numbers are random, since nobody could make the same vectors again.
     """
     name = loaded.source.name if loaded.source else loaded.config.family
-    _ = loaded.words  # refuses a model without a tokenizer
+    reading = fingerprint(loaded.words)
     if any(not part.startswith(("head", "pooler")) for part in loaded.untrained):
         raise InputError(f"{name} is not trained: its vectors are random, and a search in them finds nothing")
     own = loaded.pooling or Pooling()
@@ -53,14 +53,13 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
         max_length=min(limits, default=None),
         prompt=prompt,
         revision=loaded.source.revision if loaded.source else None,
+        reading=reading,
     )
 
 
 def check(encoder: Encoder, loaded: Loaded) -> None:
     """Refuses a model other than the one that made the vectors of an index."""
     found = encoder_of(loaded, encoder.prompt)
-    if replace(found, name="", revision=None) == replace(encoder, name="", revision=None):
-        return
     for fact in ("dimension", "pooling", "normalize", "max_length", "digest"):
         said, here = getattr(encoder, fact), getattr(found, fact)
         if said != here:
@@ -68,6 +67,13 @@ def check(encoder: Encoder, loaded: Loaded) -> None:
                 f"this index was built with {encoder.name} ({fact} {str(said)[:16]}), and {found.name} has {fact} "
                 f"{str(here)[:16]}: search with the model that built it, or build it again"
             )
+    side = loaded.words.truncation_side
+    same = found.reading == encoder.reading if encoder.reading else side == "right"  # as all of them did before
+    if not same:
+        raise InputError(
+            f"this index was built with {encoder.name}, and the tokenizer of {found.name}, which cuts long texts on "
+            f"the {side}, reads otherwise than the one that built it: search with that one, or build it again"
+        )
 
 
 def reopened(encoder: Encoder, **place: Any) -> Loaded:
@@ -93,7 +99,7 @@ def encoded(
 
 
 def _fingerprint(loaded: Loaded) -> str:
-    """sha256 of all that the vectors depend on: its facts and its files, or the numbers of a model that has none."""
+    """sha256 of a model's facts and its files, or of the numbers of a model that has none."""
     whole = hashlib.sha256(loaded.facts(head=None, labels=("none",), dropout=Dropout()))
     for path in _files(loaded):
         whole.update(f"{path.name} {digest_of(path)}\n".encode())

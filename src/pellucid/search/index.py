@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, several
+from pellucid.errors import Argument, InputError, several
 from pellucid.search.change import Building, added, compacted, created, removed
 from pellucid.search.corpus import Corpus
 from pellucid.search.curve import Curve, measured
@@ -216,13 +216,13 @@ class Index:
         Raises InputError for an id that is not there; then nothing is taken out.
         """
         if (ids is None) == (where is None):
-            raise InputError("say what to delete: ids, or where, and not both")
+            raise InputError("say what to delete: ids, or ", Argument("where"), ", and not both")
         if ids is not None and (isinstance(ids, bytes) or not isinstance(ids, str | Iterable)):
             raise InputError(f"ids are {type(ids).__name__}, expected a text or several")
         wanted = None if ids is None else [ids] if isinstance(ids, str) else [str(one) for one in ids]
         chosen = conditions(where)
         if wanted is None and not chosen:
-            raise InputError("where holds no condition: say which rows to delete")
+            raise InputError(Argument("where"), " holds no condition: say which rows to delete")
         with writing(self.folder):
             self._renew()
             before = self.manifest.rows

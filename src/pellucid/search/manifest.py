@@ -40,6 +40,7 @@ class Encoder:
 
     name: of the model.  digest: of its facts and files; "" for vectors that were given.
     dimension: numbers of a vector.  pooling, normalize, max_length, prompt: how a text becomes one.
+    reading: digest of what its tokenizer does; "" where an index was written before that was told.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Encoder:
     max_length: int | None = None
     prompt: str = ""
     revision: str | None = None
+    reading: str = ""
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,9 @@ def _check(manifest: Manifest, path: Path) -> None:
         raise ValueError(f"it is generation {manifest.generation!r}")
     encoder = manifest.encoder
     count("dimension", encoder.dimension, MOST_NUMBERS)
-    texts = (encoder.name, encoder.digest, encoder.prompt, encoder.revision or "", *encoder.pooling)
+    texts = (
+        encoder.name, encoder.digest, encoder.prompt, encoder.revision or "", encoder.reading, *encoder.pooling
+    )  # fmt: skip
     if not all(isinstance(one, str) for one in texts) or type(encoder.normalize) is not bool:
         raise ValueError("its encoder is not said in words")
     if encoder.max_length is not None:

@@ -1,6 +1,7 @@
 """A segment that was opened: its entries and vectors in memory, each file checked before anything reads it."""
 
 import errno
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import CorruptFileError, InputError, PellucidError, ResourceError
+from pellucid.errors import Argument, CorruptFileError, InputError, PellucidError, ResourceError, near, several
 from pellucid.search.bm25 import Counts, counts
 from pellucid.search.entries import Entries, Entry
 from pellucid.search.generations import check, newest
@@ -19,6 +20,8 @@ from pellucid.search.manifest import ENTRIES, Manifest, Segment, numbers_of
 from pellucid.search.vectors import Vectors, read_graph, read_vectors
 from pellucid.search.where import Condition
 from pellucid.search.words import Vocabulary
+
+log = logging.getLogger("pellucid")
 
 _BLOCK = 8_192
 """Rows whose numbers are looked at together."""
@@ -143,3 +146,21 @@ def _read(folder: Path, manifest: Manifest, segment: Segment) -> Vectors:
         if not np.isfinite(vectors.numbers[start : start + _BLOCK]).all():
             raise CorruptFileError(f"{path} holds a number that is not finite: build the index again")
     return vectors
+
+
+def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], alive: list[np.ndarray | None]) -> None:
+    """Refuses a column that no row has, where a condition leaves nothing; says which value no row has."""
+    if not conditions or not segments or any(here is None or here.any() for here in alive):
+        return
+    known = {column for segment in segments for column in segment.entries.columns()}
+    for condition in conditions:
+        if condition.column not in known:
+            hint = near(condition.column, known)
+            there = several(sorted(known))
+            raise InputError(Argument("where"), f": no row has {condition.column!r}{hint}; there are {there}")
+        if condition.operator == "=":
+            held = {value for segment in segments for value in segment.entries.values(condition.column)}
+            strange = sorted({str(one) for one in condition.values} - held)
+            hint = near(strange[0], held) if len(strange) == 1 else ""
+            if strange:
+                log.warning("no row has %s = %s%s", condition.column, several(strange), hint)

@@ -1,6 +1,5 @@
 """From queries to hits: vectors that are near, words that stand there, and both orders as one."""
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,18 +7,16 @@ from typing import Any
 import numpy as np
 
 from pellucid.config.checks import choice, count
-from pellucid.errors import InputError, near, several
+from pellucid.errors import InputError
 from pellucid.search.bm25 import bm25
 from pellucid.search.entries import Entry
 from pellucid.search.hits import Hit, Hits, fused
 from pellucid.search.manifest import Manifest
-from pellucid.search.opened import Opened, Segments
+from pellucid.search.opened import Segments, check_columns
 from pellucid.search.rerank import reader, reranked
 from pellucid.search.vectors import Ranked, scores
 from pellucid.search.where import Condition
 from pellucid.search.words import Words, understood
-
-log = logging.getLogger("pellucid")
 
 MODES = ("hybrid", "dense", "words")
 DEPTH = 100
@@ -118,7 +115,7 @@ class Field:
     def __init__(self, segments: Segments, asked: Asked, effort: int, dimension: int) -> None:
         self.segments, self.asked, self.effort, self.dimension = segments, asked, effort, dimension
         self.alive = [segment.alive(asked.conditions) for segment in segments]
-        _check_columns(segments, asked.conditions, self.alive)
+        check_columns(segments, asked.conditions, self.alive)
 
     def answers(self, queries: Sequence[Query], k: int) -> list[list[Hit]]:
         """The first k texts of each query. Passages of one text count as one: where too few texts are left of as many
@@ -244,20 +241,3 @@ def _best(found: Ranked, most: int, alive: np.ndarray | None) -> Ranked:
 def _told(numbers: np.ndarray) -> list[float | None]:
     """NaN, which JSON does not know, as None."""
     return [None if number != number else number for number in numbers.tolist()]
-
-
-def _check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], alive: list[np.ndarray | None]) -> None:
-    """Refuses a column that no row has, where a condition leaves nothing; says which value no row has."""
-    if not conditions or not segments or any(here is None or here.any() for here in alive):
-        return
-    known = {column for segment in segments for column in segment.entries.columns()}
-    for condition in conditions:
-        if condition.column not in known:
-            hint = near(condition.column, known)
-            raise InputError(f"where: no row has {condition.column!r}{hint}; there are {several(sorted(known))}")
-        if condition.operator == "=":
-            held = {value for segment in segments for value in segment.entries.values(condition.column)}
-            strange = sorted({str(one) for one in condition.values} - held)
-            hint = near(strange[0], held) if len(strange) == 1 else ""
-            if strange:
-                log.warning("no row has %s = %s%s", condition.column, several(strange), hint)

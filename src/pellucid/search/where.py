@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.text.cut import whole_characters
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
+WHERE = Argument("where")
 _SIGN = re.compile(r"!=|<=|>=|[=!<>~]")
 
 MOST, MOST_VALUES = 100, 10_000
@@ -101,14 +102,14 @@ def conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...] | No
     if where is None:
         return []
     if not isinstance(where, Mapping | str | list | tuple):
-        raise InputError(f"where is {type(where).__name__}, expected a text, several, or a mapping")
+        raise InputError(WHERE, f" is {type(where).__name__}, expected a text, several, or a mapping")
     if isinstance(where, Mapping):
         named = ((_named(whole_characters(str(column))), wanted) for column, wanted in where.items())
         found = [condition for column, wanted in named for condition in _wanted(column, wanted)]
     else:
         found = [typed(str(one)) for one in ([where] if isinstance(where, str) else where)]
     if len(found) > MOST:
-        raise InputError(f"where has {len(found):,} conditions, expected at most {MOST}")
+        raise InputError(WHERE, f" has {len(found):,} conditions, expected at most {MOST}")
     return found
 
 
@@ -134,7 +135,7 @@ def _short(text: str) -> str:
 
 def _named(column: str) -> str:
     if len(column) > MOST_LETTERS:
-        raise InputError(f"where: the name {_short(column)!r} has {len(column):,} letters: expected a column")
+        raise InputError(WHERE, f": the name {_short(column)!r} has {len(column):,} letters: expected a column")
     return column
 
 
@@ -142,22 +143,24 @@ def _wanted(column: str, wanted: Any) -> list[Condition]:
     if isinstance(wanted, Mapping):
         for operator in wanted:
             if operator not in OPERATORS:
-                raise InputError(f"where: {column} has {operator!r}, expected one of {' '.join(OPERATORS)}")
+                raise InputError(WHERE, f": {column} has {operator!r}, expected one of {' '.join(OPERATORS)}")
         return [Condition(column, operator, (_value(column, value),)) for operator, value in wanted.items()]
     if isinstance(wanted, list | tuple | set):
         if not wanted:
-            raise InputError(f"where: {column} may be none of no values: give one at least")
+            raise InputError(WHERE, f": {column} may be none of no values: give one at least")
         if len(wanted) > MOST_VALUES:
-            raise InputError(f"where: {column} may be one of {len(wanted):,} values, expected at most {MOST_VALUES:,}")
+            raise InputError(
+                WHERE, f": {column} may be one of {len(wanted):,} values, expected at most {MOST_VALUES:,}"
+            )
         return [Condition(column, "=", tuple(_value(column, value) for value in wanted))]
     return [Condition(column, "=", (_value(column, wanted),))]
 
 
 def _value(column: str, value: Any) -> Any:
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
-        raise InputError(f"where: {column} is compared with a number of more than {MOST_BITS:,} bits")
+        raise InputError(WHERE, f": {column} is compared with a number of more than {MOST_BITS:,} bits")
     if not isinstance(value, str | int | float) or value != value:
-        raise InputError(f"where: {column} is compared with {str(value)[:40]!r}, expected a text or a number")
+        raise InputError(WHERE, f": {column} is compared with {str(value)[:40]!r}, expected a text or a number")
     return whole_characters(value) if isinstance(value, str) else value
 
 

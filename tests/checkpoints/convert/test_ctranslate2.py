@@ -133,7 +133,7 @@ def other_kind(held: Held) -> None:
 CASES: dict[str, tuple[Callable[[Held], None], int | None, type[PellucidError], str]] = {
     "no heads": (lambda held: None, None, InputError, "pass heads=N"),
     "odd heads": (lambda held: None, 5, InputError, "5 heads do not divide a width of 32; one of 1, 2, 4, 8, 16, 32"),
-    "missing": (gone, 8, CheckpointMismatchError, "decoder.layers.2.feed_forward.up.weight"),
+    "missing": (gone, 8, CheckpointMismatchError, "/foreign is no whole Transformer: 1 missing (decoder.layers.2.feed"),
     "too many": (beyond, 8, CheckpointMismatchError, "linear_9/weight"),
     "narrow": (narrow, 8, CheckpointMismatchError, "[128, 9], expected [128, 32]"),
     "bytes without a scale": (whole_numbers, 8, CheckpointMismatchError, "without a scale"),

@@ -77,4 +77,5 @@ def check_account(folder: Path, tensors: dict[str, Tensor], config: dict[str, An
     """Nothing missing, every shape as the rest says: the account by which the new folder will be opened."""
     family, said_in = family_of(config["model_type"], str(folder)), folder / "model.safetensors"
     held = {name: Stored(value.dtype, tuple(value.shape), lambda value=value: value) for name, value in tensors.items()}
-    make_plan(family, family.read(config, said_in), held, said_in, new_head=False)
+    misfit = f"{folder} is no whole Transformer"  # of which no file says what it is but the one that is judged
+    make_plan(family, family.read(config, said_in), held, said_in, new_head=False, misfit=misfit)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from pellucid.checkpoints import hub
-from pellucid.checkpoints.source import check_folder, check_link, inside
+from pellucid.checkpoints.source import inside, link_inside, refuse_links_of_folder
 from pellucid.errors import InputError, NotFoundError, several
 
 PAPERS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
@@ -50,9 +50,9 @@ def find(name: str) -> Foreign:
 def _folder(folder: Path) -> Foreign:
     files = sorted(path for place in (folder, folder / "onnx") for path in place.glob("*.onnx") if path.is_file())
     if files:
-        return _onnx(check_link(folder, _one(folder, files)))
+        return _onnx(link_inside(folder, _one(folder, files)))
     if any((folder / name).is_file() for name in VOCABULARY):
-        check_folder(folder)
+        refuse_links_of_folder(folder)
         numbers = folder / "model.safetensors"
         if not numbers.is_file():
             raise NotFoundError(
@@ -75,7 +75,7 @@ def _onnx(file: Path) -> Foreign:
     folder = next((place for place in (file.parent, file.parent.parent) if (place / "config.json").is_file()), None)
     if folder is None:
         raise NotFoundError(f"{file.parent} has no config.json, which says what the model is")
-    check_folder(folder)
+    refuse_links_of_folder(folder)
     return Foreign("onnx", file, folder, _papers(folder))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from pellucid.checkpoints.convert.functions import laid_out
 from pellucid.checkpoints.convert.graph import Graph, Held, Node
 from pellucid.checkpoints.convert.onnx_plain import open_plain
-from pellucid.checkpoints.source import check_link
+from pellucid.checkpoints.source import link_inside
 from pellucid.errors import (
     CheckpointMismatchError,
     CorruptFileError,
@@ -179,7 +179,7 @@ def beside(path: Path, name: str) -> Path:
     """A file that `path` names, in its own folder or below; one that leads outside is refused."""
     if not name or "\0" in name or Path(name).is_absolute() or ".." in Path(name.replace("\\", "/")).parts:
         raise UnsafeFileError(f"{path} keeps numbers in {name[:80]!r}, expected a file in its own folder")
-    found = check_link(path.parent, path.parent / name)
+    found = link_inside(path.parent, path.parent / name)
     if not found.is_file():
         raise NotFoundError(f"{found} is missing: {path.name} keeps its numbers there")
     return found
