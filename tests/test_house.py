@@ -19,6 +19,8 @@ LAWS: dict[Callable[[str, str], list[str]], tuple[str, str]] = {
     house.transformers_elsewhere: ("tasks/new.py", "import transformers\n"),
     house.reference_words: ("trace/new.py", "name = 'bert.encoder.layer.0'\n"),
     house.typed_options: ("tasks/new.py", 'raise InputError("too long: pass --long windows")\n'),
+    house.untyped_arguments: ("tasks/new.py", "raise InputError(f'{n} is too long: pass long={rule!r}')\n"),
+    house.unknown_arguments: ("tasks/new.py", "raise InputError('pass ', Argument('on_duplciate', 'skip'))\n"),
     house.readers_of_config: ("blocks/new.py", "from pellucid.config import Config\n"),
     house.attributes_set_on_strangers: (
         "trace/new.py",
@@ -46,6 +48,19 @@ def test_relative_and_plain_imports_count() -> None:
     assert house.forward_imports("text/new.py", "import pellucid.models\n")
     assert house.forward_imports("text/new.py", "from pellucid import models\n")
     assert not house.forward_imports("models/new.py", "from pellucid.blocks import Attention\n")
+
+
+@pytest.mark.parametrize(
+    "said", ["pass out", "leave do_sample out", "leave dtype={dtype} out", "say with src_lang and tgt_lang"]
+)
+def test_an_argument_in_a_sentence_is_found(said: str) -> None:
+    assert house.untyped_arguments("tasks/new.py", f"raise InputError(f'too long: {said}')\n")
+    assert not house.untyped_arguments("cli/new.py", f"raise InputError(f'too long: {said}')\n")
+
+
+@pytest.mark.parametrize("said", ["leave it out", "pass one of them", "choose another model", "give texts"])
+def test_a_word_of_everyday_speech_is_no_argument(said: str) -> None:
+    assert not house.untyped_arguments("tasks/new.py", f"raise InputError('too long: {said}')\n")
 
 
 def test_facade_methods_hand_over() -> None:

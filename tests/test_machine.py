@@ -1,7 +1,7 @@
 """The machine underneath: what may still be taken of its memory, and which kinds of number there are."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,10 @@ import pellucid
 from pellucid import machine
 from pellucid.checkpoints import fill
 from pellucid.errors import InputError, ResourceError
+from pellucid.training.classification import TextClassification
 from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
+from tests.cli.called import caller
 
 
 @pytest.fixture
@@ -105,6 +107,30 @@ def test_each_way_to_load_is_told_of_what_it_can_take(
     assert pellucid.load(folder, dtype="int4").module.bits == 4
     with pytest.raises(ResourceError, match="; take a smaller model"):  # 8 and 4 bits have no place for a new head
         pellucid.load(folder, head="token-classification")
+
+
+def test_a_training_offers_no_kind_of_number_since_it_takes_none(
+    checkpoint: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    base, numbers = checkpoint("bert-body"), _numbers(pellucid.load(checkpoint("bert-body")))
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\n" + "good,a\nbad,b\n" * 6)
+    monkeypatch.setattr(machine, "free_memory", lambda: 2 * numbers)
+    with pytest.raises(ResourceError, match="try dtype='bfloat16'"):
+        pellucid.load(base)
+    for ask in (
+        lambda: pellucid.train(base, rows, "classify", progress=False),
+        lambda: pellucid.evaluate(base, rows, "classify"),
+        lambda: TextClassification(teacher=str(base)).taught_by,
+    ):
+        with pytest.raises(ResourceError, match=r"GiB are free; take a smaller model$"):
+            ask()
+    typed = caller(monkeypatch, capsys)
+    done = typed("train", "classify", rows, "--model", base, "-o", tmp_path / "out")
+    assert done.code == 6 and done.err.strip().endswith("GiB are free; take a smaller model")
 
 
 def _numbers(model: pellucid.Model) -> int:

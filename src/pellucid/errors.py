@@ -111,8 +111,12 @@ def near(name: str, known: Iterable[str], most: int = 3) -> str:
     return f" (did you mean {', '.join(hits)}?)" if hits else ""
 
 
+def short(name: str, most: int = 80) -> str:
+    """`name`, cut to `most` characters, the last of which then is `…`."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
 def several(names: Iterable[str], most: int = 6) -> str:
     """`a, b, c and 4 more`: a list that stays readable however long it is."""
     names = list(names)
-    shown = ", ".join(name if len(name) <= 80 else f"{name[:79]}…" for name in names[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(map(short, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.families import Config
-from pellucid.checkpoints.load import read_tokenizer
+from pellucid.checkpoints.load import open_checkpoint, read_tokenizer
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, PellucidError, near
+from pellucid.errors import Argument, InputError, PellucidError, near
 from pellucid.files import write_whole
 from pellucid.machine import use_threads
-from pellucid.model import Model, build, load
+from pellucid.model import Model, build
 from pellucid.training.account import plan, recipe_of
 from pellucid.training.card import card
 from pellucid.training.course import RECIPE, learn
@@ -25,6 +25,7 @@ from pellucid.training.objective import Objective
 from pellucid.training.recipe import Recipe, read_recipe
 from pellucid.training.report import Begun, Outcome, Result
 from pellucid.training.said import as_said, asked, options_of
+from pellucid.training.settings import Settings
 from pellucid.view.curves import Curves, curves
 
 log = logging.getLogger("pellucid")
@@ -120,7 +121,7 @@ def train(
     name = named(_wanted("task", task, told.task))
     said = as_said(name, told.said, f"{told.file}: ") | as_said(name, settings)
     objective, chosen = asked(name, said)
-    base = _base(model, told, from_scratch, chosen.seed)
+    base = _base(model, told, from_scratch, chosen)
     rows = _wanted("data", data, told.files("data") if data is None and told.file else None)
     held = told.held_out if validation is None else validation
     columns = {**told.data.get("columns", {}), **(columns or {})}
@@ -149,7 +150,7 @@ def evaluate(
     Raises InputError where the model cannot answer the task, or where a part of it was never trained.
     """
     use_threads()
-    held = (model if isinstance(model, Model) else load(model)).loaded
+    held = (model if isinstance(model, Model) else _opened(model)).loaded
     name = _fitting(held) if task is None else named(task)
     own = options_of(name)
     for one in options:
@@ -206,22 +207,30 @@ def _wanted(what: str, said: Any, recipe: Any) -> Any:
     return found
 
 
-def _base(model: str | os.PathLike[str] | Model | None, told: Recipe, from_scratch: bool, seed: int) -> Model:
+def _base(model: str | os.PathLike[str] | Model | None, told: Recipe, from_scratch: bool, settings: Settings) -> Model:
     """The model that learns: the one that was given, or the recipe's."""
     facts = told.model if model is None else {}
     if "family" in facts:
-        return _built(facts, told, seed)
+        return _built(facts, told, settings.seed)
     scratch = from_scratch or bool(facts.get("from_scratch"))
+    if scratch and settings.lora is not None:
+        lora, anew = Argument("lora", settings.lora), Argument("from_scratch", True)
+        raise InputError(lora, " adapts what is learned already, and ", anew, " forgets it: leave one of them out")
     own = (
         told.file.parent if told.file is not None and facts.get("from_scratch") else None
     )  # it stands beside the model
     found = _wanted("model", model, told.place(facts["name"]) if "name" in facts else own)
-    held = found if isinstance(found, Model) else load(found, revision=facts.get("revision"))
+    held = found if isinstance(found, Model) else _opened(found, revision=facts.get("revision"))
     if not scratch:
         return held
-    new, old = build(held.config, seed=seed, tokenizer=held.tokenizer).loaded, held.loaded
+    new, old = build(held.config, seed=settings.seed, tokenizer=held.tokenizer).loaded, held.loaded
     others = {"target_tokenizer": old.target_tokenizer, "pooling": old.pooling, "generation": old.generation}
     return Model(replace(new, **others))
+
+
+def _opened(name: str | os.PathLike[str], **place: Any) -> Model:
+    """A checkpoint in float32, which neither `train` nor `evaluate` leaves anybody to choose."""
+    return Model(open_checkpoint(name, narrower={}, **place))
 
 
 def _built(facts: Mapping[str, Any], told: Recipe, seed: int) -> Model:

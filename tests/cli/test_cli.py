@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rich_click as click
+import torch
 
 import pellucid
+from pellucid import machine
 from pellucid.cli.app import app
 from pellucid.cli.errors import INTERRUPTED
 from pellucid.cli.errors import run as finish
 from pellucid.cli.typed import as_typed, running
 from pellucid.errors import Argument, Blank, CorruptFileError, InParts, InputError, Interrupted, ResourceError, Words
+from tests.cli.called import caller
 
 
 def run(folder: Path, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -57,12 +60,30 @@ def test_json_is_json(tmp_path: Path, command: list[str]) -> None:
     assert json.loads(run(tmp_path, *command, "--json").stdout)
 
 
+@pytest.mark.parametrize("gpu", [True, False])
+def test_each_device_has_its_fast_dtype(
+    gpu: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is no GPU here: what the library says of one is put in its place."""
+    devices = {"cpu": torch.device("cpu"), "auto": torch.device("cuda" if gpu else "cpu")}
+    dtypes = {"cpu": torch.float32, "cuda": torch.bfloat16}
+    monkeypatch.setattr(machine, "choose_device", devices.__getitem__)
+    monkeypatch.setattr(machine, "fastest_dtype", lambda device: dtypes[device.type])
+    said = json.loads(caller(monkeypatch, capsys)("doctor", "--json").out)
+    found = {name: said[name] for name in said if name.startswith("fast dtype")}
+    assert found == {"fast dtype on cpu": "float32"} | ({"fast dtype on cuda": "bfloat16"} if gpu else {})
+
+
 WRONG = {
     "no such command": (["lok", "x"], 2, "did you mean look"),
     "no text": (["look"], 2, "Missing argument"),
     "no such option": (["embed", "--foo"], 2, "--foo"),
-    "no such layer": (["look", "x", "--layer", "9"], 3, "layers 0 to 5"),
-    "no such head": (["look", "x", "--head", "12"], 3, "heads 0 to 11"),
+    "no such layer": (["look", "x", "--layer", "9"], 3, "--layer 9 is not there"),
+    "no such head": (["look", "x", "--head", "12"], 3, "--head 12 is not there: this model has heads 0 to 11"),
+    "a target of one that has none": (["look", "x", "--target", "y"], 3, "--target was given, and a model of kind"),
+    "a lens for no words": (["look", "x", "--lens"], 3, "no such head: name one by --model NAME"),
+    "said twice": (["embed", "x", "--normalize", "--no-normalize"], 2, "--normalize or --no-normalize is said twice"),
+    "said twice deep within": (["index", "info", "x", "--json", "--json"], 2, "--json is said twice"),
     "no such folder": (["describe", "./nowhere"], 3, "no folder './nowhere'"),
     "unknown and offline": (["describe", "nobody/nothing"], 3, "nobody/nothing"),
     "no such file": (["embed", "none.csv", "--column", "a"], 3, "none.csv"),
@@ -103,7 +124,8 @@ SAID: dict[str, list[tuple[Words, str]]] = {
         (Argument("hypothesis_template", "It is {}."), "-O 'hypothesis_template=It is {}.'"),
         (Argument("do_sample", True), "-O do_sample=true"),
         (Argument("revision", "main"), "revision='main'"),
-        (Argument("top_k"), "top_k"),
+        (Argument("top_k"), "--top-k"),
+        ((Argument("max_length"), " is 0"), "--max-length is 0"),
         (Argument("whole", False), "whole=False"),
     ],
     "index build": [
@@ -113,6 +135,7 @@ SAID: dict[str, list[tuple[Words, str]]] = {
     "index evaluate": [
         (("with ", Argument("unlisted", "skip")), "with --skip-unlisted"),
         (Argument("unlisted", "error"), "unlisted='error'"),
+        ((Argument("k"), " is 0"), "-k is 0"),
     ],
     "train": [
         (("pass ", Argument("validation", Blank("FILE"))), "pass --validation FILE"),
@@ -148,6 +171,38 @@ def test_what_the_library_says_is_said_by_what_is_typed(command: str, monkeypatc
     monkeypatch.setattr(sys, "argv", ["pellucid", "--quiet", *command.split(), "a text"])
     for said, wanted in SAID[command]:
         assert as_typed(InputError(said), running(app)) == wanted
+
+
+OF_TASKS = {
+    "run text-generation": (Argument("do_sample", True), "-O do_sample=true"),
+    "run -m tags ner": (Argument("do_sample", True), "do_sample=True"),
+    "run translation_en_to_de": (Argument("src_lang", Blank("CODE")), "-O src_lang=CODE"),
+    "evaluate embed": (Argument("criterion", "cosent"), "--set criterion=cosent"),
+    "evaluate classify": (Argument("criterion", "cosent"), "criterion='cosent'"),
+    "evaluate auto": (Argument("criterion", "cosent"), "--set criterion=cosent"),
+    "train -o out classify": (Argument("criterion", "cosent"), "criterion='cosent'"),
+    "train classify -o out": (Argument("warmup", 0.1), "--set warmup=0.1"),
+}
+"""What was typed, an argument, and how it is said there."""
+
+
+@pytest.mark.parametrize("typed", OF_TASKS)
+def test_an_option_is_offered_by_the_task_that_has_it(typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said, wanted = OF_TASKS[typed]
+    monkeypatch.setattr(sys, "argv", ["pellucid", "--quiet", *typed.split(), "a text"])
+    assert as_typed(InputError(said), running(app)) == wanted
+
+
+def test_an_option_of_two_spellings_is_said_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for typed, wanted in ((["--dtype", "float16"], "--dtype"), (["--dtype=float16"], "--dtype"), ([], "--precision")):
+        monkeypatch.setattr(sys, "argv", ["pellucid", "train", *typed])
+        assert as_typed(InputError(Argument("precision")), running(app)) == wanted
+
+
+def test_a_file_that_is_read_as_a_text_is_told(tmp_path: Path) -> None:
+    (tmp_path / "l.txt").write_text("a line", encoding="utf-8")
+    done = run(tmp_path, "look", "l.txt", "--layer", "9")
+    assert "`pellucid look - < l.txt` reads the file" in done.stderr
 
 
 QUOTED = ["/a/num_beams=3/b: no 'pair_column' in top_k.csv", f"/my m/generation_config.json: {BEAMS}"]

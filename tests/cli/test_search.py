@@ -115,7 +115,7 @@ def test_a_person_at_a_terminal_sees_a_table_that_fits(index: Path) -> None:
 def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None:
     for typed, code, said in [
         (("search", tmp_path / "none", "x"), 3, "there is no index"),
-        (("search", index, "x", "--where", "sectr = 1"), 3, "did you mean sector"),
+        (("search", index, "x", "--where", "sectr = 1"), 3, "--where: no row has 'sectr' (did you mean sector"),
         (("search", index, "x", "--where", "sector == Energy"), 3, "== is no operator"),
         (("search", index, "x", "--where", "founded => 1900"), 3, "=> is no operator"),
         (("search", index, "x", "--where", "sector"), 3, "cannot read the condition 'sector'"),
@@ -125,14 +125,15 @@ def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None
         (("search", index), 2, "Missing argument"),
         (("search", index, "-"), 3, "holds no queries"),
         (("search", index, ""), 3, "query 0 is empty"),
-        (("search", index, "x", "-k", "0"), 3, "k is 0"),
+        (("search", index, "x", "-k", "0"), 3, "-k is 0"),
         (("index", "build", COMPANIES, "-o", tmp_path / "a"), 3, "name the column"),
         (("index", "build", "no.csv", "-c", "name", "-o", tmp_path / "a"), 3, "pellucid: there is no file 'no.csv'"),
         (("index", "build", "no.txt", "-o", tmp_path / "a"), 3, "pellucid: there is no file 'no.txt'"),
         (("index", "build", COMPANIES, "-c", "nam", "-o", tmp_path / "a"), 3, "did you mean name"),
         (("index", "build", COMPANIES, "-c", "name", "-o", index), 3, "holds an index already"),
         (("index", "delete", index, "NOPE"), 3, "no text has the id NOPE"),
-        (("index", "delete", index), 3, "say what to delete"),
+        (("index", "delete", index), 3, "say what to delete: ids, or --where, and not both"),
+        (("index", "delete", index, "--where", "sectr = 1"), 3, "--where: no row has 'sectr' (did you mean sector"),
         (("index", "bild", COMPANIES), 2, "Did you mean 'build'"),
         (("index", "evaluate", index, COMPANIES), 2, "name --query-column"),
         (("index", "evaluate", index, "--query-column", "name"), 2, "--query-column is of QUERIES"),
@@ -140,7 +141,7 @@ def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None
         (("index", "evaluate", index, COMPANIES, "-q", "nam", "-i", "symbol"), 3, "did you mean name"),
         (("index", "evaluate", index, COMPANIES, "-q", "name", "-i", "name"), 3, "99 of 100 queries"),
         (("index", "evaluate", index, "--plot", tmp_path / "a.pdf"), 3, "ends in .svg or .png"),
-        (("index", "evaluate", index, "-k", "0"), 3, "k is 0"),
+        (("index", "evaluate", index, "-k", "0"), 3, "-k is 0"),
     ]:
         done = pellucid(*typed)
         assert (done.returncode, done.stdout) == (code, ""), (typed, done.stderr)

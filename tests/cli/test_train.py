@@ -1,5 +1,6 @@
 """`pellucid train` and `pellucid evaluate`: what is typed, what is told on stderr, what stands on stdout."""
 
+import inspect
 import json
 import logging
 import os
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 import pellucid
+from pellucid.cli.train import command as train
+from pellucid.cli.typed import Others
 from tests.cli.called import Pellucid, caller
 from tests.training.conftest import *  # noqa: F403 - the same tiny checkpoints and rows
 
@@ -127,10 +130,17 @@ def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, tab
         (("classify", "train.csv", "-m", "M", "-o", "o", "--seed", "1", "-s", "seed=2"), 2, "seed is said twice"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--epochs", "two"), 3, "epochs is 'two', expected a whole"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epoch=2"), 3, "'epoch' (did you mean epochs"),
-        (("classify", "train.csv", "-m", "M", "-o", "out", "--validation", "1.5"), 3, "validation is 1.5"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--validation", "2"), 3, "--validation is 2, expected"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--validation", "no.csv"), 3, "there is no file 'no.csv'"),
         (("classify", "no.csv", "-m", "M", "-o", "out"), 3, "there is no file 'no.csv'"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "-c", "label=mood"), 3, "mood"),
+        (
+            ("classify", "train.csv", "-m", "M", "-o", "out", "-c", "labell=label"),
+            3,
+            "--column: nothing is called 'lab",
+        ),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "-s", "lr=1"), 3, "'lr' (did you mean learning_rate?)"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--lora", "4", "--from-scratch"), 3, "--lora 4 adapts what"),
         (("classify", "train.csv", "-m", "nowhere", "-o", "out"), 3, "nowhere"),
         (("classify", "train.csv", "-m", "M", "-o", "train.csv"), 2, "is a file"),
         (("--recipe", "no.toml", "-o", "out"), 3, "there is no recipe 'no.toml'"),
@@ -146,7 +156,68 @@ def test_mistakes_are_told_in_a_sentence(
     assert complaint in done.err and done.err.count("\n") == 1 and not (tmp_path / "out" / "config.json").exists()
 
 
+ELSEWHERE = {
+    "overwrite": "--overwrite",
+    "columns": "--column",
+    "validation": "--validation",
+    "encoding": "--encoding",
+    "recipe": "--recipe",
+    "resume": "--resume",
+    "model": "--model",
+    "from-scratch": "--from-scratch",
+    "json": "--json",
+    "out": "--output",
+    "output": "--output",
+    "task": "TASK",
+    "data": "DATA",
+    "progress": "pellucid --quiet train",
+}
+"""What --set does not say, and how it is typed."""
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_what_has_an_option_of_its_own_is_not_set(command: Pellucid, name: str) -> None:
+    done = command("train", "classify", "train.csv", "-m", "nowhere", "-o", "out", "--set", f"{name}=true")
+    wanted = f"{name.replace('-', '_')} is not said by --set: write {ELSEWHERE[name]};"
+    assert done.code == 2 and wanted in done.err, done.err
+
+
+def test_no_argument_of_training_is_set() -> None:
+    """Whatever `pellucid.train` takes by name is a setting, or is said by an option or an argument of its own."""
+    others = next(one for one in train.params if isinstance(one, Others))
+    taken = [name for name, one in inspect.signature(pellucid.train).parameters.items() if one.kind != one.VAR_KEYWORD]
+    assert [name for name in taken if others.elsewhere(name, train) is None] == []
+
+
+def test_what_is_wrong_is_told_before_a_folder_that_is_in_the_way(
+    command: Pellucid, model: Path, table: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine", encoding="utf-8")
+    for typed, said in [
+        (("--validation", "2"), "--validation is 2"),
+        (("--validation", "no.csv"), "there is no file 'no.csv'"),
+        (("--column", "labell=label"), "--column: nothing is called"),
+        (("--encoding", "zzz"), "encoding is 'zzz'"),
+        (("--lora", "4", "--from-scratch"), "leave one of them out"),
+        ((), "already holds files"),
+    ]:
+        done = command("train", "classify", table, "-m", model, "-o", "out", *QUICK, *typed)
+        assert done.code == 3 and said in done.err, done.err
+
+
+def test_a_training_that_has_ended_does_not_go_on(command: Pellucid, model: Path, table: Path, tmp_path: Path) -> None:
+    what = "train", "classify", table, "-m", model, "-o", "out", *QUICK
+    assert command(*what).code == 0
+    done = command(*what, "--resume")
+    assert done.code == 3 and "out holds a training that has ended: nothing goes on there" in done.err
+    (tmp_path / "out" / "log.jsonl").unlink()
+    assert "out holds files, and no training that was broken off" in command(*what, "--resume").err
+
+
 def test_evaluating_what_cannot_be(command: Pellucid, model: Path, table: Path) -> None:
+    done = command("evaluate", "classify", table, "-m", model, "--set", "encoding=utf-8")
+    assert done.code == 2 and "encoding is not said by --set: write --encoding" in done.err
     done = command("evaluate", "tagg", table, "-m", model)
     assert done.code == 2 and "did you mean tag" in done.err
     done = command("evaluate", "classify", table, "-m", model)

@@ -1,5 +1,6 @@
 """A training that was broken off goes on where it was, and ends as if nothing had happened, bit for bit."""
 
+import copy
 import json
 import shutil
 import signal
@@ -17,6 +18,7 @@ from pellucid.training import course
 from pellucid.training.classification import TextClassification
 from pellucid.training.course import Begun, Result, learn
 from pellucid.training.loop import Told
+from pellucid.training.manifest import read_manifest
 from pellucid.training.masked import FillMask
 from pellucid.training.objective import Objective
 from pellucid.training.settings import Settings
@@ -178,9 +180,9 @@ def test_an_unfinished_training_is_not_written_over(body: "pellucid.Model", feel
 
 def test_a_folder_with_files_is_not_written_over(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
     study(body, feelings(30), tmp_path / "a")
-    for said in ({}, {"resume": True}):
-        with pytest.raises(InputError, match=r"already holds files: choose a new folder or begin anew there"):
-            study(body, feelings(30), tmp_path / "a", **said)
+    for resume, why in ((False, "already holds files"), (True, "that has ended: nothing goes on there")):
+        with pytest.raises(InputError, match=rf"{why}[:;] choose a new folder,? or begin anew with overwrite=True"):
+            study(body, feelings(30), tmp_path / "a", resume=resume)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="is a file"):
         study(body, feelings(30), tmp_path / "file")
@@ -226,6 +228,21 @@ def test_another_model_and_other_data_are_refused(
     with pytest.raises(InputError, match='name was "text-classification" and is "fill-mask"'):
         study(body, feelings(30), half, FillMask(), resume=True, validation=held)
     assert listing(half) == before
+
+
+def test_a_tokenizer_that_reads_otherwise_is_refused(
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path
+) -> None:
+    broken(body, feelings(30), tmp_path / "a", step=8)
+    words = copy.copy(body.loaded.words)
+    words.settings = words.settings | {"truncation_side": "left"}
+    other = pellucid.Model(replace(body.loaded, tokenizer=words))
+    with pytest.raises(InputError, match="cannot go on: its tokenizer reads otherwise; give what it began with"):
+        study(other, feelings(30), tmp_path / "a", resume=True)
+    manifest = read_manifest(tmp_path / "a" / "training")
+    assert manifest is not None and manifest.about.words
+    older = replace(manifest, about=replace(manifest.about, words=""))  # as it was kept before that was told
+    older.check(manifest.about, tmp_path / "a")
 
 
 def test_pieces_and_how_often_it_is_kept_may_differ(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:

@@ -284,7 +284,7 @@ def test_rows_that_hold_their_texts_by_language_are_read() -> None:
     assert one.ids == ([4, 5, 2], [6, 2])
     with pytest.raises(InputError, match=r"row 0: 'translation' has no 'es'.*; it has en, de, fr"):
         TextToText(src_lang="en", tgt_lang="es").examples(loaded, rows)
-    with pytest.raises(InputError, match="say with src_lang and tgt_lang"):
+    with pytest.raises(InputError, match="say which are meant with src_lang=CODE and tgt_lang=CODE"):
         TextToText(generate=False).fitted(rows)
     with pytest.raises(InputError, match="'translation' is str"):
         TextToText(src_lang="en", tgt_lang="de").fitted(read([{"translation": "ab"}]).rows)

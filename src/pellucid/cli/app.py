@@ -8,6 +8,7 @@ import rich_click as click
 
 from pellucid import __version__
 from pellucid.cli.output import Clean
+from pellucid.cli.typed import Once
 
 COMMANDS = (
     "look",
@@ -30,7 +31,7 @@ COMMANDS = (
 """Every sub-command; each lives in a file of its name."""
 
 
-class Lazy(click.RichGroup):
+class Lazy(Once):
     """A group that imports a sub-command when it is called, and not before."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

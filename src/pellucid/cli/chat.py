@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
+from click import get_current_context
 
 from pellucid.cli.output import clean, say
 from pellucid.cli.typed import as_typed
@@ -72,7 +73,7 @@ def _turn(model: "pellucid.Model", turns: Turns, line: str, options: dict[str, A
     except InputError as error:
         if not at_terminal:
             raise
-        said = as_typed(error, command)
+        said = as_typed(error, get_current_context())
         click.echo(clean(f"pellucid: {said}", err=True), err=True)
         return []
     return [message, {"role": "assistant", "content": answer}]

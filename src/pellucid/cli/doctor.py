@@ -26,13 +26,13 @@ def command(as_json: bool) -> None:
     from pellucid.checkpoints.inventory import inventory
     from pellucid.machine import choose_device, fastest_dtype, features, free_memory, use_threads
 
-    free = free_memory()
+    free, devices = free_memory(), dict.fromkeys(map(choose_device, ("cpu", "auto")))
     found = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         **{name: _version(name) for name in PACKAGES},
         "processor": ", ".join(features()) or "no vector features known",
-        "fast dtype": str(fastest_dtype(choose_device("cpu"))).removeprefix("torch."),
+        **{f"fast dtype on {one.type}": str(fastest_dtype(one)).removeprefix("torch.") for one in devices},
         "threads": str(use_threads()),
         "free memory": f"{free / 2**30:.1f} GiB" if free else "unknown",
         "models ready": ", ".join(e.name for e in inventory() if e.state == "ready") or "none (see: pellucid models)",

@@ -5,10 +5,10 @@ from typing import Any
 
 import rich_click as click
 
+from pellucid.cli.options_of_tasks import learned_task, options_of_learning
 from pellucid.cli.output import draw, say
 from pellucid.cli.questions import more, pair
 from pellucid.cli.scores import scores_table
-from pellucid.cli.train import option_names, task_of
 from pellucid.cli.typed import Others
 from pellucid.training.names import OBJECTIVES
 
@@ -36,7 +36,15 @@ Examples:
     "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="Where a column has another name."
 )
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of DATA, where it is not UTF-8.")
-@click.option("--set", "-s", "settings", cls=Others, names=option_names, help="Any option of the task.")
+@click.option(
+    "--set",
+    "-s",
+    "settings",
+    cls=Others,
+    names=options_of_learning,
+    apart={"task": "TASK", "data": "DATA"},
+    help="Any option of the task.",
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(
     task: str,
@@ -48,7 +56,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Scores, and shows them."""
-    name = None if task == AUTO else task_of(task)
+    name = None if task == AUTO else learned_task(task)
     from pellucid.training.log import finite
     from pellucid.training.said import Spoken
 

@@ -8,6 +8,7 @@ import rich_click as click
 
 from pellucid.cli.evaluating import command as evaluate
 from pellucid.cli.output import quiet, say, table, tell_more
+from pellucid.cli.typed import Once
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def reading(command: Any) -> Any:
     return command
 
 
-@click.group("index")
+@click.group("index", cls=Once)
 def command() -> None:
     """Make texts searchable, and keep them so.
 

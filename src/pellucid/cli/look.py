@@ -1,5 +1,6 @@
 """pellucid look"""
 
+import os
 import re
 import sys
 import time
@@ -70,8 +71,12 @@ def command(
     drawings = {kind: given.pop(kind) for kind in ("svg", "png")}
     _check_way(serve, port, output, drawings, open_browser, given["view"])
     started = time.perf_counter()
+    if Path(text).suffix and os.path.isfile(text):  # noqa: PTH113 - a text may be longer than any name
+        say(f"read as text; `pellucid look - < {text}` reads the file of this name")
     text = sys.stdin.read().strip() if text == "-" else text
     loaded = pellucid.load(model)
+    if given["lens"] or given["view"] == "lens":
+        _check_lens(loaded)
     view, cut = _seen(loaded, text, serve, given)
     if cut:
         say(f"the text was cut, {cut} more tokens did not fit into this model")
@@ -112,6 +117,16 @@ def _check_way(
     check_place("--output", output, ".html")
     for kind, path in drawings.items():
         check_place(f"--{kind}", path, f".{kind}")
+
+
+def _check_lens(model: "pellucid.Model") -> None:
+    """Refuses a model that says no words, before it reads any."""
+    from pellucid.errors import Argument, Blank, InputError
+
+    head = model.config.head
+    if head is None or head.answers != "vocabulary":
+        other = Argument("model", Blank("NAME"))
+        raise InputError("the lens needs a model that says words, and this one has no such head: name one by ", other)
 
 
 def _seen(model: "pellucid.Model", text: str, serve: bool, given: dict[str, Any]) -> tuple["View", int]:

@@ -9,6 +9,7 @@ import rich_click as click
 
 from pellucid.cli.output import say
 from pellucid.cli.reading import file_in, standard_lines, standard_text, table_of
+from pellucid.cli.typed import Others
 
 if TYPE_CHECKING:
     from pellucid.text.rows import Rows
@@ -118,6 +119,8 @@ class Questions:
             standard = self.texts == ("-",)
             if self.whole and not standard:
                 raise click.UsageError("--whole is for a FILE or standard input, and neither was given")
+            if self.skip_bad_rows:
+                raise click.UsageError("--skip-bad-rows is for the rows of a FILE, and none was given")
             return ([standard_text()] if self.whole else standard_lines()) if standard else list(self.texts)
         if self.whole:
             return ["".join(lines(path, self.encoding)).rstrip("\r\n")]
@@ -138,10 +141,20 @@ def more(option: str, settings: Iterable[str], said: Collection[str]) -> dict[st
     found: dict[str, str] = {}
     for one in settings:
         name = pair(option, one)[0].replace("-", "_")
+        if (own := _own(option, name)) is not None:
+            raise click.UsageError(f"{name} is not said by {option}: write {own}")
         if name in found or name in said:
             raise click.UsageError(f"{name} is said twice, the second time by {option} {one}: say it once")
         found[name] = one.partition("=")[2]
     return found
+
+
+def _own(option: str, name: str) -> str | None:
+    """How a name is typed that the running command takes by another of its options."""
+    context = click.get_current_context(silent=True)
+    params = context.command.params if context else ()
+    found = [one for one in params if isinstance(one, Others) and option in one.opts]
+    return found[0].elsewhere(name, context.command) if context and found else None
 
 
 def pair(option: str, text: str) -> tuple[str, str]:

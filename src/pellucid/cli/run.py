@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from pellucid.cli.options_of_tasks import options_of_answering
 from pellucid.cli.output import draw, quiet, say, table
 from pellucid.cli.questions import Questions, more, said
 from pellucid.cli.shown import shown
@@ -68,7 +69,8 @@ Examples:
     "--option",
     "more",
     cls=Others,
-    names=lambda: {every for one in TASKS for every in one.task().options()},
+    names=options_of_answering,
+    apart={"task": "TASK", "items": "TEXT", "progress": "pellucid --quiet run"},
     help="Any other option of the task.",
 )
 @click.option(

@@ -3,18 +3,17 @@
 import json
 import logging
 import os
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from pellucid.cli.options_of_tasks import learned_task, options_of_learning, settings_of_training
 from pellucid.cli.output import draw, quiet, say, tell_more
 from pellucid.cli.questions import more, pair
 from pellucid.cli.scores import scores_table
 from pellucid.cli.typed import Others
-from pellucid.errors import InputError
-from pellucid.training.names import OBJECTIVES, named
+from pellucid.training.names import OBJECTIVES
 
 if TYPE_CHECKING:
     from pellucid.learning import Report
@@ -71,7 +70,8 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
     "-s",
     "more",
     cls=Others,
-    names=lambda: {*_setting_names(), *option_names()},
+    names=lambda: settings_of_training() | options_of_learning(),
+    apart={"task": "TASK", "data": "DATA", "out": "--output", "progress": "pellucid --quiet train"},
     help="Any setting, or option of the task: docs/training.md.",
 )
 @click.option("--from-scratch", is_flag=True, help="Take the architecture and words of --model, not its numbers.")
@@ -119,34 +119,13 @@ def _given(given: tuple[str, ...], recipe: Path | None, model: str | None) -> tu
     task, rest = (given[0], given[1:]) if given else (None, ())
     if recipe is not None and len(given) == 1 and not _is_task(given[0]):
         task, rest = None, given
-    task = None if task is None else task_of(task)
+    task = None if task is None else learned_task(task)
     for missing, what in ((task, "TASK"), (rest, "DATA"), (model, "--model")):
         if not missing and recipe is None:
             raise click.UsageError(
                 f"Missing {what}: write pellucid train TASK DATA --model NAME -o FOLDER, or --recipe FILE."
             )
     return task, None if not rest else rest[0] if len(rest) == 1 else rest
-
-
-def task_of(word: str) -> str:
-    """A task by the name that was typed; near ones are told of another."""
-    try:
-        return named(word).name
-    except InputError as error:
-        raise click.UsageError(str(error)) from error
-
-
-def _setting_names() -> list[str]:
-    from pellucid.training.settings import Settings
-
-    return [field.name for field in fields(Settings)]
-
-
-def option_names() -> set[str]:
-    """The options of all tasks."""
-    from pellucid.training.said import options_of
-
-    return {option for one in OBJECTIVES for option in options_of(one)}
 
 
 def _is_task(word: str) -> bool:
@@ -158,7 +137,7 @@ def _share(validation: str | None) -> float | str | None:
     if validation is None:
         return None
     try:
-        return float(validation)
+        return int(validation) if validation.isdecimal() else float(validation)
     except ValueError:
         return validation
 

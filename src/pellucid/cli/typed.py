@@ -14,44 +14,89 @@ from pellucid.errors import Argument, InParts
 class Others(click.Option):
     """The option for whatever has none of its own: NAME=VALUE, once for each.
 
-    names: asked for what may stand before the sign of equality, once an error speaks of it.
+    names: asked for what may stand before the sign of equality, once an error speaks of it; `click`'s
+        current context then is that of the command.
+    apart: arguments of the library that are typed otherwise and have no option of their name, each as it is typed.
     """
 
-    def __init__(self, *declared: Any, names: Callable[[], Collection[str]], **how: Any) -> None:
+    def __init__(
+        self, *declared: Any, names: Callable[[], Collection[str]], apart: Mapping[str, str] | None = None, **how: Any
+    ) -> None:
         super().__init__(*declared, multiple=True, metavar="NAME=VALUE", **how)
-        self.names = names
+        self.names, self.apart = names, apart or {}
+
+    def elsewhere(self, name: str, command: click.Command) -> str | None:
+        """How a name is typed that this option does not take, such as "--overwrite"; None for any other name."""
+        option = _by_name(command).get(name)
+        own = self.apart.get(name) if option is None else _spelled(option)
+        return own if own is not None and name not in self.names() else None
 
 
-def as_typed(error: InParts, command: click.Command) -> str:
-    """The sentence of an error, with each argument that is an option of the command as it is typed: `--name value`.
+class Once(click.RichGroup):
+    """A group whose commands refuse an option that is said twice and takes one value."""
 
-    A name alone is left where the option is called the same, and so is what the command has no option for.
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            inner = click.Context(command, info_name=name, parent=ctx)
+            _, _, order = command.make_parser(inner).parse_args(list(rest))
+            for one in order:
+                if isinstance(one, click.Option) and not one.multiple and order.count(one) > 1:
+                    said = " or ".join((*_long(one.opts), *one.secondary_opts))
+                    raise click.UsageError(f"{said} is said twice: say it once", inner)
+        return name, command, rest
+
+
+def as_typed(error: InParts, context: click.Context) -> str:
+    """The sentence of an error, with each argument that is an option of the running command as it is typed.
+
+    What the command has no option for is left.
     """
-    return "".join(_typed(part, command) if isinstance(part, Argument) else part for part in error.parts)
+    with context:
+        return "".join(_typed(part, context.command) if isinstance(part, Argument) else part for part in error.parts)
 
 
-def running(app: click.Command) -> click.Command:
-    """The command whose words were typed, however deep it stands among groups."""
+def running(app: click.Command) -> click.Context:
+    """The command whose words were typed, however deep it stands among groups, with the values of its parameters."""
     context = click.Context(app)
-    for word in sys.argv[1:]:
+    for i, word in enumerate(sys.argv[1:], 2):
         if isinstance(context.command, click.Group) and (inner := context.command.get_command(context, word)):
-            context = click.Context(inner, parent=context)
-    return context.command
+            context = inner.make_context(word, sys.argv[i:], parent=context, resilient_parsing=True)
+    return context
 
 
 def _typed(argument: Argument, command: click.Command) -> str:
     name, value = argument.name, argument.value
-    options = {one.name: one for one in command.params if isinstance(one, click.Option)}
+    options = _by_name(command)
     option = options.get(name)
     if option is None:
         return str(argument) if value is ... else _among_others(argument, options.values())
     if value is ...:
-        return name if f"--{name.replace('_', '-')}" in option.opts else option.opts[0]
+        return _spelled(option)
     if not option.is_flag:
-        return " ".join(f"{option.opts[0]} {shlex.quote(one)}" for one in _words(value, several=option.multiple))
+        return " ".join(f"{_spelled(option)} {shlex.quote(one)}" for one in _words(value, several=option.multiple))
     if value == (True if option.is_bool_flag else option.flag_value):
         return option.opts[0]
     return next(iter(option.secondary_opts), str(argument))
+
+
+def _by_name(command: click.Command) -> dict[str, click.Option]:
+    """The options of a command, each by its spellings and by the library's name for it, which goes before."""
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    spelled = {opt.lstrip("-").replace("-", "_"): one for one in options for opt in one.opts}
+    return spelled | {one.name: one for one in options if one.name}
+
+
+def _spelled(option: click.Option) -> str:
+    """An option as it was typed, where that is a word; else by its first spelling."""
+    typed = {word.partition("=")[0] for word in sys.argv[1:]}
+    return next((one for one in _long(option.opts) if one in typed), option.opts[0])
+
+
+def _long(opts: Collection[str]) -> list[str]:
+    return [one for one in opts if one.startswith("--")] or list(opts)
 
 
 def _among_others(argument: Argument, options: Collection[click.Option]) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config.checks import count, token, within
-from pellucid.errors import InputError
+from pellucid.errors import InputError, Words
 
 Reading = Callable[[str, Any, int | None], Any]
 """(name of the option, value, size of the vocabulary if it is known)  ->  the value as the rule takes it
@@ -43,7 +43,7 @@ class Sequences:
         return (ids[:, None, seq - length :] == self.before.to(ids.device)).all(dim=-1)
 
 
-def number(*, advice: str = "", **bounds: float) -> Reading:
+def number(*, advice: Words = "", **bounds: float) -> Reading:
     """A number between the bounds of `within`."""
 
     def read(name: str, value: Any, vocab_size: int | None) -> float:

@@ -12,6 +12,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from pellucid.errors import Argument
 from pellucid.generation.options import (
     Sequences,
     number,
@@ -165,7 +166,7 @@ def suppress_at_begin(
 
 # -- what is drawn from; each of these keeps at least one token ------------------------------------------------------
 
-GREEDY = "; to take the likeliest token, leave do_sample out"
+GREEDY = ("; to take the likeliest token, leave ", Argument("do_sample"), " out")
 
 
 @rule(sampling=True)

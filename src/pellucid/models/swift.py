@@ -8,7 +8,7 @@ from torch import nn
 from pellucid.blocks.learning import Lesson, learning
 from pellucid.blocks.packing import Packing
 from pellucid.blocks.twin import evaluating, packed
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.models.watched import Onlooker, Watched
 
 
@@ -69,7 +69,7 @@ class Swift(Watched):
 
     def _plain(self, dtype: torch.dtype, own: torch.dtype) -> Self:
         if dtype != own:
-            raise InputError(f"an edited model computes in its own numbers, {own}: leave dtype={dtype} out")
+            raise InputError(f"an edited model computes in its own numbers, {own}: leave ", Argument("dtype"), " out")
         return evaluating(self)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Iterator
 
 from pellucid.config import Config, Gated
-from pellucid.errors import InputError, near, several
+from pellucid.errors import InputError, near, short
 from pellucid.trace.points import points
 
 _LAYER = {
@@ -58,7 +58,7 @@ def resolve(asked: str, config: Config) -> list[str]:
     ['layers.3.attention.weights']
     """
     if not isinstance(asked, str):
-        raise InputError(f"a point is called {several([repr(asked)])}, expected a name; model.points() lists all")
+        raise InputError(f"a point is called {short(repr(asked))}, expected a name; model.points() lists all")
     own = points(config)
     if asked in own:
         return [asked]
@@ -71,7 +71,7 @@ def resolve(asked: str, config: Config) -> list[str]:
         wanted = {table[name] for name in theirs}
         hits = [name for name in own if name in wanted]
     if not hits:
-        said = several([repr(asked)])
+        said = short(repr(asked))
         raise InputError(f"no point is called {said}{near(asked, [*own, *table])}; model.points() lists all")
     return hits
 

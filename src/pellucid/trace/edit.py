@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
-from pellucid.errors import InputError, several
+from pellucid.errors import InputError, several, short
 from pellucid.models import Standing
 from pellucid.trace.aliases import resolve
 from pellucid.trace.edits import Edit, edit_of
@@ -38,7 +38,8 @@ class Entry:
     reach: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.asked}: {self.edit}"
+        """It in a sentence: a name or an edit that is long is shortened."""
+        return f"{short(self.asked)}: {short(str(self.edit))}"
 
     def answer(self, value: Tensor, spot: Spot) -> Tensor:
         """The edited value, of the same shape but for a batch of one that is no longer the same for all."""
@@ -53,10 +54,9 @@ class Entry:
 
     def check(self) -> None:
         """Refuses an edit that never fired, or in some place that was asked for did not."""
-        said = f"{several([self.asked])}: {several([str(self.edit)])}"
         if not self.fired:
             raise InputError(
-                f"an edit never fired, of {said}: no pass was made that meets {several(self.names, 2)} "
+                f"an edit never fired, of {self}: no pass was made that meets {several(self.names, 2)} "
                 "(edits hold inside the block, for this model and in this thread)"
             )
         for word, one in self._missing():
@@ -64,7 +64,7 @@ class Entry:
                 why = f"{word} {shown(one)} does not exist, no pass had more than {self.reach[word]} {UNIT[word]} there"
             else:
                 why = f"{word} {shown(one)} was not among the {UNIT[word]} that were computed there"
-            raise InputError(f"an edit never fired, of {said}: {why}")
+            raise InputError(f"an edit never fired, of {self}: {why}")
 
     def _missing(self) -> list[tuple[str, int | slice]]:
         """What was chosen and has not been met yet."""
@@ -84,8 +84,8 @@ class Edits:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """The edits in words, such as "layers.3.attention.weights: zero(head=5)"."""
-        return tuple(map(str, self.entries))
+        """The edits in words, each whole, such as "layers.3.attention.weights: zero(head=5)"."""
+        return tuple(f"{one.asked}: {one.edit}" for one in self.entries)
 
     def wants(self, name: str) -> bool:
         return name in self.at

@@ -1,13 +1,13 @@
 """The part of the facade that changes what is seen: `Model` has these methods."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
 
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.trace.edit import Wanted, editing, present
+from pellucid.trace.edit import Wanted, editing, entries_of, present
 from pellucid.trace.sweep import Metric, sweep
 
 
@@ -24,8 +24,7 @@ class Editable:
         """The record that every room works on; inside a block of `edit`, that of the edited model."""
         return present(self._loaded)
 
-    @contextmanager
-    def edit(self, edits: Wanted) -> Iterator[Self]:
+    def edit(self, edits: Wanted) -> AbstractContextManager[Self]:
         """Inside the block every pass of this model, in this thread, goes on with edited numbers.
 
         edits: what to do at which point, `{"layers.3.attention.weights": zero(head=5)}`: an edit of `pellucid.edits`, a
@@ -37,12 +36,17 @@ class Editable:
         say so), `embed`, `score`, and each of `generate`. They run on the plain blocks, and not on those laid out for
         speed. Editing `scores` or `weights` makes that layer explicit; an edit that changes no number changes no bit.
 
-        Raises InputError for a name, head or shape that does not fit, and, where the block itself raised nothing, at
-        its end for an edit that never fired.
+        Raises InputError at once for a name, head or shape that does not fit, and, where the block itself raised
+        nothing, at its end for an edit that never fired.
 
         >>> with model.edit({"layers.*.attention.heads": zero(head=5)}):       # doctest: +SKIP
         ...     model.generate("The sky is")
         """
+        entries_of(self._loaded.config, edits)
+        return self._edited(edits)
+
+    @contextmanager
+    def _edited(self, edits: Wanted) -> Iterator[Self]:
         with editing(self._loaded, edits) as loaded:
             yield type(self)(loaded)
 

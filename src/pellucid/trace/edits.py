@@ -19,7 +19,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from pellucid.errors import InputError, near, several
+from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.trace.points import Axes
 from pellucid.trace.where import Chosen, Spot, Where, beyond, kind, length, taken
 
@@ -202,7 +202,8 @@ def _moved(
         here, there = taken(asked, length(row)), taken(asked, has)
         if len(here) != len(there) and wholly and isinstance(asked, slice):
             raise InputError(
-                f"{len(there)} tokens of {spot.name} are to be patched into {len(here)}: choose which with position=..."
+                f"{len(there)} tokens of {spot.name} are to be patched into {len(here)}: choose which with ",
+                Argument("position", Blank("...")),
             )
         pairs = dict(zip(here, there))
         rows.append([pairs.get(i, -1) for i in row[-size:]])

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import ResourceError
+from pellucid.errors import Argument, Blank, ResourceError
 from pellucid.machine import free_memory
 from pellucid.models import evaluating
 from pellucid.trace.points import points
@@ -106,7 +106,8 @@ def _check_room(weights: int, tokens: int) -> None:
     if free is not None and needed > free:
         raise ResourceError(
             f"{tokens:,} tokens need {needed / 2**30:.1f} GiB for the weights of one layer, and {free / 2**30:.1f} GiB "
-            "are free: cut the text with max_length"
+            "are free: cut the text with ",
+            Argument("max_length", Blank("N")),
         )
 
 

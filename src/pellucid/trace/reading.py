@@ -9,7 +9,7 @@ from torch import Tensor
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.models import EncoderDecoder
 
 Texts = str | Sequence[str]
@@ -119,7 +119,8 @@ def _written(loaded: Loaded, ids: list[int], target: str | None) -> list[int]:
     """What the decoder of an encoder-decoder reads: the target, or the text itself, behind the start token."""
     if not isinstance(loaded.module, EncoderDecoder):
         if target is not None:
-            raise InputError(f"a target was given, and a model of kind {loaded.config.kind!r} has no decoder beside it")
+            why = f" was given, and a model of kind {loaded.config.kind!r} has no decoder beside it: leave it out"
+            raise InputError(Argument("target"), why)
         return []
     words = loaded.target_tokenizer or loaded.tokenizer
     if target is not None and words is not None:

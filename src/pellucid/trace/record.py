@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.models import Decoder, Network, Output, count, evaluating
 from pellucid.trace.aliases import resolve
 from pellucid.trace.edit import edits_of
@@ -124,7 +124,9 @@ def _is_left(loaded: Loaded, padding: str, after: Texts | None) -> bool:
     if padding not in ("right", "left"):
         raise InputError(f"padding is {padding!r}, expected 'right' or 'left'")
     if padding == "left" and (loaded.config.kind != "decoder" or after is not None):
-        raise InputError("padding on the left is for decoders that read from the beginning: pass padding='right'")
+        raise InputError(
+            "padding on the left is for decoders that read from the beginning: pass ", Argument("padding", "right")
+        )
     return padding == "left"
 
 

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from pellucid.errors import InputError, near, several
+from pellucid.errors import InputError, near, short
 from pellucid.models import Standing
 from pellucid.trace.points import Axes
 
@@ -70,7 +70,7 @@ class Where:
         """What was asked for by words, of which each must be known."""
         for word in chosen:
             if word not in CHOOSES:
-                said = several([repr(word)])
+                said = short(repr(word))
                 raise InputError(f"an edit is placed by {', '.join(CHOOSES)}, and not by {said}{near(word, CHOOSES)}")
         return cls(**chosen)
 
@@ -84,7 +84,7 @@ class Where:
         for word, chosen in self.chosen().items():
             axis = _axis(word, axes)
             if axis is None:
-                said = several([shown(chosen)])
+                said = short(shown(chosen))
                 raise InputError(f"{word}={said}: {name} has no {UNIT[word]}, its axes are {', '.join(axes)}")
             if axis in sizes and (lost := beyond(chosen, sizes[axis])) is not None:
                 what = f"key and value {UNIT[word]}" if axis == "key_heads" else UNIT[word]
@@ -182,6 +182,6 @@ def _listed(chosen: int | Sequence[int]) -> Sequence[int]:
 
 def _check(word: str, chosen: object) -> None:
     whole = isinstance(chosen, slice) or (isinstance(chosen, int) and not isinstance(chosen, bool))
-    several = isinstance(chosen, Sequence | range) and not isinstance(chosen, str) and len(chosen) > 0
-    if not whole and not (several and all(isinstance(i, int) and not isinstance(i, bool) for i in chosen)):  # type: ignore[union-attr]
+    many = isinstance(chosen, Sequence | range) and not isinstance(chosen, str) and len(chosen) > 0
+    if not whole and not (many and all(isinstance(i, int) and not isinstance(i, bool) for i in chosen)):  # type: ignore[union-attr]
         raise InputError(f"{word} is {repr(chosen)[:60]}, expected a whole number, several, or a slice")

@@ -15,11 +15,12 @@ from pellucid.checkpoints.source import Source
 from pellucid.errors import InputError, Interrupted, Words
 from pellucid.files import to_disk
 from pellucid.training import low_rank
+from pellucid.training.advice import RESUME
 from pellucid.training.interrupt import interruptible
-from pellucid.training.log import RESUME, Log
+from pellucid.training.log import Log
 from pellucid.training.loop import DivergedError, Loop, Told, numbers_of
 from pellucid.training.objective import Objective
-from pellucid.training.plan import Plan, planned
+from pellucid.training.plan import Plan, check_asked, planned
 from pellucid.training.ranks import Ranks, joined
 from pellucid.training.report import Begun, Result
 from pellucid.training.settings import Settings
@@ -66,6 +67,7 @@ def learn(
     DivergedError (losses that are no numbers) and ResourceError (no room); what was kept is then still there.
     KeyboardInterrupt once a step has ended and its state is kept.
     """
+    check_asked(data, validation, columns, objective, encoding)
     folder = check_folder(out, resume=resume, overwrite=overwrite)
     plan = planned(given, data, validation, columns, objective, settings, encoding)
     device = next(plan.loaded.module.parameters()).device

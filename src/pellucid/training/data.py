@@ -102,10 +102,7 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
 
     Raises InputError for what is none of these, for a column that is not there, and for a file that changes meanwhile.
     """
-    known = (*getattr(objective, "columns", ()), *getattr(objective, "optional", ()))
-    for ours in columns or {}:
-        if known and ours not in known:
-            raise InputError(f"columns: nothing is called {ours!r}{near(ours, known)}; it may be {several(known)}")
+    known = check_names(columns, objective)
     paths = _paths(data)
     files = tuple(map(File.of, paths))
     wanted = (*known, *(columns or {}).values())
@@ -118,6 +115,23 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
     if found.changed() is not None:
         raise InputError(f"{found.name} changed while it was read: wait until it is written, and try again")
     return found
+
+
+def check_there(data: Any) -> None:
+    """Raises NotFoundError for the name of a file that is not there; anything else passes."""
+    for path in _paths(data):
+        if not path.exists():
+            raise no_file(path)
+
+
+def check_names(columns: Mapping[str, str] | None, objective: Any) -> tuple[str, ...]:
+    """What columns of an objective may be called. Raises InputError where `columns` names one that it does not read."""
+    known = (*getattr(objective, "columns", ()), *getattr(objective, "optional", ()))
+    for ours in columns or {}:
+        if known and ours not in known:
+            what = f"nothing is called {ours!r}{near(ours, known)}; it may be {several(known)}"
+            raise InputError(Argument("columns"), f": {what}")
+    return known
 
 
 def digest(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -42,7 +42,7 @@ class Taught(Objective):
         """The teacher, opened. Raises InputError for one that has not learned yet."""
         if self.teacher is None:
             return None
-        found = held(self.teacher, "teacher")
+        found = held(self.teacher, "teacher", narrower={})
         if found.untrained:
             raise InputError(f"the teacher is not trained ({several(found.untrained)}): its answers would be random")
         return found

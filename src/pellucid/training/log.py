@@ -14,11 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import Argument, ResourceError
+from pellucid.errors import ResourceError
 from pellucid.files import cannot_write, write_whole
-
-RESUME = Argument("resume", True)
-"""By which a training goes on."""
+from pellucid.training.advice import RESUME
 
 
 class Log:

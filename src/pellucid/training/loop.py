@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import PellucidError
+from pellucid.errors import Argument, PellucidError
 from pellucid.training.learner import Learner
 from pellucid.training.log import finite
 from pellucid.training.objective import Example, Objective
@@ -194,7 +194,10 @@ class Loop:
         loss, norm = self.last
         raise DivergedError(
             f"step {self.progress.step}: the loss is {loss:g} and the gradient norm {norm:g}, the last {BAD} steps "
-            f"were not applied: try a smaller learning_rate (it is {self.settings.learning_rate:g}) or a longer warmup"
+            f"were not applied: try a smaller ",
+            Argument("learning_rate"),
+            f" (it is {self.settings.learning_rate:g}) or a longer ",
+            Argument("warmup"),
         )
 
     def back(self) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 from pellucid import __version__
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, InputError, several
+from pellucid.errors import InputError, several
 from pellucid.files import write_whole
 from pellucid.sealed import damaged, sealed, unsealed
+from pellucid.text.fingerprint import fingerprint
 from pellucid.trace.stored import digest
+from pellucid.training.advice import AGAIN
 from pellucid.training.loop import Progress
 from pellucid.training.settings import Settings
 
@@ -22,8 +24,8 @@ NAME = "manifest.json"
 FORMAT = 1
 """Of the folder. A later one is refused with the version that wrote it."""
 
-MOST_BYTES, AGAIN = 16 * 2**20, ("begin anew with ", Argument("overwrite", True))
-"""Of a manifest; and what helps where it is damaged."""
+MOST_BYTES = 16 * 2**20
+"""Of a manifest."""
 
 FREE = ("accumulation", "activation_checkpointing", "save_every")
 """Settings that may differ where a training goes on: they change memory and time."""
@@ -41,6 +43,7 @@ class About:
     """What must be the same where a training goes on, as plain values: each can be said in a sentence.
 
     model: digest of the numbers and facts that it began from.  data, held_out: digests of the rows.
+    words: digest of what its tokenizers do; "" in what was kept before that was told.
     """
 
     model: str
@@ -48,13 +51,14 @@ class About:
     held_out: str
     objective: dict[str, Any]
     settings: dict[str, Any]
+    words: str = ""
 
     @classmethod
-    def of(cls, base: str, data: str, held_out: str, objective: Any, settings: Settings) -> "About":
-        """base: see `digest_of_model`."""
+    def of(cls, base: str, words: str, data: str, held_out: str, objective: Any, settings: Settings) -> "About":
+        """base: see `digest_of_model`.  words: see `digest_of_words`."""
         said = [one.name for one in fields(objective) if not one.name.startswith("_")]  # the others are of the data
         options = {"name": objective.name} | {name: getattr(objective, name) for name in said}
-        return cls(base, data, held_out, _plain(options), _plain(asdict(settings)))
+        return cls(base, data, held_out, _plain(options), _plain(asdict(settings)), words)
 
     def differences(self, begun: "About", free: tuple[str, ...]) -> list[str]:
         """What is other than it was in `begun`, each in a few words."""
@@ -70,6 +74,8 @@ class About:
         ):
             if getattr(self, name) != getattr(begun, name):
                 found.append(said)
+        if begun.words and self.words != begun.words:
+            found.append("its tokenizer reads otherwise")
         return found
 
 
@@ -112,6 +118,12 @@ def digest_of_model(loaded: Loaded) -> str:
     for name, tensor in loaded.module.state_dict().items():
         whole.update(f"{name} {digest(tensor)}".encode())
     return whole.hexdigest()
+
+
+def digest_of_words(loaded: Loaded) -> str:
+    """sha256 of what the tokenizers of a model do, wherever their files lie."""
+    both = (loaded.tokenizer, loaded.target_tokenizer)
+    return hashlib.sha256(" ".join(fingerprint(one) if one else "none" for one in both).encode()).hexdigest()
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import within
 from pellucid.errors import Argument, Blank, InputError
-from pellucid.training.data import Data, read
+from pellucid.text.lines import encoding_named
+from pellucid.training.data import Data, check_names, check_there, read
 from pellucid.training.held_out import split
-from pellucid.training.manifest import About, digest_of_model
+from pellucid.training.manifest import About, digest_of_model, digest_of_words
 from pellucid.training.objective import Example, Objective
 from pellucid.training.settings import Settings
 from pellucid.training.start import beginning
@@ -43,7 +44,21 @@ class Plan:
     def about(self) -> About:
         """What must be the same where it goes on."""
         held = self.held_out.digest if self.held_out else ""
-        return About.of(self.base_digest, self.data.digest, held, self.objective, self.settings)
+        words = digest_of_words(self.given)
+        return About.of(self.base_digest, words, self.data.digest, held, self.objective, self.settings)
+
+
+def check_asked(
+    data: Any, validation: Any, columns: Mapping[str, str] | None, objective: Objective, encoding: str
+) -> None:
+    """What can be told before anything is read. Raises InputError for a share, a column's name, an encoding or a file
+    that cannot be."""
+    if isinstance(validation, int | float):
+        within("validation", validation, least=0.0, below=1.0)
+    check_names(columns, objective)
+    encoding_named(encoding)
+    for one in (data, validation):
+        check_there(one)
 
 
 def planned(
@@ -59,7 +74,6 @@ def planned(
     rows, held, share = read(data, columns, objective, encoding), None, objective.share
     if isinstance(validation, int | float):
         share = validation
-        within("validation", share, least=0.0, below=1.0)
     elif validation is not None:
         held, share = read(validation, columns, objective, encoding), 0.0
     whole = rows.digest

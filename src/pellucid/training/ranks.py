@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from pellucid.errors import InputError, PellucidError
+from pellucid.errors import Argument, InputError, PellucidError
 
 PATIENCE = timedelta(hours=1)
 """How long a process waits for the others; the first one alone looks at what was held out, and that may take long."""
@@ -143,7 +143,8 @@ def _check_own(device: torch.device) -> None:
     local = os.environ.get("LOCAL_RANK") or os.environ.get("RANK", "0")
     if str(device.index or 0) != local:
         raise InputError(
-            f"process {local} of this machine has its model on {device}: load it with device='cuda:{local}'"
+            f"process {local} of this machine has its model on {device}: load it with ",
+            Argument("device", f"cuda:{local}"),
         )
     torch.cuda.set_device(device)
 

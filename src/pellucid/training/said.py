@@ -16,6 +16,24 @@ if TYPE_CHECKING:
 NOTHING = "none"
 """What stands for None in a recipe and on the command line, which have no word for it."""
 
+ELSEWHERE = {
+    "lr": "learning_rate",
+    "num_train_epochs": "epochs",
+    "num_epochs": "epochs",
+    "per_device_train_batch_size": "batch_size",
+    "train_batch_size": "batch_size",
+    "gradient_accumulation_steps": "accumulation",
+    "gradient_checkpointing": "activation_checkpointing",
+    "warmup_ratio": "warmup",
+    "warmup_steps": "warmup",
+    "lr_scheduler_type": "schedule",
+    "max_grad_norm": "clip",
+    "eval_steps": "evaluate_every",
+    "early_stopping_patience": "patience",
+    "save_steps": "save_every",
+}
+"""What others call settings."""
+
 _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): f"{NOTHING!r}"}
 
 
@@ -123,6 +141,7 @@ def _worded(kind: Any) -> str:
 
 
 def _unknown(name: Name, said: str, options: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    hint = near(said, {**options, **settings})
+    other = ELSEWHERE.get(said)
+    hint = f" (did you mean {other}?)" if other else near(said, {**options, **settings})
     every = f": its options are {', '.join(options)}; the settings are {', '.join(settings)}"
     return f"{name.name} has no setting {said!r}{hint or every}"

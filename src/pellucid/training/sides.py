@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pellucid.errors import InputError, near, several
+from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.training.data import Record, place, texts
 
 BY_LANGUAGE = "translation"
@@ -31,7 +31,10 @@ def _plain(row: Fields, i: int, source: str | None, target: str | None) -> Field
         raise InputError(f"{where}: {BY_LANGUAGE!r} is {type(said).__name__}, expected texts by language")
     if source is None or target is None:
         raise InputError(
-            f"{where}: {BY_LANGUAGE!r} holds {several(said)}: say with src_lang and tgt_lang which are meant"
+            f"{where}: {BY_LANGUAGE!r} holds {several(said)}: say which are meant with ",
+            Argument("src_lang", Blank("CODE")),
+            " and ",
+            Argument("tgt_lang", Blank("CODE")),
         )
     for language in (source, target):
         if language not in said:

@@ -23,13 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
-from pellucid.checkpoints.folder import check_target
-from pellucid.errors import Argument, CorruptFileError, InputError, ResourceError
+from pellucid.checkpoints.folder import OVERWRITE, check_target
+from pellucid.errors import Argument, Blank, CorruptFileError, InputError, ResourceError
 from pellucid.files import cannot_write, digest_of, listed, to_disk
 from pellucid.lock import alone
-from pellucid.training.log import RESUME, Log
+from pellucid.training.advice import AGAIN, RESUME
+from pellucid.training.log import Log
 from pellucid.training.loop import Loop
-from pellucid.training.manifest import AGAIN, FILES, NAME, About, Manifest, read_manifest, write_manifest
+from pellucid.training.manifest import FILES, NAME, About, Manifest, read_manifest, write_manifest
 
 FOLDER, LOG, LOCK = "training", "log.jsonl", "lock"
 
@@ -181,10 +182,12 @@ def hold(folder: Path) -> contextlib.AbstractContextManager[None]:
 def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | None:
     """Where the state of a training in `out` is kept. Raises InputError where it may not begin or go on there."""
     if resume and overwrite:
-        raise InputError(RESUME, " goes on and ", Argument("overwrite", True), " begins anew: leave one of them out")
+        raise InputError(RESUME, " goes on and ", OVERWRITE, " begins anew: leave one of them out")
     if out is None:
         if resume:
-            raise InputError("resume needs the folder of a training that was broken off: pass out")
+            raise InputError(
+                "resume needs the folder of a training that was broken off: pass ", Argument("out", Blank("FOLDER"))
+            )
         return None
     folder = out / FOLDER
     manifest = None if overwrite else read_manifest(folder)
@@ -197,8 +200,11 @@ def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | N
             AGAIN,
         )
     others = out.is_dir() and any(path.name != FOLDER for path in out.iterdir())
+    if resume and others and manifest is None:
+        ended = "a training that has ended" if (out / LOG).is_file() else "files, and no training that was broken off"
+        raise InputError(f"{out} holds {ended}: nothing goes on there; choose a new folder, or ", AGAIN)
     if not out.is_dir() or (others and manifest is None):
-        check_target(out, overwrite=overwrite, how="begin anew there with ")
+        check_target(out, overwrite=overwrite, how=AGAIN)
     return folder
 
 

@@ -128,12 +128,12 @@ def show_of(subject: Subject, wish: Wish) -> dict[str, Any]:
         layers = sorted({look.layer for look in subject.looks})
         whole = layers == list(range(layers[0], layers[-1] + 1))
         known = f"{layers[0]} to {layers[-1]}" if whole else str(layers)[1:-1]
-        raise InputError(f"layer {wish.layer} is not there: this page has layers {known}")
+        raise InputError(Argument("layer"), f" {wish.layer} is not there: this page has layers {known}")
     count = found[0].heads
     heads = list(range(count)) if wish.heads is None else list(wish.heads)
     for head in heads:
         if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < count:
-            raise InputError(f"head {head!r} is not there: this model has heads 0 to {count - 1}")
+            raise InputError(Argument("head"), f" {head!r} is not there: this model has heads 0 to {count - 1}")
     _check_look(wish)
     theme = {} if wish.theme is None else {"theme": wish.theme}
     return {"view": wish.view, "layer": wish.layer, "name": found[0].name, "heads": heads, **theme}

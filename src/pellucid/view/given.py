@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.errors import InputError
+from pellucid.errors import Argument, Blank, InputError
 from pellucid.view.subject import Look, Subject, read
 
 _SPECIAL = re.compile(r"\[[A-Z]+\d*\]|</?[a-z_]+>|<\|[^<>|]+\|>")
@@ -50,7 +50,12 @@ def subject_of_given(given: Given, include_layers: Iterable[int] | None = None) 
         if getattr(given, name) is not None
     ]
     if given.attention is None and not two:
-        raise InputError("there is nothing to show: view takes a trace, or attention=... with tokens=...")
+        raise InputError(
+            "there is nothing to show: view takes a trace, or ",
+            Argument("attention", Blank("...")),
+            " with ",
+            Argument("tokens", Blank("...")),
+        )
     if given.attention is not None and two:
         raise InputError(f"attention and {two[0]} were both given: a model has one side or two")
     layers = None if include_layers is None else set(include_layers)

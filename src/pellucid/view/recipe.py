@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config import RelativeBias
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.trace import Trace
 from pellucid.trace.long import LongTrace
 from pellucid.trace.turning import angles
@@ -31,7 +31,12 @@ def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Sub
     if not looks:
         raise InputError(
             "this trace holds no attention: a page needs the query and key, or the weights, of at least one layer; "
-            "record with keep='view', keep='all' or keep=['layers.*.attention.*']"
+            "record with ",
+            Argument("keep", "view"),
+            ", ",
+            Argument("keep", "all"),
+            " or ",
+            Argument("keep", ["layers.*.attention.*"]),
         )
     row = trace.rows[0]
     written = [row.target or " ".join(row.texts)] if trace.config.kind == "encoder-decoder" else []
@@ -73,7 +78,8 @@ def _look(trace: Trace, name: str) -> Look:
     whole = _both(trace, name) and not trace.before
     if not whole and weights is None:
         raise InputError(
-            f"{name} stands behind a cache, and this trace has no {name + '.weights'!r}: record with keep='view'"
+            f"{name} stands behind a cache, and this trace has no {name + '.weights'!r}: record with ",
+            Argument("keep", "view"),
         )
     look = Look(name, _number(name), queries, keys, None, None, weights, "cross" if cross else "self", side)
     if not whole:
@@ -86,7 +92,9 @@ def _look(trace: Trace, name: str) -> Look:
     bias, rotation = (None, None) if cross else (_bias(trace, side), angles(config, seq))
     if bias is None and not cross and isinstance(config.attention_position, RelativeBias):
         if weights is None:
-            raise InputError(f"this trace has no bias for distances, which {name} needs: record with keep='view'")
+            raise InputError(
+                f"this trace has no bias for distances, which {name} needs: record with ", Argument("keep", "view")
+            )
         return look
     scale = size**-0.5 if config.attention.attention_scale is None else config.attention.attention_scale
     sample = trace.samples.get(name) if isinstance(trace, LongTrace) else None

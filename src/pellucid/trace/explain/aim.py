@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, near
+from pellucid.errors import Argument, Blank, InputError, near
 from pellucid.text import tokens_of
 from pellucid.trace.explain.given import place, source_words, target_words, token_id
 from pellucid.trace.reading import Reading
@@ -69,13 +69,16 @@ def _where(loaded: Loaded, reading: Reading, logits: Tensor, position: int | Non
         return logits.shape[1] - 1
     if head.answers != "vocabulary":
         last = logits.shape[1] - 1
-        raise InputError(f"a {head.name} head answers at every token: say which with position=0 to {last}")
+        raise InputError(
+            f"a {head.name} head answers at every token: say which with ", Argument("position", 0), f" to {last}"
+        )
     mask = source_words(loaded).mask_token_id
     masks = [i for i, number in enumerate(reading.ids) if number == mask]
     if len(masks) != 1:
         raise InputError(
             f"the text has {len(masks)} mask tokens, expected one: write {source_words(loaded).mask_token or 'a mask'} "
-            "in place of one word, or say which token with position="
+            "in place of one word, or say which token with ",
+            Argument("position", Blank("N")),
         )
     return masks[0]
 
