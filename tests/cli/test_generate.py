@@ -147,7 +147,7 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "no prompt": (["generate"], 2, "Missing argument"),
     "no such option": (["generate", "x", "--topp", "1"], 2, "--top-p"),
     "no number": (["generate", "x", "--why", "-n", "many"], 2, "not a valid int"),
-    "out of range": (["generate", "x", "--top-p", "7"], 3, "top_p is 7"),
+    "out of range": (["generate", "x", "--top-p", "7"], 3, "--top-p is 7"),
     "draw and search": (["generate", "x", "--top-p", "0.5", "--beams", "2"], 2, "--top-p draws, and --beams does not"),
     "draw and do not": (["chat", "x", "--top-k", "5", "-t", "0"], 2, "--top-k draws, and --temperature 0 does not"),
     "below zero": (["generate", "x", "-t", "-1"], 2, "'--temperature' / '-t': -1.0 is not in the range"),
