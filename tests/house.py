@@ -1,6 +1,7 @@
 """The laws of the house as functions of source text, so that each can be shown to fail. See ARCHITECTURE.md."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -93,13 +94,19 @@ def files() -> Iterator[tuple[str, str]]:
         yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
 
 
+@functools.cache
+def parsed(text: str) -> ast.Module:
+    """A file that every law reads, parsed once."""
+    return ast.parse(text)
+
+
 def room_of(path: str) -> str:
     return path.split("/")[0].removesuffix(".py")
 
 
 def imports(path: str, text: str) -> list[Import]:
     """Every import of a file, those inside functions too; imports for the type checker alone do not count."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     typing_only = {
         id(inner)
         for node in ast.walk(tree)
@@ -202,7 +209,7 @@ def unknown_arguments(path: str, text: str) -> list[str]:
     """`Argument("name")` for what nobody can give: the command line would not find its option."""
     return [
         f"{path}:{node.lineno}: {node.args[0].value}"
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(text))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Argument"
         if isinstance(node.args[0], ast.Constant) and node.args[0].value not in arguments()
     ]
@@ -210,7 +217,7 @@ def unknown_arguments(path: str, text: str) -> list[str]:
 
 def texts(text: str) -> Iterator[tuple[int, str]]:
     """Every text of a file but the docstrings, with its line; of one with values each part by itself."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
@@ -226,7 +233,7 @@ def readers_of_config(path: str, text: str) -> list[str]:
 
 def attributes_set_on_strangers(path: str, text: str) -> list[str]:
     """`Stranger.name = ...` or `setattr(Stranger, ...)`, where Stranger was imported from another room."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     strangers = {
         alias.asname or alias.name
         for node in ast.walk(tree)
@@ -255,7 +262,7 @@ def attributes_set_on_strangers(path: str, text: str) -> list[str]:
 def long_facade_methods(text: str, most: int = 3) -> list[str]:
     """Methods of the facade with more than `most` statements; a docstring does not count."""
     bad = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.ClassDef) and node.name == "Model":
             for method in node.body:
                 if isinstance(method, ast.FunctionDef):
@@ -268,7 +275,7 @@ def long_facade_methods(text: str, most: int = 3) -> list[str]:
 def too_long(path: str, text: str, most_lines: int = 300, most_function: int = 80) -> list[str]:
     """Files and functions that nobody would want to own."""
     bad = [f"{path} has {text.count(chr(10))} lines"] if text.count("\n") > most_lines else []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             if length > most_function:
@@ -278,7 +285,7 @@ def too_long(path: str, text: str, most_lines: int = 300, most_function: int = 8
 
 def undocumented(path: str, text: str) -> list[str]:
     """Files, public classes and public functions without a docstring; methods may be bare."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     bad = [] if ast.get_docstring(tree) else [f"{path} says nothing of itself"]
     for node in tree.body:
         if (

@@ -102,7 +102,11 @@ def execute(kernel: Kernel, notebook: Any, slips: dict[str, tuple[str, str]]) ->
         kernel.run(cell)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(one, marks=pytest.mark.slow) if one.stem[0] in "34" else one for one in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_runs_and_its_claims_can_fail(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PELLUCID_SHARED", raising=False)  # a person who opens it has no such folder
     notebook, kernel = nbformat.read(path, as_version=4), Kernel(tmp_path)

@@ -42,10 +42,11 @@ def mixed(shared: object, count: int) -> list[str]:
     return [text for text in texts if not any(word in text for word in special)][:count]
 
 
-def test_a_thousand_texts_equal_sentence_transformers(
-    shared: object, minilm: "pellucid.Model", reference: object
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_mixed_texts_equal_sentence_transformers(
+    shared: object, minilm: "pellucid.Model", reference: object, count: int
 ) -> None:
-    texts = mixed(shared, 1000)
+    texts = mixed(shared, count)
     wanted = torch.tensor(reference.encode(texts, show_progress_bar=False))
     torch.testing.assert_close(minilm.embed(texts), wanted, rtol=0, atol=1e-6)
 

@@ -70,7 +70,7 @@ def test_ids_and_places_are_the_library_s(models: dict[str, Path], shared: Share
     ours = open_tokenizer(folder, max_length=None, token_types=False)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(models[name]))
     texts = paragraphs(shared("data/xquad"))
-    texts += [text.lower() for text in texts] if name == "albert" else []
+    texts = [*texts, *(text.lower() for text in texts)] if name == "albert" else texts[::5]
     for text, row in zip([*texts, *ODD], ours.encode([*texts, *ODD], add_special_tokens=False)):
         ids, places = of_the_library(processor, text)
         assert row.ids == ids, text

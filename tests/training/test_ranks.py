@@ -109,6 +109,7 @@ def test_where_one_ends_all_end_and_the_state_stays(
     assert manifest is not None and manifest.step == 6  # of the third step the second process has nothing
 
 
+@pytest.mark.slow
 def test_a_folder_that_may_not_be_used_ends_all_of_them(
     checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_three_processes_tell_each_other_numbers() -> None:
     around = os.environ | {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port(), "OMP_NUM_THREADS": "1"}
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

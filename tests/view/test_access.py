@@ -106,8 +106,14 @@ def press(tab: Page, keys: str) -> None:
         tab.evaluate(DRAWN)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(
+    ("view", "theme"),
+    [
+        *((view, "light") for view in VIEWS),
+        ("diff", "dark"),
+        *(pytest.param(view, "dark", marks=pytest.mark.slow) for view in VIEWS if view != "diff"),
+    ],
+)
 def test_axe_finds_nothing_serious_and_every_text_can_be_read(show: Show, view: str, theme: str) -> None:
     tab = show(compared(0, 3), f"#view={view}", color_scheme=theme, viewport={"width": 1200, "height": 1000})
     press(tab, "ArrowDown ArrowRight")
