@@ -109,10 +109,10 @@ class Everything(ABC):
 
     def told(self) -> list[list[float]]:
         """How many values, and how many numbers in them, belong to the hooks that both have."""
-        held = self.counted(self.work())
+        held = self.common(self.work())
         return [[float(len(held)), float(sum(value.numel() for value in held))]]
 
-    def counted(self, values: dict[str, Any]) -> list[Any]:
+    def common(self, values: dict[str, Any]) -> list[Any]:
         return [value for name, value in values.items() if name.startswith("blocks.") and name.endswith(KEPT_HOOKS)]
 
 
@@ -136,7 +136,7 @@ class OwnEverything(Everything):
             self.model.module(self.ids, watch=recorder)
         return recorder.kept
 
-    def counted(self, values: dict[str, Any]) -> list[Any]:
+    def common(self, values: dict[str, Any]) -> list[Any]:
         return list(values.values())
 
 

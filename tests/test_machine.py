@@ -157,12 +157,32 @@ def test_the_device_that_computes_is_asked(processor: bool, gpu: bool, monkeypat
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
     monkeypatch.setattr(torch.cuda, "device", entered)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: processor, raising=False)
+    monkeypatch.setattr(machine, "_maker", lambda: "vendor_id\t: AuthenticAMD")
     kinds = {True: torch.bfloat16, False: torch.float32}
     second = torch.device("cuda", 1)
     assert machine.choose_dtype("auto", torch.float16, second) == kinds[gpu] and asked == [second]
     assert machine.choose_dtype("auto", torch.float16, torch.device("cpu")) == kinds[processor]
     assert machine.choose_dtype("auto", torch.float16, torch.device("mps")) == torch.float32
     assert machine.choose_dtype("checkpoint", torch.float16, second) == torch.float16
+
+
+@pytest.mark.parametrize(
+    ("maker", "amx", "fastest"),
+    [
+        ("vendor_id\t: GenuineIntel", False, torch.float32),
+        ("vendor_id\t: GenuineIntel", True, torch.bfloat16),
+        ("Intel64 Family 6 Model 207 Stepping 2, GenuineIntel", False, torch.float32),
+        ("vendor_id\t: AuthenticAMD", False, torch.bfloat16),
+        ("", False, torch.bfloat16),
+    ],
+)
+def test_where_bfloat16_takes_longer_it_is_not_the_fastest(
+    maker: str, amx: bool, fastest: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True, raising=False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
+    monkeypatch.setattr(machine, "_maker", lambda: maker)
+    assert machine.fastest_dtype(torch.device("cpu")) == fastest
 
 
 def test_the_fastest_kind_is_that_of_the_place_where_it_goes(

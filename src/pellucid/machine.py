@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -73,15 +74,30 @@ def choose_dtype(
 
 
 def fastest_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where the device is known to multiply it natively, else float32."""
+    """bfloat16 where the device is known to multiply it natively and faster than float32, which else is the answer."""
     if device.type == "cuda":
         with torch.cuda.device(device):  # which the question below is about; older ones only pretend
             native = torch.cuda.is_bf16_supported(including_emulation=False)
     elif device.type == "cpu" and torch.backends.mkldnn.is_available():
-        native = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        native = torch.ops.mkldnn._is_mkldnn_bf16_supported() and not _slow_in_bfloat16()
     else:
         native = False
     return torch.bfloat16 if native else torch.float32
+
+
+def _slow_in_bfloat16() -> bool:
+    """Intel's cores know bfloat16 by AVX-512, and without AMX their products in it take longer than in float32."""
+    amx = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
+    return not amx and "GenuineIntel" in _maker()
+
+
+@functools.cache
+def _maker() -> str:
+    """Who made the processor, as the system says it."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line for line in lines if line.startswith("vendor_id")), "")
+    return platform.processor()
 
 
 def features() -> list[str]:
