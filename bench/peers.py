@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from batches import Batch, pack, pool, token_counts
 from convert import bert_with_pooling, converted, example
-from side import Engine, Place, Setting, Side, UnavailableError
+from side import CrewEngine, Engine, Place, Setting, Side, UnavailableError
 from worker import clocked, timed, tune
 
 OPENVINO_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
@@ -53,7 +53,7 @@ class SentenceTransformers(Side):
         return np.asarray(vectors, dtype=np.float32)
 
 
-class CTranslate2(Engine):
+class CTranslate2(CrewEngine):
     """CTranslate2's Encoder; ``precision`` is one of its compute types."""
 
     def convert(self) -> None:
@@ -77,7 +77,7 @@ class CTranslate2(Engine):
         return pool(np.array(output.last_hidden_state, dtype=np.float32, copy=None), batch.mask)
 
 
-class OnnxRuntime(Engine):
+class OnnxRuntime(CrewEngine):
     """ONNX Runtime on the CPU: the plain graph, the fused one, or the 8-bit one."""
 
     def convert(self) -> None:

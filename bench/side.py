@@ -72,17 +72,20 @@ class Engine(Side):
     def open(self, setting: Setting) -> None:
         """Opens the model with ``setting``; called again only when more than the budget changes."""
 
-    @abstractmethod
-    def run(self, batch: Batch) -> np.ndarray:
-        """One batch to its vectors."""
-
     def configure(self, setting: Setting) -> None:
         self.budget = setting["budget"]
         model = {axis: value for axis, value in setting.items() if axis != "budget"}
         if model != self.opened:
             self.open(model)
-            self.crew = ThreadPoolExecutor(model.get("streams", 1))
             self.opened = model
+
+
+class CrewEngine(Engine):
+    """An engine that answers a batch at a call: several threads call it at once."""
+
+    @abstractmethod
+    def run(self, batch: Batch) -> np.ndarray:
+        """One batch to its vectors."""
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         vectors = np.empty((len(texts), 384), dtype=np.float32)
@@ -90,5 +93,6 @@ class Engine(Side):
         def work(batch: Batch) -> None:
             vectors[batch.rows] = self.run(batch)
 
-        list(self.crew.map(work, pack(self.tokenizer, texts, self.budget)))
+        with ThreadPoolExecutor(self.opened["streams"]) as crew:
+            list(crew.map(work, pack(self.tokenizer, texts, self.budget)))
         return vectors

@@ -112,8 +112,8 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.name, self.environment = name, environment or {}
         self.pipe, end = context.Pipe()
-        log = place.scratch / f"{'-'.join((name, *self.environment.values()))}.log"
-        self.process = context.Process(target=_serve, args=(desk, self.environment, log, end), daemon=True)
+        self.log = place.scratch / f"{'-'.join((name, *self.environment.values()))}.log"
+        self.process = context.Process(target=_serve, args=(desk, self.environment, self.log, end), daemon=True)
         self.process.start()
         end.close()
 
@@ -124,7 +124,8 @@ class Worker:
             answer: Answer = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join(5)
-            raise SideError(f"its process ended with code {self.process.exitcode}") from None
+            last = self.log.read_text(errors="replace").strip().splitlines()[-1:] if self.log.exists() else []
+            raise SideError(": ".join([f"its process ended with code {self.process.exitcode}", *last])) from None
         if answer.error is not None:
             raise SideError(answer.error)
         time.sleep(REST)

@@ -29,6 +29,9 @@ def test_tables_of_tokens_get_other_rows(family: str, task: str, rows: int, tmp_
     table, wanted = model.resize_token_embeddings(rows), theirs.resize_token_embeddings(rows)
     assert table is model.get_input_embeddings() and table.weight.shape == wanted.weight.shape
     assert model.config.vocab_size == theirs.config.vocab_size == model.pellucid.config.vocab_size == rows
+    top, wanted_top = model.get_output_embeddings(), theirs.get_output_embeddings()
+    assert (top is None) == (wanted_top is None)
+    assert top is None or top.weight.shape == wanted_top.weight.shape
     after = model(**inputs)
     if task == "SequenceClassification" or not task:
         assert torch.equal(after[0], before[0])

@@ -64,9 +64,11 @@ def test_packed_attention_agrees_without_memory_or_rotation() -> None:
         torch.testing.assert_close(swift(x, one), plain(x, one), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("fastest", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("length", [63, 64, 128, 300])
 @torch.inference_mode()
-def test_a_long_prompt_in_bfloat16(length: int) -> None:
+def test_a_long_prompt_in_bfloat16(length: int, fastest: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pellucid.blocks.packed.fastest_dtype", lambda device: fastest)
     """Mixed some positions at a time: nobody looks ahead, and what comes behind finds what is remembered."""
     plain = attention()
     swift = packed(plain, Packing(torch.bfloat16))

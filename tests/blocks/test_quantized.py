@@ -24,6 +24,14 @@ def stand_for(codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> t
     return ((codes.unflatten(1, (-1, GROUP)) - 8) * scale[..., None] + zero[..., None]).flatten(1)
 
 
+@pytest.fixture(params=[torch.float32, torch.bfloat16], ids=str)
+def fastest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.dtype:
+    """The kind of number that is the fastest on this machine, of either sort."""
+    monkeypatch.setattr(quantized, "fastest_dtype", lambda device: request.param)
+    return request.param
+
+
+@pytest.mark.usefixtures("fastest")
 @pytest.mark.parametrize("rows", [16, 96, 128, 144, 400])
 @pytest.mark.parametrize("texts", [1, 3, 17, 100])
 def test_a_product_in_4_bits(rows: int, texts: int) -> None:
@@ -37,6 +45,7 @@ def test_a_product_in_4_bits(rows: int, texts: int) -> None:
     ).abs().max() < 0.25  # half a step of the widest group
 
 
+@pytest.mark.usefixtures("fastest")
 @pytest.mark.parametrize("rows", [16, 96, 400])
 @pytest.mark.parametrize("texts", [5, 40])
 def test_a_product_in_8_bits(rows: int, texts: int) -> None:
@@ -45,17 +54,19 @@ def test_a_product_in_8_bits(rows: int, texts: int) -> None:
     real = codes * scale.float()[:, None]
     assert (real - weight).abs().max() < 0.02
     wanted = x @ real.T + bias
+    assert Int8Linear(codes, scale)(x).dtype == torch.bfloat16
     assert (Int8Linear(codes, scale, bias)(x) - wanted).abs().max() < 0.02 * wanted.abs().max()
     ids = torch.tensor([[3, 1], [0, 3]])
     assert torch.equal(Int8Table(codes, scale)(ids), real[ids])
 
 
-def test_a_table_of_4_bits_is_read_back() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_table_of_4_bits_is_read_back(dtype: torch.dtype) -> None:
     weight = numbers(128, 96)
     packed = Int4Linear(*quantized.to_4_bits(128, 96, quantized.in_blocks([weight])), None)
     assert quantized._in_order()
-    wanted = stand_for(*quantized.codes_of_4_bits(weight)).to(torch.bfloat16)
-    found = quantized._real(packed.codes, packed.scale_and_zero).T
+    wanted = stand_for(*quantized.codes_of_4_bits(weight)).to(dtype)
+    found = quantized._real(packed.codes, packed.scale_and_zero, dtype).T
     torch.testing.assert_close(found, wanted, rtol=0, atol=0.02)  # a step is ten times as much
 
 

@@ -15,13 +15,14 @@ from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.relative import parted
 from pellucid.blocks.run import Pass
+from pellucid.machine import fastest_dtype
 
 FUSED = {"gelu": ("gelu", "none"), "gelu_pytorch_tanh": ("gelu", "tanh"), "relu": ("relu", ""), "tanh": ("tanh", "")}
 """Activations that oneDNN applies within the product, by our name."""
 
 LONG, STRIP = 64, 128
-"""Positions of a prompt from which on plain products are quicker than PyTorch's kernel where numbers are bfloat16, and
-how many of them are mixed at a time."""
+"""Positions of a prompt from which on plain products are quicker than PyTorch's kernel where numbers are bfloat16 and
+this is the fastest kind, and how many of them are mixed at a time."""
 
 
 class PackedLinear(nn.Module):
@@ -80,7 +81,7 @@ class PackedAttention(Attention):
         rows, seq, _ = x.shape
         shared = self.num_key_value_heads
         together = self.product(x)
-        narrow = together.dtype == torch.bfloat16 and seq >= LONG and bias is None and _by_order_alone(run)
+        narrow = seq >= LONG and bias is None and _by_order_alone(run) and _narrow(together)
         if run.rotation is not None:
             together = run.rotation.turn_paired(together.float(), self.num_heads + shared, shared)
         together = together.to(x.dtype if run.cache is None else torch.float32)
@@ -112,6 +113,10 @@ class PackedAttention(Attention):
 
 def _by_order_alone(run: Pass) -> bool:
     return run.causal and run.mask is None and run.lengths is None
+
+
+def _narrow(x: Tensor) -> bool:
+    return x.dtype == torch.bfloat16 == fastest_dtype(x.device)
 
 
 def _mixed_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ A number w stands as a whole number q with a scale that it shares with its neigh
     8 bits   w = scale x q             one scale per row, q from -127 to 127
     4 bits   w = scale x (q - 8) + zero    one scale and zero per 32 numbers of a row, q from 0 to 15
 
-Inputs and scales are bfloat16, sums are formed in float32.
+Scales are bfloat16, as are inputs and results; sums are formed in float32. Many inputs at once are multiplied as they
+are where float32 is no slower.
 """
 
 import functools
@@ -15,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pellucid.machine import fastest_dtype
+
 GROUP = 32
 """Neighbours in a row that share a scale, as in GGUF's blocks."""
 
@@ -22,8 +25,9 @@ BLOCK = 64
 """Rows that are laid out at a time: the 64 that PyTorch's product takes together."""
 
 MANY_8, MANY_4 = 32, 192
-"""From so many rows of x on, as a prompt has them, the table is made bfloat16 for the time of one product: PyTorch's
-kernels for 8 and 4 bits are made for few rows, and have a third of the speed of oneDNN's."""
+"""From so many rows of x on, as a prompt has them, the table is made real numbers for the time of one product, of the
+kind that the device multiplies fastest: PyTorch's kernels for 8 and 4 bits are made for few rows, and have a third of
+the speed of oneDNN's."""
 
 
 class Int8Linear(nn.Module):
@@ -37,11 +41,12 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  BFloat16[Tensor, "... out"], or float32 with a bias"""
-        flat = x.to(torch.bfloat16).view(-1, self.in_features)
+        flat = x.view(-1, self.in_features)
         if len(flat) < MANY_8:
-            product = torch._weight_int8pack_mm(flat, self.codes, self.scale)
+            product = torch._weight_int8pack_mm(flat.to(torch.bfloat16), self.codes, self.scale)
         else:
-            product = F.linear(flat, self.codes.to(torch.bfloat16)).mul_(self.scale)
+            real = fastest_dtype(x.device)
+            product = F.linear(flat.to(real), self.codes.to(real)).mul_(self.scale).to(torch.bfloat16)
         product = product.view(*x.shape[:-1], self.out_features)
         return product if self.bias is None else product + self.bias
 
@@ -60,11 +65,13 @@ class Int4Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  BFloat16[Tensor, "... out"], or float32 with a bias"""
-        flat = x.to(torch.bfloat16).view(-1, self.in_features)
+        flat = x.view(-1, self.in_features)
         if len(flat) < MANY_4 or self.out_features % BLOCK or not _in_order():
-            product = torch._weight_int4pack_mm_for_cpu(flat, self.codes, GROUP, self.scale_and_zero)
+            few = flat.to(torch.bfloat16)
+            product = torch._weight_int4pack_mm_for_cpu(few, self.codes, GROUP, self.scale_and_zero)
         else:
-            product = flat @ _real(self.codes, self.scale_and_zero)
+            real = fastest_dtype(x.device)
+            product = (flat.to(real) @ _real(self.codes, self.scale_and_zero, real)).to(torch.bfloat16)
         product = product.view(*x.shape[:-1], self.out_features)
         return product if self.bias is None else product + self.bias
 
@@ -100,11 +107,11 @@ def _in_order() -> bool:
     return torch.equal(_codes(torch._convert_weight_to_int4pack_for_cpu(plain, 1))[0].T, plain)
 
 
-def _real(packed: Tensor, scale_and_zero: Tensor) -> Tensor:
-    """A table of 4 bits as real numbers: BFloat16[Tensor, "in out"]"""
+def _real(packed: Tensor, scale_and_zero: Tensor, dtype: torch.dtype) -> Tensor:
+    """A table of 4 bits as real numbers: Float[Tensor, "in out"]"""
     codes = _codes(packed).unflatten(1, (-1, GROUP))  # [blocks, groups, GROUP, BLOCK]
     scale, zero = scale_and_zero.float().unflatten(1, (-1, BLOCK)).transpose(0, 1)[:, :, None].unbind(-1)
-    numbers = torch.addcmul(zero - 8 * scale, codes.float(), scale).to(torch.bfloat16)
+    numbers = torch.addcmul(zero - 8 * scale, codes.float(), scale).to(dtype)
     return numbers.permute(1, 2, 0, 3).flatten(2).flatten(0, 1)
 
 

@@ -210,6 +210,10 @@ class PreTrainedModel(nn.Module):
         """The table of tokens."""
         return self.network.embeddings.token
 
+    def get_output_embeddings(self) -> nn.Module | None:
+        """The map that gives each token its logit; None where no head has one."""
+        return getattr(getattr(self.network, "head", None), "decoder", None)
+
     @property
     def base_model(self) -> nn.Module:
         """Everything but the head, to be frozen: `model.base_model.parameters()`."""

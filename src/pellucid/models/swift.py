@@ -27,10 +27,10 @@ class Swift(Watched):
         """What its numbers are: "float32", "int4", ..."""
         return f"int{self.bits}" if self.bits else str(next(self.parameters()).dtype).removeprefix("torch.")
 
-    def real(self, what: str) -> Self:
+    def real(self, what: str | Argument) -> Self:
         """This model, for work that needs real numbers. Raises InputError for one of 8 or 4 bits."""
         if self.bits:
-            raise InputError(f"{what} needs real numbers, and this model has {self.bits} bits each: load it as float32")
+            raise InputError(what, f" needs real numbers, and this model has {self.bits} bits each: load it as float32")
         return self
 
     def swift(self, dtype: torch.dtype | None = None) -> Self:

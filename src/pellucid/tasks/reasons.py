@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import Argument
 from pellucid.models import EncoderDecoder, Network, Output, evaluating
 from pellucid.tasks.answer import Answer, Answers, Reason
 from pellucid.tasks.task import Work
@@ -104,7 +105,7 @@ def _asked(loaded: Loaded, batch: dict[str, Any]) -> tuple[Network, dict[str, An
     """The plain module, and what it reads, as tensors."""
     device = loaded.module.embeddings.token.like.device
     inputs = {k: torch.tensor([ids], device=device) if isinstance(ids, list) else ids for k, ids in batch.items()}
-    return evaluating(loaded.module.real("explain=True")), inputs
+    return evaluating(loaded.module.real(Argument("explain", True))), inputs
 
 
 def _shares(work: Work, batch: dict[str, Any], of: Callable[[Output], Tensor]) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from typing import Any
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.text.corpus import Corpus
 from pellucid.text.cut import guarded
 
@@ -141,8 +141,8 @@ def characters(wanted: Wanted) -> tokenizers.Tokenizer:
     if room < 1 or (room < len(seen) and wanted.unknown is None):
         raise InputError(
             f"vocab_size is {wanted.size}, and {wanted.corpus.name} has {len(seen)} characters beside "
-            f"{len(wanted.special)} special tokens: ask for more, or name a token for those that are left out, "
-            "special_tokens={'unk': '<unk>'}"
+            f"{len(wanted.special)} special tokens: ask for more, or name a token for those that are left out, ",
+            Argument("special_tokens", {"unk": "<unk>"}),
         )
     kept = sorted(sorted(seen, key=lambda one: (-seen[one], one))[:room])
     vocabulary = {token: i for i, token in enumerate([*wanted.special, *kept])}
