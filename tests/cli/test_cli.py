@@ -13,7 +13,7 @@ import torch
 
 import pellucid
 from pellucid import machine
-from pellucid.cli.app import app
+from pellucid.cli.app import COMMANDS, app
 from pellucid.cli.errors import INTERRUPTED
 from pellucid.cli.errors import run as finish
 from pellucid.cli.typed import as_typed, running
@@ -35,6 +35,13 @@ def test_look_writes_a_page_and_says_where(tmp_path: Path) -> None:
     assert done.stdout.strip() == "time-flies-like-an-arrow.html"
     assert (tmp_path / done.stdout.strip()).stat().st_size > 100_000
     assert "strongest links of layer 0, head 3" in done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_of_a_command_what_its_own_help_says_first(name: str) -> None:
+    command = app.get_command(click.Context(app), name)
+    assert command is not None and command.name == name
+    assert (command.help or "").strip().splitlines()[0] == COMMANDS[name]
 
 
 def test_quiet_and_standard_input(tmp_path: Path) -> None:

@@ -10,29 +10,36 @@ from pellucid import __version__
 from pellucid.cli.output import Clean
 from pellucid.cli.typed import Once
 
-COMMANDS = (
-    "look",
-    "run",
-    "generate",
-    "chat",
-    "embed",
-    "index",
-    "search",
-    "train",
-    "evaluate",
-    "describe",
-    "models",
-    "pull",
-    "convert",
-    "verify",
-    "diff",
-    "doctor",
-)
-"""Every sub-command; each lives in a file of its name."""
+COMMANDS = {
+    "look": "Draw the attention of a text as a page.",
+    "run": "Ask a model a question.",
+    "generate": "Write on from a text.",
+    "chat": "Talk with a chat model.",
+    "embed": "Turn texts into vectors.",
+    "index": "Make texts searchable, and keep them so.",
+    "search": "Find the texts of INDEX that fit a query best.",
+    "train": "Train a model on DATA.",
+    "evaluate": "Score a model on DATA.",
+    "describe": "Show every fact of a model.",
+    "models": "List the models that are at hand.",
+    "pull": "Fetch a model from the hub.",
+    "convert": "Turn foreign files into a checkpoint folder.",
+    "verify": "Check whether a checkpoint may be trusted here.",
+    "diff": "Show where two architectures differ.",
+    "doctor": "Check this installation.",
+}
+"""Every sub-command, and the first line of its help; each lives in a file of its name."""
+
+
+class Listed(click.RichGroup):
+    """A group that lists its commands in the order in which they were given."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
 
 
 class Lazy(Once):
-    """A group that imports a sub-command when it is called, and not before."""
+    """A group that imports a sub-command when it is called, and not before: not for its help either."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -41,6 +48,12 @@ class Lazy(Once):
         if cmd_name not in COMMANDS:
             return None
         return importlib.import_module(f"pellucid.cli.{cmd_name}").command
+
+    def format_help(self, ctx: click.RichContext, formatter: click.RichHelpFormatter) -> None:
+        lines: dict[str, click.Command] = {
+            name: click.RichCommand(name=name, help=line) for name, line in COMMANDS.items()
+        }
+        Listed(name=self.name, commands=lines, params=self.params, help=self.help).format_help(ctx, formatter)
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
