@@ -88,7 +88,12 @@ def fastest_dtype(device: torch.device) -> torch.dtype:
 def _slow_in_bfloat16() -> bool:
     """Intel's cores know bfloat16 by AVX-512, and without AMX their products in it take longer than in float32."""
     amx = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
-    return not amx and "GenuineIntel" in _maker()
+    return not amx and made_by_intel()
+
+
+def made_by_intel() -> bool:
+    """Whether the processor is Intel's, whose library MKL multiplies with all of it, and with half of another's."""
+    return "GenuineIntel" in _maker()
 
 
 @functools.cache

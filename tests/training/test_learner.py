@@ -78,6 +78,18 @@ def test_every_family_has_the_gradients_of_its_plain_module(family: str, head: H
     assert abs(float(loss - wanted_loss)) <= within * max(1.0, abs(float(wanted_loss)))
 
 
+@pytest.mark.parametrize("intel", [True, False])
+@pytest.mark.parametrize("family", ["bert", "llama", "bart"])
+def test_the_products_of_either_library(family: str, intel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MKL on Intel's processors, oneDNN on others."""
+    monkeypatch.setattr(backward, "made_by_intel", lambda: intel)
+    model = model_of(family).to(dtype=torch.float32)
+    module, batch = model.loaded.module, batch_of(model)
+    _, wanted = gradients(module, module, batch)
+    _, found = gradients(module, module.learning(Lesson(torch.float32)), batch)
+    assert_near(found, wanted, 1e-5)
+
+
 @pytest.mark.parametrize("family", ["bert", "llama", "t5"])
 def test_long_texts_go_through_the_one_kernel(family: str) -> None:
     model = model_of(family, max_position_embeddings=400) if family != "t5" else model_of(family)
