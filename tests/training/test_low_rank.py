@@ -220,7 +220,7 @@ def test_gradients_are_those_of_peft(checkpoint: Checkpoint, tmp_path: Path) -> 
 
 # -- a whole training --------------------------------------------------------------------------------------------------
 
-QUICK = {"lora": 4, "learning_rate": 5e-2, "batch_size": 8, "epochs": 4, "precision": "float32", "seed": 1}
+QUICK = {"lora": 4, "learning_rate": 2e-2, "batch_size": 8, "epochs": 8, "precision": "float32", "seed": 1}
 
 
 def test_it_learns_and_its_base_stays(checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path) -> None:
