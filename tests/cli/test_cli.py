@@ -44,6 +44,16 @@ def test_the_list_says_of_a_command_what_its_own_help_says_first(name: str) -> N
     assert (command.help or "").strip().splitlines()[0] == COMMANDS[name]
 
 
+def test_the_list_of_commands_imports_none() -> None:
+    code = (
+        "import sys\nfrom pellucid.cli.app import COMMANDS, app\napp.main(['--help'], standalone_mode=False)\n"
+        "print([name for name in COMMANDS if f'pellucid.cli.{name}' in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(line in done.stdout for line in COMMANDS.values())
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_quiet_and_standard_input(tmp_path: Path) -> None:
     done = run(tmp_path, "--quiet", "look", "-", "-o", "page.html", stdin="a text from elsewhere\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "page.html\n", "")

@@ -53,7 +53,9 @@ class Lazy(Once):
         lines: dict[str, click.Command] = {
             name: click.RichCommand(name=name, help=line) for name, line in COMMANDS.items()
         }
-        Listed(name=self.name, commands=lines, params=self.params, help=self.help).format_help(ctx, formatter)
+        listed = Listed(name=self.name, commands=lines, params=self.params, help=self.help)
+        names = {"info_name": ctx.info_name, "help_option_names": ctx.help_option_names}
+        listed.format_help(click.RichContext(listed, parent=ctx.parent, **names), formatter)
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
