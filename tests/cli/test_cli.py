@@ -167,10 +167,12 @@ SAID: dict[str, list[tuple[Words, str]]] = {
     ],
     "evaluate": [(Argument("criterion", "cosent"), "--set criterion=cosent"), (Argument("warmup", 0.1), "warmup=0.1")],
     "embed": [
+        (("try ", Argument("dtype", "bfloat16")), "try --dtype bfloat16"),
+        (("try ", Argument("dtype", "int8")), "try dtype='int8'"),  # no choice of this command
         (
             ("pass ", Argument("normalize", False), ", or ", Argument("normalize", True)),
             "pass --no-normalize, or --normalize",
-        )
+        ),
     ],
     "generate": [
         (

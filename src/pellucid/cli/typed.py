@@ -75,6 +75,8 @@ def _typed(argument: Argument, command: click.Command) -> str:
         return str(argument) if value is ... else _among_others(argument, options.values())
     if value is ...:
         return _spelled(option)
+    if isinstance(option.type, click.Choice) and isinstance(value, str) and value not in option.type.choices:
+        return str(argument)  # Python takes more: here it would be refused
     if not option.is_flag:
         return " ".join(f"{_spelled(option)} {shlex.quote(one)}" for one in _words(value, several=option.multiple))
     if value == (True if option.is_bool_flag else option.flag_value):
