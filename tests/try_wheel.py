@@ -31,6 +31,7 @@ def main(folder: str) -> None:
     for needed in NEEDED:
         assert f"pellucid/{needed}" in names, f"{wheel.name} lacks {needed}"
     with tempfile.TemporaryDirectory() as place:
+        os.environ.pop("PYTHONPATH", None)  # of whoever runs this: it would go before the wheel
         subprocess.run([sys.executable, "-m", "venv", f"{place}/env"], check=True)
         python = Path(place, "env", "Scripts" if sys.platform == "win32" else "bin", "python")
         install = [
