@@ -6,8 +6,8 @@
 // The stored numbers are float32 or float16; all sums run in float64. Where weights were stored, they are read as they are.
 import { Problem } from "./data.js";
 
-/** Rows are kept once computed, up to this many numbers (32 MB). */
-const CACHE_LIMIT = 4e6;
+/** Rows are kept once computed, up to this many numbers (80 MB): two heads of 2,048 tokens, since what a key receives needs all rows. */
+const CACHE_LIMIT = 1e7;
 
 /** May query i see key j? */
 const MASKS = {
