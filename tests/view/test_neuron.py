@@ -51,7 +51,7 @@ def test_a_weight_can_be_made_again_from_what_is_written(show: Show, name: str) 
     [
         ("attention", "scaled: sum * scale", "scaled: sum", "scaled"),
         ("attention", "b * cosine + a * sine", "b * cosine - a * sine", "turned"),
-        ("attention", "largest, exponential,", "largest: largest + 1, exponential,", "exponential"),
+        ("attention", "exponential: Math.exp(score", "exponential: Math.exp(1 + score", "exponential"),
         ("chain", "exponential / total)", "exponential)", "weight"),
     ],
 )

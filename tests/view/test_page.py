@@ -105,8 +105,8 @@ def test_matrix_shows_the_weights_under_the_mouse(show: Show, options: dict[str,
 
 def test_the_comparison_can_fail(show: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = (shutil.copytree(page_module.WEB, tmp_path / "web") / "attention.js").read_text()
-    assert source.count("dot * scale") == 1
-    (tmp_path / "web/attention.js").write_text(source.replace("dot * scale", "dot"))
+    assert source.count("dot * this.recipe.scale") == 1
+    (tmp_path / "web/attention.js").write_text(source.replace("dot * this.recipe.scale", "dot"))
     monkeypatch.setattr(page_module, "WEB", tmp_path / "web")
     with pytest.raises(AssertionError, match="comparison failed"):
         compare_matrix(make_case(), show, cells=5)

@@ -46,6 +46,24 @@ COMPUTE = """async () => {
     return Array.from({ length: numbers.heads }, (_, head) => rows(head));
   });
 }"""
+COLUMNS = """async ([before]) => {
+  const source = data.inlineSource(document.querySelector(".pellucid"));
+  await source.load(source.manifest.attentions.flatMap(attention.blocksOf));
+  return source.manifest.attentions.map((entry) => {
+    const numbers = new attention.Attention(source, entry);
+    const [heads, queries] = [[...Array(numbers.heads).keys()], [...Array(numbers.queries).keys()]];
+    const rows = () => [...heads.map((head) => queries.map((query) => [...numbers.row(head, query)])),
+      queries.map((query) => [...numbers.meanRow(heads, query)])];
+    const columns = () => [...heads, heads].map((head) => Array.from({ length: numbers.keys }, (_, key) => [
+      ...(head === heads ? numbers.meanColumn(heads, key) : numbers.column(head, key))]));
+    if (before === "rows first") rows();
+    numbers.lines.clear();
+    const scores = numbers.scores.bind(numbers);
+    let scored = 0;
+    numbers.scores = (...of) => (scored++, scores(...of));
+    return { columns: columns(), scored, rows: rows() };
+  });
+}"""
 STEPS = """async ([place, head, query, key]) => {
   const source = data.inlineSource(document.querySelector(".pellucid"));
   const entry = source.manifest.attentions[place];
@@ -93,6 +111,19 @@ def test_the_browser_computes_the_model_s_weights(show: Show, make: Make, recipe
     assert weights.max() > 0.8 and weights.std() > 0.1  # far from even
     tab = show(view.html(), "#view=matrix")
     assert compare(tab, view, trace) == len([name for name in trace if name.endswith(".weights")])
+
+
+@pytest.mark.parametrize("before", ["rows first", "columns alone"])
+@pytest.mark.parametrize("recipe", ["full", "window, rotated, grouped", "pair, bias by distance, unscaled"])
+def test_a_column_holds_the_numbers_of_the_rows_and_needs_no_row_that_was_seen(
+    show: Show, make: Make, recipe: str, before: str
+) -> None:
+    tab = show(pellucid.view(make(*RECIPES[recipe])).html())
+    for found in tab.evaluate(COLUMNS, [before]):
+        rows, columns = torch.tensor(found["rows"]), torch.tensor(found["columns"])
+        assert torch.equal(rows, columns.mT)  # bit for bit, the mean over all heads too
+        heads, queries = rows.shape[0] - 1, rows.shape[1]
+        assert found["scored"] == (0 if before == "rows first" else heads * queries)
 
 
 def test_half_precision_gives_way_where_it_costs_too_much(make: Make) -> None:
@@ -154,7 +185,7 @@ def test_the_steps_of_a_weight_lead_to_it(show: Show, make: Make, recipe: str) -
 
 
 MUTATIONS = {
-    "the scale is dropped": ("dot * scale", "dot", "full"),
+    "the scale is dropped": ("dot * this.recipe.scale", "dot", "full"),
     "the sign of a product is flipped": ("dot += this.query", "dot -= this.query", "full"),
     "the sign of the turn is flipped": ("a * cosine - b * sine", "a * cosine + b * sine", "causal, rotated, grouped"),
     "the bias is dropped": (" + this.biasOf(head, query, key);", ";", "full, bias by distance"),

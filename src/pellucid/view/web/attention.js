@@ -6,8 +6,10 @@
 // The stored numbers are float32 or float16; all sums run in float64. Where weights were stored, they are read as they are.
 import { Problem } from "./data.js";
 
-/** Rows are kept once computed, up to this many numbers (80 MB): two heads of 2,048 tokens, since what a key receives needs all rows. */
+/** Rows and columns are kept once computed, up to this many numbers (80 MB). */
 const CACHE_LIMIT = 1e7;
+
+/** @typedef {{largest: number, total: number}} Norm the largest score of a query, and the sum of exp(score - largest) over its keys */
 
 /** May query i see key j? */
 const MASKS = {
@@ -42,8 +44,10 @@ export class Attention {
     this.before = { query: block(entry.query), key: block(entry.key) };
     this.query = this.turned(this.before.query, queries);
     this.key = this.turned(this.before.key, keys);
-    this.rows = new Map();
+    this.lines = new Map();
     this.cells = 0;
+    /** @type {Norm[][]} of every head and query that was looked at: a weight then needs its own score alone, so a column no rows */
+    this.norms = Array.from({ length: this.heads }, () => []);
   }
 
   /** May this query look at this key at all? */
@@ -58,7 +62,33 @@ export class Attention {
 
   /** The weights of one query over all keys. */
   row(head, query) {
-    return this.kept(`${head}/${query}`, () => (this.stored ? this.storedRow(head, query) : softmax(this.scores(head, query))));
+    return this.kept(`${head}/${query}`, () => {
+      if (this.stored) return this.storedRow(head, query);
+      const weights = this.scores(head, query);
+      this.norms[head][query] = softmax(weights);
+      return weights;
+    });
+  }
+
+  /** The weights that one key gets from all queries. */
+  column(head, key) {
+    return this.kept(`${head}/to/${key}`, () => {
+      const weights = new Float64Array(this.queries);
+      for (let query = 0; query < this.queries; query++) weights[query] = this.weight(head, query, key);
+      return weights;
+    });
+  }
+
+  /** One weight. */
+  weight(head, query, key) {
+    if (this.stored) return this.weights[(head * this.queries + query) * this.keys + key];
+    const { largest, total } = this.norm(head, query);
+    return Math.exp(this.score(head, query, key) - largest) / total;
+  }
+
+  /** @returns {Norm} */
+  norm(head, query) {
+    return (this.norms[head][query] ??= softmax(this.scores(head, query)));
   }
 
   storedRow(head, query) {
@@ -68,29 +98,31 @@ export class Attention {
 
   /** The mean of that row over several heads. */
   meanRow(heads, query) {
-    return this.kept(`${heads}/mean/${query}`, () => {
-      const mean = new Float64Array(this.keys);
-      for (const head of heads) this.row(head, query).forEach((weight, key) => (mean[key] += weight / heads.length));
-      return mean;
-    });
+    return this.kept(`${heads}/mean/${query}`, () => meanOf(heads.map((head) => this.row(head, query))));
+  }
+
+  /** The mean of that column over several heads. */
+  meanColumn(heads, key) {
+    return this.kept(`${heads}/mean/to/${key}`, () => meanOf(heads.map((head) => this.column(head, key))));
   }
 
   /** The scores of one query with every key; what the mask forbids is -Infinity. Null where only weights were stored. */
   scores(head, query) {
     if (!this.query || !this.key) return null;
-    const { size, keys } = this;
-    const scale = this.recipe.scale;
-    const from = (head * this.queries + query) * size;
-    const keyHead = this.keyHead(head);
-    const scores = new Float64Array(keys).fill(-Infinity);
-    for (let key = 0; key < keys; key++) {
-      if (!this.sees(query, key)) continue;
-      const to = (keyHead * keys + key) * size;
-      let dot = 0;
-      for (let place = 0; place < size; place++) dot += this.query[from + place] * this.key[to + place];
-      scores[key] = dot * scale + this.biasOf(head, query, key);
-    }
+    const scores = new Float64Array(this.keys);
+    for (let key = 0; key < this.keys; key++) scores[key] = this.score(head, query, key);
     return scores;
+  }
+
+  /** One score; -Infinity where the mask forbids it. */
+  score(head, query, key) {
+    if (!this.sees(query, key)) return -Infinity;
+    const { size } = this;
+    const from = (head * this.queries + query) * size;
+    const to = (this.keyHead(head) * this.keys + key) * size;
+    let dot = 0;
+    for (let place = 0; place < size; place++) dot += this.query[from + place] * this.key[to + place];
+    return dot * this.recipe.scale + this.biasOf(head, query, key);
   }
 
   /** What is added to a score for the distance of the two tokens. */
@@ -105,8 +137,7 @@ export class Attention {
    *   seen: boolean, largest: number, exponential: number, total: number, weight: number}}
    */
   steps(head, query, key) {
-    const scores = this.scores(head, query);
-    if (!scores) return null;
+    if (!this.query || !this.key) return null;
     const { size } = this;
     const at = { query: (head * this.queries + query) * size, key: (this.keyHead(head) * this.keys + key) * size };
     const part = (numbers, side) => numbers.slice(at[side], at[side] + size);
@@ -114,12 +145,11 @@ export class Attention {
     const products = Float64Array.from({ length: size }, (_, place) => left[place] * right[place]);
     const sum = products.reduce((total, product) => total + product, 0);
     const [seen, scale, bias] = [this.sees(query, key), this.recipe.scale, this.biasOf(head, query, key)];
-    const largest = largestOf(scores);
-    const exponential = Math.exp(scores[key] - largest);
+    const [score, { largest, total }] = [this.score(head, query, key), this.norm(head, query)];
     return {
       queryBefore: this.rotation && part(this.before.query, "query"), keyBefore: this.rotation && part(this.before.key, "key"),
-      query: left, key: right, products, sum, scale, scaled: sum * scale, bias, score: scores[key], seen, largest, exponential,
-      total: scores.reduce((total, score) => total + Math.exp(score - largest), 0), weight: this.row(head, query)[key],
+      query: left, key: right, products, sum, scale, scaled: sum * scale, bias, score, seen, largest,
+      exponential: Math.exp(score - largest), total, weight: this.weight(head, query, key),
     };
   }
 
@@ -142,15 +172,15 @@ export class Attention {
   }
 
   kept(name, compute) {
-    let row = this.rows.get(name);
-    if (row) return row;
-    row = compute();
-    if ((this.cells += row.length) > CACHE_LIMIT) {
-      this.rows.clear();
-      this.cells = row.length;
+    let line = this.lines.get(name);
+    if (line) return line;
+    line = compute();
+    if ((this.cells += line.length) > CACHE_LIMIT) {
+      this.lines.clear();
+      this.cells = line.length;
     }
-    this.rows.set(name, row);
-    return row;
+    this.lines.set(name, line);
+    return line;
   }
 }
 
@@ -166,22 +196,29 @@ function largestOf(scores) {
   return largest;
 }
 
-/** In place: exp(score - largest score), divided by the sum. */
+/** In place: exp(score - largest score), divided by the sum. @returns {Norm} */
 function softmax(scores) {
   const largest = largestOf(scores);
-  let sum = 0;
-  for (let key = 0; key < scores.length; key++) sum += scores[key] = Math.exp(scores[key] - largest);
-  for (let key = 0; key < scores.length; key++) scores[key] /= sum;
-  return scores;
+  let total = 0;
+  for (let key = 0; key < scores.length; key++) total += scores[key] = Math.exp(scores[key] - largest);
+  for (let key = 0; key < scores.length; key++) scores[key] /= total;
+  return { largest, total };
+}
+
+/** @param {Float64Array[]} lines of the same length */
+function meanOf(lines) {
+  const mean = new Float64Array(lines[0].length);
+  for (const line of lines) line.forEach((weight, place) => (mean[place] += weight / lines.length));
+  return mean;
 }
 
 /**
  * The place of the largest number among `places`.
- * @param {(place: number) => number} weight
+ * @param {Float64Array} weights
  * @param {number[]} places
  */
-export function strongest(weight, places) {
-  return places.reduce((best, place) => (weight(place) > weight(best) ? place : best), places[0]);
+export function strongest(weights, places) {
+  return places.reduce((best, place) => (weights[place] > weights[best] ? place : best), places[0]);
 }
 
 /** Does the page hold what the weights come from? @param {import("./data.js").Entry} entry */

@@ -83,8 +83,9 @@ class Heads {
     const token = state[side];
     const attention = this.page.attention();
     if (token === null) return null;
-    const seen = (query, key) => (attention.sees(query, key) ? attention.row(head, query)[key] : null);
-    return side === "query" ? (key) => seen(token, key) : (query) => seen(query, token);
+    const line = side === "query" ? attention.row(head, token) : attention.column(head, token);
+    const seen = side === "query" ? (key) => attention.sees(token, key) : (query) => attention.sees(query, token);
+    return (index) => (seen(index) ? line[index] : null);
   }
 
   drawColumns(state, top, height) {

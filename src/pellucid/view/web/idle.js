@@ -4,7 +4,7 @@
 const [WORK, REST] = [6, 12];
 
 /** More numbers than this are left to be computed when they are looked at. */
-const MOST = 6e6;
+const MOST = 3e7;
 
 /**
  * Makes a function that computes all rows of some heads; a new call makes it forget the last one.

@@ -7,6 +7,7 @@ import { pen } from "./dom.js";
  * @property {number[]} dash
  * @property {number} shift pixels up or down, so that the lines of two heads do not cover each other
  * @property {(query: number) => Float64Array} row weights of one query
+ * @property {(key: number) => Float64Array} column weights of one key
  *
  * @typedef {object} Frame what the canvas shows
  * @property {number} width
@@ -33,22 +34,24 @@ export function drawLines(canvas, strands, frame) {
   for (const strand of strands) {
     context.strokeStyle = strand.colour;
     context.setLineDash(strand.dash);
-    for (const query of frame.queries) drawQuery(context, strand, query, frame, mass);
+    const draw = (query, key, weight) => {
+      mass.all += weight;
+      if (!(weight >= frame.threshold) || weight === 0) return;
+      mass.drawn += weight;
+      mass.lines += 1;
+      drawLine(context, frame.from(query) + strand.shift, frame.to(key) + strand.shift, frame, weight);
+    };
+    if (frame.keys.length === 1) {
+      const [[key], column] = [frame.keys, strand.column(frame.keys[0])];
+      for (const query of frame.queries) draw(query, key, column[query]);
+    } else {
+      for (const query of frame.queries) {
+        const row = strand.row(query);
+        for (const key of frame.keys) draw(query, key, row[key]);
+      }
+    }
   }
   return mass;
-}
-
-function drawQuery(context, strand, query, frame, mass) {
-  const row = strand.row(query);
-  const from = frame.from(query) + strand.shift;
-  for (const key of frame.keys) {
-    const weight = row[key];
-    mass.all += weight;
-    if (!(weight >= frame.threshold) || weight === 0) continue;
-    mass.drawn += weight;
-    mass.lines += 1;
-    drawLine(context, from, frame.to(key) + strand.shift, frame, weight);
-  }
 }
 
 /** One line: an S that leaves and arrives level. Few lines can be stronger than many. */

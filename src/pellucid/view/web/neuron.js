@@ -77,9 +77,9 @@ class Neuron {
   /** The pair in hand; where one side is open, what the other looks at most. */
   pairOf({ head, query, key }, attention) {
     const { query: queries, key: keys } = this.shown;
-    const first = () => (key !== null ? strongest((index) => attention.row(head, index)[key], queries) : this.telling());
+    const first = () => (key !== null ? strongest(attention.column(head, key), queries) : this.telling());
     const from = query !== null && queries.includes(query) ? query : first();
-    const to = key !== null && keys.includes(key) ? key : strongest((index) => attention.row(head, from)[index], keys);
+    const to = key !== null && keys.includes(key) ? key : strongest(attention.row(head, from), keys);
     return { query: from, key: to };
   }
 

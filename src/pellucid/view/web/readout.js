@@ -53,8 +53,8 @@ export class Readout {
     const attention = this.page.attention();
     const shown = this.page.shown();
     if (query !== null && key !== null) return { query, key, note: attention.sees(query, key) ? "" : `masked: ${whyNot(attention, query, key)}` };
-    if (key === null) return { query, key: strongest((index) => attention.row(head, query)[index], shown.key), note: "its largest" };
-    return { query: strongest((index) => attention.row(head, index)[key], shown.query), key, note: "the largest that it gets" };
+    if (key === null) return { query, key: strongest(attention.row(head, query), shown.key), note: "its largest" };
+    return { query: strongest(attention.column(head, key), shown.query), key, note: "the largest that it gets" };
   }
 }
 

@@ -21,9 +21,11 @@ export function isMean(state) {
  */
 export function strandsOf(state, attention, theme) {
   const own = (head) => {
-    return { colour: headColour(head, theme), dash: headDash(head, state.heads), row: (query) => attention.row(head, query) };
+    return { colour: headColour(head, theme), dash: headDash(head, state.heads),
+      row: (query) => attention.row(head, query), column: (key) => attention.column(head, key) };
   };
-  const mean = { colour: meanColour(theme), dash: [], row: (query) => attention.meanRow(state.heads, query) };
+  const mean = { colour: meanColour(theme), dash: [],
+    row: (query) => attention.meanRow(state.heads, query), column: (key) => attention.meanColumn(state.heads, key) };
   const strands = !isMean(state) ? state.heads.map(own) : state.heads.includes(state.head) ? [mean, own(state.head)] : [mean];
   return strands.map((strand, place) => ({ ...strand, shift: (place - (strands.length - 1) / 2) * APART }));
 }
