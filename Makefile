@@ -32,6 +32,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 demo: .venv/base
 	$(BIN)/python examples/demo.py
 
+# The sources are compiled once, not by each of the many processes that the tests start.
+test test-all: export PYTHONDONTWRITEBYTECODE =
+
 test: .venv/dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
