@@ -46,7 +46,7 @@ class Opened:
     def alive(self, conditions: Sequence[Condition]) -> np.ndarray | None:
         """The rows that may be found: Bool[ndarray, "rows"], or None for all; those of the last conditions are kept."""
         if not conditions:
-            return ~self.dead if self.dead.any() else None
+            return self._living
         asked = repr(conditions)  # in letters, since True equals 1
         if (found := self._found.pop(asked, None)) is None:
             found = self.entries.fitting(conditions, self.segment.rows) & ~self.dead
@@ -55,6 +55,15 @@ class Opened:
             self._found.pop(oldest, None)
         self._found[asked] = found
         return found
+
+    @cached_property
+    def _living(self) -> np.ndarray | None:
+        """The rows that were not deleted; None for all."""
+        if not self.dead.any():
+            return None
+        living = ~self.dead
+        living.flags.writeable = False
+        return living
 
     def living(self) -> Iterator[Entry]:
         """The entries that were not deleted, in order."""
