@@ -15,7 +15,7 @@ from pellucid.trace.explain import logit_lens
 from pellucid.view import page as page_module
 from pellucid.view.numbers import numbers_of
 from pellucid.view.page import render
-from tests.view.conftest import READ, Show
+from tests.view.conftest import READ, Show, until
 from tests.view.test_recipes import COMPUTE
 
 LONG = " ".join(Path(__file__).read_text(encoding="utf-8").split())
@@ -102,7 +102,7 @@ def test_only_the_opened_layer_is_decoded(minilm: pellucid.Model, show: Show, mo
     kept, spied = page_module.packed, "app.mount(root, () => (window.source = data.inlineSource(root)));"
     monkeypatch.setattr(page_module, "packed", lambda css, js: kept(css, js.replace("app.mount(root);", spied)))
     tab = show(view.html().replace("Content-Security", "x"))
-    tab.wait_for_function("window.source")
+    until(tab, "() => window.source")
     tab.evaluate(READ)
     assert tab.evaluate("window.source.counted") == 2  # query and key of one layer
     tab.get_by_role("button", name="next layer").click()

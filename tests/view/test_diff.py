@@ -11,7 +11,7 @@ import pellucid
 from pellucid.trace.edits import zero
 from pellucid.view.choice import choose
 from tests.trace.small import small
-from tests.view.conftest import Show
+from tests.view.conftest import Show, until
 from tests.view.written import DRAWN, HEADS, LAYERS, PLACES, TEXTS, Written, compared
 
 ALL_DONE = "() => document.querySelector('.legend').textContent.includes('overview is the largest difference')"
@@ -35,7 +35,7 @@ def point(tab: Page, plot: str, row: int, column: int, rows: int, columns: int) 
 
 def overview(tab: Page, layers: int, heads: int) -> Tensor:
     """What the overview says of every head."""
-    tab.wait_for_function(ALL_DONE)
+    until(tab, ALL_DONE)
     found = torch.zeros(layers, heads)
     for layer in range(layers):
         for head in range(heads):

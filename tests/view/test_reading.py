@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 import pellucid
 from pellucid import Config
 from pellucid.view import page as page_module
-from tests.view.conftest import READ, Show
+from tests.view.conftest import MOUNTED, READ, Show, until
 from tests.view.test_page import make_case
 from tests.view.test_recipes import PAIR, SMALL, TARGET, TEXT
 
@@ -111,8 +111,9 @@ def test_the_address_keeps_side_layer_and_token(show: Show, sides: Any) -> None:
         )
         assert {"of=cross", "layer=1", "query=8", "key=2"} <= set(tab.url.split("#")[1].split("&"))
         tab.reload()
+        until(tab, MOUNTED)
     tab.evaluate("location.hash = '#view=heads&of=decoder&layer=0&heads=0&query=3'")
-    tab.wait_for_function("document.querySelector('.readout').innerText.includes('decoder · layer 0 · head 0')")
+    until(tab, "() => document.querySelector('.readout').innerText.includes('decoder · layer 0 · head 0')")
     tab.evaluate(
         "location.hash = '#view=nowhere&of=elsewhere&layer=77&heads=9.x&query=999'"
     )  # what does not fit is left out

@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 from torch import Tensor
 
 import pellucid
-from tests.view.conftest import Show
+from tests.view.conftest import Show, until
 from tests.view.written import DRAWN, TEXTS, Written, written
 
 PIXELS = """(canvas, [rows, columns]) => {
@@ -59,7 +59,7 @@ def copied(show: Show) -> Callable[[Page, str], str]:
         tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
         button = tab.get_by_role("button", name=label).element_handle()
         button.click()
-        tab.wait_for_function("(button) => button.textContent === 'copied'", arg=button)
+        until(tab, "(button) => button.textContent === 'copied'", button)
         return tab.evaluate(TAKEN)
 
     return press
@@ -165,7 +165,7 @@ def test_copied_python_runs_and_gives_what_is_shown(show: Show, copied: Callable
     assert evaluated(page, copied(tab, "as Python")).equal(page.numbers["layers.1.attention.query.tensor"][1].T)
     point(tab, 3, 6)
     tab.keyboard.press("c")
-    tab.wait_for_function("async (old) => (await navigator.clipboard.readText()) !== old", arg="")
+    until(tab, "async () => await navigator.clipboard.readText()")
     assert evaluated(page, tab.evaluate(TAKEN)).item() == pytest.approx(number(tab), abs=1e-8)
 
 
