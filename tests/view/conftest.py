@@ -23,7 +23,7 @@ UNTIL = """(arg) => new Promise((done, fail) => {
   const end = performance.now() + 10_000;
   const look = async () => {
     if (await holds(arg)) done();
-    else if (performance.now() < end) setTimeout(look, 20);
+    else if (performance.now() < end) setTimeout(() => look().catch(fail), 20);
     else fail(new Error(`this never held: ${holds}`));
   };
   look().catch(fail);
