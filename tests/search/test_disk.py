@@ -4,6 +4,7 @@ import ctypes
 import gc
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,19 @@ def refused(work: Callable[[], object], kind: type[PellucidError], said: str) ->
         assert "\n" not in str(error.value)
 
     return check
+
+
+def copied(own: pellucid.Index, place: Path) -> Path:
+    """The folder of the model that made an index, once more."""
+    assert own.loaded.source is not None
+    return shutil.copytree(own.loaded.source.folder, place)
+
+
+def opened_to_all(folder: Path) -> None:
+    """Lets everybody read a folder of a test, and reach it."""
+    for path in (folder, *folder.rglob("*"), *folder.parents):
+        if path.is_relative_to(tempfile.gettempdir()) and path != Path(tempfile.gettempdir()):
+            path.chmod(0o755)
 
 
 def limited(work: Callable[[], object], most: int) -> Callable[[], None]:
@@ -98,11 +112,13 @@ def test_a_disk_that_is_really_full(own: pellucid.Index, tmp_path: Path) -> None
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(own: pellucid.Index, tmp_path: Path) -> None:
+    model = pellucid.load(copied(own, tmp_path / "model")).loaded  # the model itself may lie where nobody reads
+
     def somebody() -> None:
         os.setgroups([])
         os.setgid(65_534)
         os.setuid(65_534)
-        index = pellucid.Index.open(own.folder, model=own.loaded)
+        index = pellucid.Index.open(own.folder, model=model)
         assert index.search("Apple", k=1)[0]["id"] == "AAPL"
         for change in (lambda: index.add(NEW), lambda: index.delete("AAPL"), index.compact):
             refused(change, InputError, r"cannot write .*: Permission denied")()
@@ -111,15 +127,37 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(own: pellucid.Inde
 
     if os.getuid() != 0:
         pytest.skip("only root can become nobody")
-    for folder in (own.folder, *own.folder.rglob("*"), *own.folder.parents):
-        if folder.is_relative_to(tempfile.gettempdir()) and folder != Path(tempfile.gettempdir()):
-            folder.chmod(0o755)
+    opened_to_all(own.folder)
     before = listing(own.folder)
     assert ended(start(somebody)) == 0
     assert listing(own.folder) == before
     (own.folder / "segments" / "000001").chmod(0)
     blind = lambda: (os.setuid(65_534), pellucid.Index.open(own.folder))  # noqa: E731
     assert ended(start(refused(blind, PellucidError, "cannot read .*: Permission denied"))) == 0
+
+
+@pytest.mark.parametrize("unread", [".", "vocab.txt"])
+def test_a_model_that_cannot_be_read(own: pellucid.Index, unread: str, tmp_path: Path) -> None:
+    model = pellucid.load(copied(own, tmp_path / "model")).loaded
+
+    def somebody() -> None:
+        os.setuid(65_534)
+        with pytest.raises(InputError, match=f"cannot read {tmp_path / 'model' / unread}: Permission denied"):
+            pellucid.Index.open(own.folder, model=model)
+
+    if os.getuid() != 0:
+        pytest.skip("only root can become nobody")
+    opened_to_all(own.folder)
+    (tmp_path / "model" / unread).chmod(0)
+    assert ended(start(somebody)) == 0
+
+
+def test_a_model_whose_folder_is_gone(own: pellucid.Index, tmp_path: Path) -> None:
+    place = copied(own, tmp_path / "model")
+    model = pellucid.load(place)
+    shutil.rmtree(place)
+    with pytest.raises(InputError, match=f"cannot read {place}: No such file or directory"):
+        pellucid.Index.open(own.folder, model=model)
 
 
 def test_a_file_stands_where_a_folder_should(tmp_path: Path) -> None:

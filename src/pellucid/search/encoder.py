@@ -101,8 +101,11 @@ def encoded(
 def _fingerprint(loaded: Loaded) -> str:
     """sha256 of a model's facts and its files, or of the numbers of a model that has none."""
     whole = hashlib.sha256(loaded.facts(head=None, labels=("none",), dropout=Dropout()))
-    for path in _files(loaded):
-        whole.update(f"{path.name} {digest_of(path)}\n".encode())
+    try:
+        for path in _files(loaded):
+            whole.update(f"{path.name} {digest_of(path)}\n".encode())
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from error
     if loaded.pooling is not None and loaded.pooling.do_lower_case:  # which no file of these tells
         whole.update(b"lower case")
     if loaded.source is None:
@@ -118,4 +121,5 @@ def _files(loaded: Loaded) -> list[Path]:
         return [loaded.source.file]
     folders = [one.folder for one in (loaded.source, loaded.source.base) if one is not None and one.file is None]
     base = [loaded.source.base.file] if loaded.source.base and loaded.source.base.file else []
-    return sorted({path for folder in folders for part in _PARTS for path in folder.glob(part)}) + base
+    inside = (path for folder in folders for path in folder.iterdir())  # `glob` is silent about what it may not read
+    return sorted({path for path in inside if any(map(path.match, _PARTS)) and path.is_file()}) + base
