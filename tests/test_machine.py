@@ -185,6 +185,16 @@ def test_where_bfloat16_takes_longer_it_is_not_the_fastest(
     assert machine.fastest_dtype(torch.device("cpu")) == fastest
 
 
+def test_the_features_are_asked_for_by_names_that_pytorch_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [name for name in dir(torch.cpu) if name.startswith("_is_") and name.endswith("_supported")]
+    for name in names:
+        monkeypatch.setattr(torch.cpu, name, lambda: True)
+    assert machine.features() == ["avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx", "amx_fp16"]
+    assert machine.multiplies_bytes(torch.device("cpu")) and not machine.multiplies_bytes(torch.device("meta"))
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    assert not machine.multiplies_bytes(torch.device("cpu")) and "avx512_vnni" not in machine.features()
+
+
 def test_the_fastest_kind_is_that_of_the_place_where_it_goes(
     tiny: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

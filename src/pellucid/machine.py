@@ -91,6 +91,12 @@ def _slow_in_bfloat16() -> bool:
     return not amx and made_by_intel()
 
 
+def multiplies_bytes(device: torch.device) -> bool:
+    """Whether whole numbers of 8 bits are multiplied by the processor's own instructions (VNNI), and so by oneDNN."""
+    vnni = getattr(torch.cpu, "_is_vnni_supported", bool)
+    return device.type == "cpu" and torch.backends.mkldnn.is_available() and vnni()
+
+
 def made_by_intel() -> bool:
     """Whether the processor is Intel's, whose library MKL multiplies with all of it, and with half of another's."""
     return "GenuineIntel" in _maker()
@@ -110,7 +116,7 @@ def features() -> list[str]:
     checks = {
         "avx2": "_is_avx2_supported",
         "avx512": "_is_avx512_supported",
-        "avx512_vnni": "_is_avx512_vnni_supported",
+        "avx512_vnni": "_is_vnni_supported",
         "avx512_bf16": "_is_avx512_bf16_supported",
         "amx": "_is_amx_tile_supported",
         "amx_fp16": "_is_amx_fp16_supported",

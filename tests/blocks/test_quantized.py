@@ -1,5 +1,6 @@
 """Tables of 8 and 4 bits: they multiply as the numbers that they stand for, and old codes come back."""
 
+import itertools
 import pickle
 from pathlib import Path
 
@@ -46,18 +47,73 @@ def test_a_product_in_4_bits(rows: int, texts: int) -> None:
 
 
 @pytest.mark.usefixtures("fastest")
+@pytest.mark.parametrize("whole", [False, True], ids=["as real numbers", "as whole numbers"])
 @pytest.mark.parametrize("rows", [16, 96, 400])
 @pytest.mark.parametrize("texts", [5, 40])
-def test_a_product_in_8_bits(rows: int, texts: int) -> None:
+def test_a_product_in_8_bits(rows: int, texts: int, whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantized, "ENOUGH", 1)
+    monkeypatch.setattr(quantized, "multiplies_bytes", lambda device: whole)
     weight, x, bias = numbers(rows, 64), numbers(texts, 64), numbers(rows)
     codes, scale = quantized.to_8_bits(rows, 64, quantized.in_blocks([weight]))
     real = codes * scale.float()[:, None]
     assert (real - weight).abs().max() < 0.02
     wanted = x @ real.T + bias
-    assert Int8Linear(codes, scale)(x).dtype == torch.bfloat16
+    assert Int8Linear(codes, scale)(x).dtype in (torch.bfloat16, torch.float32)
     assert (Int8Linear(codes, scale, bias)(x) - wanted).abs().max() < 0.02 * wanted.abs().max()
     ids = torch.tensor([[3, 1], [0, 3]])
     assert torch.equal(Int8Table(codes, scale)(ids), real[ids])
+
+
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of 8 bits with 8 bits, wherever they are possible. PyTorch has them on every processor."""
+    monkeypatch.setattr(quantized, "ENOUGH", 1)
+    monkeypatch.setattr(quantized, "multiplies_bytes", lambda device: True)
+    monkeypatch.setattr(quantized, "fastest_dtype", lambda device: torch.float32)
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize("width", [32, 1536])
+def test_whole_numbers_stand_for_an_input_better_than_bfloat16(width: int) -> None:
+    codes, scale = quantized.to_8_bits(96, width, quantized.in_blocks([numbers(96, width)]))
+    x = numbers(40, width)
+    x[:, 3] *= 100  # one number far above its row's others, as models have them
+    wanted = x.double() @ (codes * scale.double()[:, None]).T
+    found = Int8Linear(codes, scale)(x)
+    assert found.dtype == torch.float32
+    coarse = x.to(torch.bfloat16).double() @ (codes * scale.double()[:, None]).T
+    off, rounded = ((one - wanted).norm() / wanted.norm() for one in (found, coarse))
+    assert off < (1e-4 if width == 32 else 5e-4) and rounded > 2 * off
+
+
+@pytest.mark.usefixtures("whole")
+def test_rows_of_whole_numbers_know_nothing_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = Int8Linear(*quantized.to_8_bits(96, 64, quantized.in_blocks([numbers(96, 64)])))
+    x = numbers(40, 64)
+    x[1], x[2, 5], x[3, 5], x[4] = 0, torch.inf, torch.nan, x[4] * 1e30
+    together = linear(x)
+    monkeypatch.setattr(quantized, "AT_ONCE", 7 * 96)
+    assert torch.equal(linear(x).nan_to_num(), together.nan_to_num())
+    for row, found in zip(x, together):
+        assert torch.equal(linear(row[None])[0].nan_to_num(), found.nan_to_num())
+    assert (together[1] == 0).all() and not together[2:4].isfinite().any()
+    assert together[[0, *range(4, 40)]].isfinite().all()
+
+
+def test_the_processor_is_asked_for_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few numbers, and processors that multiply real numbers faster, go on as before."""
+    linear = Int8Linear(*quantized.to_8_bits(96, 64, quantized.in_blocks([numbers(96, 64)])))
+    asked: list[int] = []
+    monkeypatch.setattr(quantized, "_whole_product", lambda x, *_: asked.append(len(x)) or x.new_zeros(len(x), 96))
+    for enough, able, fastest in itertools.product((1, 10**9), (True, False), (torch.float32, torch.bfloat16)):
+        monkeypatch.setattr(quantized, "ENOUGH", enough)
+        monkeypatch.setattr(quantized, "multiplies_bytes", lambda device, able=able: able)
+        monkeypatch.setattr(quantized, "fastest_dtype", lambda device, fastest=fastest: fastest)
+        asked.clear()
+        for rows in (8, 64):
+            linear(numbers(rows, 64))
+        wanted = [8, 64] if fastest == torch.float32 else [8]
+        assert asked == (wanted if enough == 1 and able else [])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

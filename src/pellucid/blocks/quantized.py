@@ -6,7 +6,8 @@ A number w stands as a whole number q with a scale that it shares with its neigh
     4 bits   w = scale x (q - 8) + zero    one scale and zero per 32 numbers of a row, q from 0 to 15
 
 Scales are bfloat16, as are inputs and results; sums are formed in float32. Many inputs at once are multiplied as they
-are where float32 is no slower.
+are where float32 is no slower. Where the processor multiplies 8 bits by 8 bits, several inputs are made whole numbers
+as well, two for each number: the second holds what the first leaves.
 """
 
 import functools
@@ -16,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pellucid.machine import fastest_dtype
+from pellucid.machine import fastest_dtype, multiplies_bytes
 
 GROUP = 32
 """Neighbours in a row that share a scale, as in GGUF's blocks."""
@@ -29,6 +30,16 @@ MANY_8, MANY_4 = 32, 192
 kind that the device multiplies fastest: PyTorch's kernels for 8 and 4 bits are made for few rows, and have a third of
 the speed of oneDNN's."""
 
+ENOUGH = 5_000_000
+"""Multiplications from which on making whole numbers of the input costs less than it saves."""
+
+AT_ONCE = 1 << 22
+"""Results that such a product forms at a time: whole numbers stand beside them, twice as many."""
+
+LARGEST, FINER = torch.tensor(127.0), torch.tensor(254.0)
+"""Of the whole numbers of 8 bits the largest, and how many times finer those are that hold what others leave. Tensors,
+since PyTorch makes one of a number of Python's in every step."""
+
 
 class Int8Linear(nn.Module):
     """A linear map with 8 bits per number."""
@@ -38,15 +49,19 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.codes, self.scale, self.bias = codes, scale, bias
         self.out_features, self.in_features = codes.shape
+        self.fine = scale.float() / FINER
 
     def forward(self, x: Tensor) -> Tensor:
-        """Float[Tensor, "... in"]  ->  BFloat16[Tensor, "... out"], or float32 with a bias"""
+        """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], bfloat16 or float32"""
         flat = x.view(-1, self.in_features)
-        if len(flat) < MANY_8:
-            product = torch._weight_int8pack_mm(flat.to(torch.bfloat16), self.codes, self.scale)
-        else:
-            real = fastest_dtype(x.device)
+        whole = flat.numel() * self.out_features >= ENOUGH and multiplies_bytes(x.device)
+        real = fastest_dtype(x.device) if len(flat) >= MANY_8 else None
+        if real is not None and not (whole and real == torch.float32):
             product = F.linear(flat.to(real), self.codes.to(real)).mul_(self.scale).to(torch.bfloat16)
+        elif whole:
+            product = _whole_product(flat.float(), self.codes, self.fine)
+        else:
+            product = torch._weight_int8pack_mm(flat.to(torch.bfloat16), self.codes, self.scale)
         product = product.view(*x.shape[:-1], self.out_features)
         return product if self.bias is None else product + self.bias
 
@@ -92,6 +107,28 @@ class Int8Table(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """Int[Tensor, "..."]  ->  Float32[Tensor, "... hidden"]"""
         return self.codes[ids] * self.scale[ids].float()[..., None]
+
+
+def _whole_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
+    """x . codes x scale in whole numbers of 8 bits, whose products and sums are exact: a row's result is its own,
+    whatever stands beside it.
+
+        x = unit x (large + small / 254)    large and small from -127 to 127, unit = the row's greatest |x| / 127
+
+    x: Float32[Tensor, "rows in"]; codes: Int8[Tensor, "out in"]; scale: Float32[Tensor, "out"], the table's / 254
+    ->  Float32[Tensor, "rows out"]
+    """
+    most = max(1, AT_ONCE // len(codes))
+    if len(x) > most:
+        return torch.cat([_whole_product(some, codes, scale) for some in x.split(most)])
+    unit = x.abs().amax(-1, keepdim=True).div_(LARGEST)
+    steps = x / unit
+    whole = steps.round()
+    halves = torch.empty(2, *x.shape, dtype=torch.int8)
+    halves[0].copy_(whole)
+    halves[1].copy_(steps.sub_(whole).mul_(FINER).round_())
+    large, small = torch._int_mm(halves.flatten(0, 1), codes.t()).chunk(2)
+    return torch.add(small, large.float(), alpha=254).mul_(scale).mul_(unit)
 
 
 def _codes(packed: Tensor) -> Tensor:
