@@ -233,6 +233,25 @@ def test_long_texts_stay_light(show: Show) -> None:
     assert table(tab, case.weights[0][1, 240].sort(descending=True).values) and tab.evaluate(NODES) < 3000
 
 
+def test_no_label_of_a_matrix_looks_out_from_behind_that_of_the_pointer(show: Show) -> None:
+    tab = show(make_case(seq=300), "#view=matrix")
+    tab.evaluate(READ)
+    box = tab.locator(".plot").bounding_box()
+    for x, y in ((0.3, 0.62), (0.52, 0.11)):
+        tab.mouse.move(box["x"] + x * box["width"], box["y"] + y * 600)
+        tab.evaluate(READ)
+        for axis, side in (("query", "y"), ("key", "x")):
+            (current,) = tab.locator(f".current.{axis} .label").all()
+            others = [one for one in tab.locator(f".labels.{axis} .label").all() if one.is_visible()]
+            here = current.bounding_box()
+            assert len(others) > 20 and here
+            near = sorted(abs(one.bounding_box()[side] - here[side]) for one in others)
+            assert near[0] == 0 or near[0] >= 10
+    tab.mouse.move(5, 5)
+    tab.evaluate(READ)
+    assert all(one.is_visible() for one in tab.locator(".labels .label").all())
+
+
 @pytest.mark.parametrize("old, new, sentence", DAMAGE)
 def test_damaged_data_is_told_in_a_sentence(show: Show, old: str, new: str, sentence: str) -> None:
     start, data = render(make_case().manifest, make_case().blocks).split("<main")

@@ -89,7 +89,8 @@ class Matrix {
   }
 
   label(index, place, axis) {
-    const element = make("div", { class: "label", title: tokenTitle(this.tokens(axis), index) }, tokenLabel(this.tokens(axis)[index]));
+    const attributes = { class: "label", "data-place": place, title: tokenTitle(this.tokens(axis), index) };
+    const element = make("div", attributes, tokenLabel(this.tokens(axis)[index]));
     element.style[axis === "query" ? "top" : "left"] = `${(place + 0.5) * this.side}px`;
     return element;
   }
@@ -114,6 +115,10 @@ class Matrix {
     band.style[axis === "query" ? "top" : "left"] = `${place * this.side}px`;
     band.style[axis === "query" ? "height" : "width"] = `${this.side}px`;
     this.current[axis].replaceChildren(...(place < 0 ? [] : [this.label(index, place, axis)]));
+    for (const label of this.labels[axis].children) { // those that would look out from behind it
+      const distance = Math.abs(Number(label.dataset.place) - place) * this.side;
+      label.style.visibility = place >= 0 && distance > 0 && distance < CELL.label ? "hidden" : "";
+    }
   }
 
   drawSum(row, place) {
