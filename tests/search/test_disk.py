@@ -158,6 +158,10 @@ def test_a_model_whose_folder_is_gone(own: pellucid.Index, tmp_path: Path) -> No
     shutil.rmtree(place)
     with pytest.raises(InputError, match=f"cannot read {place}: No such file or directory"):
         pellucid.Index.open(own.folder, model=model)
+    place.mkdir()
+    (place / "vocab.txt").symlink_to("nowhere")
+    with pytest.raises(InputError, match=f"cannot read {place / 'vocab.txt'}: No such file or directory"):
+        pellucid.Index.open(own.folder, model=model)
 
 
 def test_a_file_stands_where_a_folder_should(tmp_path: Path) -> None:

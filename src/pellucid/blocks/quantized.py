@@ -7,7 +7,7 @@ A number w stands as a whole number q with a scale that it shares with its neigh
 
 Scales are bfloat16, as are inputs and results; sums are formed in float32. Many inputs at once are multiplied as they
 are where float32 is no slower. Where the processor multiplies 8 bits by 8 bits, several inputs are made whole numbers
-as well, two for each number: the second holds what the first leaves.
+as well, two for each number: the second holds what the first leaves. Their results are float32.
 """
 
 import functools
@@ -36,10 +36,6 @@ ENOUGH = 5_000_000
 AT_ONCE = 1 << 22
 """Results that such a product forms at a time: whole numbers stand beside them, twice as many."""
 
-LARGEST, FINER = torch.tensor(127.0), torch.tensor(254.0)
-"""Of the whole numbers of 8 bits the largest, and how many times finer those are that hold what others leave. Tensors,
-since PyTorch makes one of a number of Python's in every step."""
-
 
 class Int8Linear(nn.Module):
     """A linear map with 8 bits per number."""
@@ -49,17 +45,17 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.codes, self.scale, self.bias = codes, scale, bias
         self.out_features, self.in_features = codes.shape
-        self.fine = scale.float() / FINER
+        self.fine = scale.float() / 254
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], bfloat16 or float32"""
         flat = x.view(-1, self.in_features)
-        whole = flat.numel() * self.out_features >= ENOUGH and multiplies_bytes(x.device)
+        enough = flat.numel() * self.out_features >= ENOUGH
         real = fastest_dtype(x.device) if len(flat) >= MANY_8 else None
-        if real is not None and not (whole and real == torch.float32):
-            product = F.linear(flat.to(real), self.codes.to(real)).mul_(self.scale).to(torch.bfloat16)
-        elif whole:
+        if enough and real != torch.bfloat16 and multiplies_bytes(x.device):
             product = _whole_product(flat.float(), self.codes, self.fine)
+        elif real is not None:
+            product = F.linear(flat.to(real), self.codes.to(real)).mul_(self.scale).to(torch.bfloat16)
         else:
             product = torch._weight_int8pack_mm(flat.to(torch.bfloat16), self.codes, self.scale)
         product = product.view(*x.shape[:-1], self.out_features)
@@ -121,12 +117,12 @@ def _whole_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     most = max(1, AT_ONCE // len(codes))
     if len(x) > most:
         return torch.cat([_whole_product(some, codes, scale) for some in x.split(most)])
-    unit = x.abs().amax(-1, keepdim=True).div_(LARGEST)
+    unit = x.abs().amax(-1, keepdim=True).div_(127)
     steps = x / unit
     whole = steps.round()
-    halves = torch.empty(2, *x.shape, dtype=torch.int8)
+    halves = x.new_empty(2, *x.shape, dtype=torch.int8)
     halves[0].copy_(whole)
-    halves[1].copy_(steps.sub_(whole).mul_(FINER).round_())
+    halves[1].copy_(steps.sub_(whole).mul_(254).round_())
     large, small = torch._int_mm(halves.flatten(0, 1), codes.t()).chunk(2)
     return torch.add(small, large.float(), alpha=254).mul_(scale).mul_(unit)
 

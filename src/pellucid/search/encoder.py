@@ -122,4 +122,4 @@ def _files(loaded: Loaded) -> list[Path]:
     folders = [one.folder for one in (loaded.source, loaded.source.base) if one is not None and one.file is None]
     base = [loaded.source.base.file] if loaded.source.base and loaded.source.base.file else []
     inside = (path for folder in folders for path in folder.iterdir())  # `glob` is silent about what it may not read
-    return sorted({path for path in inside if any(map(path.match, _PARTS)) and path.is_file()}) + base
+    return sorted({path for path in inside if any(map(path.match, _PARTS)) and not path.is_dir()}) + base
