@@ -1,5 +1,6 @@
 """Drawings without a browser: they parse, they hold the right marks, and the marks are the model's numbers."""
 
+import base64
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -303,20 +304,19 @@ def test_cells_are_those_that_the_page_draws(minilm: "pellucid.Model", show: Sho
 
 def pixels_of(png: bytes, browser: Browser) -> np.ndarray:
     """A PNG as a browser reads it: UInt8[ndarray, "height width 4"]."""
-    import base64
-
     tab = browser.new_page()
     size, values = tab.evaluate(
         """async (data) => {
           const picture = await createImageBitmap(await (await fetch(data)).blob());
           const pen = new OffscreenCanvas(picture.width, picture.height).getContext("2d");
           pen.drawImage(picture, 0, 0);
-          return [[picture.height, picture.width], [...pen.getImageData(0, 0, picture.width, picture.height).data]];
+          const bytes = pen.getImageData(0, 0, picture.width, picture.height).data;
+          return [[picture.height, picture.width], new Uint8Array(bytes.buffer).toBase64()];
         }""",
         "data:image/png;base64," + base64.b64encode(png).decode("ascii"),
     )
     tab.context.close()
-    return np.array(values, "u1").reshape(*size, 4)
+    return np.frombuffer(base64.b64decode(values), "u1").reshape(*size, 4)
 
 
 def test_the_png_shows_the_cells_where_the_svg_has_them(browser: Browser) -> None:
