@@ -66,6 +66,7 @@ def cases(model: Path) -> dict[str, list[Case]]:
             python("pellucid", PELLUCID),
             python("sentence-transformers", given + SENTENCE_TRANSFORMERS),
             python("transformers", given + TRANSFORMERS),
+            Case("pellucid embed TEXT", [*command, "embed", TEXT]),
         ],
         "import": [
             python("pellucid", "import pellucid"),

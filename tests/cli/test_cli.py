@@ -44,6 +44,16 @@ def test_the_list_says_of_a_command_what_its_own_help_says_first(name: str) -> N
     assert (command.help or "").strip().splitlines()[0] == COMMANDS[name]
 
 
+def test_at_the_end_python_walks_nothing_that_was_imported() -> None:
+    last = "import atexit, gc\natexit.register(lambda: print('to walk:', len(gc.get_objects())))\n"
+    counts = []
+    for start in ("from pellucid.cli.errors import run as main; main(app)", "from pellucid.cli import main; main()"):
+        code = f"{last}from pellucid.cli.app import app\n{start}"
+        done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+        counts.append(int(done.stdout.split("to walk:")[1]))
+    assert counts[0] > 1000 > 100 > counts[1]
+
+
 def test_the_list_of_commands_imports_none() -> None:
     code = (
         "import sys\nfrom pellucid.cli.app import COMMANDS, app\napp.main(['--help'], standalone_mode=False)\n"
