@@ -242,3 +242,18 @@ def test_what_is_not_there_is_told_in_one_sentence(tmp_path: Path) -> None:
     assert not hasattr(model, "encoder") and hasattr(model, "generate")
     with pytest.raises(AttributeError, match=r"this tokenizer has no 'push_to_hub': save_pretrained.*`hf upload"):
         compat.AutoTokenizer.from_pretrained(WORDS / "bert").push_to_hub("somewhere")
+
+
+def test_the_reference_s_trainer_trains_it(tmp_path: Path) -> None:
+    reference("bert", "SequenceClassification", tmp_path / "one")
+    model = ours("SequenceClassification", tmp_path / "one")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "one")
+    assert model.num_parameters(exclude_embeddings=True) == theirs.num_parameters(exclude_embeddings=True)
+    before = [one.detach().clone() for one in model.parameters()]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "out"), max_steps=2, use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no"
+    )
+    rows = [{"input_ids": [5, 9, 14, 33, 21], "attention_mask": [1] * 5, "labels": i % 2} for i in range(16)]
+    done = transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
+    assert done.global_step == 2 and 0 < done.training_loss < 5
+    assert any(not torch.equal(one, old) for one, old in zip(model.parameters(), before))

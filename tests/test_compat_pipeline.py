@@ -1,5 +1,6 @@
 """`pellucid.compat.pipeline`: arguments and refusals. `tests/parity/test_golden.py` compares its answers."""
 
+import logging
 import re
 import types
 from collections.abc import Callable
@@ -147,6 +148,17 @@ def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[s
     assert [len(one[0]["generated_token_ids"]) for one in go_on(["Once upon a time", "The dog"])] == [14, 14]
     with pytest.raises(InputError, match="max_length is 14, and the prompt is as long"):
         go_on("Once upon a time there was a dog in the garden of a small house")
+
+
+def test_a_max_length_that_is_not_heeded_is_told(
+    checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on = pipeline("text-generation", model=checkpoint("llama"), max_new_tokens=7, do_sample=False)
+    with caplog.at_level(logging.WARNING, "pellucid"):
+        plain = go_on("The dog")
+        assert not caplog.text
+        assert go_on("The dog", max_length=4) == plain
+    assert "max_length is not heeded beside max_new_tokens, which is 7" in caplog.text
 
 
 REFUSED = [

@@ -98,7 +98,7 @@ def train(
         (0.1 as a rule), 0 for nothing.
     columns: {"label": "sentiment"} reads the column "sentiment" where the task wants "label".
     encoding: of the files; None for what the recipe says, or UTF-8.
-    recipe: a file such as the `recipe.toml` that stands beside a trained model; whatever is said here goes before it.
+    recipe: a file such as the `recipe.toml` that stands beside a trained model; whatever is said here overrides it.
     from_scratch: takes the architecture and the words of `model`, and random numbers of the seed.
     resume: goes on where a training with the same model, data and settings was broken off, bit for bit.
     overwrite: begins anew in a folder that holds files.  progress: a bar on stderr; None shows it at a terminal.

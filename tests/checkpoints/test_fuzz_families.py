@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pellucid.checkpoints.families import families
 from pellucid.errors import PellucidError
 from tests.checkpoints.builders import WEIGHTS, read_raw, write_raw
 from tests.checkpoints.families import TINY, facts_of, keys, runs, save
@@ -50,6 +51,10 @@ def ends(folder: Path, room: int = 200 * 2**20) -> str:
 
 def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_every_family_has_its_sizes() -> None:
+    assert TINY.keys() == families().keys()
 
 
 @pytest.fixture(params=TINY)

@@ -14,6 +14,7 @@ import torch
 import pellucid
 from pellucid import machine
 from pellucid.cli.app import COMMANDS, app
+from pellucid.cli.embed import AT_ONCE
 from pellucid.cli.errors import INTERRUPTED
 from pellucid.cli.errors import run as finish
 from pellucid.cli.typed import as_typed, running
@@ -67,6 +68,17 @@ def test_the_list_of_commands_imports_none() -> None:
 def test_quiet_and_standard_input(tmp_path: Path) -> None:
     done = run(tmp_path, "--quiet", "look", "-", "-o", "page.html", stdin="a text from elsewhere\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "page.html\n", "")
+
+
+def test_vectors_are_written_before_the_last_is_computed(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("".join(f"line {i}\n" for i in range(2 * AT_ONCE)))
+    command = [sys.executable, "-m", "pellucid", "embed", str(tmp_path / "lines.txt"), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        assert process.poll() is None  # as many more are to come
+        rows = [first, *map(json.loads, process.stdout)]
+    assert [row["text"] for row in rows] == [f"line {i}" for i in range(2 * AT_ONCE)]
 
 
 def test_embed_in_every_form(tmp_path: Path, minilm: "pellucid.Model") -> None:

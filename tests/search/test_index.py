@@ -12,6 +12,7 @@ import pytest
 
 import pellucid
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.edits import zero
 from pellucid.errors import InputError, NotFoundError
 from pellucid.search.encoder import check, encoder_of
 from pellucid.search.manifest import read_manifest, write_manifest
@@ -187,6 +188,18 @@ def test_another_model_is_refused(own: pellucid.Index) -> None:
     untrained = pellucid.build(bert, tokenizer=other.tokenizer)
     with pytest.raises(InputError, match="not trained"):
         pellucid.Index.open(own.folder, model=untrained)
+
+
+def test_an_edited_model_is_not_taken_for_the_plain_one(own: pellucid.Index, tmp_path: Path) -> None:
+    model = pellucid.load("all-MiniLM-L6-v2")
+    for ask in (
+        lambda: pellucid.Index.build(model, ["a cat", "a dog"], out=tmp_path / "new.index"),
+        lambda: pellucid.Index.open(own.folder, model=model),
+    ):
+        said = pytest.raises(InputError, match="MiniLM-L6-v2 is edited: an index is built, changed and opened outside")
+        with said, model.edit({"layers.5.attention.heads": zero(head=3)}):
+            ask()
+    assert not (tmp_path / "new.index").exists()
 
 
 def reading(checkpoint: Callable[[str], Path], place: Path, **settings: object) -> Loaded:

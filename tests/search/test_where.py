@@ -65,6 +65,38 @@ def test_a_condition_is_read_as_it_was_typed() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["n >= 2 and a = b", "n >= 2, a = b", "n != 2 OR n < 1", "a = b && n>3", "a = b; c ~ d", "a = x or y z != w"],
+)
+def test_two_conditions_in_one_are_not_taken_for_a_value(text: str) -> None:
+    with pytest.raises(pellucid.InputError, match=r"holds a second one, '.*': give each by itself, all must hold"):
+        typed(text)
+
+
+def test_what_only_looks_like_two_conditions_is_a_value() -> None:
+    values = "Rock and Roll", "Smith, Jones & Sons", "this or that", "a, b; c", "and = or", "x=1"
+    assert [typed(f"a = {value}").values[0] for value in values] == list(values)
+
+
+def test_an_order_needs_a_value(cities: pellucid.Index) -> None:
+    for sign in ("<", "<=", ">", ">="):
+        with pytest.raises(pellucid.InputError, match=f"no value stands behind {sign}$"):
+            typed(f"n {sign} ")
+
+
+def test_numbers_and_texts_have_no_order(minilm: pellucid.Model) -> None:
+    years: list[object] = [1999, "2005", "", None, "unknown", "old"]
+    index = pellucid.Index.build(
+        minilm, [{"text": f"row {i}", "year": year} for i, year in enumerate(years)], column="text"
+    )
+    for where, fits in [
+        ("year < O2000", set()), ("year > $1,000", {"unknown", "old"}), ("year >= p", {"unknown"}),
+        ("year < 2000", {1999}), ({"year": {">": "a"}}, {"unknown", "old"}), ("year >= 1999", {1999, "2005"}),
+    ]:  # fmt: skip
+        assert {years[row] for row in fitting(index, where)} == fits, where
+
+
 def test_too_much_is_refused_and_much_is_said_in_one_line(
     cities: pellucid.Index, caplog: pytest.LogCaptureFixture
 ) -> None:

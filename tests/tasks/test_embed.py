@@ -82,6 +82,15 @@ def test_shape_order_and_company(minilm: "pellucid.Model") -> None:
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(7))
 
 
+def test_random_vectors_are_told(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+    config = minilm.config.replace(num_hidden_layers=1)
+    with caplog.at_level(logging.WARNING, "pellucid"):
+        minilm.embed("a cat")
+        assert not caplog.text
+        pellucid.build(config, tokenizer=minilm.tokenizer).embed("a cat")
+    assert "this model is not trained (all): its vectors are random" in caplog.text
+
+
 def test_empty_and_long_texts_are_counted(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "pellucid"):
         vectors = minilm.embed(["", "   ", "word " * 400, "fine"])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -374,13 +375,35 @@ def test_words(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
     assert str(change(torch.neg)) == "change(neg)"
 
 
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    for five in (np.int64(5), torch.tensor(5), np.array(5)):
+        assert str(zero(head=five)) == "zero(head=5)"
+    for some in (np.array([1, 2]), torch.tensor([1, 2]), (1, 2), range(1, 3)):
+        assert str(zero(head=some)) == "zero(head=[1, 2])"
+    assert str(scale(np.float32(2))) == str(scale(torch.tensor(2.0))) == "scale(2.0)"
+    assert str(add(np.float32(3), factor=np.int64(2))) == "add(3.0, factor=2.0)"
+
+
+def test_no_edit_is_no_silent_edit(minilm: pellucid.Model) -> None:
+    with pytest.raises(InputError, match=r"no edit was given for layers\.0\.attention\.weights"):
+        minilm.edit({WEIGHTS.replace("3", "0"): []})
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (lambda: zero(heads=5), "an edit is placed by row, head, .*, and not by 'heads' .did you mean head"),
         (lambda: fixed([1, 2]), "fixed takes a tensor or a number, and was given a list"),
         (lambda: add("x"), "add takes a tensor or a number"),
-        (lambda: scale(torch.ones(1)), "scale takes a number"),
+        (lambda: scale(torch.ones(2)), "the factor of scale is tensor.*, expected a number"),
+        (lambda: scale(True), "the factor of scale is True"),
+        (lambda: scale(10**400), "the factor of scale is 1000.*, expected a number"),
+        (lambda: fixed(10**400), "the number is 1000.*, expected a number"),
+        (lambda: add(1.0, factor="2"), "the factor of add is '2'"),
+        (lambda: add(torch.ones(3), factor=torch.arange(3.0)), "the factor of add is tensor"),
+        (lambda: zero(position=slice(0, 3, 0)), "position is slice.*, expected a whole number"),
+        (lambda: zero(position=slice("a", None)), "position is slice.*, expected a whole number"),
+        (lambda: zero(head={1: 2}), "head is {1: 2}, expected a whole number"),
         (lambda: patch(None), "patch takes a trace or a tensor, and was given a NoneType"),
         (lambda: mean(), "mean needs a trace"),
         (lambda: mean(torch.ones(1)), "mean needs a trace"),

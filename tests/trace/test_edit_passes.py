@@ -139,6 +139,63 @@ def test_a_row_of_a_batch(minilm: pellucid.Model) -> None:
     assert not trace[name][1].any() and torch.equal(trace[name][[0, 2]], minilm.trace(TEXTS)[name][[0, 2]])
 
 
+def test_rows_are_those_of_calls_and_traces_and_of_nothing_else(model: pellucid.Model) -> None:
+    said = "an edit of a row holds for calls of the model and for traces alone"
+    for ask in (
+        lambda: model.embed(TEXTS),
+        lambda: model.score(TEXTS),
+        lambda: model.generate(TEXTS, max_new_tokens=2),
+        lambda: model.generate(TEXTS[0], max_new_tokens=2, num_beams=2),
+        lambda: list(model.stream(TEXTS[0], max_new_tokens=2)),
+        lambda: model.trace_writing(TEXTS[0], max_new_tokens=2),
+        lambda: model.sweep(TEXTS[0], ("banana", "arrow")),
+        lambda: model.explain.integrated_gradients(TEXTS[0], "banana"),
+        lambda: model.explain.gradient_x_input(TEXTS[0], "banana"),
+        lambda: model.explain.head_scores(),
+    ):
+        with pytest.raises(InputError, match=said), model.edit({"layers.2.residual.post": scale(0.5, row=0)}):
+            ask()
+    with model.edit({"layers.2.residual.post": scale(0.5, row=1)}):
+        assert not torch.equal(model(TEXTS).logits[1], model.trace(TEXTS[1], keep="logits")["logits"][0])
+
+
+def test_scaled_scores_leave_padding_on_the_left_without_nan(model: pellucid.Model) -> None:
+    for edit in (scale(1.7), scale(1.7, head=1), lambda scores: scores * 1.7):
+        with model.edit({"layers.1.attention.scores": edit}):
+            together = model.trace(TEXTS, padding="left")
+            for i, text in enumerate(TEXTS):
+                torch.testing.assert_close(together.row(i)["logits"], model.trace(text)["logits"])
+
+
+def test_what_is_patched_in_stands_where_it_stood_in_its_text(model: pellucid.Model) -> None:
+    name, text = "layers.1.residual.post", "fruit flies like a banana"
+    later, plain = model.trace("fruit like", after="time flies"), model.trace(text)["logits"]
+    begin, count = len(later.before), len(later.tokens)
+    assert begin > 1 and count > 1
+    for i in range(count):
+        with model.edit({name: patch(later, position=begin + i)}):
+            found = model.trace(text)["logits"]
+        with model.edit({name: fixed(later[name][0, i], position=begin + i)}):
+            assert torch.equal(found, model.trace(text)["logits"]) and not torch.equal(found, plain)
+    with model.edit({name: patch(later)}):
+        torch.testing.assert_close(model.trace("fruit like", after="time flies")["logits"], later["logits"])
+    said = pytest.raises(InputError, match=f"position 0 .* which has {count}, from position {begin} on")
+    with said, model.edit({name: patch(later, position=0)}):
+        model.trace(text)
+
+
+def test_a_patch_of_one_row_asks_nothing_of_the_others(model: pellucid.Model) -> None:
+    name, source = "layers.1.residual.post", model.trace("fruit flies like an arrow")
+    with model.edit({name: patch(source, row=0)}):
+        together = model.trace(TEXTS)
+    with model.edit({name: patch(source)}):
+        alone = model.trace(TEXTS[0])
+    torch.testing.assert_close(together.row(0)["logits"], alone["logits"])
+    torch.testing.assert_close(together.row(2)["logits"], model.trace(TEXTS[2])["logits"])
+    with pytest.raises(InputError, match="are to be patched into"), model.edit({name: patch(source, row=2)}):
+        model.trace(TEXTS)
+
+
 def test_what_was_read_before_counts(minilm: pellucid.Model) -> None:
     model = small("llama", minilm, dtype="float64")
     with model.edit({"layers.1.residual.pre": add(VECTOR, position=[1, 5])}):

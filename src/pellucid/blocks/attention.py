@@ -133,6 +133,8 @@ class Attention(nn.Module):
             return fused
         scores = self._scores(query, self._shared(key), _mask(query, key, run), bias)
         seen_scores = run.see("scores", scores)
+        if seen_scores is not scores:  # a row that may look nowhere, as padding on the left, stays without NaN
+            seen_scores = seen_scores.clamp(min=torch.finfo(scores.dtype).min)
         wide = torch.promote_types(scores.dtype, torch.float32)  # half precision is summed up in float32
         weights = seen_scores.softmax(dim=-1, dtype=wide).to(query.dtype)
         seen_weights = run.see("weights", weights)

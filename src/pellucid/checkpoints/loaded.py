@@ -47,6 +47,11 @@ class Loaded:
         return self.source.name if self.source else "this model"
 
     @property
+    def random(self) -> tuple[str, ...]:
+        """The untrained parts that a vector depends on: a head and a pooler do not count."""
+        return tuple(part for part in self.untrained if not part.startswith(("head", "pooler")))
+
+    @property
     def words(self) -> Tokenizer:
         """The tokenizer. Raises InputError where there is none."""
         if self.tokenizer is None:

@@ -9,6 +9,9 @@ from pellucid.cli.output import check_place, quiet, say
 from pellucid.cli.reading import texts_in
 from pellucid.tasks.names import SENTENCES
 
+AT_ONCE = 1_024
+"""Texts whose vectors are written together: whoever reads them need not wait for the last."""
+
 
 @click.command("embed")
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT... | FILE | -")
@@ -45,19 +48,25 @@ def command(
     import numpy as np
 
     import pellucid
+    from pellucid.bars import bar
     from pellucid.files import write_whole
+    from pellucid.tasks.embed import embed
 
+    shown = False if quiet() else None
     check_place("--output", output, ".npy")
     if output is not None and as_json:
         raise click.UsageError("--output writes numbers alone, without --json: leave one of them out")
-    given = list(texts_in(texts, column, encoding))
-    vectors = pellucid.load(model).embed(
-        given, dtype=dtype, pooling=pooling, normalize=normalize, progress=False if quiet() else None
-    )
+    given, loaded = list(texts_in(texts, column, encoding)), pellucid.load(model).loaded
     if output is not None:
+        vectors = embed(loaded, given, dtype=dtype, pooling=pooling, normalize=normalize, progress=shown)
         write_whole(output, lambda file: np.save(file, np.asarray(vectors)))
         say(f"{vectors.shape[0]} vectors of {vectors.shape[1]} numbers")
         click.echo(output)
         return
-    for text, vector in zip(given, vectors.tolist()):
-        click.echo(json.dumps({"text": text, "vector": vector}) if as_json else " ".join(f"{x:.7g}" for x in vector))
+    with bar("embedding", total=len(given), unit=" texts", shown=shown) as line:
+        for start in range(0, len(given), AT_ONCE):
+            some = given[start : start + AT_ONCE]
+            vectors = embed(loaded, some, dtype=dtype, pooling=pooling, normalize=normalize, progress=line.update)
+            for text, vector in zip(some, vectors.tolist()):
+                said = {"text": text, "vector": vector}
+                click.echo(json.dumps(said) if as_json else " ".join(f"{x:.7g}" for x in vector))

@@ -36,10 +36,10 @@ def command() -> None:
 
     \b
     Examples:
-      pellucid index build companies.csv --column name -o companies.index
+      pellucid index build companies.csv --column name --id-column symbol -o companies.index
       pellucid search companies.index "Apple"
       pellucid index add companies.index more.csv
-      pellucid index delete companies.index 17 23
+      pellucid index delete companies.index AAPL MSFT
       pellucid index evaluate companies.index queries.csv --query-column query --id-column symbol
     """
 
@@ -103,15 +103,18 @@ def add(index: Path, sources: tuple[str, ...], column: str | None, id_column: st
 @FOLDER
 @click.argument("ids", nargs=-1, metavar="ID...")
 @click.option(
-    "--where", multiple=True, metavar="CONDITION", help='Instead of ids: "sector = Finance"; may be repeated.'
+    "--where",
+    multiple=True,
+    metavar="CONDITION",
+    help='Instead of ids: "sector = Financials"; all of several must hold.',
 )
 def delete(index: Path, ids: tuple[str, ...], where: tuple[str, ...]) -> None:
     """Take texts out of INDEX, by their ids or by a condition.
 
     \b
     Examples:
-      pellucid index delete companies.index 17 23
-      pellucid index delete companies.index --where "sector = Finance"
+      pellucid index delete companies.index AAPL MSFT
+      pellucid index delete companies.index --where "sector = Financials" --where "founded < 1900"
     """
     import pellucid
 

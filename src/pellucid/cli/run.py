@@ -79,7 +79,13 @@ Examples:
 @click.option("--whole", is_flag=True, help="FILE, or standard input, is one text.")
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
 @click.option("--skip-bad-rows", is_flag=True, help="Leave out rows that do not fit, and list them.")
-@click.option("--dtype", default="float32", show_default=True, metavar="NAME", help="float32, bfloat16 or auto.")
+@click.option(
+    "--dtype",
+    default="float32",
+    show_default=True,
+    metavar="NAME",
+    help="float32, bfloat16, auto; of tasks that write also int8, int4.",
+)
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON lines to a file.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per answer, with all that is told beside it.")
 def command(task: str | None, model: str | None, dtype: str, as_json: bool, output: Path | None, **given: Any) -> None:

@@ -28,7 +28,10 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("queries", nargs=-1, required=True, metavar="QUERY... | -")
 @click.option("-k", "k", type=int, default=5, show_default=True, help="So many texts.")
 @click.option(
-    "--where", multiple=True, metavar="CONDITION", help='"sector = Finance", "year >= 2000"; may be repeated.'
+    "--where",
+    multiple=True,
+    metavar="CONDITION",
+    help='"sector = Financials", "year >= 2000"; all of several must hold.',
 )
 @click.option("--mode", type=click.Choice(["hybrid", "dense", "words"]), default="hybrid", show_default=True)
 @click.option("--rerank", metavar="MODEL", help="A model that reads query and text together, and orders anew.")
@@ -53,7 +56,7 @@ def command(
     \b
     Examples:
       pellucid search companies.index "Apple" -k 5 --json
-      pellucid search companies.index "a bank" --where "sector = Finance" --why
+      pellucid search companies.index "a bank" --where "sector = Financials" --why
       pellucid search companies.index "soft drinks" --why -o why.html
       cat queries.txt | pellucid search companies.index - --json
     """

@@ -1,5 +1,6 @@
 """What is asked of the reference's pipelines that write: how long, by which search, and what is decoded how."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -14,6 +15,8 @@ from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import REFERENCE_LENGTH
 from pellucid.generation.settings import names as names_of_writing
 from pellucid.tasks.told import params_of, prefix_of
+
+log = logging.getLogger("pellucid")
 
 LONGEST = 256
 """New tokens, where nobody says anything."""
@@ -108,6 +111,9 @@ class Written(Asked, ABC):
         if made["max_new_tokens"] == LONGEST and made["max_length"] != REFERENCE_LENGTH:
             del made["max_new_tokens"]
         said = made | _lengths(self._params()) | _lengths(self.call)
+        if "max_new_tokens" in said and "max_length" in _lengths(self.call):
+            new = said["max_new_tokens"]
+            log.warning("max_length is not heeded beside max_new_tokens, which is %d: give max_new_tokens alone", new)
         return {"max_new_tokens": said["max_new_tokens"]} if "max_new_tokens" in said else said
 
     def _left(self, item: Any, longest: int) -> int:

@@ -44,6 +44,7 @@ class PreTrainedModel(nn.Module):
 
     family: ClassVar[Family]
     head: ClassVar[Head | None]
+    accepts_loss_kwargs: ClassVar[bool] = False  # by which the reference's Trainer knows what to pass
 
     def __init__(self, config: PretrainedConfig) -> None:
         super().__init__()
@@ -202,9 +203,12 @@ class PreTrainedModel(nn.Module):
         self.config.vocab_size = rows
         return self.get_input_embeddings()
 
-    def num_parameters(self, only_trainable: bool = False) -> int:
-        """How many numbers it holds."""
-        return sum(p.numel() for p in self.parameters() if p.requires_grad or not only_trainable)
+    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+        """How many numbers it holds; exclude_embeddings: without its tables of tokens, places and types."""
+        tables = [module for module in self.modules() if isinstance(module, nn.Embedding) and exclude_embeddings]
+        left_out = {id(table.weight) for table in tables}
+        counted = (p for p in self.parameters() if id(p) not in left_out and (p.requires_grad or not only_trainable))
+        return sum(p.numel() for p in counted)
 
     def get_input_embeddings(self) -> nn.Module:
         """The table of tokens."""

@@ -68,7 +68,7 @@ def writer(loaded: Loaded, *, swift: bool = True) -> Decoder | EncoderDecoder:
     if not loaded.config.writes or not isinstance(module, Decoder | EncoderDecoder):
         said = f"of kind {loaded.config.kind!r} with {head.name if head else 'no'} head"
         raise InputError(f"this model is {said}; to write, a decoder needs a head for the next token")
-    return module.swift() if swift else evaluating(module)
+    return module.swift() if swift else evaluating(module.rows_alike())
 
 
 def room(loaded: Loaded, prompt: Sequence[int], asked: int, which: int = 0) -> int:

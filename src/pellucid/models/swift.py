@@ -70,7 +70,7 @@ class Swift(Watched):
     def _plain(self, dtype: torch.dtype, own: torch.dtype) -> Self:
         if dtype != own:
             raise InputError(f"an edited model computes in its own numbers, {own}: leave ", Argument("dtype"), " out")
-        return evaluating(self)
+        return evaluating(self.rows_alike())
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_swift"}

@@ -32,6 +32,11 @@ class Onlooker(Protocol):
         """What he changes, in words."""
         ...
 
+    @property
+    def by_row(self) -> bool:
+        """Whether he treats the texts of a batch differently."""
+        ...
+
     def wants(self, name: str) -> bool:
         """Whether it is worth computing what only an onlooker needs."""
         ...
@@ -74,6 +79,18 @@ class Watched(nn.Module):
         copy.__dict__.update(self.__dict__)
         copy.__dict__["onlooker"] = onlooker
         return copy
+
+    def rows_alike(self) -> Self:
+        """The same module, for passes whose rows are not the texts as they were given: sorted, or one several times.
+
+        Raises InputError for an onlooker who tells rows apart: he would be told of others than he means.
+        """
+        if self.onlooker is not None and self.onlooker.by_row:
+            raise InputError(
+                "an edit of a row holds for calls of the model and for traces alone, whose rows are the texts as they "
+                "were given; here they are read in an order of their own: edit all of them, or trace them"
+            )
+        return self
 
     def watched(self, watch: Watch | None = None) -> Pass:
         """A pass that `watch` looks on at, behind the onlooker that stays."""

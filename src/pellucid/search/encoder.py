@@ -36,11 +36,14 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     """What an index says of the model that makes its vectors.
 
     prompt: stands before every text of the corpus.
-    Raises InputError for a model whose numbers are random, since nobody could make the same vectors again.
+    Raises InputError for a model whose numbers are random, since nobody could make the same vectors again, and for one
+    that is edited, which would be taken for the plain one.
     """
     name = loaded.source.name if loaded.source else loaded.config.family
+    if loaded.module.onlooker is not None:
+        raise InputError(f"{name} is edited: an index is built, changed and opened outside of the block that edits it")
     reading = fingerprint(loaded.words)
-    if any(not part.startswith(("head", "pooler")) for part in loaded.untrained):
+    if loaded.random:
         raise InputError(f"{name} is not trained: its vectors are random, and a search in them finds nothing")
     own = loaded.pooling or Pooling()
     limits = [n for n in (own.max_length, loaded.longest) if n]

@@ -207,7 +207,7 @@ class Index:
             return self.manifest.rows - before
 
     def update(self, source: Any, **read: Any) -> int:
-        """As `add`, in the place of the texts with the same ids; an empty text takes the one of its id away."""
+        """As `add`, in the place of texts with the same ids; an empty one among others takes its id away."""
         return self.add(source, update=True, **read)
 
     def delete(self, ids: str | Iterable[str] | None = None, *, where: Where = None) -> int:

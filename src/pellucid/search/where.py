@@ -13,6 +13,8 @@ from pellucid.text.cut import whole_characters
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
 WHERE = Argument("where")
 _SIGN = re.compile(r"!=|<=|>=|[=!<>~]")
+_MORE = re.compile(r"(?:\b(?:and|or)\b|&&|\|\||[,;])\s*([^\s,;=!<>~][^,;=!<>~]*(?:!=|<=|>=|[=<>~]).*)", re.IGNORECASE)
+"""A second condition in the value of one: whoever types it means two, and as a value it would fit nearly everything."""
 
 MOST, MOST_VALUES = 100, 10_000
 """Conditions that must hold together, and the values of one: SQLite does not take many more."""
@@ -23,7 +25,8 @@ MOST_LETTERS, MOST_BITS = 1_000, 10_000
 
 @dataclass(frozen=True)
 class Condition:
-    """One column compared with a value. Numbers are compared as numbers where both are some, else as texts.
+    """One column compared with a value. Numbers are compared as numbers where both are some, else as texts; which of
+    two comes first is asked of two numbers, or of two texts that are none.
 
     operator: "=", "!=", "<", "<=", ">", ">=", or "~" for a text that holds the value, upper and lower case alike. A row
         without the column, or with null in it, fits none of them, "!=" neither.
@@ -54,7 +57,9 @@ class Condition:
             return (clause if self.operator == "=" else f"NOT {clause}"), given
         if numbers[0] is not None:
             return f"{number} {self.operator} ?", [path, numbers[0]]
-        return f"CAST({column} AS TEXT) {self.operator} ?", [path, str(self.values[0])]
+        text = f"CAST({column} AS TEXT)"  # of texts that are some, and no numbers: "2005" is not less than "O2000"
+        clause = f"({text} {self.operator} ? AND {text} != '' AND {number} IS NULL)"
+        return clause, [path, str(self.values[0]), path, path]
 
 
 _EXTRACTED = "json_extract(metadata, ?)", "json_type(metadata, ?)"
@@ -125,6 +130,13 @@ def typed(text: str) -> Condition:
         raise InputError(
             f"cannot read the condition {_short(text)!r}: {sign[0]}{value[0]} is no operator, expected one of "
             f"{' '.join(OPERATORS)}"
+        )
+    if not value and sign[0][0] in "<>":
+        raise InputError(f"cannot read the condition {_short(text)!r}: no value stands behind {sign[0]}")
+    if more := _MORE.search(value):
+        raise InputError(
+            f"the condition {_short(text)!r} holds a second one, {_short(more[1])!r}: give each by itself, all "
+            "must hold"
         )
     return Condition(_named(column), sign[0], (value,))
 

@@ -14,7 +14,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.config.checks import count
-from pellucid.errors import InputError
+from pellucid.errors import InputError, several
 from pellucid.machine import choose_dtype
 from pellucid.text import by_length
 from pellucid.text.cut import clean_text
@@ -46,6 +46,8 @@ def embed(
     texts = _listed(texts)
     plan = _plan(loaded, pooling, normalize, max_length)
     kind = None if dtype is None else choose_dtype(dtype, _dtype(loaded), loaded.module.embeddings.token.like.device)
+    if loaded.random:
+        log.warning("%s is not trained (%s): its vectors are random", loaded.name, several(loaded.random))
     rows = _rows(loaded, texts, plan)
     vectors = torch.empty(len(texts), plan.width(loaded.config.hidden_size), dtype=torch.float32, device="cpu")
     for group, answer in _run(loaded, rows, kind, plan, progress):

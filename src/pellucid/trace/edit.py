@@ -87,6 +87,10 @@ class Edits:
         """The edits in words, each whole, such as "layers.3.attention.weights: zero(head=5)"."""
         return tuple(f"{one.asked}: {one.edit}" for one in self.entries)
 
+    @property
+    def by_row(self) -> bool:
+        return any(entry.edit.where.row is not None for entry in self.entries)
+
     def wants(self, name: str) -> bool:
         return name in self.at
 
@@ -104,7 +108,10 @@ def entries_of(config: Config, wanted: Wanted) -> list[Entry]:
     entries, own = [], points(config)
     for asked, given in wanted.items():
         names = resolve(asked, config)
-        for one in given if isinstance(given, list | tuple) else [given]:
+        several_of = given if isinstance(given, list | tuple) else [given]
+        if not several_of:
+            raise InputError(f"no edit was given for {short(str(asked))}: leave it out, or say what to do there")
+        for one in several_of:
             edit = edit_of(one)
             for name in names:
                 edit.check(name, own[name], own.sizes(name))

@@ -14,14 +14,15 @@ it, and position -1 is the last token at every pass, so each new one.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from pellucid.errors import Argument, Blank, InputError, near, several
+from pellucid.errors import Argument, Blank, InputError, near, several, short
 from pellucid.trace.points import Axes
-from pellucid.trace.where import Chosen, Spot, Where, beyond, kind, length, taken
+from pellucid.trace.where import Chosen, Spot, Where, kind, length, parts, taken
 
 Change = Callable[[Tensor, Spot], Tensor]
 """(the value, where it is told)  ->  another of the same shape, or that spreads to it"""
@@ -82,7 +83,7 @@ def fixed(value: Tensor | float, **where: Chosen) -> Edit:
     value: a number, or a tensor of the point's dtype and shape, or of one that spreads to it: Float[Tensor, "hidden"]
         fits a stream, Float[Tensor, "seq source"] the weights of every head.  where: as for `zero`.
     """
-    _check(value, "fixed takes")
+    value = _given(value, "fixed takes")
     return Edit(f"fixed({_said(value)})", lambda now, spot: _like(value, now, spot, "the value"), Where.of(where))
 
 
@@ -91,15 +92,14 @@ def add(vector: Tensor | float, factor: float = 1.0, **where: Chosen) -> Edit:
 
     vector: a number, or a tensor of the point's dtype that spreads to its shape.  where: as for `zero`.
     """
-    _check(vector, "add takes")
+    vector, factor = _given(vector, "add takes"), _number(factor, "the factor of add")
     said = f"add({_said(vector)})" if factor == 1.0 else f"add({_said(vector)}, factor={factor})"
     return Edit(said, lambda now, spot: now + _like(vector, now, spot, "the vector") * factor, Where.of(where))
 
 
 def scale(factor: float, **where: Chosen) -> Edit:
     """What arises, times a number.  where: as for `zero`."""
-    if not isinstance(factor, int | float):
-        raise InputError(f"scale takes a number, and was given a {type(factor).__name__}")
+    factor = _number(factor, "the factor of scale")
     return Edit(f"scale({factor})", lambda now, spot: now * factor, Where.of(where))
 
 
@@ -152,7 +152,7 @@ def patch(source_of: Mapping[str, Tensor] | Tensor, **where: Chosen) -> Edit:
     chosen = Where.of(where)
     if not isinstance(source_of, Mapping | Tensor):
         raise InputError(f"patch takes a trace or a tensor, and was given a {type(source_of).__name__}")
-    if len({len(row.ids) for row in getattr(source_of, "rows", ())}) > 1:
+    if len({(len(row.before), len(row.ids)) for row in getattr(source_of, "rows", ())}) > 1:
         raise InputError("patch takes the trace of one text, or of texts of one length: choose one with trace.row(0)")
 
     def fits(name: str, axes: Axes) -> None:
@@ -163,9 +163,9 @@ def patch(source_of: Mapping[str, Tensor] | Tensor, **where: Chosen) -> Edit:
         given = source_of if isinstance(source_of, Tensor) else source_of[spot.name]
         _alike(given, now, spot)
         given, known = given.to(now.device), torch.ones((), dtype=torch.bool, device=now.device)
-        for axis, asked in (("seq", chosen.position), ("source", chosen.source)):
+        for axis in ("seq", "source"):
             if axis in spot.axes:
-                given, there = _moved(given, now, spot, axis, slice(None) if asked is None else asked)
+                given, there = _moved(given, now, spot, axis, chosen, _begin(source_of) if axis == "seq" else 0)
                 known = known & there
         return torch.where(known, given, now)
 
@@ -176,8 +176,8 @@ def edit_of(given: Any) -> Edit:
     """An edit as it is; a plain function as `change`, a tensor or a number as `fixed`."""
     if isinstance(given, Edit):
         return given
-    if isinstance(given, Tensor) or (isinstance(given, int | float) and not isinstance(given, bool)):
-        return fixed(given)
+    if isinstance(given, Tensor) or (isinstance(given, Real) and not isinstance(given, bool)):
+        return fixed(_given(given, "fixed takes"))
     for maker in (zero, fixed, add, scale, mean, patch, change):
         if given is maker:
             raise InputError(f"{maker.__name__} is called to make an edit: {maker.__name__}(...)")
@@ -186,26 +186,35 @@ def edit_of(given: Any) -> Edit:
     raise InputError(f"an edit is {type(given).__name__}, expected one of pellucid.edits, a function or a tensor")
 
 
-def _moved(
-    given: Tensor, now: Tensor, spot: Spot, axis: str, asked: int | Sequence[int] | slice
-) -> tuple[Tensor, Tensor]:
-    """`given` with its tokens moved to where those of `now` stand, and where there are such."""
-    place = spot.axes.index(axis)
-    size, has = now.shape[place], given.shape[place]
-    lost = beyond(asked, has)
-    if lost is not None and not isinstance(asked, slice):
-        word = "position" if axis == "seq" else "source"
-        raise InputError(f"{word} {lost} of {spot.name} does not exist in what is patched in, which has {has}")
+def _begin(source_of: Mapping[str, Tensor] | Tensor) -> int:
+    """How many tokens of its text stand before the first that a trace, or a step of writing, holds."""
+    if rows := getattr(source_of, "rows", ()):
+        return len(rows[0].before)
+    return len(getattr(source_of, "before", ())) - len(getattr(source_of, "read", ()))
+
+
+def _moved(given: Tensor, now: Tensor, spot: Spot, axis: str, chosen: Where, begin: int) -> tuple[Tensor, Tensor]:
+    """`given`, whose tokens stand from `begin` on, with them moved to where those of `now` stand, and where there are
+    such."""
+    place, word = spot.axes.index(axis), "position" if axis == "seq" else "source"
+    asked: int | Sequence[int] | slice = chosen.chosen().get(word, slice(None))
+    size, end = now.shape[place], begin + given.shape[place]
+    for one in parts(asked):
+        if not isinstance(one, slice) and not any(i >= begin for i in taken(one, end)):
+            has = f"{end - begin}, from position {begin} on" if begin else str(end)
+            raise InputError(f"{word} {one} of {spot.name} does not exist in what is patched in, which has {has}")
     wholly = spot.fresh() or "cross_attention." in spot.name
-    rows = []
-    for row in spot.places(axis):
-        here, there = taken(asked, length(row)), taken(asked, has)
-        if len(here) != len(there) and wholly and isinstance(asked, slice):
+    meant = None if chosen.row is None else taken(chosen.row, len(now))
+    rows, places = [], spot.places(axis)
+    for i, row in enumerate(places):
+        here, there = taken(asked, length(row)), taken(asked, end)
+        reached = length(row) > begin and (meant is None or i in meant or len(places) == 1)
+        if len(here) != len(there) and wholly and reached and isinstance(asked, slice):
             raise InputError(
                 f"{len(there)} tokens of {spot.name} are to be patched into {len(here)}: choose which with ",
                 Argument("position", Blank("...")),
             )
-        pairs = dict(zip(here, there))
+        pairs = {one: two - begin for one, two in zip(here, there)}
         rows.append([pairs.get(i, -1) for i in row[-size:]])
     shape = [1] * now.dim()
     shape[0], shape[place] = len(rows), size
@@ -235,9 +244,24 @@ def _like(given: Tensor | float, now: Tensor, spot: Spot, what: str) -> Tensor:
     return spread
 
 
-def _check(given: object, takes: str) -> None:
-    if not isinstance(given, Tensor | int | float) or isinstance(given, bool):
+def _given(given: Any, takes: str) -> Tensor | float:
+    """A tensor as it is, a number as Python's own."""
+    if isinstance(given, Tensor):
+        return given
+    if not isinstance(given, Real) or isinstance(given, bool):
         raise InputError(f"{takes} a tensor or a number, and was given a {type(given).__name__}")
+    return _number(given, "the number")
+
+
+def _number(given: Any, what: str) -> float:
+    """A number as Python's own; a tensor or an array of one is one, too."""
+    try:
+        if isinstance(given, bool | str):
+            raise TypeError
+        number = float(given)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{what} is {short(repr(given))}, expected a number") from error
+    return given if isinstance(given, int) else number
 
 
 def _texts(trace: Any) -> list[Mapping[str, Tensor]]:

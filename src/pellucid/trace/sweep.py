@@ -51,6 +51,7 @@ def sweep(
     make = edit or (zero if source is None else lambda **where: patch(source, **where))
     if not isinstance(text, str):
         raise InputError(f"a sweep is of one text, and was given a {type(text).__name__}")
+    loaded.module.rows_alike()
     (row,) = read(loaded, text, pair, target, None, None)
     names = _layers(loaded, point or usual)
     tried = _edits(names, _columns(loaded, names[0], word, row), lambda i: _made(make, word, i))

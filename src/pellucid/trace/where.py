@@ -1,8 +1,9 @@
 """Which part of a point an edit reaches: rows, heads, positions, neurons, each by the axis that it chooses from."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -63,7 +64,7 @@ class Where:
 
     def __post_init__(self) -> None:
         for word, chosen in self.chosen().items():
-            _check(word, chosen)
+            object.__setattr__(self, word, _whole(word, chosen))
 
     @classmethod
     def of(cls, chosen: dict[str, Chosen]) -> Self:
@@ -180,8 +181,20 @@ def _listed(chosen: int | Sequence[int]) -> Sequence[int]:
     return [chosen] if isinstance(chosen, int) else chosen
 
 
-def _check(word: str, chosen: object) -> None:
-    whole = isinstance(chosen, slice) or (isinstance(chosen, int) and not isinstance(chosen, bool))
-    many = isinstance(chosen, Sequence | range) and not isinstance(chosen, str) and len(chosen) > 0
-    if not whole and not (many and all(isinstance(i, int) and not isinstance(i, bool) for i in chosen)):  # type: ignore[union-attr]
-        raise InputError(f"{word} is {repr(chosen)[:60]}, expected a whole number, several, or a slice")
+def _whole(word: str, chosen: Any) -> int | list[int] | slice:
+    """What was chosen in Python's own whole numbers; those of numpy and torch are ones, too."""
+    try:
+        if isinstance(chosen, slice):
+            range(1)[chosen]  # has whole numbers or nothing, and a step that is not 0
+            return chosen
+        if isinstance(chosen, bool | str | Mapping):
+            raise TypeError
+        if not isinstance(chosen, Iterable) or getattr(chosen, "ndim", 1) == 0:
+            return operator.index(chosen)
+        many = [operator.index(one) for one in chosen if not isinstance(one, bool)]
+        if not many or len(many) < len(chosen):  # type: ignore[arg-type]
+            raise TypeError
+        return many
+    except (TypeError, ValueError) as error:
+        said = repr(chosen)[:60]
+        raise InputError(f"{word} is {said}, expected a whole number, several, or a slice") from error

@@ -5,6 +5,7 @@ import torch
 
 import pellucid
 from pellucid import InputError
+from pellucid.edits import Edit, scale, zero
 from tests.trace.explain.models import built, with_head
 
 TEXT = "time flies like an arrow"
@@ -82,6 +83,32 @@ def test_a_real_model_says_where_its_answer_comes_from(smollm: pellucid.Model) -
     (layer, head) = divmod(int(found.heads.argmax()), 9)
     assert layer >= 15
     assert smollm.trace(text)[f"layers.{layer}.attention.weights"][0, head, -1, 3] > 0.2
+
+
+@pytest.mark.parametrize(
+    ("point", "edit", "elsewhere"),
+    [
+        ("attention.heads", zero(head=1), False),
+        ("attention.head_outputs", zero(head=1), False),
+        ("feed_forward.output", scale(0.5), False),
+        ("attention.output", zero(), True),
+        ("residual.mid", scale(1.1), True),
+    ],
+)
+@pytest.mark.parametrize(("family", "head"), PRE_NORM)
+def test_the_parts_of_an_edited_pass_are_what_it_wrote(
+    minilm: pellucid.Model, family: str, head: str, point: str, edit: Edit, elsewhere: bool
+) -> None:
+    model = built(minilm.tokenizer, family, head, "float64")
+    side = "decoder." if head == "sequence-to-sequence-lm" else ""
+    with model.edit({f"{side}layers.*.{point}": edit}):
+        logits = model.trace(TEXT, target=TEXT if side else None, keep="logits")["logits"][0, -1]
+        found = model.explain.direct_logit_attribution(TEXT, "banana")
+    assert found.logit == pytest.approx(float(logits[model.tokenizer.convert_tokens_to_ids(["banana"])[0]]), abs=1e-9)
+    assert found.total == pytest.approx(found.logit, abs=1e-9)
+    assert (abs(found.parts["edits"]) > 1e-6) == elsewhere
+    if point.endswith(("heads", "head_outputs")):
+        assert not found.heads[:, 1].any() and found.heads[:, 0].any()
 
 
 def test_what_it_refuses(minilm: pellucid.Model) -> None:

@@ -1,6 +1,6 @@
 """Which part of a pass a logit is made of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from pellucid.errors import InputError
 from pellucid.models import EncoderDecoder
 from pellucid.text import tokens_of
 from pellucid.trace import Trace
+from pellucid.trace.edit import edits_of
 from pellucid.trace.explain.given import check_head, place, side_of, target_words, token_id, traced
 from pellucid.trace.explain.table import table
 
@@ -90,8 +91,10 @@ def direct_logit_attribution(
     against: the difference to the logit of this token instead. A logit alone says little: every token may have it.
     position: whose next token; -1 is the last.  decoder_text: what the decoder of an encoder-decoder reads.
 
-    The parts sum to the logit. What it does not show: what a part does by way of later ones. A head that makes another
-    one work adds nothing here itself; and with another part gone, the norm's scale would be another.
+    The parts sum to the logit. Where the pass was edited, heads count with what they wrote after it, and what edits
+    added elsewhere behind these parts is a part of its own, "edits". What it does not show: what a part does by way of
+    later ones. A head that makes another one work adds nothing here itself; and with another part gone, the norm's
+    scale would be another.
     Raises InputError for a model that norms the stream itself (BERT, BART): there the parts are rescaled at every
     layer, and nothing is left to add up.
     """
@@ -104,7 +107,8 @@ def direct_logit_attribution(
     stack = module.decoder if isinstance(module, EncoderDecoder) else module
     side = side_of(loaded, None, "decoder")
     chosen = token_id(loaded, token), None if against is None else token_id(loaded, against, "against")
-    trace = traced(loaded, text, _points(side, stack.depth), decoder_text)
+    edited = bool(text.edits if isinstance(text, Trace) else edits_of(loaded))
+    trace = traced(loaded, text, _points(side, stack.depth, edited), decoder_text)
     where = place(position, len(trace.target_tokens if side else trace.tokens))
     at = _At(trace, side, where)
     direction, biases = _direction(module.head, stack.norm, at(f"layers.{stack.depth - 1}.residual.post"), *chosen)
@@ -114,13 +118,16 @@ def direct_logit_attribution(
         for name, found in (("attention", heads), ("cross_attention", across)):
             attention = getattr(layer, name)
             if attention is not None:
-                found.append(_of_heads(attention.output, at(f"layers.{i}.{name}.heads"), direction))
+                if edited:
+                    found.append(at(f"layers.{i}.{name}.head_outputs") @ direction)
+                else:
+                    found.append(_of_heads(attention.output, at(f"layers.{i}.{name}.heads"), direction))
                 if attention.output.bias is not None:
                     biases[f"layers.{i}.{name}.output.bias"] = float(_plain(attention.output.bias) @ direction)
         forward.append(at(f"layers.{i}.feed_forward.output") @ direction)
     logits = _plain(trace["logits"][0, where])
     words = tokens_of(None if loaded.tokenizer is None else target_words(loaded), (i for i in chosen if i is not None))
-    return DirectAttribution(
+    found = DirectAttribution(
         said=f"logit of {words[0]!r}" + (f" minus that of {words[1]!r}" if len(words) > 1 else ""),
         position=where,
         logit=float(logits[chosen[0]] - (0 if chosen[1] is None else logits[chosen[1]])),
@@ -130,6 +137,7 @@ def direct_logit_attribution(
         embeddings=_of_embeddings(stack.embeddings, at, direction),
         biases=biases,
     )
+    return replace(found, biases=biases | {"edits": found.logit - found.total}) if edited else found
 
 
 class _At:
@@ -149,8 +157,10 @@ def _plain(numbers: Tensor) -> Tensor:
     return numbers.detach().cpu().double()
 
 
-def _points(side: str, depth: int) -> tuple[str, ...]:
-    inner = ("attention.heads", "feed_forward.output", *(("cross_attention.heads",) if side else ()))
+def _points(side: str, depth: int, edited: bool) -> tuple[str, ...]:
+    of_heads = "head_outputs" if edited else "heads"
+    across = (f"cross_attention.{of_heads}",) if side else ()
+    inner = (f"attention.{of_heads}", "feed_forward.output", *across)
     last = f"{side}layers.{depth - 1}.residual.post"
     return (*(f"{side}layers.*.{name}" for name in inner), f"{side}embeddings.*", last, "logits")
 

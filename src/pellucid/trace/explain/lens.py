@@ -57,10 +57,11 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     k: how many tokens at each place.
     decoder_text: what the decoder of an encoder-decoder reads; by default the text itself.
 
-    The last place is the model's own answer. What it does not show: what the layers between mean by their numbers.
-    They never learned to be read by this head, and may write in another basis; where the lens shows nonsense, the
-    answer may stand there all the same (Belrose et al., 2023, arXiv:2303.08112, who learn a map per layer). Of models
-    that norm the stream itself (BERT, BART) every place is normed by its own layer.
+    The last place is the model's own answer, unless that is edited further on (`norm.output`, `logits`) or its head
+    has 8 bits, which round by how many positions are asked at once. What it does not show: what the layers between
+    mean by their numbers. They never learned to be read by this head, and may write in another basis; where the lens
+    shows nonsense, the answer may stand there all the same (Belrose et al., 2023, arXiv:2303.08112, who learn a map
+    per layer). Of models that norm the stream itself (BERT, BART) every place is normed by its own layer.
     Raises InputError for a model without a trained head over the vocabulary.
     """
     check_head(loaded, "the logit lens", *OF_TOKENS)

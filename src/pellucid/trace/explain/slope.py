@@ -59,7 +59,7 @@ class Instead:
 def prepared(loaded: Loaded, question: Question, what: str) -> Work:
     """The text read, its embeddings recorded, and the number found that is asked about."""
     check_head(loaded, what)
-    loaded.module.real(what)
+    loaded.module.real(what).rows_alike()
     reading = given(loaded, question.text, question.pair, question.decoder_text)
     inputs = batch_of(loaded, [reading])
     points, logits = _embeddings(loaded, inputs)
@@ -86,7 +86,7 @@ def answered(loaded: Loaded, inputs: dict[str, Any], points: dict[str, Tensor]) 
     """What the model answers to one text in rows of other embeddings: Float[Tensor, "rows seq hidden"] by point"""
     rows = len(next(iter(points.values())))
     many = {name: ids.expand(rows, -1) if isinstance(ids, Tensor) else ids for name, ids in inputs.items()}
-    return evaluating(loaded.module)(**many, watch=Instead(points))
+    return evaluating(loaded.module.rows_alike())(**many, watch=Instead(points))
 
 
 def baseline_of(loaded: Loaded, work: Work, baseline: str) -> dict[str, Tensor]:

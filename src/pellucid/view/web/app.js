@@ -19,7 +19,7 @@ import { tensorView } from "./tensor.js";
 import { diffView } from "./diff.js";
 
 /**
- * A view is one module that exports one of these; a new one is added to VIEWS and nowhere else.
+ * A view is one module that exports one of these; a new one is added to VIEWS here and in view/data.py.
  * @typedef {{name: string, label: string, key: string, create: (page: Page) => View, available?: (manifest: any) => boolean}} ViewModule
  *
  * @typedef {object} View
