@@ -44,7 +44,7 @@ def test_a_model_and_a_tokenizer_may_be_opened_already(checkpoint: Callable[[str
     model, words = pellucid.load(place), AutoTokenizer.from_pretrained(place)
     for tokenizer in (None, str(place), words, model.tokenizer):
         made = pipeline("text-classification", model=model, tokenizer=tokenizer)
-        assert made(GOOD) == wanted and isinstance(made.tokenizer, type(model.tokenizer))
+        assert made(GOOD) == wanted and isinstance(made.tokenizer, AutoTokenizer)
     cased = pipeline("text-classification", model=model, tokenizer=checkpoint("bert-people"))
     assert cased(GOOD) != wanted
 
@@ -148,6 +148,17 @@ def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[s
     assert [len(one[0]["generated_token_ids"]) for one in go_on(["Once upon a time", "The dog"])] == [14, 14]
     with pytest.raises(InputError, match="max_length is 14, and the prompt is as long"):
         go_on("Once upon a time there was a dog in the garden of a small house")
+
+
+def test_what_is_set_on_the_tokenizer_of_a_pipeline_holds(checkpoint: Callable[[str], Path]) -> None:
+    go_on = pipeline("text-generation", model=checkpoint("llama"), do_sample=False, max_new_tokens=3)
+    before = go_on("The dog")
+    go_on.tokenizer.pad_token_id = go_on.model.config.end_tokens[0]
+    assert go_on.model.tokenizer.pad_token_id == go_on.model.config.end_tokens[0]
+    assert go_on(["The dog", "Once upon a time"])[0] == before
+    words = AutoTokenizer.from_pretrained(checkpoint("llama"))
+    assert pipeline("text-generation", model=checkpoint("llama"), tokenizer=words).tokenizer is words
+    assert go_on.tokenizer("The dog", return_tensors="pt")["input_ids"].shape[0] == 1
 
 
 def test_a_max_length_that_is_not_heeded_is_told(

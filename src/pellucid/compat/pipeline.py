@@ -87,9 +87,10 @@ def pipeline(
     fixed = _kind(named(task)[0].name).fixed
     own = _USUAL.get(named(task)[0].name) if own is None else own
     made = task_of(task, own, **({} if isinstance(own, Model) else how | place), **fixed)
-    if tokenizer is not None and tokenizer != model:
-        made = made.on(Model(replace(made.model.loaded, tokenizer=_words(tokenizer))))
-    return Pipeline(task, made, {name: value for name, value in options.items() if name not in COMMON})
+    own_words = made.model.loaded.words if tokenizer is None or tokenizer == model else tokenizer
+    return Pipeline(
+        task, made, {name: value for name, value in options.items() if name not in COMMON}, _words(own_words)
+    )
 
 
 _USUAL = {"text-classification": "distilbert/distilbert-base-uncased-finetuned-sst-2-english"}
@@ -126,10 +127,14 @@ def task_by_head(model: Model) -> str:
 
 
 class Pipeline:
-    """A task with its model, as the reference answers. model, tokenizer: both, ready for everything else."""
+    """A task with its model, as the reference answers.
 
-    def __init__(self, task: str, made: Task, options: Mapping[str, Any]) -> None:
-        self.task, self._made, self._asked = _full_name(task, made), made, _kind(made.task)
+    model: the `Model`, ready for everything else.  tokenizer: an `AutoTokenizer`; what is set there holds here.
+    """
+
+    def __init__(self, task: str, made: Task, options: Mapping[str, Any], tokenizer: AutoTokenizer) -> None:
+        self.task, self.tokenizer, self._task = _full_name(task, made), tokenizer, made
+        self._asked = _kind(made.task)
         self._options = self._known(options)
 
     @property
@@ -137,12 +142,16 @@ class Pipeline:
         return self._made.model
 
     @property
-    def device(self) -> torch.device:
-        return self.model.device
+    def _made(self) -> Task:
+        """The task with the tokenizer as it is set by now."""
+        loaded = self._task.model.loaded
+        if loaded.tokenizer is not self.tokenizer.pellucid:
+            self._task = self._task.on(Model(replace(loaded, tokenizer=self.tokenizer.pellucid)))
+        return self._task
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        return self.model.loaded.words
+    def device(self) -> torch.device:
+        return self.model.device
 
     def __call__(self, *inputs: Any, **call: Any) -> Any:
         """The answer to one item, a list of those to a list; an iterator for a generator or a dataset."""
@@ -187,12 +196,13 @@ def _full_name(task: str, made: Task) -> str:
     return next((name for name in params_of(made.model.loaded) if name.startswith("translation")), task)
 
 
-def _words(tokenizer: Any) -> Tokenizer:
+def _words(tokenizer: Any) -> AutoTokenizer:
     if isinstance(tokenizer, str | os.PathLike):
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer)
-    found = getattr(tokenizer, "pellucid", tokenizer)
-    if not isinstance(found, Tokenizer):
+        return AutoTokenizer.from_pretrained(tokenizer)
+    if isinstance(tokenizer, AutoTokenizer):
+        return tokenizer
+    if not isinstance(tokenizer, Tokenizer):
         raise InputError(
             f"tokenizer is {type(tokenizer).__name__}, expected a name, a folder, or a tokenizer of pellucid"
         )
-    return found
+    return AutoTokenizer(tokenizer)
