@@ -79,6 +79,18 @@ def test_what_only_looks_like_two_conditions_is_a_value() -> None:
     assert [typed(f"a = {value}").values[0] for value in values] == list(values)
 
 
+@pytest.mark.timeout(20)  # trying every end for every beginning takes minutes
+@pytest.mark.parametrize("value", ["and " * 25_000, "a or b " * 20_000, ", " * 50_000, "or" + " " * 100_000 + "a"])
+def test_a_long_value_is_read_at_once(value: str) -> None:
+    assert typed(f"a = {value}").values[0] == value.strip()
+
+
+def test_rows_without_columns_say_so(minilm: pellucid.Model) -> None:
+    index = pellucid.Index.build(minilm, ["a cat", "a dog"])
+    with pytest.raises(pellucid.InputError, match="no row has 'n'; rows have nothing beside their texts$"):
+        index.search("a cat", where={"n": 1})
+
+
 def test_an_order_needs_a_value(cities: pellucid.Index) -> None:
     for sign in ("<", "<=", ">", ">="):
         with pytest.raises(pellucid.InputError, match=f"no value stands behind {sign}$"):

@@ -165,8 +165,8 @@ def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], a
     for condition in conditions:
         if condition.column not in known:
             hint = near(condition.column, known)
-            there = several(sorted(known))
-            raise InputError(Argument("where"), f": no row has {condition.column!r}{hint}; there are {there}")
+            there = f"there are {several(sorted(known))}" if known else "rows have nothing beside their texts"
+            raise InputError(Argument("where"), f": no row has {condition.column!r}{hint}; {there}")
         if condition.operator == "=":
             held = {value for segment in segments for value in segment.entries.values(condition.column)}
             strange = sorted({str(one) for one in condition.values} - held)

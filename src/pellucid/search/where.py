@@ -13,7 +13,9 @@ from pellucid.text.cut import whole_characters
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
 WHERE = Argument("where")
 _SIGN = re.compile(r"!=|<=|>=|[=!<>~]")
-_MORE = re.compile(r"(?:\b(?:and|or)\b|&&|\|\||[,;])\s*([^\s,;=!<>~][^,;=!<>~]*(?:!=|<=|>=|[=<>~]).*)", re.IGNORECASE)
+_MORE = re.compile(
+    r"(?:\b(?:and|or)\b|&&|\|\||[,;])\s*([^\s,;=!<>~][^,;=!<>~]{0,200}(?:!=|<=|>=|[=<>~]).*)", re.IGNORECASE
+)
 """A second condition in the value of one: whoever types it means two, and as a value it would fit nearly everything."""
 
 MOST, MOST_VALUES = 100, 10_000
