@@ -87,7 +87,7 @@ def test_a_long_value_is_read_at_once(value: str) -> None:
 
 def test_rows_without_columns_say_so(minilm: pellucid.Model) -> None:
     index = pellucid.Index.build(minilm, ["a cat", "a dog"])
-    with pytest.raises(pellucid.InputError, match="no row has 'n'; rows have nothing beside their texts$"):
+    with pytest.raises(pellucid.InputError, match=r"no row has 'n'; rows have nothing beside their texts$"):
         index.search("a cat", where={"n": 1})
 
 
