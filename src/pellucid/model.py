@@ -43,8 +43,8 @@ def load(
 ) -> "Model":
     """Opens a real checkpoint.
 
-    name: a folder, a hub id such as "sentence-transformers/all-MiniLM-L6-v2", or the short name of an installed
-        package ("all-MiniLM-L6-v2"). What is in the hub's cache is used without asking the network.
+    name: a folder, a GGUF file, a hub id such as "sentence-transformers/all-MiniLM-L6-v2", or the short name of an
+        installed package ("all-MiniLM-L6-v2"). What is in the hub's cache is used without asking the network.
     device: "cpu", "cuda", "mps", or "auto" for the fastest that is there.
     dtype: None is float32; "auto" the fastest that is safe here; "checkpoint" what the file holds; or a name. "int8"
         and "int4" keep 8 or 4 bits per number of every table, for answering only.
@@ -196,7 +196,7 @@ class Model(Editable):
             "layers.*.attention.weights". Names of TransformerLens and the reference are understood as well.
         gradients_of: one number of the pass, such as `lambda output: output.logits[0, -1, 42]`; `trace.gradients` then
             holds its gradient by every kept point.
-        max_length: longer texts are cut; by default to what the model can read.  padding: "right" or "left".
+        max_length: longer texts are cut; by default to what the model can read.  padding: "right"; "left" of decoders.
 
         Recording changes no bit of what is computed. A name that does not exist is an error that lists near ones.
 

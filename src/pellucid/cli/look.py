@@ -79,7 +79,8 @@ def command(
         _check_lens(loaded)
     view, cut = _seen(loaded, text, serve, given)
     if cut:
-        say(f"the text was cut, {cut} more tokens did not fit into this model")
+        limit = "this model" if given["max_length"] is None else "--max-length"
+        say(f"the text was cut, {cut} more tokens did not fit into {limit}")
     _say_links(view)
     if serve:
         return _serve(view, port, open_browser)

@@ -75,7 +75,7 @@ def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str
 
     A step that stands there twice, because a training was broken off behind its last state and went on from there,
     counts as it was the last time. Raises NotFoundError, and CorruptFileError for a line that is no such line; the last
-    line of a file may be cut short, as a killed process leaves it.
+    line of a file may be cut short, as a killed process leaves it. InputError for a log without a step.
     """
     steps: dict[int, tuple[int, float | None, float | None]] = {}
     looks: dict[int, Mapping[str, float]] = {}
