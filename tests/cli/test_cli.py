@@ -21,6 +21,8 @@ from pellucid.cli.typed import as_typed, running
 from pellucid.errors import Argument, Blank, CorruptFileError, InParts, InputError, Interrupted, ResourceError, Words
 from tests.cli.called import caller
 
+LONG = "word " * 299 + "word"
+
 
 def run(folder: Path, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pellucid", *arguments]
@@ -71,14 +73,17 @@ def test_quiet_and_standard_input(tmp_path: Path) -> None:
 
 
 def test_vectors_are_written_before_the_last_is_computed(tmp_path: Path) -> None:
-    (tmp_path / "lines.txt").write_text("".join(f"line {i}\n" for i in range(2 * AT_ONCE)))
+    lines = [LONG, *(f"line {i}" for i in range(2 * AT_ONCE - 2)), LONG]
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
     command = [sys.executable, "-m", "pellucid", "embed", str(tmp_path / "lines.txt"), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
         assert process.poll() is None  # as many more are to come
         rows = [first, *map(json.loads, process.stdout)]
-    assert [row["text"] for row in rows] == [f"line {i}" for i in range(2 * AT_ONCE)]
+        assert process.stderr is not None
+        assert f"2 of {2 * AT_ONCE} texts were cut" in process.stderr.read()
+    assert [row["text"] for row in rows] == lines
 
 
 def test_embed_in_every_form(tmp_path: Path, minilm: "pellucid.Model") -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import rich_click as click
 
@@ -50,23 +51,22 @@ def command(
     import pellucid
     from pellucid.bars import bar
     from pellucid.files import write_whole
-    from pellucid.tasks.embed import embed
+    from pellucid.tasks.embed import embed, in_pieces
 
+    how: dict[str, Any] = {"dtype": dtype, "pooling": pooling, "normalize": normalize}
     shown = False if quiet() else None
     check_place("--output", output, ".npy")
     if output is not None and as_json:
         raise click.UsageError("--output writes numbers alone, without --json: leave one of them out")
     given, loaded = list(texts_in(texts, column, encoding)), pellucid.load(model).loaded
     if output is not None:
-        vectors = embed(loaded, given, dtype=dtype, pooling=pooling, normalize=normalize, progress=shown)
+        vectors = embed(loaded, given, **how, progress=shown)
         write_whole(output, lambda file: np.save(file, np.asarray(vectors)))
         say(f"{vectors.shape[0]} vectors of {vectors.shape[1]} numbers")
         click.echo(output)
         return
     with bar("embedding", total=len(given), unit=" texts", shown=shown) as line:
-        for start in range(0, len(given), AT_ONCE):
-            some = given[start : start + AT_ONCE]
-            vectors = embed(loaded, some, dtype=dtype, pooling=pooling, normalize=normalize, progress=line.update)
-            for text, vector in zip(some, vectors.tolist()):
-                said = {"text": text, "vector": vector}
-                click.echo(json.dumps(said) if as_json else " ".join(f"{x:.7g}" for x in vector))
+        pieces = in_pieces(loaded, given, AT_ONCE, **how, progress=line.update)
+        for text, vector in zip(given, (vector for piece in pieces for vector in piece.tolist())):
+            said = {"text": text, "vector": vector}
+            click.echo(json.dumps(said) if as_json else " ".join(f"{x:.7g}" for x in vector))

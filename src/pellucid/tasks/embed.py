@@ -4,7 +4,7 @@ import logging
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,15 +44,36 @@ def embed(
     if isinstance(texts, str):
         return embed(loaded, [texts], pooling=pooling, normalize=normalize, dtype=dtype, max_length=max_length)[0]
     texts = _listed(texts)
+    said: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "dtype": dtype, "max_length": max_length}
+    return next(in_pieces(loaded, texts, len(texts), progress=progress, **said))
+
+
+def in_pieces(
+    loaded: Loaded,
+    texts: Sequence[str],
+    size: int,
+    *,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    dtype: str | torch.dtype | None = None,
+    max_length: int | None = None,
+    progress: bool | Callable[[int], object] | None = None,
+) -> Iterator[Tensor]:
+    """The same vectors, some at a time in the order of the texts: Float32[Tensor, "size width"], the last ones fewer.
+
+    All texts are read before the first is computed; one piece at least is given. progress: of each piece.
+    """
     plan = _plan(loaded, pooling, normalize, max_length)
     kind = None if dtype is None else choose_dtype(dtype, _dtype(loaded), loaded.module.embeddings.token.like.device)
     if loaded.random:
         log.warning("%s is not trained (%s): its vectors are random", loaded.name, several(loaded.random))
     rows = _rows(loaded, texts, plan)
-    vectors = torch.empty(len(texts), plan.width(loaded.config.hidden_size), dtype=torch.float32, device="cpu")
-    for group, answer in _run(loaded, rows, kind, plan, progress):
-        vectors[group] = answer
-    return torch.nn.functional.normalize(vectors, dim=-1) if normalize and plan.truncate_dim else vectors
+    for start in range(0, max(len(rows), 1), max(size, 1)):
+        some = rows[start : start + size]
+        vectors = torch.empty(len(some), plan.width(loaded.config.hidden_size), dtype=torch.float32, device="cpu")
+        for group, answer in _run(loaded, some, kind, plan, progress):
+            vectors[group] = answer
+        yield torch.nn.functional.normalize(vectors, dim=-1) if normalize and plan.truncate_dim else vectors
 
 
 def _listed(texts: Iterable[str]) -> list[str]:

@@ -108,10 +108,10 @@ def entries_of(config: Config, wanted: Wanted) -> list[Entry]:
     entries, own = [], points(config)
     for asked, given in wanted.items():
         names = resolve(asked, config)
-        several_of = given if isinstance(given, list | tuple) else [given]
-        if not several_of:
+        edits = given if isinstance(given, list | tuple) else [given]
+        if not edits:
             raise InputError(f"no edit was given for {short(str(asked))}: leave it out, or say what to do there")
-        for one in several_of:
+        for one in edits:
             edit = edit_of(one)
             for name in names:
                 edit.check(name, own[name], own.sizes(name))

@@ -127,7 +127,7 @@ def direct_logit_attribution(
         forward.append(at(f"layers.{i}.feed_forward.output") @ direction)
     logits = _plain(trace["logits"][0, where])
     words = tokens_of(None if loaded.tokenizer is None else target_words(loaded), (i for i in chosen if i is not None))
-    found = DirectAttribution(
+    shares = DirectAttribution(
         said=f"logit of {words[0]!r}" + (f" minus that of {words[1]!r}" if len(words) > 1 else ""),
         position=where,
         logit=float(logits[chosen[0]] - (0 if chosen[1] is None else logits[chosen[1]])),
@@ -137,7 +137,7 @@ def direct_logit_attribution(
         embeddings=_of_embeddings(stack.embeddings, at, direction),
         biases=biases,
     )
-    return replace(found, biases=biases | {"edits": found.logit - found.total}) if edited else found
+    return replace(shares, biases=biases | {"edits": shares.logit - shares.total}) if edited else shares
 
 
 class _At:

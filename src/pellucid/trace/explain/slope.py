@@ -59,7 +59,7 @@ class Instead:
 def prepared(loaded: Loaded, question: Question, what: str) -> Work:
     """The text read, its embeddings recorded, and the number found that is asked about."""
     check_head(loaded, what)
-    loaded.module.real(what).rows_alike()
+    loaded.module.real(what)
     reading = given(loaded, question.text, question.pair, question.decoder_text)
     inputs = batch_of(loaded, [reading])
     points, logits = _embeddings(loaded, inputs)
