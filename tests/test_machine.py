@@ -185,6 +185,22 @@ def test_where_bfloat16_takes_longer_it_is_not_the_fastest(
     assert machine.fastest_dtype(torch.device("cpu")) == fastest
 
 
+@pytest.mark.parametrize("amx", [False, True])
+@pytest.mark.parametrize("fastest", [torch.float32, torch.bfloat16], ids=str)
+def test_half_precision_is_widened_where_it_gains_nothing(
+    fastest: torch.dtype, amx: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "fastest_dtype", lambda device: fastest)
+    monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: amx, raising=False)
+    here, kinds = torch.device("cpu"), (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+    found = [machine.product_dtype(kind, here) for kind in kinds]
+    assert found == [fastest, torch.float16 if amx else torch.float32, torch.float32, torch.float64]
+    for other in ("cuda", "meta"):
+        assert [machine.product_dtype(kind, torch.device(other)) for kind in kinds] == list(kinds)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert [machine.product_dtype(kind, here) for kind in kinds] == list(kinds)
+
+
 def test_the_features_are_asked_for_by_names_that_pytorch_has(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [name for name in dir(torch.cpu) if name.startswith("_is_") and name.endswith("_supported")]
     for name in names:

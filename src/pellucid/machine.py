@@ -85,6 +85,15 @@ def fastest_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
+def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The kind in which numbers of this kind are multiplied best: float32 for half precision that is no quicker."""
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return dtype
+    if dtype == torch.float16:
+        return dtype if getattr(torch.cpu, "_is_amx_fp16_supported", bool)() else torch.float32
+    return fastest_dtype(device) if dtype == torch.bfloat16 else dtype
+
+
 def _slow_in_bfloat16() -> bool:
     """Intel's cores know bfloat16 by AVX-512, and without AMX their products in it take longer than in float32."""
     amx = getattr(torch.cpu, "_is_amx_tile_supported", bool)()

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from pellucid.blocks.joined import end_to_end
 from pellucid.blocks.relative import Rotation
-from pellucid.machine import made_by_intel
+from pellucid.machine import made_by_intel, product_dtype
 
 Kept = dict[tuple[int, ...], tuple[Sequence[Tensor], list[int], Tensor]]
 """Tables in half precision, by the tables that they were made from, with the versions of those."""
@@ -25,7 +25,8 @@ class Product(torch.autograd.Function):
 
         x [..., in]  ->  x . W' + b [..., out]          by_x = by_y . W,   by_W = by_y' . x,   by_b = sum of by_y
 
-    What does not learn is not differentiated.
+    What does not learn is not differentiated. Where half precision gains nothing (`product_dtype`), it is what is kept
+    for the way back and what comes out, and products are formed in float32.
     """
 
     @staticmethod
@@ -33,24 +34,27 @@ class Product(torch.autograd.Function):
         ctx: Any, x: Tensor, dtype: torch.dtype, kept: Kept, count: int, *tables: Tensor
     ) -> Tensor:
         weights, biases = tables[:count], tables[count:]
-        weight = _narrow(weights, dtype, kept)
-        bias = end_to_end(biases).to(dtype) if biases else None
-        rows = x.reshape(-1, x.shape[-1]).to(dtype)
+        kind = product_dtype(dtype, x.device)
+        weight = _narrow(weights, kind, kept)
+        bias = end_to_end(biases).to(kind) if biases else None
+        rows = x.reshape(-1, x.shape[-1])
+        y = forth(rows.to(kind), weight, bias).to(dtype)
+        ctx.product = kind
         ctx.lengths, ctx.kinds, ctx.like, ctx.count = [len(part) for part in weights], weights[0].dtype, x.dtype, count
         learns = any(ctx.needs_input_grad[4 : 4 + count])
-        ctx.save_for_backward(rows if learns else None, weight if ctx.needs_input_grad[0] else None)
-        return forth(rows, weight, bias).view(*x.shape[:-1], len(weight))
+        ctx.save_for_backward(rows.to(dtype) if learns else None, weight if ctx.needs_input_grad[0] else None)
+        return y.view(*x.shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_y: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
         rows, weight = ctx.saved_tensors
         needed = ctx.needs_input_grad
-        slopes = by_y.reshape(-1, by_y.shape[-1])
+        slopes = by_y.reshape(-1, by_y.shape[-1]).to(ctx.product)
         by_x = None if weight is None else back(slopes, weight).view(*by_y.shape[:-1], weight.shape[1]).to(ctx.like)
         parts: list[Tensor | None] = [None] * (len(needed) - 4)
         if rows is not None:
-            parts[: ctx.count] = across(slopes, rows).to(ctx.kinds).split(ctx.lengths)
+            parts[: ctx.count] = across(slopes, rows.to(ctx.product)).to(ctx.kinds).split(ctx.lengths)
         if any(needed[4 + ctx.count :]):
             parts[ctx.count :] = slopes.sum(dim=0).to(ctx.kinds).split(ctx.lengths)
         return by_x, None, None, None, *(part if wanted else None for part, wanted in zip(parts, needed[4:]))
@@ -161,7 +165,8 @@ class Mix(torch.autograd.Function):
         form: Heads,
     ) -> Tensor:
         asking, answering, said = form.parts(own, other)
-        query, key, value = form.beside(asking), form.beside(answering), form.beside(said)
+        kind = product_dtype(own.dtype, own.device)
+        query, key, value = (form.beside(x).to(kind) for x in (asking, answering, said))
         batch, seq, source = len(own), asking.shape[1], said.shape[1]
         if rotation is not None:
             query, key = (
@@ -174,9 +179,9 @@ class Mix(torch.autograd.Function):
         if summand is not None:
             seen += summand
         weights = scores.softmax(dim=-1)
-        mixed = _dropped(weights, kept) @ value
-        ctx.save_for_backward(query, key, value, weights)
-        ctx.kept, ctx.form, ctx.rotation = kept, form, rotation
+        mixed = (_dropped(weights, kept) @ value).to(own.dtype)
+        ctx.save_for_backward(*(x.to(own.dtype) for x in (query, key, value, weights)))
+        ctx.product, ctx.kept, ctx.form, ctx.rotation = kind, kept, form, rotation
         ctx.shapes = (
             own.shape,
             None if other is None else other.shape,
@@ -188,9 +193,9 @@ class Mix(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_mixed: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
-        query, key, value, weights = ctx.saved_tensors
         form, kept = ctx.form, ctx.kept
-        slopes = form.beside(by_mixed.unflatten(-1, (form.heads, form.value_width)))
+        query, key, value, weights = (x.to(ctx.product) for x in ctx.saved_tensors)
+        slopes = form.beside(by_mixed.unflatten(-1, (form.heads, form.value_width))).to(ctx.product)
         by_value = _dropped(weights, kept).transpose(1, 2) @ slopes
         by_weights = slopes @ value.transpose(1, 2)
         if kept is not None:
@@ -206,8 +211,8 @@ class Mix(torch.autograd.Function):
                 for x in (by_query, by_key)
             )
         own, other, bias = ctx.shapes
-        by_own = query.new_empty(own)
-        by_other = None if other is None else query.new_empty(other)
+        by_own = by_mixed.new_empty(own)
+        by_other = None if other is None else by_mixed.new_empty(other)
         for numbers, into in zip((by_query, by_key, by_value), form.parts(by_own, by_other)):
             form.put(numbers, into)
         by_bias = None

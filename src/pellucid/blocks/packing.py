@@ -1,4 +1,4 @@
-"""Ways of laying out tables for speed, for the twin of a module: by oneDNN, or in 8 or 4 bits."""
+"""Ways of laying out tables for speed, for the twin of a module: by oneDNN, in half precision, or in 8 or 4 bits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ from pellucid.blocks import quantized
 from pellucid.blocks.joined import end_to_end
 from pellucid.blocks.packed import PackedLinear
 from pellucid.blocks.relative import paired
+from pellucid.blocks.widened import WidenedLinear, WidenedTable
+from pellucid.machine import product_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,33 @@ class Packing:
 
     def linear(self, weights: Sequence[Part], biases: Sequence[Part], activation: str | None = None) -> nn.Module:
         """One linear map of several tables, one below the other: Float[Tensor, "out in"], Float[Tensor, "out"]"""
-        weight = end_to_end([part.ordered(part.parameter) for part in weights])
-        bias = end_to_end([part.ordered(part.parameter) for part in biases]) if biases else None
-        return PackedLinear(weight, bias, self.dtype, activation)
+        return PackedLinear(*_together(weights, biases), self.dtype, activation)
 
     def table(self, name: str, weight: Tensor) -> nn.Module | None:
         """A table of rows by id; None leaves it as it is."""
         return None
+
+
+class Widening(Packing):
+    """Tables in half precision, made float32 for a product of many rows; every other number lies in float32."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__(torch.float32)
+        self.stored = dtype
+
+    def number(self, name: str, parameter: Tensor) -> Tensor:
+        return parameter.to(self.stored)  # the numbers of a model are of its kind, wherever they were narrowed
+
+    def linear(self, weights: Sequence[Part], biases: Sequence[Part], activation: str | None = None) -> nn.Module:
+        return WidenedLinear(*_together(weights, biases), self.stored, activation)
+
+    def table(self, name: str, weight: Tensor) -> nn.Module | None:
+        return WidenedTable(weight.detach().to(self.stored))
+
+
+def real(dtype: torch.dtype, device: torch.device) -> Packing:
+    """The layout in which this device multiplies real numbers of this kind the quickest."""
+    return Packing(dtype) if product_dtype(dtype, device) == dtype else Widening(dtype)
 
 
 class Bits(Packing):
@@ -108,3 +130,8 @@ class Bits(Packing):
         if part.paired is None:
             return pieces
         return (part.ordered(head) for head in quantized.in_blocks(pieces, part.paired))
+
+
+def _together(weights: Sequence[Part], biases: Sequence[Part]) -> tuple[Tensor, Tensor | None]:
+    weight = end_to_end([part.ordered(part.parameter) for part in weights])
+    return weight, end_to_end([part.ordered(part.parameter) for part in biases]) if biases else None

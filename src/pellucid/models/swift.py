@@ -5,8 +5,8 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from pellucid.blocks import packing
 from pellucid.blocks.learning import Lesson, learning
-from pellucid.blocks.packing import Packing
 from pellucid.blocks.twin import evaluating, packed
 from pellucid.errors import Argument, InputError
 from pellucid.models.watched import Onlooker, Watched
@@ -43,14 +43,14 @@ class Swift(Watched):
         """
         if self.bits or self.laid_out:
             return self
-        own = next(self.parameters()).dtype
-        dtype = dtype or own
+        first = next(self.parameters())
+        dtype, own = dtype or first.dtype, first.dtype
         if self.onlooker is not None:
             return self._plain(dtype, own)
         state = _state(self)
         kept: dict[torch.dtype, tuple[Any, Self]] = self.__dict__.setdefault("_swift", {})
         if dtype not in kept or kept[dtype][0] != state:
-            copy = _alone(packed(self, Packing(dtype)))
+            copy = _alone(packed(self, packing.real(dtype, first.device)))
             copy.laid_out = True
             kept[dtype] = (state, copy)
         return kept[dtype][1]

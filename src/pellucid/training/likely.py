@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pellucid.errors import InputError
+from pellucid.machine import product_dtype
 from pellucid.models.heads import MaskedToken, NextToken
 from pellucid.training.distillation import Taught, softened
 from pellucid.training.learner import Learner
@@ -38,7 +39,8 @@ class OverVocabulary(Taught):
         weight, bias = head_of(learner.module).table
         if self.taught_by is None:
             return vocabulary_loss(features, weight, bias, labels, dtype=learner.dtype)
-        logits = functional.linear(features.to(learner.dtype), weight.to(learner.dtype)).float()
+        kind = product_dtype(learner.dtype, features.device)
+        logits = functional.linear(features.to(kind), weight.to(kind)).float()
         logits = logits if bias is None else logits + bias
         own = functional.cross_entropy(logits, labels, reduction="sum")
         theirs = softened(logits, self.answers(given)[asked], self.temperature).sum()

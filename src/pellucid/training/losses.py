@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pellucid.machine import product_dtype
+
 IGNORED = -100
 """A position that is not asked about."""
 
@@ -31,14 +33,16 @@ def vocabulary_loss(
     targets: Int[Tensor, "..."], the token that each position should give; -100 for one that is not asked about.
     smoothing: so much of the truth is spread evenly over the vocabulary (Szegedy et al., 2015, arXiv:1512.00567,
         section 7).
-    dtype: what the products are computed in, by default that of features; softmax and sums are float32 at least.
+    dtype: what the products are computed in, by default that of features, and float32 where that is no slower; softmax
+        and sums are float32 at least.
     ->  Float[Tensor, ""]; it can be differentiated once
     """
     rows, wanted = features.flatten(0, -2), targets.flatten()
     asked = wanted != IGNORED
     if not bool(asked.all()):
         rows, wanted = rows[asked], wanted[asked]
-    loss: Any = _VocabularyLoss.apply(rows, weight, bias, wanted, smoothing, dtype or features.dtype)
+    kind = product_dtype(dtype or features.dtype, features.device)
+    loss: Any = _VocabularyLoss.apply(rows, weight, bias, wanted, smoothing, kind)
     return loss
 
 

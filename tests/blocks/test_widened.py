@@ -1,0 +1,99 @@
+"""Tables in half precision that are multiplied in float32: as exact as the table, whatever the processor knows."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from pellucid import blocks
+from pellucid.blocks import widened
+from pellucid.blocks.activation import ACTIVATIONS
+from pellucid.blocks.cache import LayerCache
+from pellucid.blocks.packing import Packing, Widening, real
+from pellucid.blocks.relative import RotaryPositions
+from pellucid.blocks.twin import packed
+from pellucid.blocks.widened import MANY, WidenedLinear, WidenedTable
+
+HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+
+
+@pytest.fixture(params=[True, False], ids=["native", "older"])
+def native(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether oneDNN is asked for products of half precision; where it has none here, it cannot be."""
+    if request.param and not all(map(widened._native, (torch.bfloat16, torch.float16))):
+        pytest.skip("this processor has no products of half precision")
+    monkeypatch.setattr(widened, "_native", lambda dtype: request.param)
+    return request.param
+
+
+@HALF
+@pytest.mark.parametrize("activation", [None, "gelu", "gelu_pytorch_tanh", "relu", "tanh"])
+@pytest.mark.parametrize("rows", [1, 3, 4, MANY - 1, MANY, 2 * MANY])
+@torch.inference_mode()
+def test_a_product_is_as_exact_as_its_kind(native: bool, dtype: torch.dtype, activation: str | None, rows: int) -> None:
+    torch.manual_seed(rows)
+    weight, bias, x = torch.randn(48, 64) / 8, torch.randn(48), torch.randn(2, rows, 64)[:1]
+    plain = x.double() @ weight.to(dtype).double().T + bias.to(dtype).double()
+    wanted = plain if activation is None else ACTIVATIONS[activation](plain)
+    found = WidenedLinear(weight, bias, dtype, activation)(x)
+    many = found.dtype == torch.float32
+    assert found.shape == (1, rows, 48) and many == (rows >= (MANY if native else 4))
+    assert (found - wanted).abs().max() < (1e-5 if many else 16 * torch.finfo(dtype).eps)
+
+
+@HALF
+@torch.inference_mode()
+def test_rows_of_a_table_come_as_they_are_kept(dtype: torch.dtype) -> None:
+    weight = torch.randn(9, 4).to(dtype)
+    table = WidenedTable(weight)
+    found = table(torch.tensor([[3, 8, 0]]))
+    assert found.dtype == table.like.dtype == torch.float32 and torch.equal(found, weight[[3, 8, 0]].float()[None])
+    assert (table.num_embeddings, table.embedding_dim) == (9, 4)
+
+
+@HALF
+@torch.inference_mode()
+def test_attention_reads_a_prompt_and_goes_on(native: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(3)
+    plain = blocks.Attention(32, 4, num_key_value_heads=2).eval()
+    swift, length = packed(plain, Widening(dtype)), MANY + 5
+    x, ours, theirs = torch.randn(1, length + 1, 32), LayerCache(length + 1), LayerCache(length + 1)
+    for first, count in ((0, length), (length, 1)):
+        now, places = x[:, first : first + count], torch.arange(first, first + count)[None]
+        runs = (
+            blocks.Pass(causal=True, rotation=RotaryPositions(8)(places, torch.zeros(1)), cache=cache)
+            for cache in (ours, theirs)
+        )
+        found, wanted = swift(now, next(runs)), plain(now, next(runs))
+        assert (found - wanted).abs().max() < 2 * torch.finfo(dtype).eps
+
+
+def test_it_is_chosen_where_float32_is_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
+    for quicker in (torch.float32, torch.bfloat16):
+        monkeypatch.setattr("pellucid.blocks.packing.product_dtype", lambda dtype, device, quicker=quicker: quicker)
+        chosen = real(torch.bfloat16, torch.device("cpu"))
+        assert type(chosen) is (Widening if quicker == torch.float32 else Packing)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="older processors of this kind are meant")
+def test_an_older_processor_takes_half_precision() -> None:
+    """One without AVX-512, for which oneDNN lays out no table in half precision."""
+    script = """
+import torch
+import pellucid
+config = pellucid.Config.of("bert", vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                            intermediate_size=64)
+module, ids = pellucid.build(config, seed=1).module, torch.arange(40)[None]
+exact = module.swift().states(ids)
+assert not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+for dtype in (torch.bfloat16, torch.float16):
+    for length in (40, 2):
+        found, wanted = module.swift(dtype).states(ids[:, :length]), module.swift().states(ids[:, :length])
+        assert torch.cosine_similarity(found.float(), wanted, dim=-1).min() > 0.999
+"""
+    older = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    done = subprocess.run([sys.executable, "-c", script], env=older, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
