@@ -15,6 +15,7 @@ from pellucid import compat
 from pellucid.compat import neuron_view
 from tests import cells
 from tests.checkpoints.hub import Hub, ask, running
+from tests.products import one_order
 
 WORDS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
 SIZES = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 12, "intermediate_size": 40}
@@ -60,10 +61,10 @@ def beside(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def alike(found: Any, wanted: Any) -> None:
-    """Equal; numbers within 1e-6 of their size."""
+    """Equal; numbers within 2e-6 of their size."""
     if isinstance(wanted, torch.Tensor):
         scale = max(1.0, wanted.abs().max().item()) if wanted.is_floating_point() else 0.0
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6 * scale)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=2e-6 * scale)
     elif isinstance(wanted, dict):
         assert set(found) == set(wanted)
         for name in wanted:
@@ -216,7 +217,7 @@ def test_a_model_answers_as_the_reference_does(family: str, task: str, tmp_path:
         seen = found[name] if isinstance(wanted[name], tuple) else (found[name],)
         assert len(seen) == len(several), name
         for one, other in zip(seen, several):
-            if family in EXACT:
+            if family in EXACT and one_order():
                 assert torch.equal(one, other), name
             alike(one, other)
 

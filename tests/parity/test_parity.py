@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 import pellucid
 from pellucid.checkpoints.families import families
 from tests.parity.reference import TINY, batch, in_full, tiny
+from tests.products import one_order
 
 _GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 _LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -183,7 +184,7 @@ def test_float32_is_equal_bit_for_bit(architecture: str, attention: str, padded:
     with torch.no_grad():
         wanted, found = theirs(reference, inputs), model(**inputs)
     for name in compared(wanted):
-        if architecture.startswith(tuple(EXCEPTIONS)):
+        if architecture.startswith(tuple(EXCEPTIONS)) or not one_order():
             torch.testing.assert_close(found[name], wanted[name], rtol=0, atol=5e-6)
         else:
             assert torch.equal(found[name], wanted[name]), name

@@ -196,10 +196,10 @@ def test_a_step_in_pieces_is_the_same_step(opened: Opened, criterion: str) -> No
             whole, wanted = step([examples])
         else:
             whole, wanted = _whole(objective, learner, model, pieces)
-        assert parts == pytest.approx(whole, abs=1e-6)
+        assert parts == pytest.approx(whole, rel=1e-6)
         assert gradients.keys() == wanted.keys() and len(wanted) > 20
         for name, gradient in gradients.items():
-            assert torch.allclose(gradient, wanted[name], atol=1e-6), name
+            assert torch.allclose(gradient, wanted[name], atol=5e-6), name
 
 
 def _whole(

@@ -77,7 +77,7 @@ class Int4Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  BFloat16[Tensor, "... out"], or float32 with a bias"""
         flat = x.view(-1, self.in_features)
-        if len(flat) < MANY_4 or self.out_features % BLOCK or not _in_order():
+        if len(flat) < MANY_4 or self.out_features % BLOCK or not _side_by_side():
             few = flat.to(torch.bfloat16)
             product = torch._weight_int4pack_mm_for_cpu(few, self.codes, GROUP, self.scale_and_zero)
         else:
@@ -127,23 +127,26 @@ def _whole_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     return torch.add(small, large.float(), alpha=254).mul_(scale).mul_(unit)
 
 
-def _codes(packed: Tensor) -> Tensor:
-    """What stands in a table of 4 bits, `BLOCK` rows side by side: UInt8[Tensor, "blocks in BLOCK"]"""
-    pairs = packed.view(len(packed) // BLOCK, -1, BLOCK // 2)
+def _codes(packed: Tensor, width: int) -> Tensor:
+    """What stands in a table of 4 bits, `width` rows side by side: UInt8[Tensor, "blocks in width"]"""
+    pairs = packed.view(len(packed) // width, -1, width // 2)
     return torch.cat((pairs & 15, pairs >> 4), dim=-1)
 
 
 @functools.cache
-def _in_order() -> bool:
-    """Whether PyTorch packs rows here as `_codes` reads them, which depends on the processor."""
-    plain = (torch.arange(BLOCK * GROUP, dtype=torch.int32) * 7 % 16).view(BLOCK, GROUP)
-    return torch.equal(_codes(torch._convert_weight_to_int4pack_for_cpu(plain, 1))[0].T, plain)
+def _side_by_side() -> int:
+    """How many rows PyTorch packs side by side here, in the way that `_codes` reads, which depends on the processor:
+    64 with AVX-512, 32 with AVX2; 0 where it packs them otherwise."""
+    plain = torch.randint(16, (BLOCK, GROUP), dtype=torch.int32, generator=torch.Generator().manual_seed(0))
+    packed = torch._convert_weight_to_int4pack_for_cpu(plain, 1)
+    return next((width for width in (64, 32) if torch.equal(_codes(packed, width).mT.flatten(0, 1), plain)), 0)
 
 
 def _real(packed: Tensor, scale_and_zero: Tensor, dtype: torch.dtype) -> Tensor:
     """A table of 4 bits as real numbers: Float[Tensor, "in out"]"""
-    codes = _codes(packed).unflatten(1, (-1, GROUP))  # [blocks, groups, GROUP, BLOCK]
-    scale, zero = scale_and_zero.float().unflatten(1, (-1, BLOCK)).transpose(0, 1)[:, :, None].unbind(-1)
+    width = _side_by_side()
+    codes = _codes(packed, width).unflatten(1, (-1, GROUP))  # [blocks, groups, GROUP, width]
+    scale, zero = scale_and_zero.float().unflatten(1, (-1, width)).transpose(0, 1)[:, :, None].unbind(-1)
     numbers = torch.addcmul(zero - 8 * scale, codes.float(), scale).to(dtype)
     return numbers.permute(1, 2, 0, 3).flatten(2).flatten(0, 1)
 
