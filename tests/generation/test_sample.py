@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pellucid.errors import InputError
 from pellucid.generation.rules import chain
-from pellucid.generation.sample import _passed, draw, generators
+from pellucid.generation.sample import _passed, draw, generators, likeliest
 from pellucid.generation.written import Written
 
 LOGITS = [2.0, -1.0, 0.5, 1.7, -3.0, 0.0, 1.2, -0.4, 0.9, -6.0, 1.9, 0.2]
@@ -70,6 +70,21 @@ def likelihood(counts: np.ndarray, wanted: Sequence[float]) -> float:
     if counts[share == 0].any():
         return 0.0
     return float(chisquare(counts[share > 0], share[share > 0] / share.sum() * counts.sum()).pvalue)
+
+
+@pytest.mark.parametrize("vocab", [1, 7, 255, 256, 257, 511, 512, 1000])
+def test_the_likeliest_is_the_first_of_the_greatest(vocab: int) -> None:
+    logits = torch.randn(64, vocab, generator=torch.Generator().manual_seed(vocab))
+    coarse = (logits * 2).round()  # many that are equal
+    assert torch.equal(likeliest(logits), logits.argmax(dim=1))
+    assert torch.equal(likeliest(coarse), coarse.argmax(dim=1))
+    nothing, all_but_one = torch.full_like(logits, -torch.inf), logits.clone()
+    all_but_one[:, : vocab - 1] = -torch.inf
+    assert torch.equal(likeliest(nothing), nothing.argmax(dim=1))
+    assert likeliest(all_but_one).tolist() == [vocab - 1] * 64
+    broken = logits.clone()
+    broken[:, vocab // 2] = torch.nan
+    assert torch.equal(likeliest(broken), broken.argmax(dim=1))
 
 
 @pytest.mark.parametrize("case", BY_DEFINITION)

@@ -49,7 +49,7 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], bfloat16 or float32"""
-        flat = x.view(-1, self.in_features)
+        flat = x if x.dim() == 2 else x.flatten(0, -2)
         enough = flat.numel() * self.out_features >= ENOUGH
         real = fastest_dtype(x.device) if len(flat) >= MANY_8 else None
         if enough and real != torch.bfloat16 and multiplies_bytes(x.device):
@@ -58,7 +58,7 @@ class Int8Linear(nn.Module):
             product = F.linear(flat.to(real), self.codes.to(real)).mul_(self.scale).to(torch.bfloat16)
         else:
             product = torch._weight_int8pack_mm(flat.to(torch.bfloat16), self.codes, self.scale)
-        product = product.view(*x.shape[:-1], self.out_features)
+        product = product if flat is x else product.view(*x.shape[:-1], self.out_features)
         return product if self.bias is None else product + self.bias
 
     __call__ = forward
@@ -76,14 +76,14 @@ class Int4Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  BFloat16[Tensor, "... out"], or float32 with a bias"""
-        flat = x.view(-1, self.in_features)
-        if len(flat) < MANY_4 or self.out_features % BLOCK or not _side_by_side():
+        flat = x if x.dim() == 2 else x.flatten(0, -2)
+        if flat.shape[0] < MANY_4 or self.out_features % BLOCK or not _side_by_side():
             few = flat.to(torch.bfloat16)
             product = torch._weight_int4pack_mm_for_cpu(few, self.codes, GROUP, self.scale_and_zero)
         else:
             real = fastest_dtype(x.device)
             product = (flat.to(real) @ _real(self.codes, self.scale_and_zero, real)).to(torch.bfloat16)
-        product = product.view(*x.shape[:-1], self.out_features)
+        product = product if flat is x else product.view(*x.shape[:-1], self.out_features)
         return product if self.bias is None else product + self.bias
 
     __call__ = forward

@@ -1,7 +1,6 @@
 """What travels with the hidden states through one pass: who may look at whom, what is remembered, who is watching."""
 
-from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -21,9 +20,8 @@ class Watch(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One pass through the model.
+class Pass(NamedTuple):
+    """One pass through the model: a named tuple, since every layer has one of its own, and nothing is made quicker.
 
     mask: Bool[Tensor, "batch 1 seq|1 source"], True where a position may be looked at; None where all may.
     causal: each position sees itself and what stands before it.
@@ -59,13 +57,13 @@ class Pass:
 
     def inside(self, name: str) -> "Pass":
         """The same pass, its names told from inside `name`."""
-        return self if self.watch is None else replace(self, path=f"{self.path}{name}.")
+        return self if self.watch is None else self._replace(path=f"{self.path}{name}.")
 
     def at_layer(self, i: int, cache: LayerCache | None) -> "Pass":
         """The same pass inside layer `i`, with what that layer remembers."""
         if self.watch is None and cache is None:
             return self
-        return Pass(  # in full, since `replace` takes as long as a step of arithmetic
+        return Pass(  # in full, since `_replace` takes as long as a step of arithmetic
             self.mask, self.causal, self.bias, self.rotation, self.memory, self.memory_mask, cache, self.lengths,
             self.watch, f"{self.path}layers.{i}.",
         )  # fmt: skip

@@ -12,7 +12,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.generation.reader import Reader, begin
 from pellucid.generation.rules import apply
-from pellucid.generation.sample import draw, generators
+from pellucid.generation.sample import draw, generators, likeliest
 from pellucid.generation.settings import Settings
 from pellucid.generation.written import Written
 from pellucid.models import Decoder, EncoderDecoder, evaluating
@@ -141,7 +141,7 @@ class _Writing:
         if self.written is not None:
             logits = apply(self.settings.rules, logits, self.written)
         if not self.settings.do_sample:
-            return logits.argmax(dim=-1)
+            return likeliest(logits)
         return draw(logits, [self.sources[row] for row in self.rows])
 
     def _finished(self, chosen: list[int]) -> dict[int, str]:

@@ -1,6 +1,5 @@
 """The pair: an encoder reads one text, a decoder writes another and looks across at what became of the first."""
 
-from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -73,7 +72,7 @@ class EncoderDecoder(Swift):
             memory = self.encoder.states(input_ids, attention_mask, run=run.inside("encoder"))
         if decoder_input_ids is None:
             decoder_input_ids = self.shifted(input_ids)
-        across = replace(run.inside("decoder"), memory=memory, memory_mask=padding_mask(attention_mask))
+        across = run.inside("decoder")._replace(memory=memory, memory_mask=padding_mask(attention_mask))
         stream = self.decoder.states(decoder_input_ids, decoder_attention_mask, run=across, cache=cache)
         answer = {"last_hidden_state": stream, "encoder_last_hidden_state": memory}
         if self.head is not None:
@@ -91,7 +90,7 @@ class EncoderDecoder(Swift):
         """
         run = self.watched()
         memory = self.encoder.states(input_ids, attention_mask, run=run.inside("encoder"))
-        across = replace(run.inside("decoder"), memory=memory, memory_mask=padding_mask(attention_mask))
+        across = run.inside("decoder")._replace(memory=memory, memory_mask=padding_mask(attention_mask))
         return self.decoder.states(decoder_input_ids, run=across)
 
     def states(

@@ -75,8 +75,9 @@ class Stack(Watched):
         places = self._places(input_ids, attention_mask, cache) if segments is None else self._places_within(segments)
         run = self._pass(run or self.watched(), places, attention_mask, cache, segments)
         stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=places.clamp(min=0))
+        layers = list(self.layers)  # a ModuleList looks each of its own up by a name that it makes
         for i in range(self.depth):
-            layer = self.layers[i * len(self.layers) // self.depth]
+            layer = layers[i * len(layers) // self.depth]
             stream = layer(stream, run.at_layer(i, None if cache is None else cache.layers[i]))
         return stream if isinstance(self.norm, nn.Identity) else run.see("norm.output", self.norm(stream))
 
