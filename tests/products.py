@@ -1,9 +1,29 @@
 """What the library of matrix products does on this processor."""
 
 import functools
+import os
+import platform
+import subprocess
+import sys
 
+import pytest
 import torch
 import torch.nn.functional as F
+
+OLDER = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+"""What tells the libraries of products, before they start, that the processor has AVX2 alone."""
+
+
+of_that_kind = pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="older processors of this kind are meant"
+)
+
+
+def in_an_older_processor(script: str) -> None:
+    """Runs `script` in a process whose libraries were told so; it has to end well."""
+    told = os.environ | OLDER
+    done = subprocess.run([sys.executable, "-c", script], env=told, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
 
 
 @functools.cache

@@ -103,7 +103,15 @@ def _slow_in_bfloat16() -> bool:
 def multiplies_bytes(device: torch.device) -> bool:
     """Whether whole numbers of 8 bits are multiplied by the processor's own instructions (VNNI), and so by oneDNN."""
     vnni = getattr(torch.cpu, "_is_vnni_supported", bool)
-    return device.type == "cpu" and torch.backends.mkldnn.is_available() and vnni()
+    return device.type == "cpu" and torch.backends.mkldnn.is_available() and vnni() and _sums_of_bytes_hold()
+
+
+@functools.cache
+def _sums_of_bytes_hold() -> bool:
+    """Whether oneDNN forms such sums whole. Where it does without VNNI they run over: on an older processor, and where
+    it was told of one (ONEDNN_MAX_CPU_ISA), which PyTorch does not ask."""
+    most = torch.full((16, 64), 127, dtype=torch.int8)
+    return bool((torch._int_mm(most, most.t()) == 64 * 127 * 127).all())
 
 
 def made_by_intel() -> bool:

@@ -15,6 +15,7 @@ from pellucid.generation import read_settings, write
 from pellucid.machine import multiplies_bytes
 from pellucid.models import count
 from tests.parity.reference import tiny
+from tests.products import in_an_older_processor, of_that_kind
 
 
 def numbers(*shape: int) -> torch.Tensor:
@@ -119,6 +120,20 @@ def test_the_processor_is_asked_for_whole_numbers(monkeypatch: pytest.MonkeyPatc
             linear(numbers(rows, 64))
         wanted = [8, 64] if fastest == torch.float32 else [8]
         assert asked == (wanted if enough == 1 and able else [])
+
+
+@of_that_kind
+def test_an_older_processor_takes_8_bits() -> None:
+    """oneDNN's sums of whole numbers run over where it was told of one, which PyTorch, asked for VNNI, does not see."""
+    in_an_older_processor("""
+import torch
+from pellucid.blocks import quantized
+codes, scale = quantized.to_8_bits(4096, 576, [torch.rand(4096, 576)])
+x = torch.rand(4, 576)
+assert x.numel() * len(codes) >= quantized.ENOUGH
+wanted = x @ (codes * scale.float()[:, None]).T
+assert (quantized.Int8Linear(codes, scale)(x) - wanted).abs().max() < 0.02 * wanted.max()
+""")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

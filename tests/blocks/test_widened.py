@@ -1,10 +1,5 @@
 """Tables in half precision that are multiplied in float32: as exact as the table, whatever the processor knows."""
 
-import os
-import platform
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -16,6 +11,7 @@ from pellucid.blocks.packing import Packing, Widening, real
 from pellucid.blocks.relative import RotaryPositions
 from pellucid.blocks.twin import packed
 from pellucid.blocks.widened import MANY, WidenedLinear, WidenedTable
+from tests.products import in_an_older_processor, of_that_kind
 
 HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 
@@ -78,10 +74,10 @@ def test_it_is_chosen_where_float32_is_quicker(monkeypatch: pytest.MonkeyPatch) 
         assert type(chosen) is (Widening if quicker == torch.float32 else Packing)
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="older processors of this kind are meant")
+@of_that_kind
 def test_an_older_processor_takes_half_precision() -> None:
     """One without AVX-512, for which oneDNN lays out no table in half precision."""
-    script = """
+    in_an_older_processor("""
 import torch
 import pellucid
 config = pellucid.Config.of("bert", vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
@@ -93,7 +89,4 @@ for dtype in (torch.bfloat16, torch.float16):
     for length in (40, 2):
         found, wanted = module.swift(dtype).states(ids[:, :length]), module.swift().states(ids[:, :length])
         assert torch.cosine_similarity(found.float(), wanted, dim=-1).min() > 0.999
-"""
-    older = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-    done = subprocess.run([sys.executable, "-c", script], env=older, capture_output=True, text=True, check=False)
-    assert not done.returncode, done.stderr
+""")

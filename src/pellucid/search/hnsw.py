@@ -17,11 +17,13 @@ STEP = 10_000
 
 
 def faiss() -> Any:
-    """The library; InputError says how to install it."""
+    """The library. Raises InputError that says how to install it; ResourceError where it is there and does not open."""
     try:
         import faiss as library
-    except ImportError as missing:
+    except ModuleNotFoundError as missing:
         raise InputError("a search in a graph needs FAISS: pip install 'pellucid[search]'") from missing
+    except ImportError as broken:  # too little memory for it, a library beside it that is missing
+        raise ResourceError(f"a search in a graph needs FAISS, which is there and does not open: {broken}") from broken
     return library
 
 

@@ -1,0 +1,32 @@
+"""The door to FAISS: what it says where the library is missing, or there and not to be opened."""
+
+import builtins
+from typing import Any
+
+import pytest
+
+from pellucid.errors import InputError, ResourceError
+from pellucid.search.hnsw import faiss
+
+
+@pytest.mark.parametrize(
+    ("refused", "error", "said"),
+    [
+        (ModuleNotFoundError("No module named 'faiss'", name="faiss"), InputError, r"pip install 'pellucid\[search\]'"),
+        (ImportError("libgomp.so.1: Cannot allocate memory"), ResourceError, "does not open: libgomp.so.1: Cannot"),
+    ],
+    ids=["missing", "not to be opened"],
+)
+def test_why_there_is_no_graph(
+    refused: ImportError, error: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = builtins.__import__
+
+    def without(name: str, *args: Any, **options: Any) -> Any:
+        if name == "faiss":
+            raise refused
+        return own(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(error, match=said):
+        faiss()
