@@ -51,6 +51,7 @@ def test_mixed_texts_equal_sentence_transformers(
     torch.testing.assert_close(minilm.embed(texts), wanted, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_sts_benchmark(shared: object, minilm: "pellucid.Model") -> None:
     """Spearman 0.8203 on the English test set, as published."""
     import csv

@@ -99,7 +99,7 @@ def compare(tab: Page, view: pellucid.View, trace: Trace) -> int:
     return len(computed)
 
 
-@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_browser_computes_the_model_s_weights(show: Show, make: Make, recipe: str, precision: str) -> None:
     trace = make(*RECIPES[recipe])
