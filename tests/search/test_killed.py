@@ -109,7 +109,10 @@ def many_lives(minilm: pellucid.Model, vectors: dict[str, np.ndarray], folder: P
     longest, rows = time.monotonic() - begun, allowed(rows, folder.parent / "notes")[0]
     for seed in range(1, kills + 1):
         notes = folder.parent / f"notes{seed}"
-        killed += kill_after(start(Life(minilm, folder, notes, seed)), chance.uniform(0, longest)) == KILLED
+        if kill_after(start(Life(minilm, folder, notes, seed)), chance.uniform(0, longest)) == KILLED:
+            killed += 1
+        else:
+            longest *= 0.9  # the machine is quicker than it was
         found = held(pellucid.Index.open(folder), vectors)
         assert found in allowed(rows, notes)
         rows = found
