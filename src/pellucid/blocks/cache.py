@@ -46,11 +46,9 @@ class KeyValues:
 
     def extend_both(self, both: Tensor) -> tuple[Tensor, Tensor]:
         """The same for heads of keys with those of values behind them: Float[Tensor, "rows 2*heads new head_dim"]"""
-        heads, width = both.shape[1], both.shape[3]
-        self.widths = width, width
-        self._place(both, heads).copy_(both)
-        key, value = self.memory.narrow(2, 0, self.filled).chunk(2, dim=1)
-        return key, value
+        self.widths = both.shape[3], both.shape[3]
+        self._place(both, both.shape[1]).copy_(both)
+        return self.held()
 
     def held(self) -> tuple[Tensor, Tensor]:
         """Keys and values of all positions so far, as views."""

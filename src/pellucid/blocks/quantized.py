@@ -51,7 +51,7 @@ class Int8Linear(nn.Module):
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], bfloat16 or float32"""
         flat = x if x.dim() == 2 else x.flatten(0, -2)
         enough = flat.numel() * self.out_features >= ENOUGH
-        real = fastest_dtype(x.device) if len(flat) >= MANY_8 else None
+        real = fastest_dtype(x.device) if flat.shape[0] >= MANY_8 else None
         if enough and real != torch.bfloat16 and multiplies_bytes(x.device):
             product = _whole_product(flat.float(), self.codes, self.fine)
         elif real is not None:

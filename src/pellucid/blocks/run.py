@@ -21,7 +21,7 @@ class Watch(Protocol):
 
 
 class Pass(NamedTuple):
-    """One pass through the model: a named tuple, since every layer has one of its own, and nothing is made quicker.
+    """One pass through the model: a named tuple, since every layer has its own, and no other record is made as quickly.
 
     mask: Bool[Tensor, "batch 1 seq|1 source"], True where a position may be looked at; None where all may.
     causal: each position sees itself and what stands before it.
