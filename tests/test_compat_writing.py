@@ -1,5 +1,6 @@
 """The reference's `generate`: the same ids, the prompt before them, padding behind."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import transformers
 
 import pellucid
 from pellucid import compat
+from pellucid.generation import loop
 from tests.test_compat_auto import ours, reference
 
 IDS = torch.tensor([[5, 9, 14, 33, 21], [0, 0, 7, 8, 40]])
@@ -78,6 +80,94 @@ def test_without_an_end_in_the_settings_nothing_ends(tmp_path: Path) -> None:
     theirs.generation_config.save_pretrained(tmp_path)
     found = ours("CausalLM", tmp_path).generate(IDS[:1])
     assert torch.equal(found, theirs.generate(IDS[:1])) and found.shape == (1, 9)
+
+
+SAID = {"eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 2}
+
+
+def beside(family: str, folder: Path, said: dict[str, Any], **facts: Any) -> tuple[Any, Any]:
+    """The reference's model and ours, of a checkpoint that says this of how it writes."""
+    task = "Seq2SeqLM" if family == "bart" else "CausalLM"
+    reference(family, task, folder, eos_token_id=2, bos_token_id=1, **facts)
+    (folder / "generation_config.json").write_text(json.dumps(said))
+    return getattr(transformers, f"AutoModelFor{task}").from_pretrained(folder), ours(task, folder)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("said", "options"),
+    [
+        ({"repetition_penalty": 3.0}, {"repetition_penalty": None}),
+        ({"max_new_tokens": 9}, {"max_new_tokens": None}),
+        ({"max_new_tokens": 9}, {"max_length": 7}),
+        ({}, {"pad_token_id": 7, "attention_mask": None}),
+        ({"pad_token_id": 7}, {"attention_mask": None}),
+        ({"pad_token_id": None, "eos_token_id": [33, 40, 61]}, {"max_new_tokens": 12}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_what_a_call_says_beside_a_checkpoint_is_heard(
+    said: dict[str, Any], options: dict[str, Any], family: str, tmp_path: Path
+) -> None:
+    theirs, model = beside(family, tmp_path, SAID | said)
+    ids = torch.tensor([[5, 9, 14, 33, 21], [7, 7, 7, 8, 40]])
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **options}
+    assert model.generate(**given).tolist() == theirs.generate(**given).tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_settings_of_the_reference_s_own_class_take_nothing_back(tmp_path: Path) -> None:
+    theirs, model = beside("llama", tmp_path, SAID)
+    end = theirs.generate(IDS[:1], max_new_tokens=4)[0, -1].item()
+    model.generation_config.eos_token_id = theirs.generation_config.eos_token_id = end
+    said = transformers.GenerationConfig(max_new_tokens=9)
+    wanted = theirs.generate(IDS[:1], generation_config=said)
+    assert torch.equal(model.generate(IDS[:1], generation_config=said), wanted) and wanted[0, -1] == end
+
+
+def test_drawn_from_as_many_as_in_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty where nobody says how many, all where a call takes that back; a seed decides, whoever asks to draw."""
+    _, model = beside("llama", tmp_path, SAID | {"do_sample": True, "max_new_tokens": 8})
+    rooms: list[int] = []
+    drawing = loop.draw
+
+    def counted(logits: torch.Tensor, sources: Any) -> torch.Tensor:
+        rooms.extend((logits > -torch.inf).sum(dim=1).tolist())
+        return drawing(logits, sources)
+
+    monkeypatch.setattr(loop, "draw", counted)
+    for options, room in (({}, 50), ({"top_k": None}, 90), ({"top_k": 0}, 90), ({"top_k": 7}, 7)):
+        drawn = []
+        for _ in range(2):
+            torch.manual_seed(3)
+            drawn.append(model.generate(IDS[:1], **options))
+        assert set(rooms) == {room} and torch.equal(*drawn)
+        rooms.clear()
+    model.generation_config.do_sample = None
+    model.generate(IDS[:1], do_sample=True)
+    assert set(rooms) == {50}
+
+
+def test_what_is_done_otherwise_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, model = beside("llama", tmp_path, SAID | {"do_sample": True})
+    model.generate(IDS[:1], num_beams=2, max_new_tokens=3)
+    assert "do_sample and num_beams do not go together" in caplog.text and "this searches" in caplog.text
+    model.generate(IDS[:1], do_sample=False, max_new_tokens=200)
+    assert "200 new tokens are asked for, and this model has places for 93 more" in caplog.text
+    model.generation_config.stop_strings = "a"
+    for options in ({}, {"stop": ["b"]}):
+        with pytest.raises(
+            pellucid.InputError, match=r"writing is to end at \('[ab]',\), and ids are no text: model.pel"
+        ):
+            model.generate(IDS[:1], **options)
+    assert model.generate(IDS[:1], stop_strings=None, max_new_tokens=1).shape == (1, 6)
+    _, pair = beside("bart", tmp_path, SAID)
+    with pytest.raises(pellucid.InputError, match="attention_mask leaves out tokens within row 1"):
+        pair.generate(IDS, attention_mask=torch.tensor([[1, 1, 1, 0, 0], [1, 0, 1, 1, 0]]))
+    words = {"bad_words_ids": [[i] for i in range(89)], "num_beams": 3, "num_return_sequences": 3}
+    with pytest.raises(pellucid.InputError, match="the rules leave 2 texts for prompt 0"):
+        pair.generate(IDS, max_new_tokens=1, **words)
 
 
 def test_set_seed() -> None:

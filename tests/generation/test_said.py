@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import torch
 import transformers
 
 import pellucid
-from pellucid.checkpoints.generation import FILE, MOST
+from pellucid.checkpoints.generation import FILE, LEGACY, MOST
 from pellucid.errors import CorruptFileError
-from pellucid.generation.said import settings_of
+from pellucid.generation.said import UNFOLLOWED, settings_of
 from tests.checkpoints.families import facts_of
 from tests.generation.writers import byte_level, one_thread, writer
 from tests.parity.reference import tiny
@@ -114,6 +115,30 @@ def test_the_end_tokens_of_the_file_end_a_text(tmp_path: Path) -> None:
     held_back = model.complete("the house", max_new_tokens=12, min_new_tokens=12)
     assert len(held_back.ids) == 12 and end not in held_back.ids, "the rules know it too"
     assert model.config.eos_token_id == 2, "the architecture stays what the file says"
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("name", UNFOLLOWED)
+def test_what_is_not_followed_is_named(
+    name: str, legacy: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reference writes other words by it; its own default says nothing."""
+    value = {"exponential_decay_length_penalty": [2, 3.0], "num_beam_groups": 2, "encoder_no_repeat_ngram_size": 2}
+    some = value.get(name, True if UNFOLLOWED[name] is False else 0.5)
+    for said in (some, UNFOLLOWED[name]):
+        file, facts = ({}, {name: said}) if legacy else ({name: said}, None)
+        model = pellucid.load(folder_of(tmp_path / str(said), None if legacy else file, facts))
+        caplog.clear()
+        assert model.generate("the", max_new_tokens=1) is not None
+        if not (legacy and name not in LEGACY):  # there it was named when the file was read
+            assert (f"says {name}, which is not followed" in caplog.text) == (said is some)
+
+
+def test_another_start_token_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    pair = writer(byte_level(), "t5", decoder_start_token_id=0)
+    for start, told in ((0, False), (5, True)):
+        settings_of(replace(pair.loaded, generation={"decoder_start_token_id": start}), {})
+        assert ("says decoder_start_token_id, which is not followed" in caplog.text) == told
 
 
 WRONG: dict[str, tuple[str, Any, str]] = {

@@ -9,7 +9,7 @@ import torch
 
 from pellucid.compat.asked import Asked, Round
 from pellucid.compat.said import Unfollowed
-from pellucid.compat.writing import UNFOLLOWED
+from pellucid.compat.writing import REFERENCE_TOP_K, UNFOLLOWED
 from pellucid.errors import InputError
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import REFERENCE_LENGTH
@@ -23,9 +23,6 @@ LONGEST = 256
 
 UNBOUNDED = 1_000_000
 """Tokens that a model without places reads: this reference asks no tokenizer how many they should be."""
-
-REFERENCE_TOP_K = 50
-"""Among so many tokens the reference draws, where nobody says anything."""
 
 _OURS = {"stop_strings": "stop"}
 _NOTHING = ("use_cache", "cache_implementation", "pad_token_id", "return_text", "return_type")

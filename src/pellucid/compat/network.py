@@ -151,9 +151,8 @@ class PreTrainedModel(nn.Module):
         if not isinstance(ids, Tensor):
             raise InputError("generate needs input_ids, a tensor of [batch, seq]: tokenizer(..., return_tensors='pt')")
         options.pop("token_type_ids", None)
-        said = (
-            self.generation_config.to_dict() | (options.pop("generation_config", None) or GenerationConfig()).to_dict()
-        )
+        given = (options.pop("generation_config", None) or GenerationConfig()).to_dict()
+        said = self.generation_config.to_dict() | {name: value for name, value in given.items() if value is not None}
         whole = options.pop("return_dict_in_generate", False)
         ids = written(replace(self.pellucid.loaded, generation=said), ids, attention_mask, options)
         return ModelOutput({"sequences": ids}) if whole else ids

@@ -14,14 +14,15 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.compat.said import Unfollowed, followed
 from pellucid.errors import InputError, several
 from pellucid.generation.beam import search
-from pellucid.generation.loop import Step, write
+from pellucid.generation.loop import Step, room, write
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import settings_of
+from pellucid.generation.settings import Settings
 
 log = logging.getLogger("pellucid")
 
-DEFAULT_LENGTH = 20
-"""New tokens where nobody says how many, as the reference has it."""
+DEFAULT_LENGTH, REFERENCE_TOP_K = 20, 50
+"""New tokens where nobody says how many, and among how many the reference draws the next one."""
 
 _IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
 
@@ -80,42 +81,94 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
 
     input_ids: Int[Tensor, "batch seq"], padded on either side.
     options: those of `Model.generate`; `max_length`, which counts the prompt; `pad_token_id` and `eos_token_id`; a
-        `streamer` of the reference's, which is told one text, token by token.
+        `streamer` of the reference's, which is told one text, token by token. None takes back what a checkpoint says.
     ->  Int[Tensor, "batch*num_return_sequences seq"], padded on the right
     """
     streamer, asked = options.pop("streamer", None), followed(options, UNFOLLOWED)
     _check_streamer(streamer)
+    loaded = replace(loaded, generation=_said(loaded.generation, options))
     pad, end = asked.pop("pad_token_id", None), asked.pop("eos_token_id", loaded.generation.get("eos_token_id"))
     loaded = replace(loaded, config=loaded.config.replace(eos_token_id=tuple(end) if isinstance(end, list) else end))
-    ends = loaded.config.end_tokens
-    pad = next(
-        (i for i in (pad, loaded.generation.get("pad_token_id"), loaded.config.pad_token_id, *ends) if i is not None), 0
-    )
-    start = getattr(loaded.module, "start_token_id", None)
-    given = input_ids.shape[1] if loaded.config.kind == "decoder" else 1
-    asked["max_new_tokens"] = _length(asked.pop("max_new_tokens", None), asked.pop("max_length", None), loaded, given)
-    if asked.get("do_sample") and "seed" not in asked:
-        asked["seed"] = int(torch.randint(2**31, ()))  # torch.manual_seed decides, as it does in the reference
-    settings = settings_of(loaded, _useful(asked, loaded.generation))
-    mask = attention_mask if attention_mask is not None else _mask(input_ids, loaded.config.pad_token_id, ends)
-    prompts = [row[keep.bool()].tolist() for row, keep in zip(input_ids, mask)]
+    asked, ends = {name: value for name, value in asked.items() if value is not None}, loaded.config.end_tokens
+    pad = next((i for i in (pad, loaded.generation.get("pad_token_id"), *ends) if i is not None), None)
+    mask = attention_mask if attention_mask is not None else _mask(input_ids, pad, ends)
+    prompts = _prompts(loaded, input_ids, mask)
+    settings = _settings(loaded, asked, input_ids.shape[1], prompts)
     if settings.num_beams > 1:
         if streamer is not None:
             raise InputError("a streamer was given with num_beams, and beams are certain only at the end: leave it out")
         pad = pad or next(iter(ends), 0)  # a search of the reference's takes a padding token of 0 for none
-        texts: list[Sequence[int]] = [one.ids for found in search(loaded, prompts, settings) for one in found]
+        texts = _searched(loaded, prompts, settings)
     else:
-        drafts: list[list[int]] = [[] for _ in range(len(prompts) * settings.num_return_sequences)]
-        begun = input_ids.tolist() if loaded.config.kind == "decoder" else [[start]]
-        for step in _streamed(write(loaded, prompts, settings), streamer, begun, len(drafts)):
-            for row, token in zip(step.rows, step.tokens):
-                drafts[row].append(token)
-        texts = list(drafts)
-    copies = len(texts) // max(len(prompts), 1)
-    before = input_ids.repeat_interleave(copies, dim=0).tolist() if loaded.config.kind == "decoder" else None
-    rows = [[*(before[i] if before else [start]), *text] for i, text in enumerate(texts)]
+        texts = _followed(loaded, prompts, settings, input_ids, streamer)
+    copies = settings.num_return_sequences
+    before = _begun(loaded, input_ids.repeat_interleave(copies, dim=0))
+    rows = [[*first, *text] for first, text in zip(before, texts)]
     longest = max(map(len, rows), default=0)
-    return torch.tensor([row + [pad] * (longest - len(row)) for row in rows], device=input_ids.device)
+    return torch.tensor([row + [pad or 0] * (longest - len(row)) for row in rows], device=input_ids.device)
+
+
+def _said(said: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the checkpoint says, without what a call takes back; and whence is drawn where nobody says so."""
+    drawn = options.get("do_sample", said.get("do_sample")) and "top_k" not in options
+    kept = {name: value for name, value in said.items() if options.get(name, value) is not None}
+    return {"top_k": REFERENCE_TOP_K, **kept} if drawn else kept
+
+
+def _prompts(loaded: Loaded, ids: Tensor, mask: Tensor) -> list[list[int]]:
+    """The tokens that count, row by row."""
+    kept = [keep.nonzero().flatten().tolist() for keep in mask]
+    for i, places in enumerate(kept):
+        if loaded.config.kind != "decoder" and places and places[-1] - places[0] >= len(places):
+            raise InputError(f"attention_mask leaves out tokens within row {i}, and an encoder here reads a whole text")
+    return [row[places].tolist() for row, places in zip(ids, kept)]
+
+
+def _settings(loaded: Loaded, asked: dict[str, Any], width: int, prompts: Sequence[Sequence[int]]) -> Settings:
+    """How to write.  width: how many tokens stand there, padding among them."""
+    said = loaded.generation
+    lengths = asked.pop("max_new_tokens", None), asked.pop("max_length", None)
+    told = any(one is not None for one in (*lengths, said.get("max_new_tokens"), said.get("max_length")))
+    asked["max_new_tokens"] = new = _length(*lengths, loaded, width if loaded.config.kind == "decoder" else 1)
+    both = {"do_sample": False, "num_beams": 1, **said, **asked}
+    if both["do_sample"] and both["num_beams"] != 1 and ("do_sample" in asked) != ("num_beams" in asked):
+        does = "draws" if "do_sample" in asked else "searches"
+        log.warning("do_sample and num_beams do not go together, and the checkpoint says one of them: this %s", does)
+    if both["do_sample"] and "seed" not in asked:
+        asked["seed"] = int(torch.randint(2**31, ()))  # torch.manual_seed decides, as it does in the reference
+    settings = settings_of(loaded, _useful(asked, said))
+    if settings.stop:
+        raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNFOLLOWED['stop_strings']}")
+    rooms = [room(loaded, prompt, new, i) for i, prompt in enumerate(prompts)]
+    if told and min(rooms, default=new) < new:
+        log.warning("%d new tokens are asked for, and this model has places for %d more", new, min(rooms))
+    return settings
+
+
+def _begun(loaded: Loaded, ids: Tensor) -> list[list[int]]:
+    """What stands before that which is written: a decoder's prompts, or the start token of each text."""
+    start = getattr(loaded.module, "start_token_id", None) or 0
+    return ids.tolist() if loaded.config.kind == "decoder" else [[start]] * len(ids)
+
+
+def _searched(loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settings) -> list[Sequence[int]]:
+    """The texts of all prompts, as many for each as are asked for."""
+    found = search(loaded, prompts, settings)
+    for i, texts in enumerate(found):
+        if len(texts) < settings.num_return_sequences:
+            raise InputError(f"the rules leave {len(texts)} texts for prompt {i}: loosen them, or ask for fewer texts")
+    return [one.ids for texts in found for one in texts]
+
+
+def _followed(
+    loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settings, ids: Tensor, streamer: Any
+) -> list[Sequence[int]]:
+    """The same without a search."""
+    drafts: list[list[int]] = [[] for _ in range(len(prompts) * settings.num_return_sequences)]
+    for step in _streamed(write(loaded, prompts, settings), streamer, _begun(loaded, ids), len(drafts)):
+        for row, token in zip(step.rows, step.tokens):
+            drafts[row].append(token)
+    return list(drafts)
 
 
 def _check_streamer(streamer: Any) -> None:
@@ -151,8 +204,9 @@ def _useful(asked: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
 def _length(new: int | None, whole: int | None, loaded: Loaded, given: int) -> int:
     """How many tokens to write at most."""
     said = loaded.generation
-    if new is None and whole is None:
-        new, whole = said.get("max_new_tokens"), said.get("max_length")
+    if new is None and (new := said.get("max_new_tokens")) is not None and whole is not None:
+        log.warning("max_length is not heeded beside max_new_tokens, which is %d: give max_new_tokens alone", new)
+    whole = said.get("max_length") if whole is None else whole
     if new is not None:
         return new
     if whole is None:

@@ -3,12 +3,13 @@
 import dataclasses
 import logging
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.generation import said_in
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
-from pellucid.errors import CorruptFileError, InputError
+from pellucid.errors import CorruptFileError, InputError, several
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.settings import Settings, read_settings
 
@@ -19,6 +20,23 @@ OWN = "max_new_tokens max_time do_sample num_beams length_penalty early_stopping
 
 REFERENCE_LENGTH = 20
 """What `max_length` is in files that never meant to say anything."""
+
+UNFOLLOWED: Mapping[str, Any] = {
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "exponential_decay_length_penalty": None,
+    "renormalize_logits": False,
+    "top_h": None,
+    "guidance_scale": 1.0,
+    "watermarking_config": None,
+    "penalty_alpha": 0.0,
+    "num_beam_groups": 1,
+    "constraints": None,
+    "force_words_ids": None,
+    "dola_layers": None,
+    "token_healing": False,
+}
+"""Keys by which the reference writes other words and we do not, each with the value that asks for nothing."""
 
 
 def settings_of(loaded: Loaded, asked: Mapping[str, Any]) -> Settings:
@@ -38,6 +56,8 @@ def settings_of(loaded: Loaded, asked: Mapping[str, Any]) -> Settings:
 def said_by(loaded: Loaded, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Our options by name, as far as the checkpoint sets them.  said: what it says of one task, by the same keys."""
     said = loaded.generation if said is None else said
+    if left := _unfollowed(loaded, said):
+        log.warning("%s says %s, which is not followed: texts may be others", _file(loaded), several(left))
     options = {name: value for name, value in said.items() if name in OWN or name in OPTIONS}
     if "max_new_tokens" not in said and loaded.config.kind == "encoder-decoder":
         longest = said.get("max_length", REFERENCE_LENGTH)
@@ -83,5 +103,19 @@ def check_kinds(asked: Mapping[str, Any]) -> None:
 
 def blamed(loaded: Loaded, error: InputError) -> CorruptFileError:
     """An error about a value that nobody asked for names the file that says it."""
+    return CorruptFileError(f"{_file(loaded)}: {error}")
+
+
+def _file(loaded: Loaded) -> Path:
+    """The file that says how to write."""
     name = said_in(loaded.generation, loaded.config.inert)
-    return CorruptFileError(f"{loaded.source.folder / name if loaded.source else name}: {error}")
+    return loaded.source.folder / name if loaded.source else Path(name)
+
+
+def _unfollowed(loaded: Loaded, said: Mapping[str, Any]) -> list[str]:
+    """The keys of what a checkpoint says that ask for something which is not done."""
+    left = [name for name, nothing in UNFOLLOWED.items() if said.get(name) not in (None, [], nothing)]
+    side, start = loaded.config.decoder, said.get("decoder_start_token_id")
+    if side is not None and start not in (None, side.decoder_start_token_id):
+        left.append("decoder_start_token_id")
+    return left
