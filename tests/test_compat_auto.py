@@ -379,6 +379,13 @@ def test_an_argument_that_means_nothing_is_refused(said: dict[str, Any], fragmen
         compat.AutoModel.from_pretrained(tmp_path, **said)
 
 
+def test_a_file_that_counts_its_labels_opens(tmp_path: Path) -> None:
+    reference("bert", "SequenceClassification", tmp_path)
+    facts = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({"num_labels": 2} | facts))
+    assert ours("SequenceClassification", tmp_path).config.num_labels == 3
+
+
 def test_what_is_not_read_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reference("bert", "", tmp_path)
     model = compat.AutoModel.from_pretrained(tmp_path, trust_remote_code=True, low_cpu_mem_usage=True)

@@ -7,12 +7,14 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.nn.utils import prune
 
 import pellucid
 from pellucid.config import MaskedLM, SequenceClassification
@@ -163,6 +165,35 @@ def test_a_tied_decoder_that_came_twice_is_written_once(tmp_path: Path) -> None:
     model = pellucid.load(tmp_path / "model")
     assert model.module.head.decoder.weight is model.module.embeddings.token.weight
     assert "cls.predictions.decoder.weight" not in load_file(model.save(tmp_path / "copy") / WEIGHTS)
+
+
+def _prune(module: torch.nn.Module) -> None:
+    prune.random_unstructured(module.get_submodule("layers.1.attention.query"), "weight", amount=0.5)
+
+
+def _untie(module: torch.nn.Module) -> None:
+    with torch.no_grad():
+        decoder = module.get_submodule("head.decoder")
+        decoder.weight = torch.nn.Parameter(2 * decoder.get_parameter("weight"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_prune, "layers.1.attention.query.weight.* no longer fit its config"),
+        (lambda module: module.layers.__delitem__(1), "no longer fit its config"),
+        (lambda module: module.layers.append(module.layers[0]), "no longer fit its config"),
+        (_untie, "head.decoder.weight and embeddings.token.weight are one table by its config"),
+    ],
+)
+def test_what_nobody_could_open_is_not_written(
+    change: Callable[[torch.nn.Module], None], said: str, tmp_path: Path
+) -> None:
+    model = pellucid.build(tiny_config(head=MaskedLM()), seed=1)
+    change(model.module)
+    with pytest.raises(InputError, match=said):
+        model.save(tmp_path / "model")
+    assert listing(tmp_path) == []
 
 
 # -- what is there already ---------------------------------------------------------------------------------------------

@@ -109,6 +109,22 @@ def test_bytes_that_make_no_character_come_at_the_end(tokenizers: dict[str, Toke
     assert stream.end() == tokenizer.decode(cut_short)[1:] != ""
 
 
+def test_a_special_token_that_a_normalizer_spells_otherwise_comes_once(tokenizers: dict[str, Tokenizer]) -> None:
+    """As `</s>` in old files of Llama's, which becomes `▁</s>`: the library then decodes it with the text."""
+    from tokenizers import AddedToken, normalizers
+    from tokenizers import Tokenizer as Backend
+
+    backend = Backend.from_str(tokenizers["byte_fallback"].to_json())
+    backend.normalizer = normalizers.Prepend("▁")
+    backend.add_special_tokens([AddedToken("<|x|>", normalized=True, special=True)])
+    tokenizer = Tokenizer(backend)
+    test_the_parts_of_a_text_joined_are_the_text("own", True, {"own": tokenizer})
+    ids = [tokenizer.largest_id, *tokenizer.encode(["a b"], add_special_tokens=False)[0].ids, tokenizer.largest_id]
+    stream = tokenizer.decode_stream(skip_special_tokens=True)
+    parts = [stream.step(i) for i in ids]
+    assert "".join(parts) + stream.end() == tokenizer.decode(ids, skip_special_tokens=True)
+
+
 # -- stops -------------------------------------------------------------------------------------------------------------
 
 

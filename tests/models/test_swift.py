@@ -1,12 +1,16 @@
 """The twin for speed: the same numbers whatever PyTorch is set to, and whatever it is asked within."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import pellucid
+from pellucid.blocks.learning import Lesson
+from pellucid.errors import InputError
 from tests.checkpoints.families import TINY
 
 IDS = torch.tensor([[2, 7, 9, 3]])
@@ -49,3 +53,101 @@ def test_a_model_made_in_inference_mode_answers_and_learns(folder: Path) -> None
     with torch.no_grad():
         table.sub_(table.grad)
     assert not torch.equal(states(model), inside)
+
+
+# -- what was made of a model is not used when it has become another --------------------------------------------------
+
+
+class Doubled(nn.Module):
+    """A map of somebody else's."""
+
+    def __init__(self, inner: nn.Linear) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * self.inner(x)
+
+
+class Twice(nn.Linear):
+    """One that is a linear map by its kind, and computes otherwise."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def twice(old: nn.Linear) -> nn.Linear:
+    new = Twice(old.in_features, old.out_features, bias=old.bias is not None)
+    new.load_state_dict(old.state_dict())
+    return new
+
+
+def check_plain_and_swift_agree(model: pellucid.Model, before: Tensor) -> None:
+    plain = model(IDS).last_hidden_state.detach()
+    assert not torch.allclose(plain, before, atol=1e-3)
+    torch.testing.assert_close(states(model), plain, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("way", [Doubled, twice])
+@pytest.mark.parametrize("path", ["attention.query", "attention.output", "feed_forward.gate", "feed_forward.down"])
+def test_a_part_of_somebody_else_s_is_asked(folder: Path, path: str, way: Callable[[nn.Linear], nn.Module]) -> None:
+    model = pellucid.load(folder)
+    before, layer = states(model), f"layers.0.{path}"
+    model.module.set_submodule(layer, way(cast(nn.Linear, model.module.get_submodule(layer))))
+    check_plain_and_swift_agree(model, before)
+    with pytest.raises(InputError, match=r"layers\.0\..* is of another library"):
+        model.module.learning(Lesson(torch.float32))
+
+
+@pytest.mark.parametrize("path", ["attention.value", "feed_forward.up", "feed_forward", ""])
+def test_a_hook_is_asked_as_long_as_it_is_there(folder: Path, path: str) -> None:
+    model = pellucid.load(folder)
+    before = states(model)
+    part = model.module.get_submodule(f"layers.1.{path}".rstrip("."))
+    hook = part.register_forward_hook(lambda _part, _given, found: -found)
+    check_plain_and_swift_agree(model, before)
+    hook.remove()
+    assert torch.equal(states(model), before)
+
+
+def test_what_came_to_stand_where_a_table_was_freed_is_not_taken_for_it(folder: Path) -> None:
+    model = pellucid.load(folder)
+    up = cast(nn.Linear, model.module.get_submodule("layers.0.feed_forward.up"))
+    kept = up.weight.detach().clone()
+    for i in range(1, 20):
+        before = states(model)
+        del up.weight
+        up.weight = nn.Parameter(kept * (1 + i))
+        assert not torch.equal(states(model), before)
+
+
+def test_writing_into_the_memory_of_a_parameter_under_a_new_name_for_it_is_seen(folder: Path) -> None:
+    model = pellucid.load(folder)
+    up = cast(nn.Linear, model.module.get_submodule("layers.0.feed_forward.up"))
+    before, written = states(model), up.weight._version
+    up.weight = nn.Parameter(up.weight.data)  # counts anew
+    with torch.no_grad():
+        for _ in range(written):
+            up.weight.mul_(3)
+    assert not torch.equal(states(model), before)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_a_fused_step_of_somebody_s_own_training_is_seen(folder: Path, kind: str) -> None:
+    model = pellucid.load(folder)
+    before = states(model)
+    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1, fused=True)
+    model(IDS).last_hidden_state.pow(2).sum().backward()
+    optimizer.step()
+    check_plain_and_swift_agree(model, before)
+
+
+def test_adapters_of_peft_on_attention_are_heard_and_learn(folder: Path) -> None:
+    peft = pytest.importorskip("peft")
+    model = pellucid.load(folder)
+    before = states(model)
+    peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["query"], init_lora_weights=False), model.module)
+    check_plain_and_swift_agree(model, before)
+    model(IDS).last_hidden_state.pow(2).sum().backward()
+    low = [p for name, p in model.module.named_parameters() if "lora_" in name]
+    assert low and all(p.grad is not None and p.grad.any() for p in low)

@@ -194,9 +194,20 @@ def test_messages_that_are_none(name: str) -> None:
         render_chat("{{ messages }}", messages, {})
 
 
+@pytest.mark.parametrize("name", ["reasoning", "thinking", "reasoning_content"])
+def test_reasoning_has_the_names_that_templates_ask_for(name: str) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    messages = [USER, ANSWER | {name: "hm"}, ANSWER | {"thinking": None}]
+    template = "{% for m in messages %}{{ m.reasoning_content }}|{{ m.thinking }}|{{ m | tojson }}{% endfor %}"
+    (wanted,), _ = render_jinja_template([[USER, ANSWER | {name: "hm"}, ANSWER]], chat_template=template)
+    assert render_chat(template, messages, {}) == wanted and "hm|hm|" in wanted
+
+
 def test_named_templates() -> None:
     named = {"chat_template": [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]}
     assert (find_template(named), find_template(named, "tool_use")) == ("a", "b")
+    assert (find_template(named, tools=[]), find_template(named, "default", [])) == ("b", "a")
     with pytest.raises(InputError, match="it has default, tool_use"):
         find_template(named, "rag")
     with pytest.raises(InputError, match="no chat template"):

@@ -20,14 +20,15 @@ from tests.text.making import folder_of, paragraphs, train_pieces, wiki
 
 Shared = Callable[[str], Path]
 ALBERT = "data/tokenizers/albert-spiece.model"
-LOOSE = ("folded",)
-"""A unigram model with bytes for what it lacks: the library gives each byte of a run the place of the whole run."""
+LOOSE = ("folded", "lines")
+"""Unigram models with bytes for what they lack: the library gives each byte of a run the place of the whole run."""
 ODD = [
     "",
     "   ",
     " a  b ",
     "▁a a▁b",
     "\ta\nb\r\n",
+    " \n a ▁",
     "ﬁne ½ … ㈱ ﷺ x",
     "e\u0301 cafe\u0301",
     "👨‍👩‍👧‍👦 hi",
@@ -60,11 +61,12 @@ def models(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         ),
         "merges": train_pieces(lines, place / "merges.model", model_type="bpe", byte_fallback=True, **kept),
         "plain merges": train_pieces(lines, place / "plain.model", model_type="bpe"),
+        "lines": train_pieces(lines, place / "lines.model", normalization_rule_name="identity", byte_fallback=True),
         "over words": train_pieces(lines[:500], place / "over.model", split_by_whitespace=False),
     }
 
 
-@pytest.mark.parametrize("name", ["albert", "user", "bare", "folded", "merges", "plain merges", "over words"])
+@pytest.mark.parametrize("name", ["albert", "user", "bare", "folded", "merges", "plain merges", "lines", "over words"])
 def test_ids_and_places_are_the_library_s(models: dict[str, Path], shared: Shared, tmp_path: Path, name: str) -> None:
     folder = folder_of(tmp_path / name, "", {"spiece.model": models[name]})
     ours = open_tokenizer(folder, max_length=None, token_types=False)

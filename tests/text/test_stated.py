@@ -120,6 +120,65 @@ def test_a_side_of_cutting_that_cannot_be_is_told(tmp_path: Path) -> None:
         opened(folder(tmp_path, "bert", truncation_side="top"))
 
 
+ADDED = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": True, "special": False}
+
+
+def with_file(place: Path, *tokens: str, **changes: Any) -> None:
+    """Adds tokens to the `tokenizer.json` of a folder, and changes other parts of it."""
+    path = place / "tokenizer.json"
+    page = json.loads(path.read_text()) | changes
+    page["added_tokens"] += [ADDED | {"content": token, "id": 600 + i} for i, token in enumerate(tokens)]
+    path.write_text(json.dumps(page))
+
+
+@pytest.mark.parametrize(("name", "lowers"), [("bert", False), ("bert-cased", True)])
+def test_added_tokens_are_normalised_as_the_settings_say(tmp_path: Path, name: str, lowers: bool) -> None:
+    from transformers import AutoTokenizer
+
+    place = folder(tmp_path, name, do_lower_case=lowers)
+    with_file(place, "Zorp")
+    theirs = AutoTokenizer.from_pretrained(place)
+    for text in ("a Zorp b", "a zorp b"):
+        assert opened(place)(text).input_ids == theirs(text)["input_ids"], text
+    assert 600 in opened(place)("a Zorp b").input_ids
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["settings", "added_tokens.json"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "roberta", "mistral"])
+def test_tokens_that_the_settings_alone_name_are_added(tmp_path: Path, name: str, legacy: bool) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    said: dict[str, Any] = {"additional_special_tokens": ["<b>", "<a>"], "pad_token": "<p>", "bos_token": "<q>"}
+    page = json.loads((GOLDEN / name / "tokenizer.json").read_text())
+    listed = {str(token.pop("id")): token for token in page["added_tokens"]}
+    if not legacy:
+        said["added_tokens_decoder"] = listed | {"900": ADDED | {"content": "<x>", "rstrip": True}}
+    place = folder(tmp_path, name, tokenizer_class=AS_IT_STANDS, **said)
+    if legacy:
+        (place / "added_tokens.json").write_text(json.dumps({"<x>": 900, "<a>": 901}))
+    ours, theirs = opened(place), PreTrainedTokenizerFast.from_pretrained(place)
+    assert len(ours) == len(theirs) and ours.added_vocab == theirs.get_added_vocab()
+    for text in ("a<x> b <a><b> c<p> <q>", "<x>", "plain"):
+        (row,) = ours.encode([text], parse_special_tokens=True)
+        assert row.ids == theirs(text)["input_ids"], text
+        assert ours.decode(row.ids, True) == theirs.decode(row.ids, True), text
+    assert (ours.pad_token_id, ours.bos_token_id) == (theirs.pad_token_id, theirs.bos_token_id)
+
+
+@pytest.mark.parametrize("by_file", [False, True], ids=["settings", "file"])
+def test_texts_are_padded_where_the_files_say(tmp_path: Path, by_file: bool) -> None:
+    from transformers import AutoTokenizer
+
+    place = folder(tmp_path, "bert", **({} if by_file else {"padding_side": "left"}))
+    side = {"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": None}
+    with_file(place, **({"padding": side | {"pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}} if by_file else {}))
+    theirs = AutoTokenizer.from_pretrained(place)
+    for padding in ({"padding": True}, {"padding": "max_length", "max_length": 60}):
+        assert dict(opened(place)(TEXTS, **padding)) == dict(theirs(TEXTS, **padding))
+    with pytest.raises(CorruptFileError, match=r"tokenizer_config.json: padding_side is 'top', expected 'left' or"):
+        opened(folder(tmp_path, "bert", padding_side="top"))
+
+
 def test_small_letters_come_first_once_and_leave_accents(tmp_path: Path) -> None:
     cased = opened(folder(tmp_path, "bert-cased"))
     lowered = lower_cased(cased)

@@ -82,6 +82,26 @@ def test_two_models_at_once(minilm: pellucid.Model, tiny: pellucid.Model) -> Non
         assert (tiny(ids)["pooler_output"] == 2.0).all()
 
 
+def test_blocks_that_end_in_another_order_than_they_should_leave_nothing_behind(
+    minilm: pellucid.Model, tiny: pellucid.Model, plain: "pellucid.trace.Trace"
+) -> None:
+    first, second, other = (
+        minilm.edit({WEIGHTS: scale(2)}),
+        minilm.edit({WEIGHTS: scale(3)}),
+        tiny.edit({"*": scale(1)}),
+    )
+    first.__enter__()
+    other.__enter__()
+    second.__enter__()
+    minilm.trace(TEXT)
+    tiny([[1, 2]])
+    with pytest.raises(InputError, match="end in the order opposite"):
+        first.__exit__(None, None, None)
+    other.__exit__(None, None, None)  # of another model: it has an order of its own
+    second.__exit__(None, None, None)
+    assert torch.equal(minilm.trace(TEXT)[WEIGHTS], plain[WEIGHTS])
+
+
 def test_threads_do_not_mix(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
     meet = threading.Barrier(4)
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pellucid.blocks.joined import adjoin, joined
+from pellucid.blocks.joined import adjoin, are_plain, joined
 from pellucid.blocks.mask import additive, combine
 from pellucid.blocks.run import Pass
 
@@ -119,8 +119,9 @@ class Attention(nn.Module):
         return x.unflatten(-1, (-1, width or self.head_dim)).transpose(1, 2)
 
     def _product(self, x: Tensor) -> Tensor:
-        """Query, key and value side by side, in one matrix product."""
-        return F.linear(x, *joined(self.query, self.key, self.value))
+        """Query, key and value side by side; in one matrix product, where each is a map of PyTorch's own kind."""
+        maps = self.query, self.key, self.value
+        return F.linear(x, *joined(*maps)) if are_plain(*maps) else torch.cat([one(x) for one in maps], dim=-1)
 
     def _mix(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         """Values mixed by weight, head by head: [batch, heads, seq, value_head_dim].

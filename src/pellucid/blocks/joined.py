@@ -6,9 +6,16 @@ import torch
 from torch import Tensor, nn
 
 
+def are_plain(*maps: nn.Module) -> bool:
+    """Whether all that these maps do is to multiply by a table: none computes otherwise, or has a hook."""
+    return all(
+        type(one).forward is nn.Linear.forward and not one._forward_hooks and not one._forward_pre_hooks for one in maps
+    )
+
+
 def adjoin(*linears: nn.Linear) -> None:
     """Lays the tables of these maps end to end in one memory; each stays a parameter of its own, now a view of it."""
-    if linears[0].weight.is_meta or len({linear.in_features for linear in linears}) > 1:
+    if not are_plain(*linears) or linears[0].weight.is_meta or len({linear.in_features for linear in linears}) > 1:
         return  # no memory yet, or inputs of different width
     for name in ("weight", "bias"):
         parts = [getattr(linear, name) for linear in linears]

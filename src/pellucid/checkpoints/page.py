@@ -20,6 +20,8 @@ class HeadPage:
 
     twins: names of tensors, each with the one that the reference computes with where a file holds both; of tables that
         are not tied it writes both, and misses either.
+    apart: whether a file of such facts that holds the table of this head beside that of the tokens has two, though it
+        says that they are one.
     """
 
     architecture: str
@@ -28,6 +30,7 @@ class HeadPage:
     prefix: str | None = None
     """Before the body's names in files of this head, where it is not the family's."""
     twins: dict[str, str] = field(default_factory=dict)
+    apart: Callable[[Config], bool] = lambda config: False
 
 
 @dataclass(frozen=True)

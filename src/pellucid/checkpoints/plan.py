@@ -89,6 +89,9 @@ def make_plan(
     if config.head is None and config.pooler and not any(name.startswith("pooler.") for name in placed):
         config = config.replace(pooler=False)  # saved without one, as sentence encoders often are
     same = ties(config)
+    if page.apart(config) and all(name in placed for name in ("head.decoder.weight", same["head.decoder.weight"])):
+        config = config.replace(tie_word_embeddings=False)
+        same = ties(config)
     for name, first in same.items():  # one table under two names: the second copy must equal the first
         if name in placed and first in placed:
             doubled.append(Doubled(placed.pop(name), first))

@@ -12,7 +12,7 @@ _KNOWN = {"type", "rope_type", "rope_theta", *_LLAMA3}
 
 
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
-    key = "rope_parameters" if raw.get("rope_parameters") is not None else "rope_scaling"
+    key = "rope_scaling" if raw.get("rope_scaling") else "rope_parameters"  # of both the reference takes the older
     said = {} if raw.get(key) is None else raw[key]
     if not isinstance(said, dict):
         raise InputError(f"{key} is {str(said)[:60]!r}, expected an object")

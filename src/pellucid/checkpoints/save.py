@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from pellucid.checkpoints.folder import beside, check_target, write_tensors
@@ -12,7 +13,8 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.moves import Move
 from pellucid.checkpoints.names import Names, Rows
 from pellucid.checkpoints.sentence import write_pooling
-from pellucid.models import ties
+from pellucid.errors import InputError, several
+from pellucid.models import assemble, ties
 from pellucid.text.files import write_target_tokenizer, write_tokenizer
 
 
@@ -24,10 +26,30 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
     target = Path(name).expanduser()
     loaded.module.real("saving")
     loaded.family.check_sayable(loaded.config)
+    _check_network(loaded)
     check_target(target, overwrite=overwrite)
     with beside(target) as folder:
         _write(loaded, folder)
     return target
+
+
+def _check_network(loaded: Loaded) -> None:
+    """Refuses a network that is no longer the one that its config describes: nobody could open its files."""
+    with torch.device("meta"):
+        described = assemble(loaded.config).state_dict()
+    held = loaded.module.state_dict()
+    odd = [name for name in {**held, **described} if name not in held or name not in described]
+    odd += [name for name in held if name in described and held[name].shape != described[name].shape]
+    if odd:
+        raise InputError(
+            f"this model cannot be saved: its parts were changed, and {several(sorted(odd), 2)} no longer fit its "
+            "config; put them back, or merge what was hung on them"
+        )
+    for name, source in ties(loaded.config).items():
+        if name in held and not torch.equal(held[name], held[source]):
+            raise InputError(
+                f"this model cannot be saved: {name} and {source} are one table by its config, and their numbers differ"
+            )
 
 
 def _write(loaded: Loaded, folder: Path) -> None:

@@ -14,6 +14,11 @@ def _read_feed_forward(raw: dict[str, Any]) -> dict[str, Any]:
     said, width = raw.get("feed_forward_proj", "relu"), raw.get("d_ff", 2048)
     choice("feed_forward_proj", said, tuple(_ACTIVATIONS))
     count("d_ff", width)
+    for key, meant in (("dense_act_fn", _ACTIVATIONS[said]), ("is_gated_act", said.startswith("gated-"))):
+        if raw.get(key, meant) != meant:  # the reference would follow this one
+            raise InputError(
+                f"{key} is {raw[key]!r}, and feed_forward_proj {said!r} means {meant!r}: correct one of them"
+            )
     kind = Gated if said.startswith("gated-") else Plain
     return {"feed_forward": kind(width, _ACTIVATIONS[said], False), "decoder_intermediate_size": width}
 

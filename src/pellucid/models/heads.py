@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.blocks import ACTIVATIONS
+from pellucid.errors import InputError
 
 
 class Pooler(nn.Module):
@@ -33,13 +34,20 @@ class Pick(nn.Module):
         self.place, self.pad_token_id, self.end_tokens = place, pad_token_id, end_tokens
 
     def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None) -> Tensor:
-        """States or logits: Float[Tensor, "batch seq width"]  ->  Float[Tensor, "batch width"]"""
+        """States or logits: Float[Tensor, "batch seq width"]  ->  Float[Tensor, "batch width"]
+
+        Raises InputError where a row has no end-of-sequence token and is to be judged by it.
+        """
         if self.place == "pooler":
             assert pooled is not None  # the config saw to it
             return pooled
         if self.place == "first":
             return stream[:, 0]
         wanted = self._wanted(input_ids, mask)
+        if self.place == "eos" and not (there := wanted.any(dim=1)).all():
+            ends = " or ".join(map(str, self.end_tokens)) or "eos_token_id, which is not set"
+            row = there.long().argmin().item()
+            raise InputError(f"row {row} of input_ids has no token {ends}, by whose state a text is judged: add it")
         last = (wanted * torch.arange(wanted.shape[1], device=wanted.device)).argmax(dim=1)
         return stream[torch.arange(len(stream), device=stream.device), last]
 

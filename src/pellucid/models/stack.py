@@ -77,7 +77,7 @@ class Stack(Watched):
         stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=places.clamp(min=0))
         layers = list(self.layers)  # a ModuleList looks each of its own up by a name that it makes
         for i in range(self.depth):
-            layer = layers[i * len(layers) // self.depth]
+            layer = layers[int(i / (self.depth / len(layers)))]  # rounded where the reference rounds
             stream = layer(stream, run.at_layer(i, None if cache is None else cache.layers[i]))
         return stream if isinstance(self.norm, nn.Identity) else run.see("norm.output", self.norm(stream))
 

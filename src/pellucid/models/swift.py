@@ -3,12 +3,12 @@
 from typing import Any, Self
 
 import torch
-from torch import nn
 
 from pellucid.blocks import packing
 from pellucid.blocks.learning import Lesson, learning
 from pellucid.blocks.twin import evaluating, packed
 from pellucid.errors import Argument, InputError
+from pellucid.models.moment import Moment, foreign
 from pellucid.models.watched import Onlooker, Watched
 
 
@@ -36,10 +36,11 @@ class Swift(Watched):
     def swift(self, dtype: torch.dtype | None = None) -> Self:
         """The same model for answering at speed: always evaluating, its tables packed for the processor.
 
-        Equal to this one up to rounding. It is kept, and made anew when this one's numbers have changed since, as far
-        as PyTorch counts that: not what is written through `.data`, nor within `torch.inference_mode` into numbers that
-        were made there.
-        One with an onlooker stays as it is, since he knows the plain blocks; so does one that is laid out already.
+        Equal to this one up to rounding. It is kept, and made anew when this one's numbers or parts have changed since,
+        as far as PyTorch counts that: not what is written through `.data` or NumPy, nor within `torch.inference_mode`
+        into numbers that were made there.
+        One with an onlooker stays as it is, since he knows the plain blocks, and so does one with parts of others or
+        with hooks; one that is laid out already too.
         """
         if self.bits or self.laid_out:
             return self
@@ -47,21 +48,24 @@ class Swift(Watched):
         dtype, own = dtype or first.dtype, first.dtype
         if self.onlooker is not None:
             return self._plain(dtype, own)
-        state = _state(self)
-        kept: dict[torch.dtype, tuple[Any, Self]] = self.__dict__.setdefault("_swift", {})
-        if dtype not in kept or kept[dtype][0] != state:
-            copy = _alone(packed(self, packing.real(dtype, first.device)))
+        kept: dict[torch.dtype, tuple[Moment, Self]] = self.__dict__.setdefault("_swift", {})
+        if dtype not in kept or not kept[dtype][0].lasts(self):
+            if foreign(self):
+                return self._plain(dtype, own)
+            moment, copy = Moment(self), _alone(packed(self, packing.real(dtype, first.device)))
             copy.laid_out = True
-            kept[dtype] = (state, copy)
+            kept[dtype] = (moment, copy)
         return kept[dtype][1]
 
     def learning(self, lesson: Lesson) -> Self:
         """The same model for learning at speed: it shares every parameter, and drops out by the chance of its lesson.
 
-        Raises InputError for one of 8 or 4 bits, and for one that somebody looks on at.
+        Raises InputError for one of 8 or 4 bits, for one that somebody looks on at, and for one with parts of others.
         """
         if self.onlooker is not None:
             raise InputError("an edited model does not learn: take the model that it was made from")
+        if name := foreign(self):
+            raise InputError(f"{name} has a hook or is of another library, which training would not hear: take it away")
         return _alone(learning(self.real("training"), lesson))
 
     def edited(self, onlooker: Onlooker) -> Self:
@@ -69,7 +73,8 @@ class Swift(Watched):
 
     def _plain(self, dtype: torch.dtype, own: torch.dtype) -> Self:
         if dtype != own:
-            raise InputError(f"an edited model computes in its own numbers, {own}: leave ", Argument("dtype"), " out")
+            what = "an edited model" if self.onlooker is not None else "a model with hooks or with parts of others"
+            raise InputError(f"{what} computes in its own numbers, {own}: leave ", Argument("dtype"), " out")
         return evaluating(self.rows_alike())
 
     def __getstate__(self) -> dict[str, Any]:
@@ -80,16 +85,3 @@ def _alone(copy: Any) -> Any:
     """A copy without the packed ones that its original keeps."""
     copy.__dict__.pop("_swift", None)
     return copy
-
-
-def _state(module: nn.Module) -> list[tuple[int, int]]:
-    """Where the numbers of a module stand, and how often each tensor was written. (PyTorch's own walk, which names all
-    of them, takes as long as a layer of a small model.)"""
-    found: list[tuple[int, int]] = []
-    parts = [module]
-    while parts:
-        part = parts.pop()
-        own = [one for one in part._parameters.values() if one is not None]
-        found += [(one.data_ptr(), 0 if one.is_inference() else one._version) for one in own]
-        parts += [inner for inner in part._modules.values() if inner is not None]
-    return found

@@ -13,9 +13,14 @@ _MARK = "\U000f0002"
 """A character of private use: where the last message ends."""
 
 
-def find_template(settings: Mapping[str, Any], name: str | None = None) -> str:
-    """The template of a tokenizer's settings: the only one, or the one called `name` ("default" where several are).
+_THOUGHTS = ("reasoning_content", "thinking", "reasoning")
+"""What a message may call the reasoning before its content; templates read the first, or the second."""
 
+
+def find_template(settings: Mapping[str, Any], name: str | None = None, tools: object = None) -> str:
+    """The template of a tokenizer's settings: the only one, or the one called `name` where several are.
+
+    tools: where they are given and no name is, "tool_use" is taken, else "default", as in the reference.
     Raises InputError where there is none, or none of that name.
     """
     found: Any = settings.get("chat_template")
@@ -28,7 +33,7 @@ def find_template(settings: Mapping[str, Any], name: str | None = None) -> str:
     if isinstance(found, list):
         found = {str(one["name"]): one.get("template") for one in found if isinstance(one, dict) and "name" in one}
     if isinstance(found, dict):
-        wanted = name or "default"
+        wanted = name or ("tool_use" if tools is not None and "tool_use" in found else "default")
         if wanted not in found:
             raise InputError(f"this tokenizer has no chat template {wanted!r}; it has {several(map(str, found))}")
         found = found[wanted]
@@ -80,7 +85,14 @@ def check_messages(messages: object) -> list[dict[str, Any]]:
             raise InputError(f'message {i} is {_short(message)}, expected {{"role": ..., "content": ...}}')
         if not isinstance(message.get("content"), str | list) and not set(message) - {"role", "content"}:
             raise InputError(f"message {i} has the content {_short(message.get('content'))}, expected text")
-    return [{str(key): value for key, value in message.items() if value is not None} for message in messages]
+    return [_named(message) for message in messages]
+
+
+def _named(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message without empty values, its reasoning under the names by which templates ask for it."""
+    said = {str(key): value for key, value in message.items() if value is not None}
+    thought = next((said[name] for name in _THOUGHTS if name in said), None)
+    return said if thought is None else {"thinking": thought} | said | {"reasoning_content": thought}
 
 
 def _marked(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,6 +10,9 @@ from pellucid.errors import CorruptFileError
 from pellucid.text.layouts import ROLES, Layout
 from pellucid.text.settings import added_tokens, content, extra_tokens
 
+_ADDED_BY_ROLE = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+"""Roles in the order in which the reference adds tokens for them, which their ids follow."""
+
 
 def with_roles(layout: Layout, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings with the family's token for each role that they leave open; null in the settings means none."""
@@ -39,14 +42,29 @@ def dress(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any
 
 
 def make_special(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
-    """Makes tokens of the vocabulary special that the settings give a role and a `tokenizer.json` does not list, as
-    the reference does."""
-    special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
-    for role in ROLES:
-        token = settings.get(f"{role}_token")
-        text = content(token)
-        if text and text not in special and backend.token_to_id(text) is not None:
-            _add_one(backend, token if isinstance(token, dict) else {"content": text}, special=True)
+    """Adds what the settings name and a `tokenizer.json` does not list: tokens of its vocabulary become special, others
+    get the next ids, as in the reference."""
+    roles = [token for role in _ADDED_BY_ROLE if content(token := settings.get(f"{role}_token"))]
+    extra, listed = extra_tokens(settings), _added(backend)
+    for token in added_tokens(settings).values():
+        if len(token) > 1:
+            _add_one(backend, token, special=token["content"] in map(content, roles))
+        elif token["content"] not in listed:  # `added_tokens.json` tells no more than names
+            _add_one(backend, token, special=token["content"] in map(content, [*roles, *extra]))
+    for token in roles:
+        known = _added(backend).get(str(content(token)))
+        if known is None:
+            _add_one(backend, token if isinstance(token, dict) else {"content": token}, special=True)
+        elif not known.special:
+            known.special = True
+            backend.add_special_tokens([known])
+    for token in extra:
+        if str(content(token)) not in _added(backend):
+            _add_one(backend, token if isinstance(token, dict) else {"content": token}, special=True)
+
+
+def _added(backend: tokenizers.Tokenizer) -> dict[str, AddedToken]:
+    return {token.content: token for token in backend.get_added_tokens_decoder().values()}
 
 
 def _templates(layout: Layout, settings: dict[str, Any]) -> tuple[str, str]:

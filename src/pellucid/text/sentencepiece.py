@@ -109,7 +109,8 @@ def _merges(model: SentencePieceModel, ids: dict[str, int]) -> list[tuple[str, s
 def _normalizer(model: SentencePieceModel) -> normalizers.Normalizer:
     steps: list[Any] = [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
     if model.remove_spaces:
-        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+        ends = Regex(rf"\A +|[ {SPACE}]+\z")  # no other blank: a newline at the end of a text is a piece
+        steps += [normalizers.Replace(ends, ""), normalizers.Replace(Regex(" {2,}"), " ")]
     space = SPACE if model.escape_spaces else " "
     if model.dummy_prefix:
         steps += [normalizers.Prepend(space)]

@@ -19,7 +19,8 @@ _FLAGS = (
     "legacy",
     "clean_up_tokenization_spaces",
 )
-_NULLABLE = (*_FLAGS, "truncation_side")
+_SIDES = ("truncation_side", "padding_side")
+_NULLABLE = (*_FLAGS, *_SIDES)
 _MARKS = ("lstrip", "rstrip", "normalized", "special", "single_word")
 _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 
@@ -79,10 +80,9 @@ def _checked(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     count: Any = settings.get("extra_ids", 0)
     if type(count) is not int or not 0 <= count <= 10_000:
         raise CorruptFileError(f"{path}: extra_ids is {repr(count)[:60]}, expected a whole number to 10,000")
-    if settings.get("truncation_side") not in (None, "left", "right"):
-        raise CorruptFileError(
-            f"{path}: truncation_side is {repr(settings['truncation_side'])[:60]}, expected 'left' or 'right'"
-        )
+    for name in _SIDES:
+        if settings.get(name) not in (None, "left", "right"):
+            raise CorruptFileError(f"{path}: {name} is {repr(settings[name])[:60]}, expected 'left' or 'right'")
     if "added_tokens_decoder" in settings:
         _by_id(settings["added_tokens_decoder"], path, ids_first=True)
     return {name: value for name, value in settings.items() if value is not None or name not in _NULLABLE}

@@ -55,6 +55,12 @@ class SpecialTokens:
         return frozenset(i for i, token in self._backend.get_added_tokens_decoder().items() if token.special)
 
     @functools.cached_property
+    def skipped_ids(self) -> frozenset[int]:
+        """The ids that decoding leaves out: the library keeps a special token that its normalizer spells otherwise."""
+        added = self._backend.get_added_tokens_decoder()
+        return frozenset(i for i in self.special_ids if self._backend.id_to_token(i) == added[i].content)
+
+    @functools.cached_property
     def _words(self) -> list[str]:
         added = self._backend.get_added_tokens_decoder().values()
         # A mask is something that a person writes; every other special token in a text is just characters.

@@ -46,6 +46,7 @@ def follow(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: 
             for name, attribute in names.items():
                 if name in settings and getattr(part, attribute) != settings[name]:
                     setattr(part, attribute, settings[name])
+            setattr(backend, place, part)  # added tokens are normalised anew only where a part is set
 
 
 def lower_first(backend: tokenizers.Tokenizer) -> None:

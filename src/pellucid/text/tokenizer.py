@@ -42,8 +42,9 @@ class Tokenizer(SpecialTokens, Spelling):
         tiled: bool = False,
     ) -> None:
         """tiled: places as the sentencepiece library tells them, where each token ends at the next one's start."""
-        cut = backend.truncation  # every file that was written after a text was cut says "right"; "left" is meant
-        said = {"truncation_side": "left"} if cut and cut["direction"] == "left" else {}
+        # Every file that was written after a text was cut or padded says "right"; "left" is meant.
+        sides = {"truncation_side": backend.truncation, "padding_side": backend.padding}
+        said = {name: "left" for name, how in sides.items() if how and how["direction"] == "left"}
         backend.no_truncation()
         backend.no_padding()
         # Trimming a token's place is post-processing too, and the library would do it both when it encodes and when it
@@ -71,7 +72,7 @@ class Tokenizer(SpecialTokens, Spelling):
     ) -> Batch:
         """Texts, or pairs of texts, to `input_ids`, `token_type_ids` and `attention_mask`.
 
-        padding: True or "longest" pads to the longest text, "max_length" to `max_length`.
+        padding: True or "longest" pads to the longest text, "max_length" to `max_length`, where the files say.
         truncation: True cuts texts longer than `max_length` (by default the model's own limit), the longer of a pair
             first; "only_first" and "only_second" cut one of them.
         return_tensors: "pt" for torch tensors [batch, seq], "np" for NumPy arrays, None for lists.
@@ -171,7 +172,8 @@ class Tokenizer(SpecialTokens, Spelling):
         else:
             if not padded:
                 check_equally_long(ids)
-            columns = as_kind(collate(ids, types, self.pad_token_id or 0, length=length), kind)
+            left = self.settings.get("padding_side") == "left"
+            columns = as_kind(collate(ids, types, self.pad_token_id or 0, length=length, left=left), kind)
         return Batch({n: columns[n][0] if single and kind is None else columns[n] for n in names})
 
     def _limit(self, max_length: int | None) -> int:
@@ -190,7 +192,7 @@ class Tokenizer(SpecialTokens, Spelling):
 
     def decode_stream(self, skip_special_tokens: bool = False) -> DecodeStream:
         """Ids back to a text, one at a time: `step(id)` gives what is certain by then, `end()` the rest."""
-        return DecodeStream(self._backend, self._spelled, self.special_ids, skip=skip_special_tokens)
+        return DecodeStream(self._backend, self._spelled, self.skipped_ids, skip=skip_special_tokens)
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """Each id as its token, as the vocabulary writes it."""
@@ -230,8 +232,8 @@ class Tokenizer(SpecialTokens, Spelling):
         variables: whatever else the template reads, such as `tools`.
         Raises InputError where there is no template, or it cannot be used on these messages.
         """
-        is_template = chat_template is not None and "{" in chat_template
-        template = str(chat_template) if is_template else find_template(self.settings, chat_template)
+        tools, whole = variables.get("tools"), chat_template is not None and "{" in chat_template
+        template = str(chat_template) if whole else find_template(self.settings, chat_template, tools)
         roles = {f"{role}_token": self.special_token(role) for role in ROLES if self.special_token(role)}
         ends = add_generation_prompt and not continue_final_message
         given = {"add_generation_prompt": ends, "tools": None, "documents": None} | roles | variables

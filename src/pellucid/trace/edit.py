@@ -146,10 +146,16 @@ def editing(loaded: Loaded, wanted: Wanted) -> Iterator[Loaded]:
     """Edits every pass of a model inside the block. See `Model.edit`."""
     entries = entries_of(loaded.config, wanted)
     now = edited(present(loaded), entries)
-    token = _EDITED.set((*_EDITED.get(), (loaded, now)))
+    _EDITED.set((*_EDITED.get(), (loaded, now)))
     try:
         yield now
     finally:
-        _EDITED.reset(token)
+        last = present(loaded)
+        _EDITED.set(tuple(one for one in _EDITED.get() if one[1] is not now))  # others may have begun since, and last
     for entry in entries:  # not reached where the block raised: its own error says more
         entry.check()
+    if last is not now:
+        raise InputError(
+            "edits of a model end in the order opposite to that in which they began, in the thread and task in which "
+            "they began: a block of them was left while one within it was still open, as generators may be"
+        )

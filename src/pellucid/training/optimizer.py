@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
-from torch.autograd.graph import increment_version
 
 from pellucid.training.settings import Settings
 
@@ -36,9 +35,6 @@ def step(optimizer: torch.optim.Optimizer, learning_rate: float, share: float = 
     """One step with gradients times `share`.
 
     share: of clipping, say. The kernel multiplies on its way, which saves a pass over all gradients.
-
-    The kernel does not tell PyTorch that it has written, and what was made of the old numbers would be taken for new
-    (`Swift.swift`); so that is told here.
     """
     changed = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     for group in optimizer.param_groups:
@@ -47,4 +43,3 @@ def step(optimizer: torch.optim.Optimizer, learning_rate: float, share: float = 
     scale = None if whole else torch.tensor(1.0 / share, dtype=torch.float32, device=changed[0].device)
     setattr(optimizer, "grad_scale", scale)  # noqa: B010 - what the kernel divides gradients by
     optimizer.step()
-    increment_version(changed)

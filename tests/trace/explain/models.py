@@ -27,7 +27,7 @@ def built(
     tokenizer: Tokenizer, family: str, head: str | None = None, dtype: str = "float64", **changes: object
 ) -> pellucid.Model:
     """A model of the family, its biases and gains away from 0 and 1, where a fresh model has them."""
-    pair = PAIR if Config.of(family).kind == "encoder-decoder" else {}
+    pair = PAIR | {"eos_token_id": tokenizer.sep_token_id} if Config.of(family).kind == "encoder-decoder" else {}
     facts = SMALL | OTHERS.get(family, {}) | pair | {"vocab_size": len(tokenizer), "initializer_range": 0.2}
     config = Config.of(family).replace(**(facts | changes))
     if head is not None:

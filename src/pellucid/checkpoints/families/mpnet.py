@@ -22,8 +22,11 @@ defaults = Config(
 )
 
 keys = Keys(
-    same=tuple(key for key in roberta.keys.same if key not in ("type_vocab_size", "classifier_dropout")),
-    only={"relative_attention_num_buckets": 32},  # the reference makes a table by it, and counts 32 all the same
+    same=tuple(
+        key for key in roberta.keys.same if key not in ("type_vocab_size", "classifier_dropout", "pad_token_id")
+    ),
+    # the reference makes a table by the one, and counts 32 all the same; places it counts by 1, whatever padding is
+    only={"relative_attention_num_buckets": 32, "pad_token_id": 1},
 )
 
 names = Names(

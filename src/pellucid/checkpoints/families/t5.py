@@ -96,7 +96,12 @@ def names(config: Config) -> Names:
 
 heads = (
     HeadPage("T5Model", None),
-    HeadPage("T5ForConditionalGeneration", SequenceToSequenceLM(), (("lm_head", "head.decoder"),)),
+    HeadPage(
+        "T5ForConditionalGeneration",
+        SequenceToSequenceLM(),
+        (("lm_head", "head.decoder"),),
+        apart=lambda config: config.tie_word_embeddings and not config.scale_logits,  # 1.1, saved by transformers 5
+    ),
     HeadPage(
         "T5ForSequenceClassification",
         SequenceClassification(pool="eos", dense_activation="tanh"),

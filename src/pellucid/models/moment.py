@@ -1,0 +1,69 @@
+"""What a module consists of at one moment, so that what was made of it is not used when it has become another."""
+
+import weakref
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import increment_version
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.utils.parametrize import ParametrizationList
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+
+class Moment:
+    """The parts and the numbers of a module now: which they are, where they stand, how often each was written.
+
+    They are referred to weakly: nothing stays in memory for it, and what comes to stand where something was freed is
+    not taken for that.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.facts = _facts(module)
+        parts = list(module.modules())
+        numbers = [one for part in parts for one in part._parameters.values() if one is not None]
+        self.members = [weakref.ref(one) for one in (*parts, *numbers)]
+        self.memories = [StorageWeakRef(one.untyped_storage()) for one in numbers]  # their addresses are kept
+
+    def lasts(self, module: nn.Module) -> bool:
+        """Whether the module is still the same."""
+        return self.facts == _facts(module) and all(member() is not None for member in self.members)
+
+
+def _facts(module: nn.Module) -> list[tuple[int, ...]]:
+    """(PyTorch's own walk, which names all parts, takes as long as a layer of a small model.)"""
+    found: list[tuple[int, ...]] = []
+    parts = [module]
+    while parts:
+        part = parts.pop()
+        found.append((0 if part is module else id(part), len(part._forward_hooks), len(part._forward_pre_hooks)))
+        for one in part._parameters.values():
+            if one is not None:
+                written = 0 if one.is_inference() else one._version
+                found.append((id(one), one.untyped_storage()._cdata, one.data_ptr(), written))
+        parts += [inner for inner in part._modules.values() if inner is not None]
+    return found
+
+
+def foreign(module: nn.Module, path: str = "") -> str | None:
+    """The first part by its name that only the plain blocks can run, if there is one: of a kind that is neither ours
+    nor PyTorch's (an adapter of another library, say), or with a hook before or behind its pass. What a table is
+    computed from may be anything, since everybody asks for the table."""
+    room = type(module).__module__.partition(".")[0]
+    if room not in ("pellucid", "torch") or module._forward_hooks or module._forward_pre_hooks:
+        return path or type(module).__name__
+    if isinstance(module, ParametrizationList):
+        return None
+    parts = (foreign(part, f"{path}.{name}".lstrip(".")) for name, part in module.named_children())
+    return next((name for name in parts if name), None)
+
+
+@torch.no_grad()
+def _tell(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """PyTorch's fused steps do not count what they write; so it is counted here, whoever makes them."""
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            increment_version([one for one in group["params"] if one.grad is not None])
+
+
+register_optimizer_step_post_hook(_tell)

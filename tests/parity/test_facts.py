@@ -1,0 +1,87 @@
+"""Facts that files say twice, or that are rounded on their way to a number: read as the reference reads them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.errors import InputError
+from tests.parity.reference import batch, in_full, tiny
+
+_SLOW = {"type": "linear", "factor": 3.0}
+
+
+def numbers(reference: Any, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """The reference's hidden states and ours: Float64[Tensor, "batch seq hidden"] each."""
+    inputs = batch(padded=False, types=False)
+    with torch.no_grad(), in_full():
+        wanted = reference(**inputs).last_hidden_state
+    return wanted, pellucid.load(folder, dtype="float64")(**inputs).last_hidden_state
+
+
+@pytest.mark.parametrize(("depth", "groups"), [(4, 3), (18, 14)])
+def test_layers_of_albert_stand_at_the_reference_s_depths(depth: int, groups: int, tmp_path: Path) -> None:
+    """The reference divides twice and cuts: layer 9 of 18 is of group 6 of 14, though 9 x 14 / 18 is 7."""
+    shape = {"num_hidden_layers": depth, "num_hidden_groups": groups}
+    reference = tiny(tmp_path, "AlbertModel", dtype=torch.float64, **shape)
+    wanted, found = numbers(reference, tmp_path)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"rope_scaling": _SLOW},
+        {"rope_scaling": {}, "rope_parameters": _SLOW | {"rope_theta": 40.0}},
+        {"rope_scaling": _SLOW, "rope_parameters": {"rope_type": "default", "rope_theta": 40.0}},
+        {"rope_scaling": _SLOW, "rope_parameters": {}, "rope_theta": 40.0},
+    ],
+)
+def test_of_two_spellings_the_older_counts(said: dict[str, Any], tmp_path: Path) -> None:
+    """Model cards tell people to add `rope_scaling` to a file, which may hold `rope_parameters` already."""
+    reference = tiny(tmp_path, "LlamaModel", dtype=torch.float64)
+    facts = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    del facts["rope_parameters"]
+    (tmp_path / "config.json").write_text(json.dumps(facts | said), encoding="utf-8")
+    reference = type(reference).from_pretrained(tmp_path, dtype=torch.float64).eval()
+    wanted, found = numbers(reference, tmp_path)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("tables", [1, 2])
+def test_version_1_1_of_t5_saved_again_has_as_many_tables_as_its_file(tables: int, tmp_path: Path) -> None:
+    """The reference's fifth version writes `tie_word_embeddings: true` into every file of the kind."""
+    name = "T5ForConditionalGeneration"
+    shape: dict[str, Any] = {"tie_word_embeddings": False, "feed_forward_proj": "gated-gelu"}
+    reference = tiny(tmp_path / "first", name, dtype=torch.float64, **shape)
+    if tables == 2:
+        reference.lm_head.weight = torch.nn.Parameter(2 * reference.shared.weight.detach().flip(0))
+    reference.save_pretrained(tmp_path / "one")
+    said = json.loads((tmp_path / "one" / "config.json").read_text(encoding="utf-8"))
+    assert said["tie_word_embeddings"] and not said["scale_decoder_outputs"]
+    reference = type(reference).from_pretrained(tmp_path / "one", dtype=torch.float64).eval()
+    assert (reference.lm_head.weight is reference.shared.weight) == (tables == 1)
+    inputs = batch(padded=False, types=False) | {"decoder_input_ids": batch(padded=False, types=False)["input_ids"]}
+    model = pellucid.load(tmp_path / "one", dtype="float64")
+    again = pellucid.load(model.save(tmp_path / "two"), dtype="float64")
+    with torch.no_grad(), in_full():
+        wanted = reference(**inputs).logits
+        theirs = type(reference).from_pretrained(tmp_path / "two", dtype=torch.float64).eval()(**inputs).logits
+    for found in (model(**inputs).logits, again(**inputs).logits, theirs):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("architecture", ["BartForSequenceClassification", "T5ForSequenceClassification"])
+def test_a_text_without_an_end_is_not_judged(architecture: str, tmp_path: Path) -> None:
+    reference = tiny(tmp_path, architecture, dtype=torch.float64)
+    ids = torch.tensor([[5, 9, reference.config.eos_token_id], [7, 8, 9]])
+    with pytest.raises(ValueError, match="<eos>"):
+        reference(ids)
+    model = pellucid.load(tmp_path, dtype="float64")
+    with pytest.raises(InputError, match=f"row 1 of input_ids has no token {reference.config.eos_token_id}, by whose"):
+        model(ids)
+    with torch.no_grad(), in_full():
+        torch.testing.assert_close(model(ids[:1]).logits, reference(ids[:1]).logits, rtol=0, atol=1e-9)
