@@ -10,6 +10,7 @@ import json
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,6 +136,7 @@ class Entries:
         name = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
         try:
             self._connection = sqlite3.connect(name, uri=True, check_same_thread=False)
+            weakref.finalize(self, self._connection.close)
             self._connection.execute("PRAGMA trusted_schema=OFF")
             self._connection.execute("PRAGMA cell_size_check=ON")
             self._connection.execute("PRAGMA temp_store=MEMORY")

@@ -20,9 +20,10 @@ def faiss() -> Any:
     """The library. Raises InputError that says how to install it; ResourceError where it is there and does not open."""
     try:
         import faiss as library
-    except ModuleNotFoundError as missing:
-        raise InputError("a search in a graph needs FAISS: pip install 'pellucid[search]'") from missing
-    except ImportError as broken:  # too little memory for it, a library beside it that is missing
+    except ImportError as broken:
+        if isinstance(broken, ModuleNotFoundError) and broken.name == "faiss":
+            raise InputError("a search in a graph needs FAISS: pip install 'pellucid[search]'") from broken
+        # too little memory for it; a library beside it that is missing, or too old for it
         raise ResourceError(f"a search in a graph needs FAISS, which is there and does not open: {broken}") from broken
     return library
 
