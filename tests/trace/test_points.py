@@ -39,9 +39,12 @@ def ids(length: int, seed: int = 1) -> Tensor:
 def inputs(model: pellucid.Model, length: int = SEQ) -> dict[str, Tensor]:
     mask = torch.ones(BATCH, length, dtype=torch.long)
     mask[1, -2:] = 0
-    return {"input_ids": ids(length), "attention_mask": mask} | (
-        {"decoder_input_ids": ids(TARGET)} if isinstance(model.module, EncoderDecoder) else {}
-    )
+    read, written = ids(length), ids(TARGET)
+    if not isinstance(model.module, EncoderDecoder):
+        return {"input_ids": read, "attention_mask": mask}
+    (end,) = model.config.end_tokens
+    read[:, -3] = written[:, -1] = end  # where a head may judge a text
+    return {"input_ids": read, "attention_mask": mask, "decoder_input_ids": written}
 
 
 def expected(known: Points, name: str, config: Config, source: int | None = None, target: int = TARGET) -> list[int]:

@@ -38,6 +38,9 @@ def batch_of(model: "pellucid.Model", rows: int = 3, seq: int = 9) -> dict[str, 
     chance = torch.Generator().manual_seed(7)
     ids = torch.randint(5, 90, (rows, seq), generator=chance)
     mask = (torch.arange(seq) < seq - torch.arange(rows)[:, None]).long()
+    if model.config.kind == "encoder-decoder":
+        (end,) = model.config.end_tokens
+        ids[torch.arange(rows), mask.sum(1) - 1] = end  # where a head may judge a text
     return {"input_ids": ids * mask, "attention_mask": mask}
 
 
