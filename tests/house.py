@@ -12,8 +12,8 @@ from tests.arguments import arguments
 ROOT = Path(__file__).parents[1] / "src" / "pellucid"
 
 ORDER = (
-    "errors files lock sealed bars config machine text blocks models checkpoints trace edits generation tasks training "
-    "view search model pipeline learning compat serve cli"
+    "errors files lock sealed bars config machine streams text blocks models checkpoints trace edits generation tasks "
+    "training view search model pipeline learning compat serve cli"
 ).split()
 """Rooms in the order in which data flows. An import may only look back."""
 

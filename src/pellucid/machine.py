@@ -115,8 +115,15 @@ def _sums_of_bytes_hold() -> bool:
 
 
 def made_by_intel() -> bool:
-    """Whether the processor is Intel's, whose library MKL multiplies with all of it, and with half of another's."""
+    """Whether the processor is Intel's."""
     return "GenuineIntel" in _maker()
+
+
+@functools.cache
+def served_by_mkl() -> bool:
+    """Whether Intel's library MKL multiplies with all of the processor: of another maker's that has AVX-512, it uses
+    half."""
+    return torch.backends.mkl.is_available() and (made_by_intel() or "avx512" not in features())
 
 
 @functools.cache

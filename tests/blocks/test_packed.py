@@ -6,7 +6,8 @@ from torch import Tensor
 
 from pellucid import blocks
 from pellucid.blocks.cache import KeyValues, LayerCache
-from pellucid.blocks.packing import Packing
+from pellucid.blocks.packed import BEHIND, FUSED
+from pellucid.blocks.packing import Packing, Widening
 from pellucid.blocks.relative import RotaryPositions
 from pellucid.blocks.twin import packed
 
@@ -80,6 +81,23 @@ def test_a_long_prompt_in_bfloat16(length: int, fastest: torch.dtype, monkeypatc
         now = x[:, first : first + count]
         found, wanted = swift(now.bfloat16(), run(first, count, ours)), plain(now, run(first, count, theirs))
         assert (found - wanted).abs().max() < 0.02 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("known", [["avx2"], ["avx2", "avx512"]], ids=["behind", "within"])
+@pytest.mark.parametrize("layout", [Packing(torch.float32), Widening(torch.float16)], ids=["packed", "widened"])
+@pytest.mark.parametrize("activation", FUSED)
+@torch.inference_mode()
+def test_an_activation_behind_the_product_or_within(
+    activation: str, layout: Packing, known: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(5)
+    monkeypatch.setattr("pellucid.blocks.packed.features", lambda: known)
+    plain = blocks.FeedForward(32, 64, activation=activation).eval()
+    swift = packed(plain, layout)
+    assert (swift.up.behind is None) == (activation not in BEHIND or "avx512" in known)
+    for rows in (1, 40, 100):
+        x = torch.randn(rows, 32)
+        torch.testing.assert_close(swift(x).float(), plain(x), rtol=0, atol=1e-6 if type(layout) is Packing else 2e-3)
 
 
 @pytest.mark.parametrize("widths", [(4, 4), (4, 6), (6, 4)])

@@ -81,11 +81,11 @@ def test_every_family_has_the_gradients_of_its_plain_module(family: str, head: H
     assert abs(float(loss - wanted_loss)) <= within * max(1.0, abs(float(wanted_loss)))
 
 
-@pytest.mark.parametrize("intel", [True, False])
+@pytest.mark.parametrize("mkl", [True, False])
 @pytest.mark.parametrize("family", ["bert", "llama", "bart"])
-def test_the_products_of_either_library(family: str, intel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MKL on Intel's processors, oneDNN on others."""
-    monkeypatch.setattr(backward, "made_by_intel", lambda: intel)
+def test_the_products_of_either_library(family: str, mkl: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MKL where it uses all of the processor, else oneDNN."""
+    monkeypatch.setattr(backward, "served_by_mkl", lambda: mkl)
     model = model_of(family).to(dtype=torch.float32)
     module, batch = model.loaded.module, batch_of(model)
     _, wanted = gradients(module, module, batch)

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from pellucid.blocks.joined import end_to_end
 from pellucid.blocks.relative import Rotation
-from pellucid.machine import made_by_intel, product_dtype
+from pellucid.machine import product_dtype, served_by_mkl
 
 Kept = dict[tuple[int, ...], tuple[Sequence[Tensor], list[int], Tensor]]
 """Tables in half precision, by the tables that they were made from, with the versions of those."""
@@ -75,8 +75,8 @@ def _narrow(weights: Sequence[Tensor], dtype: torch.dtype, kept: Kept) -> Tensor
 
 def _one_dnn(x: Tensor, *kinds: torch.dtype) -> bool:
     """Whether oneDNN has to be asked by name: half precision comes to it by itself, if not always by the shortest way,
-    float32 to MKL, which is the slower where the processor is not Intel's. It makes no product of no rows."""
-    if not x.numel() or (x.dtype == torch.float32 and made_by_intel()):
+    float32 to MKL, which is the slower where it does not use all of the processor. It makes no product of no rows."""
+    if not x.numel() or (x.dtype == torch.float32 and served_by_mkl()):
         return False
     if x.device.type != "cpu" or x.dtype not in (kinds or (torch.float32,)) or not torch.backends.mkldnn.is_available():
         return False

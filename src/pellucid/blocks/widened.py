@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.blocks.activation import ACTIVATIONS
-from pellucid.blocks.packed import FUSED
+from pellucid.blocks.packed import applied
 
 MANY, SEVERAL = 96, 4
 """From so many rows of x on, a product costs less in float32, the widening of its table with it: where oneDNN has
@@ -28,20 +28,21 @@ class WidenedLinear(nn.Module):
         self.few = MANY if self.native else SEVERAL
         self.narrow = None if bias is None else bias.detach().to(dtype)
         self.offset = None if self.narrow is None else self.narrow.float()
-        self.activation, self.fused = activation, ("none", "") if activation is None else FUSED[activation]
+        self.activation = activation
+        self.kind, self.algorithm, self.behind = applied(activation)
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], which is float32 from many rows on"""
-        kind, algorithm = self.fused
         multiply = torch.ops.mkldnn._linear_pointwise
         if x.numel() >= self.few * x.shape[-1]:
             table = self.table.to_dense(torch.float32) if self.native else self.table.float()
-            return multiply(x.float(), table, self.offset, kind, [], algorithm)
-        x = x.to(self.dtype)
-        if self.native:
-            return multiply(x, self.table, self.narrow, kind, [], algorithm)
-        product = F.linear(x, self.table, self.narrow)
-        return product if self.activation is None else ACTIVATIONS[self.activation](product)
+            product = multiply(x.float(), table, self.offset, self.kind, [], self.algorithm)
+        elif self.native:
+            product = multiply(x.to(self.dtype), self.table, self.narrow, self.kind, [], self.algorithm)
+        else:
+            product = F.linear(x.to(self.dtype), self.table, self.narrow)
+            return product if self.activation is None else ACTIVATIONS[self.activation](product)
+        return product if self.behind is None else self.behind(product)
 
     __call__ = forward  # without the hooks of a module
 

@@ -16,7 +16,7 @@ from pellucid.checkpoints.sentence import Pooling
 from pellucid.config.checks import count
 from pellucid.errors import InputError, several
 from pellucid.machine import choose_dtype
-from pellucid.text import by_length
+from pellucid.tasks.passes import passes
 from pellucid.text.cut import clean_text
 
 log = logging.getLogger("pellucid")
@@ -107,7 +107,6 @@ def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
     return rows
 
 
-@torch.inference_mode()
 def _run(
     loaded: Loaded,
     rows: list[_Row],
@@ -117,12 +116,16 @@ def _run(
 ) -> Iterator[tuple[list[int], Tensor]]:
     module = loaded.module.swift(dtype)
     lengths = [len(row.ids) for row in rows]
+
+    def vectors_of(group: list[int]) -> Tensor:
+        batch = as_batch(loaded, [rows[i].ids for i in group], [rows[i].types for i in group])
+        stream = module.states(batch["input_ids"], batch.get("attention_mask"), batch.get("token_type_ids"))
+        return pool(stream.float(), batch.get("attention_mask"), plan).cpu()
+
     shown = False if callable(progress) else progress
     with bar("embedding", total=len(rows), unit=" texts", shown=shown) as line:
-        for group in by_length(lengths):
-            batch = as_batch(loaded, [rows[i].ids for i in group], [rows[i].types for i in group])
-            stream = module.states(batch["input_ids"], batch.get("attention_mask"), batch.get("token_type_ids"))
-            yield group, pool(stream.float(), batch.get("attention_mask"), plan).cpu()
+        for group, vectors in passes(module, lengths, vectors_of):
+            yield group, vectors
             line.update(len(group))
             if callable(progress):
                 progress(len(group))

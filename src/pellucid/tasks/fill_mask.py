@@ -45,6 +45,7 @@ class FillMask(Reader):
     name: ClassVar[str] = "fill-mask"
     heads: ClassVar[tuple[str | None, ...]] = ("masked-lm",)
     inputs: ClassVar[tuple[str, ...]] = ("text",)
+    apart: ClassVar[bool] = False  # a number for each token of the vocabulary at every place
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,9 +4,8 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from pellucid.checkpoints.batch import as_batch
@@ -14,9 +13,10 @@ from pellucid.config.checks import truth
 from pellucid.errors import Argument, InputError
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Read
+from pellucid.tasks.passes import passes
 from pellucid.tasks.reasons import Aim, explained
 from pellucid.tasks.task import Found, Task, Work
-from pellucid.text import Window, by_length, windows
+from pellucid.text import Window, windows
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,12 @@ class Reader(Task):
 
     parse_special_tokens: whether `[SEP]`, typed in an item, is that token, as in the reference; else it is plain
         characters.
+    apart: whether batches may be read side by side; not where the answer to one is large.
     """
 
     parse_special_tokens: bool = False
+
+    apart: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,19 +95,24 @@ class Reader(Task):
             return found
         return explained(work, found, lambda one: self.aims(work, item, stretches, one))
 
-    @torch.inference_mode()
     def _passes(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
         """What is kept of each row, by its number."""
         module = work.loaded.module.swift(work.dtype)
         alike = _alike(rows)
         lengths = [len(rows[numbers[0]].ids) for numbers in alike]
-        for group in by_length(lengths):
+
+        def kept_of(group: list[int]) -> list[tuple[int, Any]]:
             firsts = [rows[alike[i][0]] for i in group]
             batch = as_batch(work.loaded, [row.ids for row in firsts], [row.type_ids for row in firsts])
             output = self.look(work, module, batch).float().cpu()
-            for here, i in zip(output, group):
-                for number in alike[i]:
-                    yield number, self.keep(work, here[: lengths[i]] if output.dim() == 3 else here, rows[number])
+            return [
+                (number, self.keep(work, here[: lengths[i]] if output.dim() == 3 else here, rows[number]))
+                for here, i in zip(output, group)
+                for number in alike[i]
+            ]
+
+        for _, kept in passes(module, lengths, kept_of, apart=self.apart):
+            yield from kept
 
 
 def _alike(rows: Sequence[Window]) -> list[list[int]]:

@@ -1,0 +1,59 @@
+"""Batches side by side: each in a thread of its own, with its share of the processors.
+
+Two batches by one processor each are done sooner than one after the other by both: no product is cut in two, and nobody
+waits for the other at every step. Most is gained where the processors are lent by a machine that has other work for
+them as well.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+Batch = TypeVar("Batch")
+Made = TypeVar("Made")
+
+
+@torch.inference_mode()
+def side_by_side(work: Callable[[Batch], Made], batches: Sequence[Batch], *, alone: int = 0) -> Iterator[Made]:
+    """What `work` makes of each batch, in their order, without gradients.
+
+    As many as share the processors evenly are worked on at a time, one of them ahead of what was asked for.
+
+    alone: how many of the first have all processors, one after the other; so have those left over in the end.
+
+    An error of `work` is raised where its answer would stand; batches that have not begun by then never do.
+    """
+    threads, left = torch.get_num_threads(), len(batches) - alone
+    streams = max(n for n in range(1, threads + 1) if threads % n == 0 and n <= max(left, 1))
+    end = alone + (left // streams * streams if streams > 1 else 0)
+    yield from map(work, batches[:alone])
+    if end > alone:
+        yield from _in_streams(work, batches[alone:end], streams, threads)
+    yield from map(work, batches[end:])
+
+
+def _in_streams(work: Callable[[Batch], Made], batches: Sequence[Batch], streams: int, threads: int) -> Iterator[Made]:
+    ready = threading.Barrier(streams + 1)
+
+    def begin() -> None:
+        torch.get_num_threads()  # PyTorch gives a thread its number when it is first asked, over what was set before
+        torch.set_num_threads(threads // streams)
+        ready.wait()
+
+    crew = ThreadPoolExecutor(streams, "pellucid-stream", begin)
+    try:
+        begun: deque[Future[Made]] = deque(crew.submit(torch.inference_mode()(work), one) for one in batches[:streams])
+        ready.wait()
+        torch.set_num_threads(threads)  # what a thread that begins from now on has, outside of these
+        for one in batches[streams:]:
+            begun.append(crew.submit(torch.inference_mode()(work), one))
+            yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        ready.abort()
+        crew.shutdown(cancel_futures=True)

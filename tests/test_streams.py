@@ -1,0 +1,127 @@
+"""Batches side by side: in order, each with its share of the processors, and nothing goes on behind an error."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.streams import side_by_side
+from pellucid.tasks import embed as embedding
+from pellucid.tasks.passes import passes
+
+
+@pytest.fixture(params=[1, 2, 4])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 9, 16])
+@pytest.mark.parametrize("alone", [0, 1, 3])
+def test_answers_come_in_order_and_every_batch_has_its_share(threads: int, count: int, alone: int) -> None:
+    alone = min(alone, count)
+
+    def work(batch: int) -> tuple[int, int, str, bool]:
+        time.sleep(0.002 * (batch % 3))
+        here = threading.current_thread().name
+        return batch, torch.get_num_threads(), here, torch.is_inference_mode_enabled()
+
+    found = list(side_by_side(work, range(count), alone=alone))
+    assert [batch for batch, *_ in found] == list(range(count))
+    assert all(inference for *_, inference in found)
+    for batch, share, name, _ in found:
+        in_stream = name.startswith("pellucid-stream")
+        assert (share == threads) if not in_stream else (share < threads and threads % share == 0)
+        assert not (in_stream and batch < alone)
+    if threads == 2:
+        assert sum(name.startswith("pellucid-stream") for *_, name, _ in found) == (count - alone) // 2 * 2
+    assert torch.get_num_threads() == threads
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_other_threads_keep_their_processors(two_threads: None) -> None:
+    """Someone else's thread that begins while batches run has as many as it had before."""
+    found: list[int] = []
+
+    def work(batch: int) -> None:
+        if batch == 3:
+            other = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+            other.start()
+            other.join()
+
+    list(side_by_side(work, range(8)))
+    assert found == [2]
+
+
+@pytest.mark.parametrize("bad", [0, 3, 8])
+def test_an_error_stands_where_its_answer_would(two_threads: None, bad: int) -> None:
+    worked: list[int] = []
+
+    def work(batch: int) -> int:
+        worked.append(batch)
+        if batch == bad:
+            raise ValueError("no")
+        return batch
+
+    answers, found = side_by_side(work, range(9)), []
+    with pytest.raises(ValueError, match="no"):
+        found.extend(iter(answers.__next__, None))
+    assert len(worked) <= bad + 3
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("pellucid-stream")]
+    assert torch.get_num_threads() == 2
+
+
+def test_who_stops_asking_leaves_nothing_running(two_threads: None) -> None:
+    worked: list[int] = []
+    answers = side_by_side(worked.append, range(100))
+    next(answers)
+    answers.close()
+    assert len(worked) <= 4
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("pellucid-stream")]
+
+
+def test_vectors_side_by_side_are_those_one_after_the_other(
+    minilm: "pellucid.Model", two_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: set[str] = set()
+    pool = embedding.pool
+
+    def seen(*given: torch.Tensor) -> torch.Tensor:
+        names.add(threading.current_thread().name[:15])
+        return pool(*given)
+
+    monkeypatch.setattr(embedding, "pool", seen)
+    texts = [f"{i} " + "time flies " * (i % 50) for i in range(150)]
+    found = minilm.embed(texts)
+    assert names == {"pellucid-stream"} or names == {"pellucid-stream", "MainThread"}
+    monkeypatch.setattr("pellucid.tasks.embed.passes", lambda *given: passes(*given, apart=False))
+    names.clear()
+    torch.testing.assert_close(found, minilm.embed(texts), rtol=0, atol=1e-6)
+    assert names == {"MainThread"}
+
+
+def test_rows_that_fill_a_batch_alone_have_all_processors(minilm: "pellucid.Model", two_threads: None) -> None:
+    shares: dict[int, int] = {}
+
+    def work(group: list[int]) -> None:
+        shares[group[0]] = torch.get_num_threads()
+
+    module = minilm.module.swift()
+    list(passes(module, [1025, 5000, 700, 600, 900], work))
+    assert shares == {1: 2, 0: 2, 4: 1, 2: 1, 3: 2}
+    shares.clear()
+    list(passes(minilm.module, [1025, 5000, 700, 600, 900], work))
+    assert set(shares.values()) == {2}
