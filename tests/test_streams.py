@@ -1,5 +1,6 @@
 """Batches side by side: in order, each with its share of the processors, and nothing goes on behind an error."""
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -82,6 +83,18 @@ def test_an_error_stands_where_its_answer_would(two_threads: None, bad: int) -> 
     assert len(worked) <= bad + 3
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("pellucid-stream")]
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.timeout(60)
+def test_a_thread_slow_to_begin_is_waited_for(two_threads: None) -> None:
+    """One that the system lets begin only when the other has done all the work: nobody waits for ever."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(500):
+            assert list(side_by_side(abs, range(2))) == [0, 1]
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_who_stops_asking_leaves_nothing_running(two_threads: None) -> None:

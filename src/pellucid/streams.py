@@ -37,23 +37,26 @@ def side_by_side(work: Callable[[Batch], Made], batches: Sequence[Batch], *, alo
 
 
 def _in_streams(work: Callable[[Batch], Made], batches: Sequence[Batch], streams: int, threads: int) -> Iterator[Made]:
-    ready = threading.Barrier(streams + 1)
+    shared, go = threading.Semaphore(0), threading.Event()
 
     def begin() -> None:
         torch.get_num_threads()  # PyTorch gives a thread its number when it is first asked, over what was set before
         torch.set_num_threads(threads // streams)
-        ready.wait()
+        shared.release()
+        go.wait()  # nobody is free for a second batch before everyone has begun
 
     crew = ThreadPoolExecutor(streams, "pellucid-stream", begin)
     try:
         begun: deque[Future[Made]] = deque(crew.submit(torch.inference_mode()(work), one) for one in batches[:streams])
-        ready.wait()
+        for _ in range(streams):
+            shared.acquire()
         torch.set_num_threads(threads)  # what a thread that begins from now on has, outside of these
+        go.set()
         for one in batches[streams:]:
             begun.append(crew.submit(torch.inference_mode()(work), one))
             yield begun.popleft().result()
         while begun:
             yield begun.popleft().result()
     finally:
-        ready.abort()
+        go.set()
         crew.shutdown(cancel_futures=True)
