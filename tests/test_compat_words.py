@@ -109,6 +109,27 @@ def test_every_call_gives_the_same(kind: str) -> None:
         assert plain(ours.pad(rows, return_tensors="pt"))["input_ids"] == plain(theirs.pad(rows)["input_ids"])
 
 
+@pytest.mark.parametrize("endless", [int(1e30), 1e30, None])
+def test_without_a_greatest_length_nothing_is_filled_up_to_it(endless: float | None) -> None:
+    ours, theirs = both("bert")
+    ours.model_max_length, theirs.model_max_length = endless, int(1e30)
+    assert ours.model_max_length == theirs.model_max_length
+    said = {"padding": "max_length", "pad_to_multiple_of": 8}
+    assert plain(ours(TEXTS, **said)) == plain(theirs(TEXTS, **said))
+    assert plain(ours(TEXTS, truncation=True)) == plain(theirs(TEXTS, truncation=True))
+
+
+@pytest.mark.parametrize("overflowing", [False, True])
+def test_a_second_text_that_is_not_there_is_not_cut(overflowing: bool) -> None:
+    ours, theirs = both("bert")
+    said = {"truncation": "only_second", "return_overflowing_tokens": overflowing}
+    assert plain(ours(TEXTS[0], max_length=99, **said)) == plain(theirs(TEXTS[0], max_length=99, **said))
+    with pytest.raises(Exception, match="Second sequence not provided"):
+        theirs(TEXTS[0], max_length=4, **said)
+    with pytest.raises(pellucid.InputError, match="there is one text alone"):
+        ours(TEXTS[0], max_length=4, **said)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_cutting_at_the_left(kind: str) -> None:
     ours, theirs = both(kind, truncation_side="left")

@@ -186,6 +186,14 @@ def test_no_file_is_looked_for_outside(name: str, tmp_path: Path) -> None:
         read_tokenizer(folder)
 
 
+def test_no_folder_of_templates_is_looked_for_outside(tmp_path: Path) -> None:
+    folder, outside = good(tmp_path / "model"), tmp_path / "outside"
+    outside.mkdir()
+    (outside / "tool_use.jinja").write_text("a secret")
+    (folder / "additional_chat_templates").symlink_to(outside)
+    refused(folder, Case("templates", lambda _: None, UNSAFE, "outside the checkpoint"))
+
+
 def test_a_hubs_cache_is_links_all_over(tmp_path: Path) -> None:
     folder, repository = sentence(tmp_path / "model"), tmp_path / "models--a--b"
     snapshot = repository / "snapshots" / "0123abcd"

@@ -43,7 +43,9 @@ def worded(folder: Path, _: Shared) -> None:
     }
     for name, said in beside.items():
         (folder / name).write_text(json.dumps(said))
-    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    (folder / "additional_chat_templates").mkdir()
+    for template in ("chat_template.jinja", "additional_chat_templates/tool_use.jinja"):
+        (folder / template).write_text("{{ messages[0].content }}")
     (folder / "README.md").write_text("---\nlicense: mit\n---\n")
 
 

@@ -88,8 +88,9 @@ def _move(new: Path, target: Path) -> None:
 def _move_over(new: Path, target: Path, named: list[Path]) -> None:
     """Files into a folder that holds others. What is broken off on the way does not open: the facts go first and come
     last, and nothing stays of the model that was there before and would speak for this one."""
-    for path in sorted(target.iterdir(), key=lambda path: not _opens(path.relative_to(target))):
-        if hub.any_of([path.name], hub.SPEAKING):
+    there = [*target.iterdir(), *target.glob(hub.NAMED_TEMPLATES)]
+    for path in sorted(there, key=lambda path: not _opens(path.relative_to(target))):
+        if hub.any_of([str(path.relative_to(target))], hub.SPEAKING):
             path.unlink()
     to_disk(target)
     for name in named:

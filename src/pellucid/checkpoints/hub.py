@@ -18,7 +18,8 @@ OTHER_WORDS = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.mo
 NUMBERS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
 PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
 MODULES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
-WRITING = ("generation_config.json", "chat_template.jinja", "chat_template.json")
+NAMED_TEMPLATES = "additional_chat_templates/*.jinja"
+WRITING = ("generation_config.json", "chat_template.jinja", "chat_template.json", NAMED_TEMPLATES)
 ABOUT = ("README.md", *WRITING)
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 """What a checkpoint consists of; nothing else is fetched, and pickles only where there is no safetensors."""

@@ -138,6 +138,8 @@ def refuse_links_of_folder(folder: Path) -> None:
             link_inside(folder, path)
         elif below.is_symlink() and not path.is_symlink():
             link_inside(folder, below)
+    for path in folder.glob(hub.NAMED_TEMPLATES):
+        link_inside(folder, path)
 
 
 def link_inside(folder: Path, path: Path) -> Path:

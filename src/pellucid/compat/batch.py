@@ -9,6 +9,7 @@ import torch
 from pellucid.errors import Argument, InputError, near
 from pellucid.text import Batch
 from pellucid.text.batch import check_equally_long
+from pellucid.text.cut import cuts_second
 
 Features = dict[str, list[Any]]
 """Columns by name, each with one entry per text."""
@@ -121,11 +122,12 @@ def padded(
 ) -> None:
     """Makes the rows of every column equally long, in place.
 
-    length: with "max_length"; no row is shortened.  multiple: lengths are multiples of it.  pad: the padding token.
+    length: with "max_length", which without one pads nothing, as in the reference; no row is shortened.
+    multiple: lengths are multiples of it.  pad: the padding token.
     """
     if padding not in (True, False, "longest", "max_length", "do_not_pad"):
         raise InputError(f"padding is {padding!r}, expected True, False, 'longest' or 'max_length'")
-    if padding in (False, "do_not_pad"):
+    if padding in (False, "do_not_pad") or (padding == "max_length" and not length):
         return
     width = max(map(len, features["input_ids"]), default=0)
     width = max(width, length or 0) if padding == "max_length" else width
@@ -195,7 +197,7 @@ def stretches(first: Any, second: Any, room: int, strategy: str, stride: int, di
         return [(first, second)]
     if second is not None and strategy == "longest_first":
         raise InputError("of a pair one text is read in stretches: say which, truncation='only_second' or 'only_first'")
-    side = int(strategy == "only_second" and second is not None)
+    side = int(cuts_second(strategy, second))
     size = room - sizes[1 - side]
     if not 0 <= stride < size:
         raise InputError(f"stride is {stride}, and a stretch has room for {size} tokens: it must be less")

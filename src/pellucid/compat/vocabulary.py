@@ -8,7 +8,7 @@ from pellucid.compat.encoding import check_side
 from pellucid.config.checks import truth
 from pellucid.errors import InputError, near
 from pellucid.text import Tokenizer
-from pellucid.text.files import with_tokens
+from pellucid.text.files import ENDLESS, with_tokens
 from pellucid.text.layouts import ROLES
 
 _EXTRA = ("additional_special_tokens", "extra_special_tokens")
@@ -147,7 +147,8 @@ def with_settings(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> Tokenize
     own = copy.copy(tokenizer)
     own.settings = own.settings | dict(settings)
     if "model_max_length" in settings:
-        own.model_max_length = settings["model_max_length"]
+        longest = settings["model_max_length"]
+        own.model_max_length = None if longest is None or longest >= ENDLESS else int(longest)
     return own
 
 
@@ -158,7 +159,7 @@ def _check_setting(name: str, value: Any) -> None:
         return
     elif name == "clean_up_tokenization_spaces":
         truth(name, value)
-    elif name == "model_max_length" and (type(value) is not int or value < 1):
+    elif name == "model_max_length" and (type(value) not in (int, float) or not value >= 1):
         raise InputError(f"{name} is {repr(value)[:60]}, expected a whole number from 1, or None for no limit")
 
 

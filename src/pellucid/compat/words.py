@@ -18,7 +18,7 @@ from pellucid.text.files import write_tokenizer
 
 log = logging.getLogger("pellucid")
 
-NO_LIMIT = 10**30
+NO_LIMIT = int(1e30)
 """What the reference says where a tokenizer states no greatest length."""
 
 

@@ -45,12 +45,13 @@ def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: s
     excess = 0 if limit is None else sum(sizes) + added - limit
     if excess <= 0:
         return 0
+    second_alone = cuts_second(strategy, second)
     room = sum(sizes) - excess
     if room < 0:
         raise InputError(f"max_length {limit} leaves no room beside {added} special tokens")
     if strategy == "only_first" or second is None:
         keep = [sizes[0] - excess, sizes[1]]
-    elif strategy == "only_second":
+    elif second_alone:
         keep = [sizes[0], sizes[1] - excess]
     else:  # the longer one gives first, then both in turn, as the reference does
         shorter = min(min(sizes), room // 2)
@@ -61,6 +62,13 @@ def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: s
         if encoding is not None:
             encoding.truncate(size, direction=side)
     return excess
+
+
+def cuts_second(strategy: str, second: Any) -> bool:
+    """Whether the second text alone is to be cut; InputError where there is none."""
+    if strategy == "only_second" and second is None:
+        raise InputError("'only_second' says that the second text is to be cut, and there is one text alone")
+    return strategy == "only_second"
 
 
 def too_long(index: int, excess: int, limit: int) -> InputError:

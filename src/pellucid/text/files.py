@@ -20,7 +20,7 @@ from pellucid.text.wordpiece import open_wordpiece
 
 _AS_IT_STANDS = "PreTrainedTokenizerFast"
 TARGET = "target_tokenizer.json"
-_ENDLESS = 1_000_000_000
+ENDLESS = 1_000_000_000
 """Files write a huge number where they mean "no limit"."""
 
 Opened = tuple[tokenizers.Tokenizer, dict[str, Any]]
@@ -54,7 +54,7 @@ def open_tokenizer(
     if name != "tokenizer.json":
         settings = settings | {"tokenizer_class": _AS_IT_STANDS}
     stated: Any = settings.get("model_max_length")
-    limits = [int(n) for n in (max_length, stated) if isinstance(n, int | float) and 1 <= n < _ENDLESS]
+    limits = [int(n) for n in (max_length, stated) if isinstance(n, int | float) and 1 <= n < ENDLESS]
     return Tokenizer(
         backend, settings=settings, max_length=min(limits, default=None), token_types=token_types, tiled=plain
     )

@@ -110,14 +110,21 @@ def _by_id(stated: Any, path: Path, ids_first: bool = False) -> dict[str, Any]:
 
 
 def _template(folder: Path) -> dict[str, Any]:
-    """The chat template from a file of its own, which wins over the one in the settings."""
-    path = folder / "chat_template.jinja"
-    if path.is_file():
-        if path.stat().st_size > MOST_BYTES:
-            raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
-        try:
-            return {"chat_template": path.read_text(encoding="utf-8")}
-        except UnicodeDecodeError as error:
-            raise CorruptFileError(f"{path} is not UTF-8 text: {error}") from error
+    """The chat template, or templates by name, from files of their own, which win over those in the settings."""
+    named = {path.stem: path for path in sorted(folder.glob("additional_chat_templates/*.jinja")) if path.is_file()}
+    if (usual := folder / "chat_template.jinja").is_file():
+        named = {"default": usual, **named}
+    if named:
+        texts = [{"name": name, "template": _text(path)} for name, path in named.items()]
+        return {"chat_template": texts[0]["template"] if list(named.values()) == [usual] else texts}
     found = _object(folder / "chat_template.json")
     return {"chat_template": found["chat_template"]} if found and "chat_template" in found else {}
+
+
+def _text(path: Path) -> str:
+    if path.stat().st_size > MOST_BYTES:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(f"{path} is not UTF-8 text: {error}") from error
