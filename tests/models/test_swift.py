@@ -99,6 +99,31 @@ def test_a_part_of_somebody_else_s_is_asked(folder: Path, path: str, way: Callab
         model.module.learning(Lesson(torch.float32))
 
 
+@pytest.mark.parametrize("family", ["llama", "bert", "gpt2"])
+@pytest.mark.parametrize(
+    "path, new",
+    [
+        ("feed_forward.activation", torch.sin),
+        ("feed_forward.activation", nn.Tanh()),
+        ("attention.scale", 3.0),
+        ("attention_norm.eps", 1.0),
+    ],
+    ids=["sine", "another module", "scale", "eps"],
+)
+def test_what_a_part_says_of_itself_is_asked(family: str, path: str, new: object) -> None:
+    model = pellucid.build(pellucid.Config.of(family, **TINY[family]), seed=3)
+    with torch.no_grad():
+        for table in model.module.parameters():
+            table.mul_(3)  # so that what an activation bends is not straight
+    before, (part, _, name) = states(model), path.rpartition(".")
+    assert model.module.swift() is model.module.swift()
+    setattr(model.module.get_submodule(f"layers.1.{part}"), name, new)
+    check_plain_and_swift_agree(model, before)
+    kept = model.module.swift()
+    states(model)
+    assert model.module.train().swift() is kept and model.module.eval().swift() is kept
+
+
 @pytest.mark.parametrize("path", ["attention.value", "feed_forward.up", "feed_forward", ""])
 def test_a_hook_is_asked_as_long_as_it_is_there(folder: Path, path: str) -> None:
     model = pellucid.load(folder)

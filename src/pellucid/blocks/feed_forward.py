@@ -27,10 +27,14 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.up = nn.Linear(hidden_size, intermediate_size, bias=bias)
-        self.activation_name = activation
         self.activation = ACTIVATIONS[activation]
         self.down = nn.Linear(intermediate_size, hidden_size, bias=bias)
         self.dropout = nn.Dropout(dropout)
+
+    @property
+    def activation_name(self) -> str | None:
+        """What configuration files call the activation; None for one of somebody's own."""
+        return next((name for name, one in ACTIVATIONS.items() if one is self.activation), None)
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""

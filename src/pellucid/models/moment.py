@@ -1,6 +1,8 @@
 """What a module consists of at one moment, so that what was made of it is not used when it has become another."""
 
+import operator
 import weakref
+from itertools import islice
 from typing import Any
 
 import torch
@@ -12,14 +14,15 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 class Moment:
-    """The parts and the numbers of a module now: which they are, where they stand, how often each was written.
+    """The parts and the numbers of a module now: which they are, where they stand, how often each was written; and what
+    stands beside them: a scale, an activation, a chance of dropping out.
 
-    They are referred to weakly: nothing stays in memory for it, and what comes to stand where something was freed is
-    not taken for that.
+    Parts and numbers are referred to weakly: none stays in memory for it, and what comes to stand where something was
+    freed is not taken for that.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self.facts = _facts(module)
+        self.facts, self.said = _facts(module)
         parts = list(module.modules())
         numbers = [one for part in parts for one in part._parameters.values() if one is not None]
         self.members = [weakref.ref(one) for one in (*parts, *numbers)]
@@ -27,22 +30,36 @@ class Moment:
 
     def lasts(self, module: nn.Module) -> bool:
         """Whether the module is still the same."""
-        return self.facts == _facts(module) and all(member() is not None for member in self.members)
+        facts, said = _facts(module)
+        same = facts == self.facts and all(member() is not None for member in self.members)
+        return same and all(map(operator.is_, said, self.said))
 
 
-def _facts(module: nn.Module) -> list[tuple[int, ...]]:
-    """(PyTorch's own walk, which names all parts, takes as long as a layer of a small model.)"""
+def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
+    """The parts and numbers as plain facts, and what else stands in the parts.
+
+    (PyTorch's own walk, which names all parts, takes as long as a layer of a small model.)
+    """
     found: list[tuple[int, ...]] = []
+    said: list[Any] = []
     parts = [module]
     while parts:
         part = parts.pop()
-        found.append((0 if part is module else id(part), len(part._forward_hooks), len(part._forward_pre_hooks)))
+        own = vars(part)
+        found.append(
+            (0 if part is module else id(part), len(part._forward_hooks), len(part._forward_pre_hooks), len(own))
+        )
+        said += islice(own.values(), _USUAL, None)
         for one in part._parameters.values():
             if one is not None:
                 written = 0 if one.is_inference() else one._version
                 found.append((id(one), one.untyped_storage()._cdata, one.data_ptr(), written))
         parts += [inner for inner in part._modules.values() if inner is not None]
-    return found
+    return found, said
+
+
+_USUAL = len(vars(nn.Module()))
+"""What PyTorch keeps in every module comes first."""
 
 
 def foreign(module: nn.Module, path: str = "") -> str | None:
