@@ -21,20 +21,32 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("line", TYPED)
-def test_commands_of_the_readme_run(line: str, place: Path) -> None:
-    for typed in [*makers(line), line]:
-        command = [sys.executable, "-m", *shlex.split(typed)]
+def chains() -> list[list[str]]:
+    """The commands; behind one that writes something stand those that read it."""
+    found: list[list[str]] = []
+    for line in TYPED:
+        words = shlex.split(line)
+        above = next((one for one in found if made(one[0]) in words[:-1]), None)
+        if above is None:
+            found.append([line])
+        else:
+            above.append(line)
+    return found
+
+
+def made(line: str) -> str | None:
+    """What a command writes."""
+    *_, option, name = shlex.split(line)
+    return name if option in ("-o", "--output") else None
+
+
+@pytest.mark.parametrize("lines", chains(), ids=lambda lines: lines[0])
+def test_commands_of_the_readme_run(lines: list[str], place: Path) -> None:
+    for line in lines:
+        command = [sys.executable, "-m", *shlex.split(line)]
         run = subprocess.run(command, cwd=place, capture_output=True, text=True, env=os.environ | {"COLUMNS": "100"})
-        assert run.returncode == 0, run.stderr
-        assert run.stdout.strip()
-
-
-def makers(line: str) -> list[str]:
-    """The commands above this one that write what it reads."""
-    above, words = TYPED[: TYPED.index(line)], shlex.split(line)
-    made = {one: shlex.split(one)[-1] for one in above if shlex.split(one)[-2] in ("-o", "--output")}
-    return [one for one, name in made.items() if name in words[:-1]]
+        assert run.returncode == 0, (line, run.stderr)
+        assert run.stdout.strip(), line
 
 
 def test_the_readme_names_its_commands_of_make() -> None:

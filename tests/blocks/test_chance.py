@@ -40,6 +40,7 @@ def test_numbers_of_one_mask_do_not_know_each_other() -> None:
     assert float(rows.var()) == pytest.approx(1024 * 0.09, rel=0.8)
 
 
+@pytest.mark.slow
 def test_neighbouring_masks_do_not_repeat() -> None:
     """Of the next one asked for, the next piece, step and seed, and of a new pool."""
     first = mask_of()

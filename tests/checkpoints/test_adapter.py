@@ -479,6 +479,7 @@ def test_an_index_knows_which_adapter_made_its_vectors(pair: tuple[Path, Path], 
     assert digests[1] == digests[3]
 
 
+@pytest.mark.slow
 def test_both_come_from_the_hub(hub: Hub, home: Path, whole: tuple[Path, Path], tmp_path: Path) -> None:
     """The adapter names its base by its name on the hub; once both are here, nobody is asked."""
     folder = tmp_path / "repository"

@@ -12,6 +12,7 @@ import pytest
 import pellucid
 from pellucid.errors import PellucidError
 from tests.checkpoints.builders import PICKLED, WEIGHTS, Damage, as_bin, good, shards, vocabulary, with_file
+from tests.quick import few
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -106,7 +107,7 @@ KINDS: dict[str, tuple[str, Damage]] = {
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:torch")  # PyTorch says this and that of a damaged pickle
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", few(KINDS, ["weights", "config", "pickle", "tokenizer"]))
 @pytest.mark.parametrize("rounds", [150, pytest.param(3000, marks=pytest.mark.slow)])
 def test_damage_is_an_error_of_ours_or_none(
     kind: str, rounds: int, tmp_path: Path, caplog: pytest.LogCaptureFixture

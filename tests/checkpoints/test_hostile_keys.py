@@ -16,6 +16,7 @@ from pellucid.errors import PellucidError
 from pellucid.models import assemble
 from tests.checkpoints.builders import one_sentence
 from tests.checkpoints.families import EVERY_KEY, TINY, facts_of, family, keys, save
+from tests.quick import few
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -67,7 +68,7 @@ def built(config: Config) -> None:
             assemble(config)
 
 
-@pytest.mark.parametrize(("model_type", "key"), EVERY_KEY)
+@pytest.mark.parametrize(("model_type", "key"), few(EVERY_KEY, ["bert", "llama", "t5"]))
 def test_an_odd_value_is_read_or_named(
     model_type: str, key: str, said: dict[str, dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:

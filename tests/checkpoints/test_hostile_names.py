@@ -22,13 +22,14 @@ from tests.checkpoints.builders import (
     with_tensors,
 )
 from tests.checkpoints.families import TINY, save
+from tests.quick import few
 
 pytestmark = pytest.mark.timeout(120)
 
 Numbers = dict[str, Tensor]
 
 
-@pytest.fixture(params=TINY)
+@pytest.fixture(params=few(TINY, ["bert", "llama", "t5"]))
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return save(request.param, tmp_path / "model")
 

@@ -14,6 +14,7 @@ from pellucid.checkpoints import installed
 from pellucid.checkpoints.source import Source
 from tests.checkpoints.builders import NORM, WEIGHTS, good, one_sentence, read_raw, with_file
 from tests.conftest import MINILM
+from tests.quick import few
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -61,7 +62,7 @@ def copy(minilm_folder: Path, tmp_path: Path) -> Path:
 # -- the known package -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", few(NAMES, [MINILM]))
 def test_the_package_is_found_and_not_imported(name: str, minilm_folder: Path) -> None:
     answer, imported = load(name, MODULE)
     assert answer == ["ok", "package", MINILM, str(minilm_folder)]
@@ -113,7 +114,7 @@ def test_a_package_that_is_not_installed_says_how_to_get_it(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["someone/fake", "fake"])
-@pytest.mark.parametrize("module", ["fake_model", "fake_model.inner"])
+@pytest.mark.parametrize("module", few(["fake_model", "fake_model.inner"], ["fake_model.inner"]))
 def test_an_announced_package_is_found_and_not_imported(name: str, module: str, tmp_path: Path) -> None:
     home = tmp_path.joinpath(*module.split("."))
     home.mkdir(parents=True)

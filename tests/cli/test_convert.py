@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from tests.quick import few
+
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pellucid", *arguments]
@@ -60,7 +62,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", few(WRONG, ["no output", "no heads", "nowhere", "a taken folder", "into itself"]))
 def test_what_is_wrong_is_one_sentence_and_a_code(aren: str, tmp_path: Path, name: str) -> None:
     arguments, code, fragment = WRONG[name]
     (tmp_path / "taken").mkdir()

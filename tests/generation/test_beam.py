@@ -18,6 +18,7 @@ from pellucid.generation.reader import Reader
 from pellucid.generation.rules import Rule
 from pellucid.generation.written import Written
 from tests.generation.reference import WRITERS, Pair, beams, late_ends, pair, prompts
+from tests.quick import few
 
 STEPS = 100
 PENALTIES = (0.0, 1.0, 2.0, -1.0)
@@ -60,7 +61,7 @@ def same(some: list[list[Hypothesis]], others: list[list[Hypothesis]]) -> None:
 # -- the reference --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("beams, penalty, early", [(4, 1.0, False), (2, 0.0, True), (5, 2.0, "never")])
+@pytest.mark.parametrize("beams, penalty, early", few([(4, 1.0, False), (2, 0.0, True), (5, 2.0, "never")], [4]))
 @pytest.mark.parametrize("writer", WRITERS)
 def test_every_family_is_searched_as_the_reference_does(
     writer: str, beams: int, penalty: float, early: bool | str

@@ -19,6 +19,7 @@ import pytest
 import pellucid
 from pellucid.errors import Interrupted, NotFoundError
 from pellucid.search import building, change
+from tests.quick import few
 from tests.search.children import KILLED, ended, kill_after, start
 
 POOL = [f"{a} {b} of {c}" for a in ("red", "old", "new") for b in ("boats", "books") for c in ("Oslo", "Lima", "Rome")]
@@ -190,7 +191,7 @@ EVERY = [5, pytest.param(1, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("stride", EVERY)
-@pytest.mark.parametrize("change", ["put", "delete", "compact"])
+@pytest.mark.parametrize("change", few(["put", "delete", "compact"], ["put"]))
 def test_killed_at_every_single_step_it_is_the_old_or_the_new_one(
     minilm: pellucid.Model, vectors: dict[str, np.ndarray], tmp_path: Path, change: str, stride: int
 ) -> None:

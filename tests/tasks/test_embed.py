@@ -42,7 +42,7 @@ def mixed(shared: object, count: int) -> list[str]:
     return [text for text in texts if not any(word in text for word in special)][:count]
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_mixed_texts_equal_sentence_transformers(
     shared: object, minilm: "pellucid.Model", reference: object, count: int
 ) -> None:
@@ -234,6 +234,7 @@ def test_a_model_goes_to_other_processes(minilm: "pellucid.Model", method: str) 
     torch.testing.assert_close(answer, minilm.embed("time flies"), rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_threads_from_the_environment() -> None:
     import subprocess
     import sys

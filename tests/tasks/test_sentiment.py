@@ -61,6 +61,7 @@ def test_what_people_write(classify: "pellucid.Pipeline") -> None:
     assert sum(right) >= 9, list(zip((*GOOD, *BAD), found))
 
 
+@pytest.mark.slow
 def test_sentences_that_it_has_not_learned(classify: "pellucid.Pipeline", shared: Callable[[str], Path]) -> None:
     """The test part of SST-2; a linear probe on the base reaches 0.8166."""
     lines = shared("data/sst2/test.txt").read_text(encoding="utf-8").splitlines()

@@ -10,6 +10,7 @@ import pellucid
 from pellucid.errors import InputError
 from pellucid.models import Output
 from pellucid.trace.gradients import felt
+from tests.quick import few
 from tests.trace.everyone import FAMILIES, model_of
 
 TEXT, STEP = "time flies like an arrow", 1e-5
@@ -49,7 +50,7 @@ def nudged(model: pellucid.Model, batch: dict[str, Tensor], point: str, place: i
 
 
 @pytest.mark.parametrize("attention", ["fused", "explicit"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES, ["bert", "llama", "t5"]))
 def test_they_are_what_finite_differences_say(family: str, attention: str, minilm: pellucid.Model) -> None:
     model = model_of(family, minilm.tokenizer, attention=attention, dtype="float64")
     trace = model.trace(TEXT, gradients_of=target)

@@ -72,6 +72,7 @@ def test_the_reference_opens_what_was_learned(
     assert ours[0]["label"] == answer["label"] and ours[0]["score"] == pytest.approx(answer["score"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_sentences_of_films_are_learned(minilm: "pellucid.Model", sst2: Callable[..., Rows]) -> None:
     """A body that reads already: the head and the last layers on 192 sentences do better than chance, 0.5."""
     freeze = ("embeddings.*", *(f"layers.{i}.*" for i in range(4)))

@@ -83,6 +83,7 @@ def many_kills(base: Path, rows: Rows, folder: Path, kills: int) -> int:
     return ended_
 
 
+@pytest.mark.slow
 def test_three_kills_lose_nothing_that_was_kept(
     checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path
 ) -> None:

@@ -230,6 +230,7 @@ def test_accumulation_changes_no_training(opened: Opened) -> None:
 @pytest.mark.parametrize(
     "options", [{}, pytest.param({"criterion": "multiple-negatives", "symmetric": True}, marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_two_processes_learn_what_one_learns(
     checkpoint: Callable[[str], Path], tmp_path: Path, options: dict[str, Any]
 ) -> None:

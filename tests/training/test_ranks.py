@@ -70,6 +70,7 @@ def test_two_processes_learn_what_one_learns(
     assert not (tmp_path / "a" / "training").exists()
 
 
+@pytest.mark.slow
 def test_torchrun_goes_on_where_one_process_was_and_one_where_it_was(
     body: "pellucid.Model", checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path
 ) -> None:

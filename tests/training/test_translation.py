@@ -387,6 +387,7 @@ def vanilla(residual: str, layers: int, hidden: int) -> "pellucid.Model":
     return pellucid.build(pellucid.Config.of("transformer", **sizes, **facts), seed=1, tokenizer=tokenizer)
 
 
+@pytest.mark.slow
 def test_a_vanilla_pair_learns_to_copy_what_it_has_never_seen(tmp_path: Path) -> None:
     """Every one of 200 rows digit by digit (the first task of Rush, 2018, "The Annotated Transformer")."""
     learned = rows_of_digits(2000, 1, long=8)

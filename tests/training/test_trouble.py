@@ -21,6 +21,7 @@ from pellucid.training.classification import TextClassification
 from pellucid.training.loop import DivergedError
 from pellucid.training.manifest import read_manifest
 from pellucid.training.state import hold
+from tests.quick import few
 from tests.training.courses import ROOT, Asked, Rows, lines, listing, same
 from tests.training.test_resume import study
 
@@ -160,7 +161,7 @@ def limited(asked: Asked, most: int) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("most", [400, 300_000])
+@pytest.mark.parametrize("most", few([400, 300_000], [300_000]))
 def test_without_room_the_old_state_stays_and_nothing_half_written_is_left(
     body: "pellucid.Model", checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path, most: int
 ) -> None:

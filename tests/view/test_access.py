@@ -10,6 +10,7 @@ from playwright.sync_api import Page
 
 import pellucid
 from pellucid.view import page as page_module
+from tests.quick import few
 from tests.view.conftest import Show
 from tests.view.written import DRAWN, HEADS, compared, written
 
@@ -109,7 +110,7 @@ def press(tab: Page, keys: str) -> None:
 @pytest.mark.parametrize(
     ("view", "theme"),
     [
-        *((view, "light") for view in VIEWS),
+        *few([(view, "light") for view in VIEWS], [("heads", "light"), ("tensor", "light")]),
         ("diff", "dark"),
         *(pytest.param(view, "dark", marks=pytest.mark.slow) for view in VIEWS if view != "diff"),
     ],

@@ -175,6 +175,7 @@ def test_of_an_encoder_decoder_the_right_side_is_opened(minilm: "pellucid.Model"
     assert choose(view.data).entry["name"] == shown["name"]
 
 
+@pytest.mark.slow
 def test_lenses_of_two_texts_are_compared(show: Show) -> None:
     model = pellucid.load("SmolLM2-135M-Instruct")
     texts = ("The capital of France is", "The capital of Germany is")

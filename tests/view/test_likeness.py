@@ -9,6 +9,7 @@ from playwright.sync_api import Page
 import pellucid
 from pellucid.errors import InputError
 from pellucid.search.why import Match, match
+from tests.quick import few
 from tests.view.conftest import Show
 from tests.view.test_access import AXE, SERIOUS
 
@@ -22,7 +23,7 @@ def why(model: pellucid.Model, query: str, text: str, **hit: object) -> Match:
     return match(model.loaded, query, {"text": text, **hit})
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", few(["light", "dark"], ["light"]))
 @pytest.mark.parametrize("text", ["Coca-Cola Company (The)", LONG])
 def test_the_page_shows_every_number_to_everyone(
     minilm: pellucid.Model,

@@ -11,6 +11,7 @@ import pytest
 
 from pellucid.view import page as page_module
 from pellucid.view.data import Data
+from tests.quick import few
 from tests.view.conftest import READ, Show
 from tests.view.made import Made, tokens_of
 from tests.view.steps import SETTLED, TOLD, across, add_up, biased, numbers, plain, rotary, said, weights, windowed
@@ -32,7 +33,7 @@ CASES: dict[str, tuple[Callable[[], Data], list[tuple[int, int, int]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", few(CASES, ["encoder", "rotary, grouped"]))
 def test_a_weight_can_be_made_again_from_what_is_written(show: Show, name: str) -> None:
     make, pairs = CASES[name]
     data = make()

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 import pellucid
+from tests.quick import few
 from tests.view.conftest import READ, Show
 
 PAIR = ("time flies like an arrow", "fruit flies like a banana")
 
 
-@pytest.mark.parametrize(("precision", "bound"), [("float32", 2e-6), ("float16", 3e-3)])
+@pytest.mark.parametrize(("precision", "bound"), few([("float32", 2e-6), ("float16", 3e-3)], ["float32"]))
 def test_a_hundred_drawn_numbers_are_the_model_s(
     minilm: "pellucid.Model", show: Show, precision: str, bound: float
 ) -> None:

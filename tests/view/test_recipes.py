@@ -15,6 +15,7 @@ from pellucid.config import Llama3Scaling, Rotary
 from pellucid.trace import Trace
 from pellucid.view import page as page_module
 from pellucid.view.store import MOST_ERROR
+from tests.quick import few
 from tests.view.conftest import READ, Show
 
 TEXT, TARGET = "time flies like an arrow", "fruit flies like a ripe banana here"
@@ -22,6 +23,7 @@ SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "i
          "initializer_range": 0.35}  # fmt: skip
 PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermediate_size": 40}
 SLOWED = Rotary(10_000.0, 2048, Llama3Scaling(8.0, 1.0, 4.0, 8))
+ROTATED, BIASED = "window, rotated, grouped", "pair, bias by distance, unscaled"
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "full": ("bert", {}),
     "full, two embeddings": ("distilbert", {}),
@@ -31,10 +33,10 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "causal": ("gpt2", {}),
     "causal, rotated, grouped": ("llama", {"num_key_value_heads": 2}),
     "causal, rotated slowly": ("llama", {"attention_position": SLOWED}),
-    "window, rotated, grouped": ("mistral", {"num_key_value_heads": 2, "sliding_window": 3}),
+    ROTATED: ("mistral", {"num_key_value_heads": 2, "sliding_window": 3}),
     "causal, rotated, one key": ("qwen2", {"num_key_value_heads": 1}),
     "pair, full and causal and cross": ("bart", PAIR),
-    "pair, bias by distance, unscaled": ("t5", PAIR | {"initializer_range": 0.2}),
+    BIASED: ("t5", PAIR | {"initializer_range": 0.2}),
     "pair, decoder deeper": ("t5", PAIR | {"num_decoder_layers": 5, "initializer_range": 0.2}),
 }
 COMPUTE = """async () => {
@@ -114,7 +116,7 @@ def test_the_browser_computes_the_model_s_weights(show: Show, make: Make, recipe
 
 
 @pytest.mark.parametrize("before", ["rows first", "columns alone"])
-@pytest.mark.parametrize("recipe", ["full", "window, rotated, grouped", "pair, bias by distance, unscaled"])
+@pytest.mark.parametrize("recipe", few(["full", ROTATED, BIASED], [ROTATED]))
 def test_a_column_holds_the_numbers_of_the_rows_and_needs_no_row_that_was_seen(
     show: Show, make: Make, recipe: str, before: str
 ) -> None:
@@ -134,7 +136,7 @@ def test_half_precision_gives_way_where_it_costs_too_much(make: Make) -> None:
     assert max(entry["max_error"] for entry in entries) <= MOST_ERROR["float16"]
 
 
-@pytest.mark.parametrize("recipe", ["window, rotated, grouped", "pair, bias by distance, unscaled"])
+@pytest.mark.parametrize("recipe", few([ROTATED, BIASED], [ROTATED]))
 def test_the_readout_says_the_weight_under_the_mouse(show: Show, make: Make, recipe: str) -> None:
     trace = make(*RECIPES[recipe])
     view = pellucid.view(trace, heads=[2], layer=1)
@@ -160,7 +162,7 @@ def test_the_readout_says_the_weight_under_the_mouse(show: Show, make: Make, rec
                 assert masked == hidden
 
 
-@pytest.mark.parametrize("recipe", ["full", "causal, rotated, grouped", "pair, bias by distance, unscaled"])
+@pytest.mark.parametrize("recipe", ["full", "causal, rotated, grouped", BIASED])
 def test_the_steps_of_a_weight_lead_to_it(show: Show, make: Make, recipe: str) -> None:
     trace = make(*RECIPES[recipe], keep="all")
     view = pellucid.view(trace)
@@ -197,7 +199,7 @@ MUTATIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.parametrize("mutation", few(MUTATIONS, ["the bias is one place off", "the window is one too long"]))
 def test_wrong_arithmetic_is_found(
     show: Show, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutation: str
 ) -> None:

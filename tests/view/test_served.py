@@ -12,6 +12,7 @@ import pellucid
 from pellucid.serve.page import PageServer, running
 from pellucid.trace.long import SAMPLED_ROWS, record_long
 from pellucid.view.page import render
+from tests.quick import few
 from tests.trace.everyone import FAMILIES, model_of
 from tests.view.conftest import READ
 
@@ -128,7 +129,7 @@ def test_the_error_that_is_stated_holds_in_the_sampled_rows(family: str, minilm:
             assert (found - sample.weights[head].double()).abs().max() <= entry["max_error"] + 1e-12
 
 
-@pytest.mark.parametrize("view", ["heads", "matrix", "grid", "neuron"])
+@pytest.mark.parametrize("view", few(["heads", "matrix", "grid", "neuron"], ["heads", "neuron"]))
 def test_two_thousand_tokens_take_few_elements(view: str, long_server: PageServer, tab: Any) -> None:
     tab.goto(f"{long_server.address}#view={view}")
     settled(tab)

@@ -211,6 +211,7 @@ def test_the_table_holds_the_numbers_around_the_cell(show: Show) -> None:
     assert "34,930 numbers around these are left out" in tab.locator("dialog caption").inner_text()
 
 
+@pytest.mark.slow
 def test_python_copied_from_a_real_trace_gives_the_number_shown(
     minilm: "pellucid.Model", show: Show, copied: Callable[[Page, str], str]
 ) -> None:
