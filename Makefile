@@ -29,7 +29,8 @@ COMPUTING := $(addprefix tests/,blocks models parity checkpoints generation task
 DIST ?= dist
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# What is never imported need not be compiled: half the time.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 
 .PHONY: demo test test-all test-older lint format bench wheel clean
 

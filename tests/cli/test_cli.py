@@ -20,6 +20,7 @@ from pellucid.cli.errors import run as finish
 from pellucid.cli.typed import as_typed, running
 from pellucid.errors import Argument, Blank, CorruptFileError, InParts, InputError, Interrupted, ResourceError, Words
 from tests.cli.called import caller
+from tests.quick import few
 
 LONG = "word " * 299 + "word"
 
@@ -140,9 +141,10 @@ WRONG = {
     "no such pooling": (["embed", "x", "--pooling", "meen"], 3, "did you mean mean"),
     "no such place": (["look", "x", "-o", "no/such/page.html"], 3, "cannot write"),
 }
+QUICK = "no such command", "no such option", "said twice", "no such layer", "no such file", "a folder", "no such place"
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", few(WRONG, QUICK))
 def test_what_is_wrong_is_one_sentence_and_a_code(tmp_path: Path, name: str) -> None:
     arguments, code, fragment = WRONG[name]
     done = run(tmp_path, *arguments)

@@ -152,6 +152,7 @@ def survives(folder: Path, names: tuple[str, ...], many: int, dimension: int, se
     assert ended(start(work), within=600) == 0
 
 
+@pytest.mark.slow
 def test_mutants_with_the_right_digests_do_no_harm(whole: Path, graph: Path) -> None:
     survives(whole, FILES[1:], 300, 384)
     survives(graph, (GRAPH, FILES[1]), 300, 16)

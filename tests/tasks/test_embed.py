@@ -65,6 +65,7 @@ def test_sts_benchmark(shared: object, minilm: "pellucid.Model") -> None:
     assert round(float(correlation), 4) == 0.8203
 
 
+@pytest.mark.slow
 def test_bfloat16_stays_close(shared: object, minilm: "pellucid.Model") -> None:
     texts = mixed(shared, 200)
     exact, quick = minilm.embed(texts), minilm.embed(texts, dtype="bfloat16")

@@ -253,7 +253,7 @@ def test_no_label_of_a_matrix_looks_out_from_behind_that_of_the_pointer(show: Sh
     assert all(one.is_visible() for one in tab.locator(".labels .label").all())
 
 
-@pytest.mark.parametrize("old, new, sentence", DAMAGE)
+@pytest.mark.parametrize("old, new, sentence", few(DAMAGE, [DAMAGE[0], DAMAGE[4], DAMAGE[7]]))
 def test_damaged_data_is_told_in_a_sentence(show: Show, old: str, new: str, sentence: str) -> None:
     start, data = render(make_case().manifest, make_case().blocks).split("<main")
     assert old in data
