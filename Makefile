@@ -29,8 +29,7 @@ COMPUTING := $(addprefix tests/,blocks models parity checkpoints generation task
 DIST ?= dist
 
 BIN := .venv/bin
-# What is never imported need not be compiled: half the time.
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .PHONY: demo test test-all test-older lint format bench wheel clean
 

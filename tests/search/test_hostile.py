@@ -180,6 +180,7 @@ def places(held: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(value, (*path, key))
 
 
+@pytest.mark.slow
 def test_a_signed_manifest_that_says_anything_at_all_does_no_harm(whole: Path) -> None:
     def work() -> None:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

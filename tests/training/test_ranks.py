@@ -97,6 +97,7 @@ def test_torchrun_goes_on_where_one_process_was_and_one_where_it_was(
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_where_one_ends_all_end_and_the_state_stays(
     checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path
 ) -> None:
