@@ -2,6 +2,7 @@
 `hub`, and they where PELLUCID_HUB=1 alone."""
 
 import functools
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -26,6 +27,17 @@ from pellucid.checkpoints import installed
 from tests.parity.tiny import write
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def pytest_collection() -> None:
+    """PyTorch, the reference and all tests stay to the end: Python's collector is not to walk their million objects
+    again and again, a tenth of the whole time."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

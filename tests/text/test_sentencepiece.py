@@ -155,6 +155,7 @@ def piece(text: str | bytes, score: float = -1.0, kind: int = 1) -> bytes:
 
 UNKNOWN = piece("<unk>", 0.0, 2)
 TAIL = field(2, field(3, 1)) + field(3, field(3, 1))
+BEFORE, BEHIND = piece("00000").split(b"00000")
 HOSTILE = {
     "empty": b"",
     "no pieces": TAIL,
@@ -182,7 +183,7 @@ HOSTILE = {
     + field(2, field(3, 1))
     + field(3, field(2, b"\xfc\xff\xff\xff" + b"a" * 40)),
     "table grows": UNKNOWN + piece("a") + field(2, field(3, 1)) + field(3, field(2, b"\4\0\0\0" * 2 + b"a" * 9999)),
-    "million pieces": b"".join(piece(f"{i:x}") for i in range(600_000)),
+    "million pieces": b"".join(b"%b%05x%b" % (BEFORE, i, BEHIND) for i in range(600_000)),
     "table of rubbish": UNKNOWN + piece("a") + field(2, field(3, 1)) + field(3, field(2, b"\x40\0\0\0" + b"\xf7" * 64)),
 }
 
