@@ -236,6 +236,13 @@ def test_values_that_do_not_fit(minilm: pellucid.Model, name: str, edit: object,
     assert minilm.trace(TEXT).edits == ()
 
 
+def test_a_function_that_calls_the_model_that_it_edits(minilm: pellucid.Model) -> None:
+    said = "<lambda> at pooled never ends: ask the model that it edits before"
+    with pytest.raises(InputError, match=said), minilm.edit({"pooled": lambda value: minilm.trace(TEXT)["pooled"]}):
+        minilm.trace(TEXT)
+    assert minilm.trace(TEXT).edits == ()
+
+
 @pytest.mark.parametrize(
     ("edits", "said"),
     [

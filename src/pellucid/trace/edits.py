@@ -109,7 +109,12 @@ def change(function: Callable[[Tensor], Tensor], **where: Chosen) -> Edit:
     name = getattr(function, "__name__", type(function).__name__)
 
     def changed(now: Tensor, spot: Spot) -> Tensor:
-        new = function(now.clone())  # a copy, which it may also write into
+        try:
+            new = function(now.clone())  # a copy, which it may also write into
+        except RecursionError as error:
+            raise InputError(
+                f"{name} at {spot.name} never ends: ask the model that it edits before the edit, not within"
+            ) from error
         if not isinstance(new, Tensor):
             raise InputError(f"{name} at {spot.name} answered {type(new).__name__}, expected {spot.said(now)}")
         if new.shape != now.shape or new.dtype != now.dtype:
