@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,12 @@ def made(line: str) -> str | None:
     return name if option in ("-o", "--output") else None
 
 
-@pytest.mark.parametrize("lines", chains(), ids=lambda lines: lines[0])
+def tried(lines: list[str]) -> Any:
+    """A chain for `parametrize`; what learns is slow."""
+    return pytest.param(lines, marks=pytest.mark.slow if lines[0].startswith("pellucid train") else (), id=lines[0])
+
+
+@pytest.mark.parametrize("lines", [tried(lines) for lines in chains()])
 def test_commands_of_the_readme_run(lines: list[str], place: Path) -> None:
     for line in lines:
         command = [sys.executable, "-m", *shlex.split(line)]

@@ -32,6 +32,7 @@ def arithmetic_in(code: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_line_of_the_tour_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(TOUR.parents[1])  # it reads an example
     code = code_of(TOUR.read_text(encoding="utf-8"))

@@ -36,6 +36,7 @@ def test_smollm2_answers(smollm: pellucid.Model) -> None:
     assert answer == "The capital of France is Paris.<|im_end|>"
 
 
+@pytest.mark.slow
 def test_smollm2_is_surprised_as_much_as_the_reference(smollm: pellucid.Model, shared: Callable[[str], Path]) -> None:
     text = shared("data/wikitext2/test.txt").read_text(encoding="utf-8")[:8000]
     ids = smollm.tokenizer(text, return_tensors="pt").input_ids[:, :1024]

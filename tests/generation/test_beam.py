@@ -121,7 +121,7 @@ def test_stop_tokens_end_a_text_as_end_tokens_do() -> None:
     assert {text.why for best in wanted for text in best} >= {"end"}
 
 
-@pytest.mark.parametrize("beams, vocabulary", [(2, 6), (5, 6), (3, 9), (5, 9), (8, 12)])
+@pytest.mark.parametrize("beams, vocabulary", few([(2, 6), (5, 6), (3, 9), (5, 9), (8, 12)], [(5, 6)]))
 def test_few_words_and_many_beams(beams: int, vocabulary: int) -> None:
     """At first there are fewer texts than beams, and some beams follow what is not there."""
     both = pair("LlamaForCausalLM", (3, 4), vocab_size=vocabulary)

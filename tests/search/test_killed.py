@@ -225,7 +225,8 @@ def test_killed_at_every_single_step_it_is_the_old_or_the_new_one(
     assert step > 10 and seen[-1] and sorted(seen) == seen  # it happens once, and is never taken back
 
 
-@pytest.mark.parametrize("stride", [10, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("stride", [10, 1])
 def test_a_build_that_is_killed_at_every_single_step_is_there_or_goes_on(
     minilm: pellucid.Model, vectors: dict[str, np.ndarray], tmp_path: Path, stride: int
 ) -> None:
@@ -399,6 +400,7 @@ sys.exit(run(app))
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_embedded_and_says_how_to_go_on(minilm: pellucid.Model, tmp_path: Path) -> None:
     table, folder = tmp_path / "rows.csv", tmp_path / "a.index"
     table.write_text("text\n" + "\n".join(POOL) + "\n")

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import pellucid
+from tests.quick import few
 from tests.view.conftest import Show
 from tests.view.steps import add_up
 
@@ -21,8 +22,8 @@ PATHS = {"": "layers.{}.attention", "encoder": "encoder.layers.{}.attention", "d
 
 @pytest.mark.parametrize(
     ("family", "group", "layer"),
-    [("bert", "", 1), ("llama", "", 2), pytest.param("mistral", "", 2, marks=pytest.mark.slow), ("t5", "encoder", 1),
-     ("t5", "decoder", 0), ("t5", "cross", 1), pytest.param("bart", "cross", 1, marks=pytest.mark.slow)],
+    few([("bert", "", 1), ("llama", "", 2), ("mistral", "", 2), ("t5", "encoder", 1), ("t5", "decoder", 0),
+         ("t5", "cross", 1), ("bart", "cross", 1)], ["bert", "llama", ("t5", "cross", 1)]),
 )  # fmt: skip
 def test_models_of_every_kind_are_taken_apart(
     show: Show, minilm: pellucid.Model, family: str, group: str, layer: int

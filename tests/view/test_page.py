@@ -116,7 +116,7 @@ def test_the_comparison_can_fail(show: Show, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("side, other", [("query", "key"), pytest.param("key", "query", marks=pytest.mark.slow)])
 def test_heads_view_reads_a_pinned_token_and_its_partners(show: Show, side: str, other: str) -> None:
     tab = show(case := make_case(kv=4), "#layer=2&heads=5")
-    for token in range(0, 13, 3):
+    for token in range(0, 13, 6):
         row(tab, side, token).click()
         for partner in range(13):
             row(tab, other, partner).hover()
@@ -234,6 +234,7 @@ def test_long_texts_stay_light(show: Show) -> None:
     assert table(tab, case.weights[0][1, 240].sort(descending=True).values) and tab.evaluate(NODES) < 3000
 
 
+@pytest.mark.slow
 def test_no_label_of_a_matrix_looks_out_from_behind_that_of_the_pointer(show: Show) -> None:
     tab = show(make_case(seq=300), "#view=matrix")
     tab.evaluate(READ)

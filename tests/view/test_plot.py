@@ -15,7 +15,7 @@ BOXES = """(marks) => marks.map((mark) => {
 })"""
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "spots", [SPOTS, (Spot(0.03, 1.0, "every row"),), (*SPOTS, Spot(40.0, 1.0, "<&>", joined=False))]
 )

@@ -42,6 +42,7 @@ def trained(seed: int, steps: int = 500) -> pellucid.Model:
     return model
 
 
+@pytest.mark.slow
 def test_training_grows_an_induction_head() -> None:
     before, after = fresh(0).explain.head_scores(length=12), trained(0).explain.head_scores(length=12)
     assert float(before.induction.max()) < 0.2
