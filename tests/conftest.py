@@ -5,7 +5,7 @@ import functools
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 if os.environ.get("PELLUCID_HUB") != "1":
@@ -29,15 +29,16 @@ from tests.parity.tiny import write
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
-def pytest_collection() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """PyTorch, the reference and all tests stay to the end: Python's collector is not to walk their million objects
     again and again, a tenth of the whole time."""
     gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

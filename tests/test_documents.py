@@ -5,11 +5,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests import documents
+from tests.quick import few
 
 README = (documents.ROOT / "README.md").read_text(encoding="utf-8")
 TYPED = [line for line in documents.commands(README) if line.startswith("pellucid ")]
@@ -41,12 +41,10 @@ def made(line: str) -> str | None:
     return name if option in ("-o", "--output") else None
 
 
-def tried(lines: list[str]) -> Any:
-    """A chain for `parametrize`; what learns is slow."""
-    return pytest.param(lines, marks=pytest.mark.slow if lines[0].startswith("pellucid train") else (), id=lines[0])
+QUICK = [lines for lines in chains() if not lines[0].startswith("pellucid train")]
 
 
-@pytest.mark.parametrize("lines", [tried(lines) for lines in chains()])
+@pytest.mark.parametrize("lines", few(chains(), QUICK), ids=lambda lines: lines[0])
 def test_commands_of_the_readme_run(lines: list[str], place: Path) -> None:
     for line in lines:
         command = [sys.executable, "-m", *shlex.split(line)]

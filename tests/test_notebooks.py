@@ -16,6 +16,8 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from tests.quick import few
+
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
 
 SLIPS: dict[str, dict[str, tuple[str, str]]] = {
@@ -102,11 +104,7 @@ def execute(kernel: Kernel, notebook: Any, slips: dict[str, tuple[str, str]]) ->
         kernel.run(cell)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(one, marks=pytest.mark.slow) if one.stem[0] in "2345" else one for one in NOTEBOOKS],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("path", few(NOTEBOOKS, NOTEBOOKS[:1]), ids=lambda path: path.stem)
 def test_a_notebook_runs_and_its_claims_can_fail(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PELLUCID_SHARED", raising=False)  # a person who opens it has no such folder
     notebook, kernel = nbformat.read(path, as_version=4), Kernel(tmp_path)

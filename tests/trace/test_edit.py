@@ -237,7 +237,7 @@ def test_values_that_do_not_fit(minilm: pellucid.Model, name: str, edit: object,
 
 
 def test_a_function_that_calls_the_model_that_it_edits(minilm: pellucid.Model) -> None:
-    said = "<lambda> at pooled never ends: ask the model that it edits before"
+    said = "<lambda> at pooled never ends; what it asks of the model that it edits, ask before"
     with pytest.raises(InputError, match=said), minilm.edit({"pooled": lambda value: minilm.trace(TEXT)["pooled"]}):
         minilm.trace(TEXT)
     assert minilm.trace(TEXT).edits == ()

@@ -113,7 +113,7 @@ def change(function: Callable[[Tensor], Tensor], **where: Chosen) -> Edit:
             new = function(now.clone())  # a copy, which it may also write into
         except RecursionError as error:
             raise InputError(
-                f"{name} at {spot.name} never ends: ask the model that it edits before the edit, not within"
+                f"{name} at {spot.name} never ends; what it asks of the model that it edits, ask before the edit"
             ) from error
         if not isinstance(new, Tensor):
             raise InputError(f"{name} at {spot.name} answered {type(new).__name__}, expected {spot.said(now)}")
