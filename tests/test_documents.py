@@ -41,7 +41,7 @@ def made(line: str) -> str | None:
     return name if option in ("-o", "--output") else None
 
 
-QUICK = [lines for lines in chains() if not lines[0].startswith("pellucid train")]
+QUICK = [lines for lines in chains() if not lines[0].startswith(("pellucid train", "pellucid verify"))]
 
 
 @pytest.mark.parametrize("lines", few(chains(), QUICK), ids=lambda lines: lines[0])

@@ -41,6 +41,7 @@ def test_an_unknown_name_is_one_sentence(name: str, hub: Hub, home: Path) -> Non
     assert f"the hub does not know {name!r}: check the name" in fails(hub.url, home, "describe", name)
 
 
+@pytest.mark.slow
 def test_a_near_name_comes_first(hub: Hub, home: Path, repository: Path) -> None:
     """Of what is packaged, and of what lies in the cache."""
     told = "'all-MiniLM-L6' (did you mean all-MiniLM-L6-v2?)"

@@ -37,6 +37,7 @@ def test_a_line_for_each_check_and_a_verdict(folder: Path) -> None:
     assert all("<= 1e-09" in line for line in lines if "transformers" in line)
 
 
+@pytest.mark.slow
 def test_json_has_every_place(folder: Path) -> None:
     done = run(folder.parent, "verify", "./tiny", "--json")
     report = json.loads(done.stdout)

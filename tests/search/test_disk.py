@@ -210,6 +210,7 @@ def test_a_failed_build_leaves_nothing_and_a_failed_change_no_segment(
         assert {name for name in listing(own.folder) if not name.startswith(("lock", "building"))} == before
 
 
+@pytest.mark.slow
 def test_a_temporary_index_goes_with_its_object_and_with_the_program(
     minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,7 +187,7 @@ def _killed_at(step: int, folder: Path, work: Callable[[], object]) -> Callable[
     return doomed
 
 
-EVERY = [5, pytest.param(1, marks=pytest.mark.slow)]
+EVERY = [12, pytest.param(1, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("stride", EVERY)

@@ -88,6 +88,7 @@ def test_a_model_without_files_travels_with_its_index(minilm: pellucid.Model, tm
     assert pickle.loads(pickle.dumps(index)).search("pear", k=1)[0]["id"] == "2"
 
 
+@pytest.mark.slow
 def test_a_fork_and_a_spawned_process_have_the_same_answers(index: pellucid.Index) -> None:
     wanted, together = answers(index, "words"), answers(index)
 

@@ -92,6 +92,7 @@ def test_a_message_without_words_is_not_gone_on_with() -> None:
 # -- a real model ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_real_model_answers(smollm: pellucid.Model) -> None:
     ask = pipeline("text-generation", smollm, max_new_tokens=12)
     said = "The capital of France is Paris."

@@ -98,6 +98,7 @@ def test_fifty_kills_lose_nothing_that_was_kept(
     assert many_kills(checkpoint("bert-body"), feelings(30), tmp_path, 50) >= 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_process_of_its_own(checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path) -> None:
     asked = Asked(str(checkpoint("bert-body")), str(tmp_path / "a"), feelings(30), interrupt=4)
     code, said = ended(asked.start())

@@ -134,6 +134,7 @@ def test_without_a_second_run_there_is_no_such_view(show: Show) -> None:
     assert show(page, "#view=diff").get_by_role("button", name="Diff").count() == 0
 
 
+@pytest.mark.slow
 def test_a_zeroed_head_shows_and_changes_only_what_comes_after(minilm: "pellucid.Model", show: Show) -> None:
     one = minilm.trace("time flies like an arrow")
     with minilm.edit({"layers.2.attention.weights": zero(head=5)}) as edited:
