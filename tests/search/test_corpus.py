@@ -8,8 +8,11 @@ import re
 import resource
 import sys
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -229,8 +232,43 @@ def test_what_else_is_known_is_kept_as_json_or_refused_by_name(minilm: pellucid.
     assert json.loads(json.dumps(hit, allow_nan=False)) == hit
     for where in ({"a": 1.5}, "c = 2026-01-02", {"5": 3}):
         assert [one["text"] for one in index.search("one", where=where)] == ["one"]
-    with pytest.raises(InputError, match="'1' cannot be written as JSON: object is neither text nor number"):
+    with pytest.raises(InputError, match="'one' cannot be written as JSON: object is neither text nor number"):
         built(minilm, [{"text": "one", "x": object()}], column="text")
+    deep: list[object] = []
+    for _ in range(2_000):
+        deep = [deep]
+    bad = [{"text": "one", "x": object()}, {"text": "two"}, {"text": "x", "x": deep}]
+    left = built(minilm, bad, column="text", skip_bad=True)
+    assert [entry.text for one in left.segments for entry in one.entries.all()] == ["two"]
+
+
+class NotATime:
+    """As pandas' `NaT`: it says its date, and equals nothing."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def isoformat(self) -> str:
+        return "NaT"
+
+
+def test_what_pandas_lacks_is_null_and_exact_numbers_are_numbers(
+    minilm: pellucid.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = object()
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(NA=lacking))
+    one = {"text": "one", "day": datetime(2026, 1, 2), "n": 7, "price": Decimal("1.50"), "who": UUID(int=5)}
+    two = {"text": "two", "day": NotATime(), "n": lacking, "price": Decimal("12345678901234567890.5"), "who": math.nan}
+    index = built(minilm, [one, two], column="text")
+    known = {hit["text"]: hit["metadata"] for hit in index.search("one")}
+    assert known["one"] == {"day": "2026-01-02T00:00:00", "n": 7, "price": 1.5, "who": str(UUID(int=5))}
+    assert known["two"] == {"day": None, "n": None, "price": "12345678901234567890.5", "who": None}
+    assert [hit["text"] for hit in index.search("one", where={"day": {">": "2024-01-01"}})] == ["one"]
+    for column in ("day", "n", "who"):
+        with pytest.raises(InputError, match=f"the id '{column}' is empty"):
+            built(minilm, [one, two], column="text", id_column=column)
 
 
 def test_a_text_is_a_number_only_where_all_of_it_is(minilm: pellucid.Model) -> None:

@@ -235,7 +235,7 @@ def test_a_copy_holds_what_is_opened_and_nothing_else(own: pellucid.Index, tmp_p
     reader = pellucid.Index.open(own.folder, model=own.loaded)
     own.delete("AAPL")
     own.compact(progress=False)
-    with pytest.raises(PellucidError, match="is missing"):  # what this reader holds is nobody's newest any more
+    with pytest.raises(PellucidError, match="was changed meanwhile"):  # what it holds is nobody's newest any more
         reader.save(tmp_path / "deep" / "old.index")
     assert not (tmp_path / "deep" / "old.index").exists()
     copied = own.save(tmp_path / "deep" / "new.index")

@@ -1,9 +1,12 @@
 """The nearest vectors: those that comparing every one finds, whatever the metric, the filter, the ties and the way."""
 
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
@@ -151,6 +154,43 @@ def test_equal_vectors_do_not_raise_the_effort() -> None:
     numbers = np.tile(prepared(clusters(1), "cosine"), (500, 1))
     for few in (numbers, numbers[:1]):
         assert enough(Vectors(few, "cosine", hnsw.built(few, Settings())), Settings()) == 16
+
+
+def test_texts_that_stand_there_often_do_not_hide_the_others() -> None:
+    """Nine of ten rows are some of four hundred, again; the others are found by themselves all the same."""
+    chance, least = np.random.default_rng(7), Settings(efSearch=4)
+    texts = chance.standard_normal((2_400, 64)).astype(np.float32)
+    rows = np.concatenate([np.arange(2_000), 2_000 + chance.integers(0, 400, 18_000)])
+    chance.shuffle(rows)
+    numbers = prepared(texts[rows], "cosine")
+    held = Vectors(numbers, "cosine", hnsw.built(numbers, least))
+    found = held.scored(prepared(texts[:300], "cosine"), 10, None, enough(held, least))
+    assert sum(score[0] > 0.9999 for _, score in found) >= 285
+
+
+def test_what_cannot_be_opened_again_is_not_written(tmp_path: Path) -> None:
+    wrong: dict[str, object] = {
+        "holds a number that is not finite": np.array([[np.inf, 1], [1, 2]], np.float16),
+        "dimension is 0": np.zeros((3, 0)),
+        "dimension is 70000": np.zeros((2, 70_000), np.float32),
+        "no table of numbers": torch.zeros(3, 3, requires_grad=True),
+    }
+    for said, numbers in wrong.items():
+        with pytest.raises(InputError, match=said):
+            pellucid.Index.build(None, numbers, tmp_path / "index")
+        assert not (tmp_path / "index").exists()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(pellucid.Index.build(None, np.ones((2, 3), np.float16), tmp_path / "index")) == 2
+
+
+@pytest.mark.parametrize("metric", ["dot", "euclidean"])
+def test_products_that_are_nothing_in_float32_are_ordered_exactly(metric: str) -> None:
+    chance = np.random.default_rng(3)
+    numbers = (chance.standard_normal((3_000, 64)) * 1e-23).astype(np.float32)
+    queries = (chance.standard_normal((20, 64)) * 1e-23).astype(np.float32)
+    for query, rows in zip(queries, nearest(Vectors(numbers, metric), queries, 5, None, 0)):
+        assert rows.tolist() == true(query, numbers, metric, None, 5)
 
 
 def test_the_nearest_of_a_graph_in_an_index_are_those_of_every_one() -> None:

@@ -3,6 +3,7 @@
 import logging
 import re
 
+import numpy as np
 import pytest
 
 import pellucid
@@ -36,6 +37,32 @@ def test_case_is_alike_in_every_script_and_what_is_not_known_fits_nothing(
     cities: pellucid.Index, where: object, rows: set[int]
 ) -> None:
     assert fitting(cities, where) == rows
+
+
+def test_whole_numbers_are_compared_exactly_however_large(minilm: pellucid.Model) -> None:
+    """As floats these four are two."""
+    large = [2**53, 2**53 + 1, 12345678901234567890, 12345678901234567891]
+    index = pellucid.Index.build(
+        minilm, [{"text": f"row {i}", "n": n, "said": str(n)} for i, n in enumerate(large)], column="text"
+    )
+    for column in ("n", "said"):
+        for i, n in enumerate(large):
+            assert fitting(index, {column: n}) == fitting(index, f"{column} = {n}") == {i}
+            assert fitting(index, {column: {"<": n}}) == set(range(i))
+            assert fitting(index, {column: {">=": n}}) == fitting(index, f"{column} >= {n}") == set(range(i, 4))
+        assert fitting(index, {column: {"!=": large[3]}}) == {0, 1, 2}
+    assert index.delete(where=f"said = {large[3]}") == 1
+
+
+def test_of_several_values_those_that_are_numbers_are_compared_as_such(minilm: pellucid.Model) -> None:
+    years = [1999, 1999.0, "unknown", "01999", "x", 2000]
+    rows = [{"text": f"row {i}", "year": year, "a\nb": i, "t\t": "yes"} for i, year in enumerate(years)]
+    index = pellucid.Index.build(minilm, rows, column="text", progress=False)
+    assert fitting(index, {"year": [1999, "unknown"]}) == {0, 1, 2, 3}
+    assert fitting(index, {"year": np.int64(1999)}) == {0, 1, 3}
+    assert fitting(index, {"a\nb": 5}) == fitting(index, "a\nb = 5") == {5} and len(fitting(index, {"t\t": "yes"})) == 6
+    with pytest.raises(InputError, match="year is compared with 'None', expected a text or a number"):
+        index.search("row", where={"year": None})
 
 
 def test_what_fits_is_looked_up_once(cities: pellucid.Index) -> None:

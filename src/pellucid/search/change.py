@@ -19,7 +19,7 @@ from pellucid.search.encoder import encoded, encoder_of
 from pellucid.search.entries import Entry, write_entries, write_numbered
 from pellucid.search.generations import BUILDING, commit, forget, generations, write_segment
 from pellucid.search.hits import bits
-from pellucid.search.manifest import ENTRIES, KINDS, Encoder, Manifest, Segment, Settings
+from pellucid.search.manifest import ENTRIES, KINDS, MOST_NUMBERS, Encoder, Manifest, Segment, Settings
 from pellucid.search.opened import Known, Opened, check_columns, known, opened
 from pellucid.search.progress import expected
 from pellucid.search.vectors import FLAT_UP_TO, Unprepared
@@ -55,6 +55,8 @@ class Building:
         if self.passage_tokens is not None:
             count("passage_tokens", self.passage_tokens)
         choice("on_duplicate", self.on_duplicate, ("error", "keep-last"))
+        if not isinstance(self.prompt, str):
+            raise InputError(Argument("prompt"), f" is {type(self.prompt).__name__}, expected a text")
 
 
 def created(folder: Path, loaded: Loaded | None, source: Any, asked: Settings, how: Building) -> tuple[Manifest, Known]:
@@ -173,6 +175,7 @@ def _of_vectors(folder: Path, source: Any, asked: Settings, progress: bool | Non
     settings, made = asked, None
     if not len(numbers):
         raise InputError("there is nothing to put into the index: no vectors were given")
+    count("dimension", numbers.shape[1], MOST_NUMBERS)
 
     def write(place: Path) -> tuple[int, str]:
         nonlocal settings, made

@@ -2,15 +2,17 @@
 
 import hashlib
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.search.entries import Entry
 from pellucid.search.files import facts, found, whole
+from pellucid.search.metadata import is_missing, packed
 from pellucid.text.cut import clean_text, whole_characters
 from pellucid.text.rows import OBJECTS, TABLES, check_column, read_rows
 
@@ -42,6 +44,11 @@ class Corpus:
     number_from: int = 1
     empty: int = 0
     digests: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("column", "id_column"):
+            if not isinstance(value := getattr(self, name), str | None):
+                raise InputError(Argument(name), f" is {type(value).__name__}, expected the name of a column")
 
     def __iter__(self) -> Iterator[Entry]:
         self.skipped.clear()
@@ -133,11 +140,12 @@ class Corpus:
             kind = f"{type(text).__name__}, expected a text" if self.column in fields else missing
             raise InputError(f"{where}{self.column!r} is {kind}")
         metadata = {str(name): value for name, value in fields.items() if name != self.column}
-        if self.id_column is None:
-            return Entry(str(next(numbers)), text, metadata)
-        if self.id_column not in fields:
+        if self.id_column is not None and self.id_column not in fields:
             raise InputError(f"{where}no {self.id_column!r}{near(self.id_column, fields)}")
-        return Entry(_id(fields[self.id_column], f"{where}the id {self.id_column!r}"), text, metadata)
+        named = self.id_column and _id(fields[self.id_column], f"{where}the id {self.id_column!r}")
+        if any(not isinstance(value, str | int | None) for value in metadata.values()):
+            packed(named or text[:40], metadata)  # what cannot be written is a fault of this row, and of no other
+        return Entry(named or str(next(numbers)), text, metadata)
 
     def _paths(self) -> list[Path] | None:
         """The files of a folder, of patterns, or of several paths, in order; None for what is no path."""
@@ -254,10 +262,10 @@ def _passage(entry: Entry, first: int, last: int) -> Entry:
 
 def _id(value: Any, what: str) -> str:
     """An id as text, whatever it was: a number of any size, too."""
-    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
-        raise InputError(f"{what} is empty")
-    if isinstance(value, bytes | Mapping | list | tuple | set):
+    if isinstance(value, bytes | Mapping | list | tuple | set | np.ndarray):
         raise InputError(f"{what} is {type(value).__name__}, expected a text or a number")
+    if is_missing(value) or value == "":
+        raise InputError(f"{what} is empty")
     return whole_characters(str(value))
 
 

@@ -32,9 +32,13 @@ def enough(held: Vectors, settings: Settings, asked: int = 200, k: int = 10) -> 
 
 def _new(held: Vectors, many: int) -> np.ndarray:
     """Some rows, the same each time, each moved away from one of its neighbours: about as far from the others as a new
-    text is, and as hard to find its neighbours. The rows themselves would be too easy."""
+    text is, and as hard to find its neighbours. The rows themselves would be too easy, and so would those that stand
+    there often: each is taken once, and moved away from another one."""
     chance = np.random.default_rng(0)
-    rows = held.numbers[np.sort(chance.choice(len(held.numbers), many, replace=False))]
-    near = [found[1:] if len(found) > 1 else found for found, _ in held.scored(rows, 6, None, 64)]
-    neighbours = held.numbers[[chance.choice(found) for found in near]]
-    return prepared(rows + AWAY * (rows - neighbours), held.metric)
+    along = held.numbers @ chance.standard_normal(held.numbers.shape[1]).astype(np.float32)
+    once = np.unique(along, return_index=True)[1]
+    rows = held.numbers[np.sort(chance.choice(once, min(many, len(once)), replace=False))]
+    near = [held.numbers[found] for found, _ in held.scored(rows, 6, None, 64)]
+    others = [some[(some != row).any(axis=1)] for row, some in zip(rows, near)]
+    moved = [row + AWAY * (row - chance.choice(some)) for row, some in zip(rows, others) if len(some)]
+    return prepared(moved or rows, held.metric)

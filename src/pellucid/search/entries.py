@@ -141,8 +141,8 @@ class Entries:
             self._connection.execute("PRAGMA cell_size_check=ON")
             self._connection.execute("PRAGMA temp_store=MEMORY")
             self._connection.execute(_STANDING)
-            for name, function in LENT.items():
-                self._connection.create_function(name, 1, function, deterministic=True)
+            for (name, many), function in LENT.items():
+                self._connection.create_function(name, many, function, deterministic=True)
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where it cites what is damaged
             raise self._damaged(str(error)) from error
         self._lock, self._process = threading.Lock(), os.getpid()

@@ -64,7 +64,11 @@ def newest(folder: Path) -> Manifest:
 
 
 def _newest(folder: Path) -> Path:
-    if not folder.is_dir():
+    try:
+        there = folder.is_dir()
+    except OSError as error:  # a name that is too long, or within a folder of somebody else
+        raise InputError(f"cannot read {folder}: {error.strerror or error}") from error
+    if not there:
         raise NotFoundError(f"there is no index {str(folder)!r}: build one with pellucid index build FILE -o {folder}")
     found = generations(folder)
     if not found:
@@ -132,8 +136,8 @@ def writing(folder: Path, patience: float = PATIENCE, *, new: bool = False) -> I
 
 def _room(folder: Path) -> bool:
     """Makes the folder of a new index; whether it was not there before."""
-    made = not folder.exists()
     try:
+        made = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         strange = [path for part, ours in _OURS.items() for path in listed(folder / part) if not _named(path, ours)]
     except OSError as error:
@@ -229,6 +233,8 @@ def copy(folder: Path, manifest: Manifest, target: Path) -> Path:
     """Copies one generation to a new folder, which is there once all of it is on the disk."""
     around = None
     try:
+        if target.exists():
+            raise InputError(f"{target} exists already: give the name of a new folder")
         target.parent.mkdir(parents=True, exist_ok=True)
         around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # a name that nobody can foretell
         beside = around / "new"
@@ -245,6 +251,10 @@ def copy(folder: Path, manifest: Manifest, target: Path) -> Path:
         _to_disk(beside)
         beside.replace(target)
         _to_disk(target.parent)
+    except CorruptFileError as error:
+        if newest(folder) == manifest:
+            raise
+        raise InputError(f"{folder} was changed meanwhile: open it again, and save that") from error
     except OSError as error:
         raise cannot_write(target, error) from error
     finally:

@@ -11,6 +11,7 @@ import numpy as np
 from pellucid.errors import CorruptFileError, InputError, ResourceError
 from pellucid.search.graph import check_graph
 from pellucid.search.manifest import Settings
+from pellucid.text.cut import whole_characters
 
 STEP = 10_000
 """Rows that a graph takes in at a time, so that it can be told how far it is."""
@@ -66,7 +67,10 @@ def _measure(metric: str) -> int:
 
 
 def write_graph(graph: Any, path: Path) -> None:
-    """Raises ResourceError where there is no room for it."""
+    """Raises ResourceError where there is no room for it; InputError for a name that is no text, which FAISS cannot
+    say."""
+    if whole_characters(str(path)) != str(path):
+        raise InputError(f"{str(path)!r} is no text, and FAISS writes nowhere else: give another name")
     try:
         faiss().write_index(graph, str(path))
     except RuntimeError as error:

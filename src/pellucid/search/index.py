@@ -238,8 +238,6 @@ class Index:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Copies this index to a folder of its own, which must not exist yet."""
         target = Path(folder).absolute()
-        if target.exists():
-            raise InputError(f"{target} exists already: give the name of a new folder")
         return copy(self.folder, self.manifest, target)
 
     def verify(self, sample: int = 256) -> int:

@@ -3,18 +3,31 @@
 import json
 import math
 import os
+import sys
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from pellucid.errors import InputError
 from pellucid.text.cut import whole_characters
 
 
 def packed(id_: str, metadata: dict[str, Any]) -> str:
-    """Metadata as JSON: NaN is null, dates and paths are texts. Raises InputError for what JSON does not know."""
+    """Metadata as JSON: what is missing is null, dates and paths are texts. Raises InputError for what JSON does not
+    know."""
     try:
-        return whole_characters(json.dumps(_finite(metadata), ensure_ascii=False, allow_nan=False, default=_plain))
+        return whole_characters(json.dumps(_finite(metadata), ensure_ascii=False, allow_nan=False, default=plain))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"what else is known of {id_!r} cannot be written as JSON: {error}") from error
+        why = "it is too deep" if isinstance(error, RecursionError) else error
+        raise InputError(f"what else is known of {id_!r} cannot be written as JSON: {why}") from error
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN, and what pandas has in their place, which is not equal to itself or says nothing of it."""
+    pandas = sys.modules.get("pandas")
+    if value is None or (pandas is not None and value is pandas.NA):
+        return True
+    return (isinstance(value, float | Decimal) or hasattr(value, "isoformat")) and bool(value != value)
 
 
 def _finite(value: Any) -> Any:
@@ -25,8 +38,16 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _plain(value: Any) -> Any:
-    """Numbers of NumPy, dates and paths, as JSON knows them."""
+def plain(value: Any) -> Any:
+    """Numbers of NumPy and exact ones, dates, paths and UUIDs, as JSON knows them. Raises TypeError for others."""
+    if is_missing(value):
+        return None
+    if isinstance(value, Decimal):
+        text, near = str(value), float(value)
+        whole = text.lstrip("-").isdigit()
+        return None if math.isinf(near) else int(text) if whole else near if Decimal(repr(near)) == value else text
+    if isinstance(value, UUID):
+        return str(value)
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
     if isinstance(value, os.PathLike):

@@ -40,7 +40,7 @@ class Unprepared:
         self.metric, self.what = metric, what
         try:
             self.vectors = np.asarray(vectors)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:  # the last of PyTorch's, that ask for gradients
             raise InputError(f"{what} are no table of numbers: {str(error)[:120]}") from error
         if self.vectors.ndim != 2:
             raise InputError(f"{what} have the shape {list(self.vectors.shape)}, expected [rows, dimension]")
@@ -63,6 +63,7 @@ class Unprepared:
 
     def _some(self, first: int, last: int) -> np.ndarray:
         held = self.vectors[first:last]
+        held = held.astype(np.float32) if held.dtype == np.float16 else held  # in which `LARGEST` is infinite
         if not (small := np.abs(held) <= LARGEST).all():
             row = int((~small.all(axis=1)).argmax())
             fault = f"beyond {LARGEST:g}" if np.isfinite(held[row]).all() else "that is not finite"
@@ -174,10 +175,11 @@ class Vectors:
         return made
 
     def _doubt(self, query: np.ndarray) -> float:
-        """How far two scores in float32 may be apart that are equal: the bound of a sum of rounded products."""
-        length = float(np.linalg.norm(query.astype(np.float64)))
+        """How far two scores in float32 may be apart that are equal: the bound of a sum of rounded products, of which
+        the smallest are nothing."""
+        length, kind = float(np.linalg.norm(query.astype(np.float64))), np.finfo(np.float32)
         more = self._longest if self.metric == "euclidean" else 0.0
-        return (len(query) + 8) * float(np.finfo(np.float32).eps) * (length + more) * self._longest
+        return (len(query) + 8) * (float(kind.eps) * (length + more) * self._longest + float(kind.tiny))
 
     @cached_property
     def _longest(self) -> float:

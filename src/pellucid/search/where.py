@@ -1,5 +1,8 @@
 """What rows must fit, by their other columns."""
 
+import contextlib
+import functools
+import json
 import math
 import re
 import unicodedata
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.errors import Argument, InputError
+from pellucid.search.metadata import plain
 from pellucid.text.cut import whole_characters
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
@@ -41,49 +45,88 @@ class Condition:
 
     def sql(self) -> tuple[str, list[Any]]:
         """A clause, and the values that stand for its question marks; no value is ever part of the clause."""
+        numbers = [number for value in self.values if (number := number_of(value)) is not None]
         column, kind, path = *_EXTRACTED, f'$."{self.column}"'
-        if any(sign in self.column for sign in '"\\\0'):  # a path of SQLite cannot say them
+        if any(sign in '"\\' or sign < " " for sign in self.column) or any(abs(one) >= BEYOND for one in numbers):
             column, kind, path = *_LOOKED_UP, self.column
         if self.operator == "~":
             return f"instr({FOLDED}({column}), ?) > 0", [path, folded(str(self.values[0]))]
-        number = f"{NUMBER}({column})"
-        numbers = [number_of(value) for value in self.values]
         if self.operator in ("=", "!="):
             marks = ",".join("?" * len(self.values))
             clause, given = f"CAST({column} AS TEXT) IN ({marks})", [path, *map(_text, self.values)]
-            if all(one is not None for one in numbers):
-                clause, given = f"({clause} OR IFNULL({number} IN ({marks}), 0))", [*given, path, *numbers]
+            if numbers:
+                marks = ",".join("?" * len(numbers))
+                clause, given = f"({clause} OR IFNULL({SPELLED}({column}) IN ({marks}), 0))", [*given, path]
+                given += [str(spelled(one)) for one in numbers]
             if truths := [str(value).lower() for value in self.values if str(value).lower() in ("true", "false")]:
                 marks = ",".join("?" * len(truths))
                 clause, given = f"({clause} OR {kind} IN ({marks}))", [*given, path, *truths]
             return (clause if self.operator == "=" else f"NOT {clause}"), given
-        if numbers[0] is not None:
-            return f"{number} {self.operator} ?", [path, numbers[0]]
+        if numbers:
+            return f"{COMPARED}({column}, ?) {self.operator} 0", [path, spelled(numbers[0])]
         text = f"CAST({column} AS TEXT)"  # of texts that are some, and no numbers: "2005" is not less than "O2000"
-        clause = f"({text} {self.operator} ? AND {text} != '' AND {number} IS NULL)"
+        clause = f"({text} {self.operator} ? AND {text} != '' AND {SPELLED}({column}) IS NULL)"
         return clause, [path, str(self.values[0]), path, path]
 
 
 _EXTRACTED = "json_extract(metadata, ?)", "json_type(metadata, ?)"
-_LOOKED_UP = (
-    "(SELECT value FROM json_each(metadata) WHERE key = ?)",
-    "(SELECT type FROM json_each(metadata) WHERE key = ?)",
-)
-"""How SQLite says the value of a column, and what kind of JSON it is."""
+_LOOKED_UP = "value_in(metadata, ?)", "kind_in(metadata, ?)"
+"""How SQLite says the value of a column, and what kind of JSON it is. A path of SQLite cannot say every name, and its
+whole numbers end below `BEYOND`: there we look ourselves."""
 
-NUMBER, FOLDED = "number_of", "folded"
+BEYOND = 2**63
+
+SPELLED, COMPARED, FOLDED = "spelled", "compared", "folded"
 """The names by which SQLite calls the functions that it is lent."""
 
 
-def number_of(value: Any) -> float | None:
-    """A value as a number, where all of it is one: "12", " -1.5e3 ", 7; None for "3M", "2026-01-02", "inf", "1_000"."""
+def number_of(value: Any) -> int | float | None:
+    """A value as a number, where all of it is one: "12", " -1.5e3 ", 7; None for "3M", "2026-01-02", "inf", "1_000".
+    A whole number is itself, however large."""
     if isinstance(value, str) and ("_" in value or not any(sign.isdigit() for sign in value)):
         return None
+    try:
+        return int(value) if isinstance(value, int) else int(str(value))
+    except (TypeError, ValueError):
+        pass
     try:
         found = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None
+
+
+def spelled(value: Any) -> str | None:
+    """A number as a text that is the same for equal ones: "7" of 7, 7.0 and "07"; None for what is no number."""
+    number = number_of(value)
+    return None if number is None else str(int(number)) if number == int(number) else repr(number)
+
+
+def compared(value: Any, wanted: str) -> int | None:
+    """Whether a value is less than a number, equal or more: -1, 0 or 1; None for what is no number. SQLite itself
+    would round large ones."""
+    number, other = number_of(value), _wanted_number(wanted)
+    return None if number is None else (number > other) - (number < other)
+
+
+@functools.lru_cache(64)
+def _wanted_number(text: str) -> int | float:
+    found = number_of(text)
+    assert found is not None
+    return found
+
+
+def value_in(metadata: str, column: str) -> Any:
+    """What SQLite would extract, but for numbers that are too large for it, which are texts."""
+    value = json.loads(metadata).get(column)
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return str(value) if isinstance(value, int) and abs(value) >= BEYOND else value
+
+
+def kind_in(metadata: str, column: str) -> str:
+    """ "true" or "false" for one of these, whatever else for others."""
+    return json.dumps(json.loads(metadata).get(column))
 
 
 def folded(value: Any) -> str | None:
@@ -96,8 +139,14 @@ def folded(value: Any) -> str | None:
     )
 
 
-LENT = {NUMBER: number_of, FOLDED: folded}
-"""What SQLite is lent; each takes one value."""
+LENT = {
+    (SPELLED, 1): spelled,
+    (COMPARED, 2): compared,
+    (FOLDED, 1): folded,
+    ("value_in", 2): value_in,
+    ("kind_in", 2): kind_in,
+}
+"""What SQLite is lent, by name and how many values it takes."""
 
 
 def conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...] | None) -> list[Condition]:
@@ -171,10 +220,13 @@ def _wanted(column: str, wanted: Any) -> list[Condition]:
 
 
 def _value(column: str, value: Any) -> Any:
+    given = value
+    with contextlib.suppress(TypeError):  # the second sentence below tells of it
+        value = value if isinstance(value, str | int | float) else plain(value)
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         raise InputError(WHERE, f": {column} is compared with a number of more than {MOST_BITS:,} bits")
     if not isinstance(value, str | int | float) or value != value:
-        raise InputError(WHERE, f": {column} is compared with {str(value)[:40]!r}, expected a text or a number")
+        raise InputError(WHERE, f": {column} is compared with {str(given)[:40]!r}, expected a text or a number")
     return whole_characters(value) if isinstance(value, str) else value
 
 
