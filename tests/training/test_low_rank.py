@@ -288,3 +288,24 @@ def test_it_goes_on_where_it_was_broken_off(
 def test_a_model_without_a_name_cannot_be_a_base(scratch: pellucid.Model, feelings: Callable[..., Rows]) -> None:
     with pytest.raises(InputError, match="an adapter names its base"):
         pellucid.train(scratch, feelings(16), "text-classification", adapter_only=True, **QUICK)
+
+
+@pytest.mark.parametrize("option", [{"pooling": "cls"}, {"pooling": "max"}, {"max_length": 5}], ids=str)
+def test_the_adapter_alone_makes_its_vectors(option: dict[str, Any], checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """A base knows nothing of how they are made; a folder that does not say it is read by the base's way."""
+    ends = [("a good film about the sea", "the sea", 0.9), ("bad food", "a long story of a house", 0.1)]
+    rows = [{"sentence1": one, "sentence2": two, "score": score} for one, two, score in ends * 2]
+    said = {"lora": 2, "learning_rate": 5e-3, "precision": "float32", "max_steps": 2, "validation": 0, **option}
+    folder = tmp_path / "adapter"
+    model = pellucid.train(checkpoint("bert-body"), rows, "similarity", adapter_only=True, out=folder, **said)
+    text = ["the people went home and read a story about a film"]
+    torch.testing.assert_close(pellucid.load(folder).embed(text), model.embed(text), rtol=0, atol=1e-6)
+    (folder / "modules.json").unlink()
+    assert pellucid.load(folder).loaded.pooling == pellucid.load(checkpoint("bert-body")).loaded.pooling
+
+
+def test_the_adapter_alone_says_what_stands_before_a_text(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    rows, said = [{"text": f"good {i}", "target": "bad"} for i in range(4)], {"precision": "float32", "generate": False}
+    given = {"prefix": "say: ", "lora": 2, "adapter_only": True, "max_steps": 1, "validation": 0, **said}
+    pellucid.train(checkpoint("t5-tied"), rows, "translation", out=tmp_path / "adapter", **given)
+    assert pellucid.load(tmp_path / "adapter").config.inert["prefix"] == "say: "

@@ -18,7 +18,7 @@ from pellucid.checkpoints.adapter_head import Adapter, facts_of
 from pellucid.checkpoints.contents import Contents, read_contents
 from pellucid.checkpoints.names import Names, Place
 from pellucid.checkpoints.page import HeadPage
-from pellucid.checkpoints.sentence import Pooling
+from pellucid.checkpoints.sentence import Pooling, read_pooling
 from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config
@@ -96,9 +96,11 @@ class _Over(Contents):
     def target_tokenizer(self) -> Tokenizer | None:
         return self.base.target_tokenizer
 
-    @property
+    @cached_property
     def pooling(self) -> Pooling | None:
-        return self.base.pooling
+        """The adapter's own, where its folder says one."""
+        own = read_pooling(self.adapter.folder)
+        return self.base.pooling if own is None else own
 
     @property
     def generation(self) -> dict[str, Any]:

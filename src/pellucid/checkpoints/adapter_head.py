@@ -21,7 +21,7 @@ NOTE = "config"
 """In the header of our own files: what the whole model is, as its config.json would say it. The format has no place for
 the names of labels."""
 
-HEAD_KEYS = "architectures id2label label2id num_labels problem_type classifier_dropout pad_token_id".split()
+HEAD_KEYS = "architectures id2label label2id num_labels problem_type classifier_dropout pad_token_id prefix".split()
 """Facts that an adapter may say in place of its base."""
 
 

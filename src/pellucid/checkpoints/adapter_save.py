@@ -18,6 +18,7 @@ from pellucid.checkpoints.adapter_head import HEAD_KEYS, NOTE
 from pellucid.checkpoints.folder import beside, check_target, write_tensors
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.names import Place
+from pellucid.checkpoints.sentence import write_pooling
 from pellucid.config import Config
 from pellucid.errors import InputError
 from pellucid.models import ties
@@ -83,6 +84,8 @@ def save_adapter(
         write_tensors(numbers, folder / NUMBERS[0], {NOTE: json.dumps(_noted(loaded))})
         said = written(facts, [_module(theirs) for theirs in lows], flipped=flipped)
         (folder / FILE).write_text(json.dumps(said, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        if loaded.pooling is not None:  # which may have been learned with, and is not the base's then
+            write_pooling(loaded.pooling, loaded.config.hidden_size, folder)
     return target
 
 
