@@ -1,5 +1,6 @@
 """Labels of texts: which there are, what is learned of them, and sentences for what cannot be."""
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -392,6 +393,50 @@ def test_a_label_that_was_not_learned_is_named_in_the_held_out_rows(body: "pellu
         InputError, match=r"dev.csv, line 3: the label 'Spam' is not one of ham, spam \(did you mean spam\?\)"
     ):
         objective.examples(loaded, read(tmp_path / "dev.csv").rows)
+
+
+FORMS: dict[str, tuple[list[Any], list[Any], str]] = {
+    "a list for a name": (["a", "b"], [["b", "a"]], r"the label is \['b', 'a'\], and what is learned is one name each"),
+    "no name": (["a", "b"], [[]], r"the label is \[\], and what is learned is one name each"),
+    "shares for a name": (["a", "b"], [{"a": 0.5, "b": 0.5}], "the label is {'a': 0.5, 'b': 0.5}, and what is"),
+    "a real number": ([0, 1, 2], [1.5], "the label is 1.5, expected a name or a whole number"),
+    "without end": ([0, 1, 2], [math.inf], "the label is inf, expected a name or a whole number"),
+    "a list in a list": (["a", "b"], [[["a"]]], r"the label is \[\['a'\]\], expected a name, several"),
+    "a share that is a text": ([{"a": 1.0}, {"b": 1.0}], [{"a": "x"}], "the label is {'a': 'x'}, expected a name"),
+    "half a share": ([{"a": 1.0}, {"b": 1.0}], [{"a": 0.3}], "the shares {'a': 0.3} sum to 0.3, expected 1"),
+    "no share": ([[0.5, 0.5], [0.0, 1.0]], [[5, 0]], r"the label is \[5, 0\], expected names, or for each label"),
+    "less than a share": (
+        [[0.5, 0.5], [0.0, 1.0]],
+        [[0.3, 0.3]],
+        r"the label is \[0.3, 0.3\], and what is learned is s",
+    ),
+    "several for shares": ([{"a": 1.0}, {"b": 1.0}], [["a"]], ".* and what is learned is shares that sum to 1"),
+    "too many": ([["a"], ["a", "b"]], [[5, 0]], r"the label is \[5, 0\], expected names, or for each label"),
+    "shares for several": ([["a"], ["a", "b"]], [{"a": 1.0}], ".* and what is learned is several labels each"),
+}
+
+
+@pytest.mark.parametrize("case", FORMS)
+def test_held_out_labels_of_another_form_are_named(body: "pellucid.Model", case: str, tmp_path: Path) -> None:
+    learned, held, sentence = FORMS[case]
+    rows = [json.dumps({"text": "a film", "label": label}) for label in held]
+    (tmp_path / "dev.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    objective, loaded = ready(body.loaded, TextClassification(), rows_with(*learned))
+    with pytest.raises(InputError, match=f"^dev.jsonl, line 1: {sentence}"):
+        objective.examples(loaded, read(tmp_path / "dev.jsonl").rows)
+
+
+def test_held_out_labels_that_say_the_same_otherwise(body: "pellucid.Model") -> None:
+    """A name is one of several, and a whole share; and where any number holds, it may be one in each row."""
+    for learned, held, wanted in (
+        ([["a"], ["a", "b"]], "b", [0.0, 1.0]),
+        ([{"a": 0.5, "b": 0.5}, {"b": 1.0}], "b", [0.0, 1.0]),
+        ([[1, 0], [1, 1]], [0, 1], [0.0, 1.0]),
+    ):
+        objective, loaded = ready(body.loaded, TextClassification(), rows_with(*learned))
+        assert [one.target.label for one in objective.examples(loaded, rows_with(held, held))] == [wanted] * 2
+        own = TextClassification().examples(loaded, rows_with(held, held))  # as `evaluate` has them
+        assert own[0].target.kind == ("multiple" if isinstance(learned[0], list) else "single")
 
 
 def test_labels_that_look_misspelt_are_named(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:

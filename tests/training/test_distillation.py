@@ -89,6 +89,24 @@ def test_the_loss_is_shared_between_truth_and_teacher(opened: Opened, labels: li
     torch.testing.assert_close(mean.detach(), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_weights_of_labels_leave_the_teacher_its_share(opened: Opened, share: float) -> None:
+    """A row counts with what its teacher says of it: weights that are all the same weigh nothing."""
+    names = ("negative", "neutral", "positive")
+    rows = read([row | {"label": label} for row, label in zip(TEXTS * 2, names)]).rows
+    losses = []
+    for weights in (None, dict.fromkeys(names, 100.0), {"negative": 9.0}):
+        objective = TextClassification(teacher=opened("bert-feelings"), teacher_share=share, class_weights=weights)
+        losses.append(step(opened("bert-body").loaded, objective, rows)[0].detach())
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-6)
+    assert abs(float(losses[2] - losses[0])) > 1e-3
+    plain = [{"text": row["text"]} for row in TEXTS]
+    alone = [TextClassification(teacher=opened("bert-feelings"), teacher_share=1.0, class_weights=one)
+             for one in (None, {"negative": 100.0})]  # fmt: skip
+    first, second = (step(opened("bert-body").loaded, one, plain)[0] for one in alone)
+    assert float(first.detach()) == pytest.approx(float(second.detach()), rel=1e-5)
+
+
 def test_a_student_learns_from_answers_alone(scratch: "pellucid.Model", feelings: Callable[..., Rows]) -> None:
     """Rows without a label; the teacher has learned what the student learns from it."""
     quick = {"batch_size": 8, "learning_rate": 5e-3, "precision": "float32"}

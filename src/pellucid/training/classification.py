@@ -18,7 +18,7 @@ from pellucid.errors import InputError, several
 from pellucid.training.data import check_several, missing, place, values
 from pellucid.training.distillation import Taught, softened, softened_sets
 from pellucid.training.label_losses import losses, weights_of
-from pellucid.training.labels import Seen, is_number_of, kind_of, names_of, seen, target
+from pellucid.training.labels import Seen, check_fits, fits, is_number_of, kind_of, names_of, seen, target
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import label_scores, require, sets_scores
 from pellucid.training.objective import Example, Fields, head_for, passes
@@ -51,7 +51,8 @@ class TextClassification(Taught):
         that knows them all already.
     separator: what stands between several labels in one text, such as "|" in a table.
     class_weights: how much rows of a label count, {label: weight}, 1 for those that are not named; "balanced" for the
-        inverse of how often it stands there. Of several labels at once it weighs those that hold.
+        inverse of how often it stands there; what a teacher says of a row counts as much as the row. Of several labels
+        at once it weighs those that hold.
     label_smoothing: so much of the truth is spread evenly over all labels (Szegedy et al., 2015, arXiv:1512.00567).
     teacher: beside the truth, or with teacher_share 1 in its place, so that rows need no label; its labels are these.
     """
@@ -169,7 +170,9 @@ class TextClassification(Taught):
         if self.unlabelled(rows):
             return [Target("single", None, one) for one in taught]
         column = self._column(rows)
-        kind = self._seen.kind if self._seen else _asked(loaded, kind_of(rows, column))
+        kind = self._seen.kind if self._seen else _asked(loaded, rows, column)
+        if self._seen is not None:
+            check_fits(kind, rows, column)
         return [
             Target(kind, target(kind, value, place(row, i), labels), one)
             for i, (row, value, one) in enumerate(zip(rows, column, taught))
@@ -188,7 +191,7 @@ class TextClassification(Taught):
         batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
         aims: list[Target] = [one.target for one in examples]
         found = {"labels": _numbers(aims, [0 if one.label is None else one.label for one in aims])}
-        if self.class_weights is not None:
+        if self.class_weights is not None and aims[0].label is not None:
             weights = weights_of(self.class_weights, loaded.config.labels, self._seen)
             found["weights"] = weights[found["labels"]] if aims[0].kind == "single" else weights
         if self.teacher is not None:
@@ -204,11 +207,12 @@ class TextClassification(Taught):
         beside = ("labels", "weights", "taught")
         logits = learner(**{name: value for name, value in batch.items() if name not in beside})["logits"].float()
         assert self._seen is not None
-        each = losses(self._seen.kind, logits, batch["labels"], batch.get("weights"), self.label_smoothing)
+        weights, single = batch.get("weights"), self._seen.kind == "single"
+        each = losses(self._seen.kind, logits, batch["labels"], None if single else weights, self.label_smoothing)
         if self.teacher is not None:
             distance = softened_sets if self._seen.kind == "multiple" else softened
             each = self.shared(each, distance(logits, batch["taught"], self.temperature))
-        return each.sum()
+        return (each * weights if single and weights is not None else each).sum()
 
     # -- how good it is -----------------------------------------------------------------------------------------------
 
@@ -234,7 +238,7 @@ def _numbers(aims: Sequence[Target], labels: list[Any]) -> Tensor:
     return torch.tensor(labels, dtype=torch.long if aims[0].kind == "single" else torch.float32)
 
 
-def _asked(loaded: Loaded, kind: str) -> str:
-    """The kind of labels by which a model is measured: one name is a list of one for a model of several."""
+def _asked(loaded: Loaded, rows: Sequence[Fields], column: Sequence[Any]) -> str:
+    """The kind of labels by which a model is measured: that of the rows, where it is none of several labels itself."""
     several_ = loaded.config.inert.get("problem_type") == PROBLEMS["multiple"]
-    return "multiple" if several_ and kind == "single" else kind
+    return "multiple" if several_ and fits("multiple", rows, column) else kind_of(rows, column)

@@ -15,12 +15,11 @@ def losses(kind: str, logits: Tensor, labels: Tensor, weights: Tensor | None = N
     """The loss of each row.
 
     logits: Float[Tensor, "batch labels"].  labels: Int[Tensor, "batch"] of one label each, else of the same shape.
-    weights: of one label each, Float[Tensor, "batch"]; of several, what each counts where it holds.
+    weights: of several labels, what each counts where it holds.
     ->  Float[Tensor, "batch"]
     """
     if kind == "single":
-        found = functional.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
-        return found if weights is None else found * weights
+        return functional.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     if kind == "multiple":
         each = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none", pos_weight=weights)
         return each.mean(-1)

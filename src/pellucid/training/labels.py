@@ -17,6 +17,9 @@ log = logging.getLogger("pellucid")
 KINDS = ("single", "multiple", "soft")
 """One label; any number of labels; a share of each label, which sum to 1."""
 
+LEARNED = {"single": "one name each", "multiple": "several labels each", "soft": "shares that sum to 1"}
+"""What an error calls them."""
+
 ALIKE = 0.8
 """From such a likeness on, a label that stands once may be another one misspelt."""
 
@@ -81,6 +84,23 @@ def kind_of(rows: Sequence[Fields], values: Sequence[Any]) -> str:
         sums = [math.isclose(math.fsum(value), 1.0, abs_tol=1e-3) for value in values]
         return "soft" if all(sums) else "multiple"
     return {"a name": "single", "a list of names": "multiple", "shares by name": "soft"}[forms[0]]
+
+
+def fits(kind: str, rows: Sequence[Fields], values: Sequence[Any]) -> bool:
+    """Whether these labels can be judged as labels of a kind. A name alone is one of several, and the whole share; and
+    numbers by place may sum to 1 by chance where each says whether its label holds."""
+    found = kind_of(rows, values)
+    return found in (kind, "single") or (kind == "multiple" and _by_place(values[0]))
+
+
+def check_fits(kind: str, rows: Sequence[Fields], values: Sequence[Any]) -> None:
+    """Raises InputError for held-out labels that are of another kind than those that are learned."""
+    if not rows or fits(kind, rows, values):
+        return
+    whole = [_by_place(value) and math.isclose(math.fsum(value), 1.0, abs_tol=1e-3) for value in values]
+    i = whole.index(False) if False in whole else 0
+    said = f"{place(rows[i], i)}: the label is {_short(values[i])}, and what is learned is"
+    raise InputError(f"{said} {LEARNED[kind]}: expected the same in every row")
 
 
 def _form(value: Any, where: str) -> str:
