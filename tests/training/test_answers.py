@@ -134,6 +134,8 @@ def test_answers_as_data_write_them(body: "pellucid.Model") -> None:
         {"answers": {"text": ["Warsaw", "Poland"], "answer_start": [start, context.index("Poland")]}},
         {"answers": [{"text": "Warsaw", "answer_start": start}]},
         {"answers": ["Warsaw"]},
+        {"answers": {"text": "Warsaw", "answer_start": start}},
+        {"answer": "Warsaw", "answer_start": float("nan")},  # as a data frame has nothing
     ]
     objective, _, examples = asked(body, [question | form for form in forms])
     assert len({one.target[:2] for one in examples}) == 1 and objective.impossible is False
@@ -155,11 +157,27 @@ def test_answers_as_data_write_them(body: "pellucid.Model") -> None:
         ({"context": ""}, "row 1 has an empty 'context'"),
         ({"answers": {"text": ["a", "b"], "answer_start": [1]}}, "row 1: answers have 2 texts and 1 answer_start"),
         ({"answers": [3]}, "row 1: an answer is 3, expected a stretch of the context"),
+        ({"answers": 5}, "row 1: answers are 5, expected a text, or texts with their answer_start"),
+        ({"answers": True}, "row 1: answers are True, expected a text"),
+        ({"answers": {"text": None, "answer_start": None}}, "row 1: an answer is None, expected a stretch"),
+        ({"answers": {"text": 5, "answer_start": 0}}, "row 1: an answer is 5, expected a stretch"),
+        ({"answer_start": float("inf")}, "row 1: answer_start is inf, expected the answer's first character"),
+        ({"answer_start": 24.9}, "row 1: answer_start is 24.9, expected the answer's first character"),
+        ({"answer_start": True}, "row 1: answer_start is True, expected the answer's first character"),
     ],
 )
 def test_bad_rows_are_named(body: "pellucid.Model", change: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         asked(body, [MARIE, MARIE | change])
+
+
+def test_a_row_without_room_for_its_context_is_named(body: "pellucid.Model", tmp_path: Path) -> None:
+    lines = [MARIE, MARIE | {"question": "who " * 200}]
+    (tmp_path / "qa.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"^qa\.jsonl, line 2: what stands beside the text leaves no room in 96 tokens"
+    ):
+        asked(body, read(tmp_path / "qa.jsonl").rows)
 
 
 def test_missing_columns(body: "pellucid.Model") -> None:
@@ -270,6 +288,15 @@ def test_scores_over_stretches_and_without_answers(finder: Path) -> None:
     assert wrong["exact_match"] < 0.3 and wrong["loss"] > scores["loss"]
     share = sum(not one["answers"]["text"] for one in data) / len(data)
     assert objective.simplest(data) == {"exact_match": share, "f1": share}
+
+
+def test_whoever_measures_sees_whether_contexts_may_not_tell(finder: Path) -> None:
+    """As whoever trains does: with "the context does not tell" among the answers, on the same rows the same scores."""
+    data = rows(16, 5)
+    loaded, objective = pellucid.load(finder).loaded, QuestionAnswering().fitted(data)
+    wanted = objective.score(loaded, objective.examples(loaded, data))
+    assert any(not row["answers"]["text"] for row in data) and wanted["f1"] > 0.7
+    assert pellucid.evaluate(finder, data) == pytest.approx(wanted)
 
 
 def test_from_a_file_to_a_folder(scratch: "pellucid.Model", tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy import stats
 import pellucid
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
+from pellucid.training.data import read
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED, vocabulary_loss
 from pellucid.training.masked import FillMask
@@ -132,6 +134,13 @@ def test_long_texts_are_read_in_several_rows(bert: Loaded) -> None:
     assert bert.tokenizer is not None
     (whole,) = bert.tokenizer.encode([long], add_special_tokens=False)
     assert [i for example in examples for i in np.asarray(example.ids[0])[example.target.words >= 0]] == whole.ids
+
+
+def test_a_text_that_is_too_long_is_named(bert: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("pellucid.text.cut.MOST_CHARACTERS", 20)
+    (tmp_path / "a.txt").write_text("a dog\nthe dog of the house of the people\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"^a\.txt, line 2 has 34 characters, expected at most 20"):
+        FillMask().examples(bert, read(tmp_path / "a.txt").rows)
 
 
 def test_an_empty_line_holds_nothing_to_hide(bert: Loaded) -> None:

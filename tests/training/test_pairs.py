@@ -20,6 +20,7 @@ from torch import Tensor
 import pellucid
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.errors import InputError
+from pellucid.training.data import read
 from pellucid.training.learner import Learner
 from pellucid.training.nearness import cosent, cosine, cosines, multiple_negatives, nearest
 from pellucid.training.pairs import SentenceSimilarity
@@ -288,6 +289,7 @@ def test_texts_are_known_by_a_number(body: "pellucid.Model") -> None:
         ({"text": "a"}, {}, "row 0 holds no texts to compare: expected columns sentence1 and sentence2, or anchor"),
         ({"sentence1": "a", "sentence": "b", "score": 1}, {}, r"row 0: no column 'sentence2' \(did you mean sentence"),
         ({"sentence1": "a", "sentence2": "b", "score": "x"}, {}, "row 0: score is 'x', expected a number"),
+        ({"sentence1": "a", "sentence2": "b", "score": 10**400}, {}, "row 0: score is 10000.*, expected a number"),
         (
             {"sentence1": "a", "sentence2": "b", "score": 7},
             {},
@@ -303,6 +305,14 @@ def test_bad_rows_are_named(body: "pellucid.Model", row: dict[str, Any], options
     with pytest.raises(InputError, match=said):
         objective, model, _ = asked(body, [row], **options)
         objective.examples(model.loaded, [row])
+
+
+@pytest.mark.parametrize("criterion", ["cosent", "cosine"])
+def test_held_out_rows_without_a_score_are_named(body: "pellucid.Model", tmp_path: Path, criterion: str) -> None:
+    (tmp_path / "dev.csv").write_text("sentence1,sentence2\na dog,the dog\n", encoding="utf-8")
+    objective, model, _ = asked(body, scored(4), criterion=criterion)
+    with pytest.raises(InputError, match=r"^dev\.csv, line 2: no column 'score'"):
+        objective.examples(model.loaded, read(tmp_path / "dev.csv").rows)
 
 
 # -- what is learned ---------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Tagging: the loss and the labels of the reference, long sentences, CoNLL's files, and names that are found."""
 
+import json
 import random
 import zipfile
 from collections.abc import Callable
@@ -227,6 +228,13 @@ def test_bad_conll_files(tmp_path: Path, text: str, said: str) -> None:
 def test_bad_rows_are_named(body: "pellucid.Model", row: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         asked(body, [ANGELA, row])
+
+
+def test_a_row_that_is_too_long_is_named(body: "pellucid.Model", tmp_path: Path) -> None:
+    long = {"tokens": ["a"] * 200, "tags": ["O"] * 200}
+    (tmp_path / "tags.jsonl").write_text("\n".join(map(json.dumps, [ANGELA, long])), encoding="utf-8")
+    with pytest.raises(InputError, match=r"^tags\.jsonl, line 2 has 106 tokens more than the 96 that are read at once"):
+        asked(body, read(tmp_path / "tags.jsonl").rows, long="error")
 
 
 def test_labels_that_are_unknown_or_alone(body: "pellucid.Model") -> None:

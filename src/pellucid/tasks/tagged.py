@@ -31,7 +31,7 @@ class Sentence:
     starts: tuple[int, ...] | None = None
 
     @classmethod
-    def of_text(cls, text: str, index: int) -> "Sentence":
+    def of_text(cls, text: str, index: int | str) -> "Sentence":
         """A text. Where two halves of a surrogate pair stand apart in it, the model reads one character."""
         read = clean_text(text, index, "item")
         if len(read) == len(text):
@@ -43,7 +43,7 @@ class Sentence:
         return cls(read, text, (*places, here))
 
     @classmethod
-    def of_words(cls, words: Sequence[str], delimiter: str, index: int) -> "Sentence":
+    def of_words(cls, words: Sequence[str], delimiter: str, index: int | str) -> "Sentence":
         """Words, which the model reads with a space between, and the person with a delimiter."""
         words = [clean_text(word, index, "item") for word in words]
         starts, places, here = [], [], 0

@@ -10,13 +10,18 @@ MOST_CHARACTERS = 10_000_000
 """Longest single text that is tokenised at all; a longer one is refused before any work is done."""
 
 
-def clean_text(text: object, index: int, what: str) -> str:
+def called(index: int | str, what: str) -> str:
+    """What an error calls a text: by its number, or by the place that whoever read it from a file knows."""
+    return index if isinstance(index, str) else f"{what} {index}"
+
+
+def clean_text(text: object, index: int | str, what: str) -> str:
     """The text itself, half surrogate pairs replaced; raises InputError for what is no text or too long."""
     if not isinstance(text, str):
-        raise InputError(f"{what} {index} is {type(text).__name__}, expected a string")
+        raise InputError(f"{called(index, what)} is {type(text).__name__}, expected a string")
     if len(text) > MOST_CHARACTERS:
         raise InputError(
-            f"{what} {index} has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first"
+            f"{called(index, what)} has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first"
         )
     return whole_characters(text)
 
@@ -71,10 +76,10 @@ def cuts_second(strategy: str, second: Any) -> bool:
     return strategy == "only_second"
 
 
-def too_long(index: int, excess: int, limit: int) -> InputError:
+def too_long(index: int | str, excess: int, limit: int) -> InputError:
     """The error for an item that is not read whole, and may not be cut or read in stretches unasked."""
     return InputError(
-        f"item {index} has {excess:,} tokens more than the {limit:,} that are read at once: pass ",
+        f"{called(index, 'item')} has {excess:,} tokens more than the {limit:,} that are read at once: pass ",
         Argument("long", "windows"),
         " to read all of it in stretches, or ",
         Argument("long", "truncate"),

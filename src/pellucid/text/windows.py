@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError
-from pellucid.text.cut import clean_text, cut_pair, too_long
+from pellucid.text.cut import called, clean_text, cut_pair, too_long
 from pellucid.text.encoded import Encoded, tiled
 from pellucid.text.tokenizer import Tokenizer
 
@@ -40,7 +40,7 @@ def windows(
     text: object,
     pair: object = None,
     *,
-    index: int = 0,
+    index: int | str = 0,
     rule: str = "error",
     max_length: int | None = None,
     stride: int | None = None,
@@ -58,7 +58,7 @@ def windows(
         stretches it is the first.
     apart: the text is a list of words, of which each is read as if it stood alone; places count the characters of the
         words with a space between them.
-    index: the number of the text, for whoever reads an error.
+    index: the number of the text, or the place where it stands, for whoever reads an error.
     """
     firsts = _raw(tokenizer, text, index, parse_special_tokens, apart)
     seconds = None if pair is None else _raw(tokenizer, pair, index, parse_special_tokens)
@@ -84,7 +84,7 @@ def windows(
     return [tiled(one, str(text)) for one in found] if tokenizer.tiled and pair is None else found
 
 
-def _raw(tokenizer: Tokenizer, text: object, index: int, parse: bool, apart: bool = False) -> tokenizers.Encoding:
+def _raw(tokenizer: Tokenizer, text: object, index: int | str, parse: bool, apart: bool = False) -> tokenizers.Encoding:
     if apart and isinstance(text, list):
         return tokenizer.raw_words([text], parse)[0]
     (encoding,) = tokenizer.raw([clean_text(text, index, "item")], parse, "item")
@@ -110,7 +110,7 @@ def _limit(tokenizer: Tokenizer, max_length: int | None) -> int | None:
 def _shorten(
     encoding: tokenizers.Encoding,
     excess: int,
-    index: int,
+    index: int | str,
     rule: str,
     limit: int,
     stride: int | None,
@@ -124,7 +124,8 @@ def _shorten(
     if rule == "error":
         raise too_long(index, excess, limit)
     if room < 1:
-        raise InputError(f"item {index}: what stands beside the text leaves no room in {limit} tokens: shorten it")
+        where = called(index, "item")
+        raise InputError(f"{where}: what stands beside the text leaves no room in {limit} tokens: shorten it")
     shared = (room // 4 if stride is None else stride) if rule == "windows" else 0
     if type(shared) is not int or not 0 <= shared < room:
         raise InputError(f"stride is {stride!r}, expected a whole number below the {room} tokens of a stretch")

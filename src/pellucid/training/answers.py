@@ -20,7 +20,7 @@ from pellucid.tasks.reader import Stretch
 from pellucid.tasks.task import Work
 from pellucid.text import Window, windows
 from pellucid.text.cut import whole_characters
-from pellucid.training.data import place
+from pellucid.training.data import missing, place
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import answer_scores
 from pellucid.training.objective import Example, Fields, Objective, head_for, passes
@@ -91,6 +91,9 @@ class QuestionAnswering(Objective):
             )
         return replace(self, impossible=bool(lacking)) if self.impossible is None else self
 
+    def scoring(self, rows: Sequence[Fields]) -> Self:
+        return self.fitted(rows)
+
     def head(self, loaded: Loaded) -> Head:
         return head_for(loaded, self.name)
 
@@ -100,16 +103,16 @@ class QuestionAnswering(Objective):
         found = []
         for i, row in enumerate(rows):
             asked = _question(row, place(row, i))
-            for window in self._stretches(loaded, asked, i):
+            for window in self._stretches(loaded, asked, place(row, i)):
                 first, last = _place(window, asked)
                 found.append(Example((window.ids,), (window.type_ids,), Asked(first, last, i, asked)))
         return found
 
-    def _stretches(self, loaded: Loaded, asked: Question, i: int) -> list[Window]:
+    def _stretches(self, loaded: Loaded, asked: Question, index: int | str) -> list[Window]:
         own = limit(loaded, self.max_length)
         length = self.max_length or min(own or REFERENCE_LENGTH, REFERENCE_LENGTH)
         rule: dict[str, Any] = {"rule": "windows", "max_length": length, "stride": self.stride, "side": 1}
-        return windows(loaded.words, asked.question, asked.context, index=i, **rule)
+        return windows(loaded.words, asked.question, asked.context, index=index, **rule)
 
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
@@ -171,12 +174,14 @@ def _pairs(row: Fields, said: str) -> list[tuple[str, Any]]:
     if isinstance(given, str) or given is None:
         pairs += [(given, row.get("answer_start"))] if given else []
     elif isinstance(given, Mapping):
-        listed, starts = given.get("text", ()), given.get("answer_start", ())
+        listed, starts = (_listed(given.get(name, ())) for name in ("text", "answer_start"))
         if len(listed) != len(starts):
             raise InputError(
                 f"{said}: answers have {len(listed)} texts and {len(starts)} answer_start, expected as many"
             )
         pairs += zip(listed, starts)
+    elif not isinstance(given, list | tuple):
+        raise InputError(f"{said}: answers are {repr(given)[:60]}, expected a text, or texts with their answer_start")
     else:
         pairs += [
             (one.get("text"), one.get("answer_start")) if isinstance(one, Mapping) else (one, None) for one in given
@@ -187,18 +192,25 @@ def _pairs(row: Fields, said: str) -> list[tuple[str, Any]]:
     return pairs
 
 
+def _listed(value: Any) -> Sequence[Any]:
+    """One alone, as some data have it, is a list of one."""
+    return value if isinstance(value, list | tuple) else [value]
+
+
 def _start(context: str, text: str, start: Any, said: str) -> int:
     """Where an answer begins: as the row says, where that is true; or the only place where it stands."""
     shown = text if len(text) <= 60 else f"{text[:59]}…"
     many = context.count(text)
-    if start is None or start == "":
+    if missing(start):
         if many != 1:
             raise InputError(f"{said}: the answer {shown!r} stands {many} times in the context: give its answer_start")
         return context.index(text)
     try:
         begin = int(start)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{said}: answer_start is {start!r}, expected the answer's first character") from error
+    except (TypeError, ValueError, OverflowError):
+        begin = None
+    if begin is None or isinstance(start, bool) or (isinstance(start, float) and begin != start):
+        raise InputError(f"{said}: answer_start is {repr(start)[:60]}, expected the answer's first character")
     if begin < 0 or context[begin : begin + len(text)] != text:
         there = context[max(begin, 0) :][: len(text)][:60]
         stands = f"it stands at {context.index(text)}" if many else "it stands nowhere"

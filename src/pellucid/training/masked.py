@@ -14,6 +14,7 @@ from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth, within
 from pellucid.errors import InputError
 from pellucid.text import Tokenizer, Window, by_length, windows
+from pellucid.training.data import place
 from pellucid.training.likely import OverVocabulary, likely, scores
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import EVALUATED, Example, Fields, head_for
@@ -93,7 +94,7 @@ class FillMask(OverVocabulary):
             window
             for i, text in enumerate(texts_of(rows))
             if text.strip()
-            for window in windows(reader, text, index=i, rule="windows", max_length=room, stride=0)
+            for window in windows(reader, text, index=place(rows[i], i), rule="windows", max_length=room, stride=0)
         ]
         if self.packing == "stream":
             return list(_stream(reader, found, room))

@@ -145,7 +145,8 @@ class SentenceSimilarity(Objective):
         columns = [texts(rows, name) for name in _columns(rows[0], 0)]
         numbers: dict[str, int] = {}
         every = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
-        scores = _scores(rows, self.top_score or 1.0) if SCORE in rows[0] else [float("nan")] * len(rows)
+        alike = self._matches and SCORE not in rows[0]  # whoever learns from scores needs one in every row
+        scores = [float("nan")] * len(rows) if alike else _scores(rows, self.top_score or 1.0)
         read = self._read(loaded, list(numbers))
         return [
             Example(tuple(read[n][0] for n in one), tuple(read[n][1] for n in one), Pair(score, one))
@@ -275,8 +276,8 @@ def _scores(rows: Sequence[Fields], top: float, most: float | None = None) -> li
     for i, value in enumerate(values(rows, SCORE)):
         try:
             score = float(value)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{place(rows[i], i)}: score is {value!r}, expected a number") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"{place(rows[i], i)}: score is {repr(value)[:60]}, expected a number") from error
         if not -top <= score <= most:
             raise InputError(
                 f"{place(rows[i], i)}: score is {score:g}, expected one from 0 to {most:g}: pass ",

@@ -120,7 +120,7 @@ def numbers_of(rows: Sequence[Fields]) -> list[float]:
     for i, value in enumerate(values(rows, "label")):
         try:
             number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number) or abs(number) > 1e30:
             raise InputError(f"{place(rows[i], i)}: the label is {repr(value)[:60]}, expected a finite number")

@@ -134,12 +134,12 @@ class TokenClassification(Objective):
         said = place(row, i)
         if entities := _has_entities(row):
             text, spans = _entities(row, said)
-            stretches, whole = self._tokens(loaded, Sentence.of_text(text, i), i)
+            stretches, whole = self._tokens(loaded, Sentence.of_text(text, said), said)
             asked_words = dict(enumerate(words_of(whole)))
             wanted = tags.tags_of(spans, [_characters(whole, word) for word in asked_words.values()], said)
         else:
             given, wanted = self._tagged(row, said)
-            stretches, whole = self._tokens(loaded, Sentence.of_words(given, " ", i), i)
+            stretches, whole = self._tokens(loaded, Sentence.of_words(given, " ", said), said)
             asked_words = dict[int, range]()
             for word in words_of(whole):
                 asked_words.setdefault(whole.words[word.start] or 0, word)
@@ -167,11 +167,11 @@ class TokenClassification(Objective):
             raise InputError(f"{said} has {len(given)} tokens and {len(found)} tags, expected a tag for each token")
         return given, tags.begun(found) if tags.marked(found) else found
 
-    def _tokens(self, loaded: Loaded, sentence: Sentence, i: int) -> tuple[list[Window], Tagged]:
+    def _tokens(self, loaded: Loaded, sentence: Sentence, where: str) -> tuple[list[Window], Tagged]:
         """The stretches of a sentence, and all its tokens, each where it stands farthest from a cut."""
         tokenizer = loaded.words
         rule: dict[str, Any] = {"rule": self.long, "max_length": limit(loaded, self.max_length), "stride": self.stride}
-        found = windows(tokenizer, sentence.read, index=i, **rule)
+        found = windows(tokenizer, sentence.read, index=where, **rule)
         stretches = [Stretch(one, torch.zeros(len(one.ids), 1)) for one in found]
         parts = [tagged(sentence, one, tokenizer.unk_token_id) for one in stretches]
         return found, innermost(parts, stretches)
