@@ -232,7 +232,9 @@ def test_an_answer_that_is_too_long_is_cut_and_never_parted_from_its_question(
         ({"prompt": "a"}, "row 0: no column 'completion'"),
         ({"text": 5}, "row 0: 'text' is int, expected a text"),
         ({"messages": [TALK[0]]}, "row 0: its messages hold no answer"),
-        ({"messages": "hello"}, "messages is 'hello'"),
+        ({"messages": "hello"}, "^row 0: messages is 'hello'"),
+        ({"messages": [{"role": "assistant"}]}, "^row 0: message 0 has the content None"),
+        ({"messages": 5}, "^row 0: messages is 5"),
     ],
 )
 def test_bad_rows_are_named(chat: Loaded, row: dict[str, Any], said: str) -> None:

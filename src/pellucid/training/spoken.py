@@ -92,11 +92,12 @@ def _answer(reader: Tokenizer, prompt: str, completion: str, end: int | None) ->
 
 
 def _conversation(reader: Tokenizer, messages: Any, where: str) -> Iterator[Line]:
-    whole, apart, spans = _told(reader, messages, len(messages) if isinstance(messages, Sequence) else 0), [], []
+    many = len(messages) if isinstance(messages, Sequence) else 0
+    whole, apart, spans = _told(reader, messages, many, where), [], []
     for i, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
-        so_far = _told(reader, messages, i + 1)
+        so_far = _told(reader, messages, i + 1, where)
         span = _begin(reader, messages, i, so_far, where), len(so_far)
         if whole.startswith(so_far):
             spans.append(span)
@@ -109,15 +110,18 @@ def _conversation(reader: Tokenizer, messages: Any, where: str) -> Iterator[Line
         yield Line(read.ids, _within(read, asked), answers=True)
 
 
-def _told(reader: Tokenizer, messages: Any, many: int, asks: bool = False) -> str:
+def _told(reader: Tokenizer, messages: Any, many: int, where: str, asks: bool = False) -> str:
     """The first messages in the words of the template.  asks: an answer is to follow."""
     said = messages[:many] if isinstance(messages, Sequence) else messages
-    return str(reader.apply_chat_template(said, add_generation_prompt=asks))
+    try:
+        return str(reader.apply_chat_template(said, add_generation_prompt=asks))
+    except InputError as error:
+        raise InputError(f"{where}: ", error) from error
 
 
 def _begin(reader: Tokenizer, messages: Any, number: int, so_far: str, where: str) -> int:
     """Where an answer begins in the conversation that it ends: behind what the model reads when it is asked for it."""
-    before = _told(reader, messages, number, asks=True) if number else None
+    before = _told(reader, messages, number, where, asks=True) if number else None
     if before is not None and so_far.startswith(before):
         return len(before)
     said = messages[number].get("content")
