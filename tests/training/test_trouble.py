@@ -66,7 +66,7 @@ class Wrong(torch.autograd.Function):
 def troubled(body: "pellucid.Model", rows: Rows, out: Path | None, *steps: int, **said: Any) -> Any:
     Trouble.steps, Trouble.step = steps, said.pop("before", 0)
     Trouble.wrong, Trouble.gradient = said.pop("wrong", float("nan")), said.pop("gradient", False)
-    return study(body, rows, out, Trouble(), validation=0.0, **said)
+    return study(body, rows, out, Trouble(), **({"validation": 0.0} | said))
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
@@ -116,6 +116,25 @@ def test_three_in_a_row_end_it_and_the_last_good_numbers_are_kept(
         troubled(body, feelings(30), tmp_path / "a", resume=True, seed=1, learning_rate=1e-3)
     result = troubled(body, feelings(30), tmp_path / "a", resume=True, learning_rate=1e-3)
     assert result.steps == 15 and [line["step"] for line in result.log if "loss" in line] == list(range(1, 16))
+
+
+def test_looks_are_counted_once_where_steps_are_taken_back(
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path
+) -> None:
+    """Nothing is learned at a rate of 0, so that the first look is the best, and patience ends it after the seventh."""
+    said = {"validation": 0.5, "evaluate_every": 1, "patience": 6, "learning_rate": 0.0, "epochs": 20}
+    assert troubled(body, feelings(30), None, **said).steps == 7
+    with pytest.raises(DivergedError):
+        troubled(body, feelings(30), tmp_path / "a", 4, 5, 6, **said)
+    manifest = read_manifest(tmp_path / "a" / "training")
+    assert manifest is not None and (manifest.step, manifest.progress.waited) == (3, 2)
+    result = troubled(body, feelings(30), tmp_path / "a", resume=True, **said)
+    assert (result.steps, result.best_step) == (7, 1)
+
+
+def test_the_last_step_is_looked_at_also_where_it_was_left_out(body: "pellucid.Model", feelings: Feelings) -> None:
+    result = troubled(body, feelings(30), None, 2, 4, validation=0.5, evaluate_every=2, max_steps=4)
+    assert [line["step"] for line in result.log if "scores" in line] == [4]
 
 
 def test_what_no_step_could_change_stays_untrained(body: "pellucid.Model", feelings: Feelings) -> None:

@@ -215,8 +215,10 @@ class Loop:
 
     @property
     def _looks_now(self) -> bool:
-        every = self.settings.evaluate_every
-        return self.ends_epoch if every is None else self.progress.step % every == 0 or self.progress.step == self.steps
+        every, last = self.settings.evaluate_every, self.progress.step == self.steps
+        if self.progress.bad:  # what was looked at before; and what is left out may be taken back
+            return last and self.progress.bad < BAD
+        return self.ends_epoch if every is None else self.progress.step % every == 0 or last
 
     def look_before(self) -> None:
         """Scores of the model as it is, before it learns."""
