@@ -89,6 +89,8 @@ def test_a_recipe_is_what_was_written(tmp_path: Path, written: Callable[[str], P
         ("[data]\nrows = '3'\n", r"recipe\.toml: data\.rows is '3', expected a whole number"),
         ("[data.columns]\ntext = 3\n", r"recipe\.toml: data\.columns is .*, expected names of columns"),
         ("[validation]\nshare = 'a'\n", r"recipe\.toml: validation\.share is 'a', expected a number"),
+        ("[data]\nfile = [1, 2]\n", r"recipe\.toml: data\.file is \[1, 2\], expected names of files"),
+        ("[validation]\nfile = [1]\n", r"recipe\.toml: validation\.file is \[1\], expected names of files"),
         ("settings = 3\n", r"recipe\.toml: settings is 3, expected a table"),
         (
             "[settings]\nlora = 1\n[options]\nlora = 1\n",
@@ -205,3 +207,24 @@ def test_a_recipe_builds_an_architecture(
     path.write_text(path.read_text(encoding="utf-8").replace("tokenizer", "#"), encoding="utf-8")
     with pytest.raises(InputError, match=r"model\.tokenizer must say by which words"):
         pellucid.train(recipe=path)
+
+
+@pytest.mark.parametrize(
+    ("fact", "complaint"),
+    [
+        ('family = "bert"', "family is said twice, 'bert' and 'bert'"),
+        ("labels = 5", "labels are 5, expected a list of names"),
+        ("labels = [1, 2]", r"labels are \[1, 2\], expected a list of names"),
+        ('num_labels = "x"', "num_labels is 'x', expected a whole number"),
+        ('head = "x"', "head is 'x', expected one of the types"),
+        ("dropout = 3", "dropout is 3, expected its facts one by one: hidden_dropout_prob, "),
+    ],
+)
+def test_facts_of_a_wrong_type_are_named(
+    written: Callable[[str], Path], checkpoint: Callable[[str], Path], fact: str, complaint: str
+) -> None:
+    path = written(
+        f'task = "classify"\n[model]\nfamily = "bert"\ntokenizer = "{checkpoint("bert-body")}"\n[model.facts]\n{fact}\n'
+    )
+    with pytest.raises(InputError, match=rf"recipe\.toml, \[model\]: {complaint}"):
+        pellucid.train(recipe=path, data=[{"text": "a", "label": "b"}])

@@ -91,8 +91,20 @@ class Config:
             raise InputError(f"pooler is True in a config of kind {self.kind!r}: encoders alone have one")
         if self.head is not None and self.head.pooled and not self.pooler:
             raise InputError(f"the head {self.head.name} reads a pooler, and this {self.family} config has none")
+        if not isinstance(self.labels, tuple | list) or not all(isinstance(one, str) for one in self.labels):
+            raise InputError(f"labels are {self.labels!r}, expected a list of names")
         if not self.labels or len(set(self.labels)) != len(self.labels):
             raise InputError(f"labels are {list(self.labels)!r}, expected at least one and no two alike")
+
+    def _check_part(self, name: str, value: object) -> None:
+        """Refuses a plain value in the place of a small type."""
+        part = getattr(self, name)
+        if value is None or dataclasses.is_dataclass(value):
+            return
+        if dataclasses.is_dataclass(part):
+            raise InputError(f"{name} is {value!r}, expected its facts one by one: {', '.join(vars(part)) or 'none'}")
+        if name in ("head", "decoder"):
+            raise InputError(f"{name} is {value!r}, expected one of the types of pellucid.config")
 
     def _check_tokens(self) -> None:
         rows, side, position = self.vocab_size, self.decoder, self.position
@@ -185,7 +197,7 @@ class Config:
         raise AttributeError(f"a config has no {name!r}{hint}")
 
     @classmethod
-    def of(cls, family: str, **changes: Any) -> "Config":
+    def of(cls, family: str, /, **changes: Any) -> "Config":
         """The family's defaults, with some facts changed.
 
         >>> Config.of("bert", num_hidden_layers=2).num_hidden_layers
@@ -197,6 +209,8 @@ class Config:
             raise InputError(
                 f"unknown family {family!r}{near(family, _DEFAULTS)}: one of {', '.join(sorted(_DEFAULTS))}"
             )
+        if "family" in changes:
+            raise InputError(f"family is said twice, {family!r} and {changes['family']!r}: leave one of them out")
         return _DEFAULTS[family].replace(**changes)
 
     def facts(self) -> dict[str, Any]:
@@ -213,9 +227,12 @@ class Config:
         >>> config.replace(num_hidden_layers=2, intermediate_size=64, num_labels=3)   # doctest: +SKIP
         """
         if "num_labels" in changes:
+            count("num_labels", changes["num_labels"])
             changes["labels"] = tuple(f"LABEL_{i}" for i in range(changes.pop("num_labels")))
         own = {f.name for f in dataclasses.fields(self)}
         top = {name: changes.pop(name) for name in list(changes) if name in own}
+        for name, value in top.items():
+            self._check_part(name, value)
         for name in own:  # all at once, since facts of different parts are checked against each other
             part = top.get(name, getattr(self, name))
             inner = {n: changes.pop(n) for n in list(changes) if dataclasses.is_dataclass(part) and n in vars(part)}

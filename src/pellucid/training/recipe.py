@@ -167,6 +167,9 @@ def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
         wanted = " or ".join(_WORDS[kind] for kind in dict.fromkeys([*_SHORT[name], dict]))
         raise InputError(f"{path}: {name} is {value!r}, expected {wanted}")
     _check(path, f"{name}.", value, _TABLES[name])
+    files = value.get("file", [])
+    if not all(isinstance(one, str) for one in files):
+        raise InputError(f"{path}: {name}.file is {files!r}, expected names of files")
     if not all(isinstance(one, str) for one in value.get("columns", {}).values()):
         raise InputError(f"{path}: {name}.columns is {value['columns']!r}, expected names of columns")
     return value
