@@ -17,6 +17,8 @@ from safetensors.torch import load_file
 from torch.nn.utils import prune
 
 import pellucid
+from pellucid.checkpoints.folder import write_tensors
+from pellucid.checkpoints.tensors import note_in, spans
 from pellucid.config import MaskedLM, SequenceClassification
 from pellucid.errors import InputError
 from tests.checkpoints.builders import (
@@ -322,3 +324,15 @@ def test_a_full_disk_leaves_the_old_files(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "source"]
     shutil.rmtree(tmp_path / "source")
     assert pellucid.load(folder).config.vocab_size == 60
+
+
+def test_a_note_is_written_in_one_order(tmp_path: Path) -> None:
+    """The library leaves it to chance; that the header is as long as before, odd letters must not change."""
+    odd = 'é "quoted" \\ \n\t\x00\x1f\x7f\u2028 東京 😀'
+    note = dict.fromkeys("fbadec", odd) | {odd: "key"}
+    tensors = {"b": torch.ones(3), "a": torch.zeros(2, 2, dtype=torch.bfloat16)}
+    for i in range(6):
+        write_tensors(tensors, tmp_path / str(i), note)
+    assert len({(tmp_path / str(i)).read_bytes() for i in range(6)}) == 1
+    assert note_in(tmp_path / "0") == note | {"format": "pt"} and list(note_in(tmp_path / "0"))[:2] == ["a", "b"]
+    assert set(spans(tmp_path / "0")) == {"a", "b"} and torch.equal(load_file(tmp_path / "0")["b"], torch.ones(3))

@@ -1,6 +1,7 @@
 """A checkpoint folder is written beside its place first, then moved there; nothing is half written."""
 
 import errno
+import json
 import re
 import shutil
 import tempfile
@@ -68,7 +69,19 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, note: dict[str, str] |
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
+    if note:
+        _in_order(path)
     path.chmod(usual_mode())
+
+
+def _in_order(path: Path) -> None:
+    """Puts the keys of a note in order, in which the library leaves them to chance: the same is written as the same."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        file.seek(8)
+        file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size))
 
 
 def _move(new: Path, target: Path) -> None:
