@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 from torch import Tensor
 
 import pellucid
-from tests.view.conftest import Show, until
+from tests.view.conftest import READ, Show, until
 from tests.view.written import DRAWN, TEXTS, Written, written
 
 PIXELS = """(canvas, [rows, columns]) => {
@@ -225,3 +225,26 @@ def test_python_copied_from_a_real_trace_gives_the_number_shown(
         tab.locator(".plot").click(position={"x": 9, "y": 9})
         tab.evaluate(DRAWN)
         assert eval(copied(tab, "as Python"), {"trace": trace}).item() == pytest.approx(number(tab), rel=1e-7)
+
+
+def test_a_pointer_takes_no_cell_of_a_tensor_that_is_on_its_way(show: Show) -> None:
+    tab = show(written(), "#view=tensor")
+    choose(tab, "layers.0.residual.post")
+    tab.evaluate(DRAWN)
+    for change in (
+        "document.querySelector('.tensor-list li[data-name=pooled]').click()",
+        "document.querySelector('.axis-picker select').selectedIndex += 1;"
+        " document.querySelector('.axis-picker select').dispatchEvent(new Event('change'))",
+    ):
+        point(tab, 0, 0)
+        assert tab.locator(".readout-value").inner_text() != ""
+        tab.evaluate(f"""() => {{
+          const plot = document.querySelector(".plot"), box = plot.getBoundingClientRect();
+          const [clientX, clientY] = [box.right - 3, box.bottom - 3];
+          {change};
+          for (const kind of ["mousemove", "click"])
+            plot.dispatchEvent(new MouseEvent(kind, {{ bubbles: true, clientX, clientY, screenX: 1, screenY: 1 }}));
+        }}""")
+        tab.evaluate(READ)
+        assert "point at a cell" in tab.locator(".readout").inner_text()
+        choose(tab, "layers.0.attention.query")

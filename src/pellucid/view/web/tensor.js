@@ -34,7 +34,7 @@ class TensorView {
     this.list = new TensorList(page.manifest.tensors, (name) => this.shape(name).join(" × "), (name) => this.choose(name));
     this.axes = new AxisPicker((cut) => this.recut(cut));
     this.heat = new Heat({
-      label: "the numbers; arrow keys move the cell", enter: (row, column) => this.hand().pinned || this.set({ row, column }),
+      label: "the numbers; arrow keys move the cell", enter: (row, column) => this.hand().pinned || this.take({ row, column }),
       press: (row, column) => this.press(row, column), leave: () => this.hand().pinned || this.set({ row: null, column: null }),
     });
     this.facts = new FactsBox();
@@ -59,6 +59,12 @@ class TensorView {
     this.page.set({ tensor: { ...this.hand(), ...patch } });
   }
 
+  /** Takes a cell of what is drawn; nothing while another tensor or cut of it is on its way. */
+  take(cell) {
+    const { name } = this.hand();
+    if (this.drawn === this.cutName(name)) this.set(cell);
+  }
+
   choose(name) {
     this.set({ name, row: null, column: null, pinned: false });
   }
@@ -70,7 +76,7 @@ class TensorView {
 
   press(row, column) {
     const hand = this.hand();
-    this.set({ row, column, pinned: !(hand.pinned && hand.row === row && hand.column === column) });
+    this.take({ row, column, pinned: !(hand.pinned && hand.row === row && hand.column === column) });
   }
 
   needs() {
@@ -105,7 +111,7 @@ class TensorView {
     this.tensor = this.byName.get(name);
     if (!this.cuts.has(name)) this.cuts.set(name, firstCut(this.shape(name)));
     const cut = this.cuts.get(name);
-    const drawn = JSON.stringify([name, cut]);
+    const drawn = this.cutName(name);
     if (drawn === this.drawn) return;
     this.drawn = drawn;
     const values = this.page.source.block(this.tensor.block);
@@ -117,6 +123,10 @@ class TensorView {
     this.heading.textContent = name;
     this.facts.write(this.said);
     for (const button of this.copies.querySelectorAll("button:not(:last-of-type)")) button.disabled = this.said.count > COPIED;
+  }
+
+  cutName(name) {
+    return JSON.stringify([name, this.cuts.get(name)]);
   }
 
   /** The tokens that stand along an axis, if it is one of tokens. */
@@ -230,7 +240,8 @@ class TensorView {
     const name = found && this.tensor.name.replace(found[0], `layers.${Number(found[1]) + by}.`);
     if (!this.byName.has(name)) return;
     const { cut } = this.slice;
-    if (this.shape(name).join() === this.slice.shape.join()) this.cuts.set(name, cut);
+    if (this.shape(name).join() !== this.slice.shape.join()) return this.choose(name);
+    this.cuts.set(name, cut);
     this.set({ name });
   }
 
