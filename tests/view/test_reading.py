@@ -11,6 +11,7 @@ import pellucid
 from pellucid import Config
 from pellucid.view import page as page_module
 from tests.view.conftest import MOUNTED, READ, Show, until
+from tests.view.made import plain
 from tests.view.test_page import make_case
 from tests.view.test_recipes import PAIR, SMALL, TARGET, TEXT
 
@@ -131,3 +132,34 @@ def test_one_token_is_a_page_too(show: Show, theme: str) -> None:
     view = pellucid.view(attention=[torch.ones(1, 2, 1, 1)], tokens=["alone"])
     tab = show(view.html(), "#view=matrix&query=0&key=0", color_scheme=theme)
     assert tab.evaluate(READ)[0] == "1.00000000"
+
+
+def chosen(tab: Page, group: str) -> list[str]:
+    return tab.get_by_role("group", name=group).locator("[aria-pressed=true]").all_inner_texts()
+
+
+def test_what_an_address_leaves_out_is_not_kept(show: Show) -> None:
+    tab = show(make_case(), "#view=matrix&layer=0&heads=8&pair=AB")
+    assert chosen(tab, "pair") == ["A → B"] and "adds up to 1" not in tab.locator(".legend").inner_text()
+    tab.evaluate("location.hash = '#view=matrix&layer=0&heads=5.3.3&query=9'")
+    until(tab, "() => location.hash.includes('heads=3.5&head=5&query=9')")
+    assert chosen(tab, "pair") == ["all"] and chosen(tab, "heads") == ["3", "5"]
+    assert "adds up to 1" in tab.locator(".legend").inner_text()
+
+
+@pytest.mark.parametrize("view", ["heads", "neuron"])
+def test_a_token_that_the_pair_filter_hides_lifts_it(show: Show, view: str) -> None:
+    tab = show(make_case(), f"#view={view}&pair=AB")
+    for wanted, pair in (("t2", "A → B"), ("t9", "all")):
+        tab.keyboard.press("/")
+        tab.keyboard.type(wanted)
+        tab.keyboard.press("Enter")
+        tab.evaluate(READ)
+        assert chosen(tab, "pair") == [pair]
+        assert f"“{wanted}” ({wanted[1:]}) → " in tab.locator(".readout").inner_text()
+
+
+def test_a_pair_filter_that_leaves_no_token_is_not_followed(show: Show) -> None:
+    tab = show(plain(), "#view=matrix&pair=BA")
+    assert tab.get_by_role("alert").count() == 0
+    assert tab.locator(".plot canvas").is_visible() and "pair=" not in tab.url

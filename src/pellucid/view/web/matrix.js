@@ -135,7 +135,7 @@ class Matrix {
       `Colour runs from 0 to ${exact(this.largest)}, the largest weight shown of head ${head},`
         + ` on a ${scale === "sqrt" ? "square root" : "linear"} scale.`,
       pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
-      this.page.attention().stored ? "" : "Each row adds up to 1.",
+      this.page.attention().stored || pair !== "all" ? "" : "Each row adds up to 1.",
       maskInWords(this.page.entry().recipe),
       this.broken ? "Red cells are not numbers (NaN)." : "",
     ].filter(Boolean);

@@ -47,7 +47,7 @@ export function createStore(state, manifest, changed) {
   };
   const set = (patch) => {
     state = { ...state, ...lastOf(state), ...fitting(state, patch, manifest), ...patch };
-    state = { ...state, ...inRange(state, manifest) };
+    state = { ...state, ...inRange(state, manifest), ...inSight(state, manifest) };
     if (!waiting) requestAnimationFrame(settle);
     waiting = true;
   };
@@ -71,6 +71,19 @@ function fitting(state, patch, manifest) {
 function inRange({ layer, head, heads }, manifest) {
   const count = manifest.attentions[layer].heads;
   return { head: Math.min(head, count - 1), heads: heads.some((each) => each >= count) ? heads.filter((each) => each < count) : heads };
+}
+
+/** A token in hand that the pair filter hides lifts the filter. */
+function inSight({ layer, pair, query, key }, manifest) {
+  if (pair === "all") return {};
+  const shown = chosenTokens(tokensOf(manifest.attentions[layer], manifest), pair);
+  const seen = (side, token) => token === null || shown[side].includes(token);
+  return seen("query", query) && seen("key", key) ? {} : { pair: "all" };
+}
+
+/** The tokens that look, and those that are looked at. */
+function tokensOf({ queries, keys }, { sequences }) {
+  return { query: sequences[queries].tokens, key: sequences[keys].tokens };
 }
 
 /** Which attention of a layer this is, in the words of the address: "", "encoder", "decoder", "cross". */
@@ -106,18 +119,19 @@ export function fromHash(hash, manifest, views, layer) {
   const words = new URLSearchParams(hash.replace(/^#/, ""));
   const number = (text, end) => (/^\d+$/.test(text ?? "") && Number(text) < end ? Number(text) : null);
   /** @type {Partial<State>} */
-  const patch = {};
-  const named = placeOf(words, manifest);
-  if (named >= 0) patch.layer = named;
+  const patch = { pair: "all" }; // an address without a pair means all
+  const place = placeOf(words, manifest);
+  if (place >= 0) patch.layer = place;
   const entry = manifest.attentions[patch.layer ?? layer];
   if (views.includes(words.get("view"))) patch.view = words.get("view");
-  const tokens = { query: manifest.sequences[entry.queries].tokens, key: manifest.sequences[entry.keys].tokens };
+  const tokens = tokensOf(entry, manifest);
   const pair = words.get("pair");
-  if (Object.hasOwn(PAIRS, pair ?? "") && entry.queries === entry.keys && chosenTokens(tokens, pair).key.length) patch.pair = pair;
-  if (words.has("heads")) patch.heads = words.get("heads").split(".").map((text) => number(text, entry.heads)).filter((head) => head !== null);
-  const head = number(words.get("head"), entry.heads) ?? patch.heads?.[0] ?? null;
+  if (Object.hasOwn(PAIRS, pair ?? "") && entry.queries === entry.keys && Object.values(chosenTokens(tokens, pair)).every((list) => list.length)) patch.pair = pair;
+  const named = words.get("heads")?.split(".").map((text) => number(text, entry.heads)).filter((head) => head !== null);
+  if (named) patch.heads = sorted(named);
+  const head = number(words.get("head"), entry.heads) ?? named?.[0] ?? null;
   if (head !== null) patch.head = head;
-  const shown = chosenTokens(tokens, patch.pair ?? "all");
+  const shown = chosenTokens(tokens, patch.pair);
   for (const side of ["query", "key"]) {
     const token = number(words.get(side), tokens[side].length);
     if (token !== null && shown[side].includes(token)) Object.assign(patch, { [side]: token, pinned: true });
@@ -132,15 +146,20 @@ function placeOf(words, manifest) {
   return places.find((place) => String(manifest.attentions[place].layer) === words.get("layer")) ?? -1;
 }
 
+/** Each head once, in order. */
+function sorted(heads) {
+  return [...new Set(heads)].sort((a, b) => a - b);
+}
+
 /** Goes to a head: with one head on it is replaced, with several it joins them. */
 export function chooseHead(state, head) {
   const alone = state.heads.length <= 1;
-  return { head, heads: alone ? [head] : [...new Set([...state.heads, head])].sort((a, b) => a - b) };
+  return { head, heads: alone ? [head] : sorted([...state.heads, head]) };
 }
 
 /** Turns a head on or off. */
 export function toggleHead(state, head) {
-  if (!state.heads.includes(head)) return { head, heads: [...state.heads, head].sort((a, b) => a - b) };
+  if (!state.heads.includes(head)) return { head, heads: sorted([...state.heads, head]) };
   const heads = state.heads.filter((other) => other !== head);
   return { heads, head: state.head === head && heads.length ? heads[0] : state.head };
 }
