@@ -163,3 +163,20 @@ def test_a_pair_filter_that_leaves_no_token_is_not_followed(show: Show) -> None:
     tab = show(plain(), "#view=matrix&pair=BA")
     assert tab.get_by_role("alert").count() == 0
     assert tab.locator(".plot canvas").is_visible() and "pair=" not in tab.url
+
+
+@pytest.mark.parametrize("view, scroller", [("heads", ".scroller"), ("neuron", ".keylist")])
+def test_a_layer_that_loads_is_neither_scrolled_nor_pointed_at(show: Show, view: str, scroller: str) -> None:
+    tab = show(make_case(seq=90), f"#view={view}")
+    tab.evaluate(
+        """(scroller) => {
+      document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "]", bubbles: true }));
+      document.querySelector(scroller).scrollTop += 300;
+      for (const canvas of document.querySelectorAll(".vectors canvas, .keylist canvas"))
+        canvas.dispatchEvent(new MouseEvent("mousemove", { bubbles: true, clientX: 500, clientY: 9, screenX: 500 }));
+    }""",
+        scroller,
+    )
+    tab.keyboard.press("ArrowDown")
+    tab.evaluate(READ)
+    assert "layer 1 · head 8" in tab.locator(".readout").inner_text()

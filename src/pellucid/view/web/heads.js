@@ -20,7 +20,7 @@ class Heads {
     this.canvas = make("canvas", { role: "img" });
     this.middle = make("div", { class: "middle" }, this.canvas);
     this.body = make("div", { class: "columns" });
-    this.scroller = make("div", { class: "scroller", onscroll: () => this.draw(), onmouseleave: () => this.leave() }, this.body);
+    this.scroller = make("div", { class: "scroller", onscroll: () => this.page.ready() && this.draw(), onmouseleave: () => this.leave() }, this.body);
     this.strip = new Strip((share) => (this.scroller.scrollTop = share * this.total - this.scroller.clientHeight / 2));
     this.names = { query: make("span"), key: make("span") };
     const name = (side, words) => make("div", { class: side }, make("b", {}, words), " ", this.names[side]);

@@ -20,7 +20,7 @@ const [ROW, STRIP] = [30, 14];
  */
 
 export class KeyList {
-  /** @param {{press: (key: number) => void, point: (key: number|null, place: number|null) => void}} hand */
+  /** @param {{press: (key: number) => void, point: (key: number|null, place: number|null) => void, ready: () => boolean}} hand */
   constructor(hand) {
     this.hand = hand;
     /** @type {Map<number, {element: HTMLElement, key: HTMLCanvasElement, product: HTMLCanvasElement, score: HTMLElement, weight: HTMLElement}>} */
@@ -28,10 +28,10 @@ export class KeyList {
     const name = (text) => make("span", {}, text);
     this.body = make("div", { class: "keylist-body", role: "listbox", "aria-label": "keys: tokens that are looked at",
       onclick: (event) => this.of(event) && hand.press(Number(this.of(event).dataset.key)),
-      onmousemove: (event) => this.point(event), onmouseleave: () => hand.point(null, null) });
+      onmousemove: (event) => hand.ready() && this.point(event), onmouseleave: () => hand.point(null, null) });
     this.names = make("div", { class: "keylist-names", "aria-hidden": "true" }, make("span", {}, make("b", {}, "looks at"), " key"),
       name("key vector"), name("query × key"), name("score"), name("weight"));
-    this.element = make("div", { class: "keylist scroller", onscroll: () => this.draw() }, this.names, this.body);
+    this.element = make("div", { class: "keylist scroller", onscroll: () => hand.ready() && this.draw() }, this.names, this.body);
   }
 
   of(event) {

@@ -30,7 +30,8 @@ class Neuron {
     this.vectors = new Vectors((place) => this.point(this.pair.key, place));
     this.told = make("div", { class: "neuron-told", "aria-live": "polite" });
     this.chain = new Chain();
-    this.list = new KeyList({ press: (key) => this.press("key", key), point: (key, place) => this.point(key ?? this.pair.key, place) });
+    this.list = new KeyList({ press: (key) => this.press("key", key), point: (key, place) => this.point(key ?? this.pair.key, place),
+      ready: () => page.ready() });
     const name = make("div", { class: "neuron-name", "aria-hidden": "true" }, make("b", {}, "looks from"), " query");
     this.body = make("div", { class: "neuron-body" }, make("div", {}, name, this.queries), make("div", { class: "neuron-pair" },
       this.title, this.shared, this.vectors.element, this.told, this.chain.element, this.list.element));
@@ -155,6 +156,7 @@ class Neuron {
 
   /** The pointer or the keyboard has come to one number of the vectors. */
   point(key, place) {
+    if (!this.page.ready()) return;
     this.vectors.place = key === this.pair.key ? place : null; // the strips are those of the pair
     this.reading = { key, place };
     this.vectors.drawPlace();
