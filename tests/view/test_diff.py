@@ -194,3 +194,17 @@ def test_lenses_of_two_texts_are_compared(show: Show) -> None:
 def test_a_pair_of_lenses_needs_a_pair_of_traces(minilm: "pellucid.Model") -> None:
     with pytest.raises(pellucid.InputError, match="lens is a pair"):
         pellucid.view(minilm.trace("time flies"), lens=(1, 2))
+
+
+def test_no_other_number_than_the_one_in_hand_is_copied(show: Show) -> None:
+    tab = show(compared(0, 3), "#view=diff&layer=1&heads=2&query=3&key=1")
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.keyboard.press("c")
+    until(tab, "async () => (await navigator.clipboard.readText()).endsWith('[0, 2, 3, 1]')")
+    assert "copied" in tab.locator(".readout").inner_text()
+    tab.get_by_role("button", name="lens", exact=True).click()
+    for key in ("ArrowDown", "c"):
+        tab.keyboard.press(key)
+        tab.evaluate(DRAWN)
+    assert "embeddings · at " in tab.locator(".readout").inner_text()
+    assert "copied" not in tab.locator(".readout").inner_text()

@@ -219,7 +219,10 @@ class Diff {
     return { title, caption: [caption], columns: keys.map(named("key")), rows };
   }
 
+  /** Only a difference of weights has an expression. */
   python() {
+    const { of, lookAt } = this.hand();
+    if (of === "lens" || lookAt) return "";
     const { layer, head, query, key } = this.page.state();
     const cell = `["${this.page.manifest.attentions[layer].name}.weights"][0, ${head}, ${query}, ${key}]`;
     return query === null || key === null ? "" : `trace${cell} - other${cell}`;
