@@ -228,3 +228,21 @@ def test_axe_finds_nothing_serious_and_every_text_can_be_read(show: Show, theme:
     tab.evaluate(AXE)
     assert tab.evaluate(SERIOUS) == []
     assert tab.evaluate(CONTRAST)[0][0] >= 4.5
+
+
+def test_keys_do_not_reach_the_page_below_a_dialog(show: Show) -> None:
+    tab = show(grid(), "#view=grid")
+    tab.keyboard.press("?")
+    tab.evaluate("() => document.activeElement.blur()")  # as Tab does behind the last button
+    for key in ("Enter", "t", "]"):
+        tab.keyboard.press(key)
+        tab.evaluate(SETTLED)
+    assert tab.locator("dialog").count() == 1 and tab.url.endswith("#view=grid&layer=0&heads=0.1.2.3.4&head=0")
+    tab.keyboard.press("Escape")
+    tab.evaluate(
+        "() => ['t', '?'].forEach((key) => document.body.dispatchEvent("
+        "new KeyboardEvent('keydown', { key, bubbles: true })))"
+    )
+    tab.evaluate("() => document.querySelectorAll('.buttons button:not(.sign)').forEach((one) => one.click())")
+    tab.evaluate(SETTLED)
+    assert tab.locator("dialog").count() == 1

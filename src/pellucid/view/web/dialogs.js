@@ -3,7 +3,7 @@ import { button, make } from "./dom.js";
 import { shortcutsOf } from "./shortcuts.js";
 
 /**
- * Opens a dialog; it removes itself when closed.
+ * Opens a dialog; it removes itself when closed, and takes the place of one that is open.
  * @param {Element} root
  * @param {string} name
  * @param {...Node} content
@@ -13,10 +13,19 @@ export function openSheet(root, name, ...content) {
   const dialog = make("dialog", { class: `sheet-${name}`, tabindex: -1, "aria-label": name, onclose: () => dialog.remove(),
     onclick: (event) => event.target === dialog && dialog.close() },
     button("✕", () => dialog.close(), { class: "plain close", "aria-label": "close" }), ...content);
+  root.querySelector("dialog[open]")?.close();
   root.append(dialog);
   dialog.showModal();
   dialog.focus();
   return dialog;
+}
+
+/**
+ * Does a dialog lie over the page? Then keys are not meant for what is below.
+ * @param {ParentNode} root
+ */
+export function covered(root) {
+  return root.querySelector("dialog[open]") !== null;
 }
 
 /**

@@ -3,6 +3,7 @@
 import { make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
 import { scaleSwitch } from "./controls.js";
+import { covered } from "./dialogs.js";
 import { groupOf, groupPlaces } from "./state.js";
 import { largestIn, paintThumbs, thumbsOf } from "./thumbs.js";
 
@@ -217,7 +218,7 @@ class Grid {
   /** Enter, pressed here, or anywhere when this is alone on its page and nothing else has the keyboard. */
   press(event) {
     const here = event.target === this.element || (event.target === document.body && document.querySelectorAll(".pellucid").length === 1);
-    if (event.key !== "Enter" || !here || !this.element.isConnected) return;
+    if (event.key !== "Enter" || !here || !this.element.isConnected || covered(document)) return;
     const { layer, head } = this.page.state();
     this.open({ place: layer, head });
     event.preventDefault();

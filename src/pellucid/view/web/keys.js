@@ -1,6 +1,6 @@
 // keys.js: the whole page by keyboard. Tab goes from region to region, the arrows go on inside one.
 import { toClipboard } from "./copy.js";
-import { openHelp } from "./dialogs.js";
+import { covered, openHelp } from "./dialogs.js";
 import { roveGroups } from "./rove.js";
 import { openSearch } from "./search.js";
 import { shortcutsOf } from "./shortcuts.js";
@@ -21,16 +21,17 @@ export function listen(root, page, views) {
   };
   roveGroups(root);
   document.addEventListener("keydown", (event) => {
+    if (covered(root)) return;
     const target = /** @type {HTMLElement} */ (event.target);
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (!root.contains(target) && !(alone && target === document.body)) return;
-    if (target.closest("dialog") || (target.matches("input, select, textarea") && event.key !== "Escape")) return;
+    if (target.matches("input, select, textarea") && event.key !== "Escape") return;
     if (event.key === " " && target.matches("button")) return;
     const found = table.find(({ keys }) => keys.includes(event.key));
     if (!found) return;
     page.whenDrawn(() => {
       page.settle(); // two keys may come within one frame
-      found.act(tools, event.key);
+      if (!covered(root)) found.act(tools, event.key);
     });
     event.preventDefault();
   });
