@@ -202,6 +202,13 @@ def test_tokens_are_text_and_nothing_else(show: Show) -> None:
     assert tab.locator("tbody th bdi").all_text_contents() == shown
 
 
+def test_accents_without_end_stay_in_their_row(show: Show) -> None:
+    tab = show(make_case(texts=["e" + "\u0301" * 60, "e\u0301\u0323"]))
+    shown = tab.locator(".column.query .token").all_text_contents()
+    assert shown == ["e" + "\u0301" * 4, "e\u0301\u0323"]
+    assert "\u0301" * 60 in row(tab, "query", 0).get_attribute("title")
+
+
 def test_a_long_word_of_the_heading_stands_beside_the_buttons(show: Show) -> None:
     case = make_case()
     case.manifest["texts"] = ["Donaudampfschifffahrtsgesellschaft is a word"]

@@ -12,11 +12,12 @@ export function visible(text) {
   return signs || "∅";
 }
 
-/** At most 40 characters; an emoji counts as one. */
+/** At most 40 characters, each with at most four accents; an emoji counts as one. */
 export function shortened(text) {
-  const shown = visible(text.length > 8 * LONGEST ? text.slice(0, 8 * LONGEST) : text);
+  const start = text.slice(0, 8 * LONGEST);
+  const shown = visible(start).replace(/(\p{M}{4})\p{M}+/gu, "$1");
   const letters = [...shown];
-  return letters.length > LONGEST ? letters.slice(0, LONGEST).join("") + "…" : shown;
+  return letters.length > LONGEST || start !== text ? letters.slice(0, LONGEST).join("") + "…" : shown;
 }
 
 /**
