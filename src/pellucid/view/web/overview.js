@@ -19,7 +19,8 @@ export class Overview {
     [this.page, this.source] = [page, page.source];
     const { attentions, sequences } = page.manifest;
     this.heat = new Heat({ label: "largest difference of every head; arrow keys choose one", ...hand });
-    this.element = make("section", { "aria-label": "every head" }, make("h2", {}, "Every head"), this.heat.element, (this.ends = new Ends()).element,
+    this.element = make("section", { "aria-label": "every head" }, make("h2", {}, "Every head"),
+      make("div", { class: "tensor-scroll" }, this.heat.element), (this.ends = new Ends()).element,
       this.same = make("p", { class: "quiet" }, "Both runs are the same: no weight of any head differs."));
     /** @type {Map<number, Float64Array>} one number per head, by place; NaN where no comparison is possible */
     this.done = new Map();
