@@ -1,16 +1,24 @@
 """The page on narrow screens and on paper: nothing is cut, and nothing sticks out."""
 
+import re
+
 import pytest
 
 from tests.quick import few
 from tests.view.conftest import READ, Show
-from tests.view.test_access import VIEWS
+from tests.view.test_access import CONTRAST, VIEWS
+from tests.view.test_grid import grid
 from tests.view.test_page import make_case
 from tests.view.written import compared
 
 CUT = """() => [...document.querySelectorAll(".column .token")].filter((one) => one.scrollWidth > one.clientWidth + 1)
   .map((one) => one.textContent)"""
 """The words that are not written in full."""
+ENDS = """() => {
+  const boxes = [...document.querySelectorAll(".stage, .stage *")].map((one) => one.getBoundingClientRect());
+  return [Math.min(...boxes.map(({ left }) => left)), Math.max(...boxes.map(({ right }) => right))];
+}"""
+"""Where the stage, or what sticks out of it, begins and ends."""
 
 
 @pytest.mark.parametrize("width", [390, 761])
@@ -32,3 +40,28 @@ def test_nothing_sticks_out_of_a_narrow_page(show: Show, view: str, monkeypatch:
     tab.evaluate(READ)
     tab.evaluate(READ)
     assert tab.evaluate("() => document.documentElement.scrollWidth") <= 320
+
+
+@pytest.mark.parametrize("view", few([*VIEWS, "grid"], ["heads", "lens"]))
+def test_paper_shows_the_screen_made_smaller(show: Show, view: str) -> None:
+    page = grid(heads=12) if view == "grid" else compared(0, 3)
+    tab = show(page, f"#view={view}&query=6", color_scheme="dark", reduced_motion="reduce")
+    tab.keyboard.press("ArrowDown")
+    tab.evaluate(READ)
+    tab.emulate_media(media="print")
+    tab.evaluate(READ)
+    left, right = tab.evaluate(ENDS)
+    assert 500 < right - left <= 691
+    worst = tab.evaluate(CONTRAST)
+    assert worst[0][0] >= 4.5, worst
+    assert tab.locator(".stage").evaluate("(one) => getComputedStyle(one).printColorAdjust") == "exact"
+    if view == "heads":
+        canvas, keys = (tab.locator(each).bounding_box() for each in (".middle canvas", ".column.key"))
+        assert canvas["x"] + canvas["width"] == pytest.approx(keys["x"], abs=1)
+
+
+@pytest.mark.parametrize("view", few(["heads", "neuron"], ["heads"]))
+def test_a_long_text_leaves_no_empty_pages(show: Show, view: str) -> None:
+    tab = show(make_case(seq=200), f"#view={view}")
+    tab.evaluate(READ)
+    assert len(re.findall(rb"/Type\s*/Page\b", tab.pdf())) == 2  # half of it is in sight

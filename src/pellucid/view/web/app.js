@@ -103,6 +103,7 @@ function start(root, source) {
       if (missing.length) return void source.load(missing).then(draw, fail);
       if (stage.firstChild !== view.element) stage.replaceChildren(view.element);
       view.draw();
+      fixOnPaper(stage);
       readout.draw();
       legend.draw(view.legend());
       if (page.ready()) warm(page.attention(), store.get().heads);
@@ -146,6 +147,12 @@ function start(root, source) {
     draw();
   });
   followWindow(stage, () => store.set({ ...NO_TOKEN, ...hashState(manifest, views, store.get().layer) }), draw, root);
+}
+
+/** Tells the style sheet the size for which the stage was drawn: paper shows it as it is, only smaller. */
+function fixOnPaper(stage) {
+  stage.style.setProperty("--wide", stage.clientWidth);
+  stage.style.setProperty("--high", window.innerHeight);
 }
 
 /** Two rows: what is looked at, and with which heads. */
