@@ -15,6 +15,7 @@ import pellucid
 from pellucid import compat
 from pellucid.compat import AutoTokenizer
 from pellucid.compat.pipeline import pipeline
+from pellucid.edits import zero
 from pellucid.errors import InputError
 
 WORDS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
@@ -47,6 +48,34 @@ def test_a_model_and_a_tokenizer_may_be_opened_already(checkpoint: Callable[[str
         assert made(GOOD) == wanted and isinstance(made.tokenizer, AutoTokenizer)
     cased = pipeline("text-classification", model=model, tokenizer=checkpoint("bert-people"))
     assert cased(GOOD) != wanted
+
+
+def test_edits_last_as_long_as_their_block(checkpoint: Callable[[str], Path]) -> None:
+    """However a pipeline came to a tokenizer of its own, and whether before the block or within."""
+    model, zeros = pellucid.load(checkpoint("bert-feelings")), {"layers.0.attention.output": zero()}
+    plain = pipeline("text-classification", model)(GOOD)
+    with model.edit(zeros):
+        edited = pipeline("text-classification", model)(GOOD)
+    assert edited != plain
+    for own, late in ((False, True), (True, False), (True, True)):
+        made = pipeline("text-classification", model, tokenizer=checkpoint("bert-feelings") if own else None)
+        for turn in range(2):
+            with model.edit(zeros) if turn == 0 else made.model.edit(zeros):
+                if late:
+                    made.tokenizer.truncation_side = "left" if turn == 0 else "right"
+                assert made(GOOD) == edited
+            assert made(GOOD) == plain == pipeline("text-classification", model)(GOOD)
+
+
+def test_a_model_that_is_edited_is_not_resized() -> None:
+    model = compat.AutoModel.from_config(compat.BertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1))
+    with model.pellucid.edit({"layers.0.attention.output": zero()}):
+        with pytest.raises(InputError, match="edited here, and its tables would be resized for good"):
+            model.resize_token_embeddings(40)
+        model.pellucid(torch.tensor([[1, 2]]))
+    assert model.pellucid.loaded.module.onlooker is None and model.config.vocab_size != 40
+    model.resize_token_embeddings(40)
+    assert model.pellucid.config.vocab_size == 40
 
 
 def test_arguments_that_change_no_answer_are_taken(checkpoint: Callable[[str], Path]) -> None:

@@ -186,6 +186,8 @@ class PreTrainedModel(nn.Module):
         mean_resizing: new rows are the mean of the old ones, near which the reference draws them.
         """
         loaded, rows = self.pellucid.loaded, self.pellucid.config.vocab_size
+        if loaded.module.onlooker is not None:
+            raise InputError("this model is edited here, and would be resized for good: do it outside the block")
         if new_num_tokens is not None:
             count("new_num_tokens", rows := new_num_tokens)
         if pad_to_multiple_of is not None:

@@ -7,7 +7,6 @@ are called, and what is wrapped into what. The reference is `transformers` 4.57.
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -144,9 +143,9 @@ class Pipeline:
     @property
     def _made(self) -> Task:
         """The task with the tokenizer as it is set by now."""
-        loaded = self._task.model.loaded
-        if loaded.tokenizer is not self.tokenizer.pellucid:
-            self._task = self._task.on(Model(replace(loaded, tokenizer=self.tokenizer.pellucid)))
+        model, words = self._task.model, self.tokenizer.pellucid
+        if model.tokenizer is not words:
+            self._task = self._task.on(model.reading(words))
         return self._task
 
     @property

@@ -11,7 +11,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
 from pellucid.errors import InputError, several, short
-from pellucid.models import Standing
+from pellucid.models import Network, Standing
 from pellucid.trace.aliases import resolve
 from pellucid.trace.edits import Edit, edit_of
 from pellucid.trace.points import points
@@ -132,13 +132,14 @@ def edits_of(loaded: Loaded) -> tuple[str, ...]:
 
 # -- inside a block ---------------------------------------------------------------------------------------------------
 
-_EDITED: ContextVar[tuple[tuple[Loaded, Loaded], ...]] = ContextVar("edited", default=())
-"""Models that are edited here and now, and what each is at present; a thread begins with none."""
+_EDITED: ContextVar[tuple[tuple[Network, Network], ...]] = ContextVar("edited", default=())
+"""Networks that are edited here and now, and what each is at present; a thread begins with none."""
 
 
 def present(loaded: Loaded) -> Loaded:
     """What this model is here and now: itself, or with the edits of the blocks that this line stands in."""
-    return next((now for model, now in reversed(_EDITED.get()) if model is loaded), loaded)
+    now = next((now for module, now in reversed(_EDITED.get()) if module is loaded.module), None)
+    return loaded if now is None else replace(loaded, module=now)
 
 
 @contextmanager
@@ -146,15 +147,15 @@ def editing(loaded: Loaded, wanted: Wanted) -> Iterator[Loaded]:
     """Edits every pass of a model inside the block. See `Model.edit`."""
     entries = entries_of(loaded.config, wanted)
     now = edited(present(loaded), entries)
-    _EDITED.set((*_EDITED.get(), (loaded, now)))
+    _EDITED.set((*_EDITED.get(), (loaded.module, now.module)))
     try:
         yield now
     finally:
-        last = present(loaded)
-        _EDITED.set(tuple(one for one in _EDITED.get() if one[1] is not now))  # others may have begun since, and last
+        last = present(loaded).module
+        _EDITED.set(tuple(one for one in _EDITED.get() if one[1] is not now.module))  # others may last, or have begun
     for entry in entries:  # not reached where the block raised: its own error says more
         entry.check()
-    if last is not now:
+    if last is not now.module:
         raise InputError(
             "edits of a model end in the order opposite to that in which they began, in the thread and task in which "
             "they began: a block of them was left while one within it was still open, as generators may be"

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any, Self
 
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.text import Tokenizer
 from pellucid.trace.edit import Wanted, editing, entries_of, present
 from pellucid.trace.sweep import Metric, sweep
 
@@ -23,6 +25,10 @@ class Editable:
     def loaded(self) -> Loaded:
         """The record that every room works on; inside a block of `edit`, that of the edited model."""
         return present(self._loaded)
+
+    def reading(self, tokenizer: Tokenizer | None) -> Self:
+        """The same model, every number shared, with another tokenizer. What edits one of the two edits both."""
+        return type(self)(replace(self._loaded, tokenizer=tokenizer))
 
     def edit(self, edits: Wanted) -> AbstractContextManager[Self]:
         """Inside the block every pass of this model, in this thread, goes on with edited numbers.
