@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -70,7 +71,7 @@ def test_edits_last_as_long_as_their_block(checkpoint: Callable[[str], Path]) ->
 def test_a_model_that_is_edited_is_not_resized() -> None:
     model = compat.AutoModel.from_config(compat.BertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1))
     with model.pellucid.edit({"layers.0.attention.output": zero()}):
-        with pytest.raises(InputError, match="edited here, and its tables would be resized for good"):
+        with pytest.raises(InputError, match="edited here, and would be resized for good"):
             model.resize_token_embeddings(40)
         model.pellucid(torch.tensor([[1, 2]]))
     assert model.pellucid.loaded.module.onlooker is None and model.config.vocab_size != 40
@@ -170,6 +171,55 @@ def test_a_hole_keeps_the_end_of_a_prompt_whatever_the_tokenizer_says(checkpoint
     assert found[0] == found[1] == pipeline("text-generation", model=folder)(prompt, **asked)
 
 
+LASTING: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = [
+    ("token-classification", "bert-people", GOOD, {"aggregation_strategy": "simple", "ignore_labels": []}, {}),
+    ("text-classification", "bert-feelings", GOOD, {"function_to_apply": "none"}, {}),
+    ("question-answering", "bert-reader", BAD, {"top_k": 3, "max_answer_len": 2, "align_to_words": False}, {}),
+    ("fill-mask", "bert-filler", "A [MASK].", {"top_k": 2, "targets": ["a", "b"]}, {}),
+    ("feature-extraction", "bert-body", GOOD, {"tokenize_kwargs": {"max_length": 3}, "return_tensors": False}, {}),
+    ("zero-shot-classification", "bert-nli", GOOD, {"multi_class": True}, {"candidate_labels": ["good", "bad"]}),
+    (
+        "text-generation",
+        "gpt2",
+        GOOD,
+        {"return_full_text": False, "prefix": "So:"},
+        {"seed": 1, "max_new_tokens": 4},
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "name", "given", "options", "always"), LASTING)
+def test_none_in_a_call_leaves_what_the_pipeline_was_made_with(
+    checkpoint: Callable[[str], Path],
+    task: str,
+    name: str,
+    given: Any,
+    options: dict[str, Any],
+    always: dict[str, Any],
+) -> None:
+    if task == "question-answering":
+        given = {"question": "Who?", "context": given}
+    made, plain = (pipeline(task, model=checkpoint(name), **one, **always) for one in (options, {}))
+    wanted = plain(given, **options)
+    assert made(given) == made(given, **dict.fromkeys(options)) == wanted != plain(given)
+
+
+def test_what_a_call_says_of_labels_stands_over_what_the_pipeline_was_made_with(
+    checkpoint: Callable[[str], Path],
+) -> None:
+    """As the reference merges them: None for `top_k` is all, for `multi_label` no."""
+    two = pipeline("text-classification", model=checkpoint("bert-feelings"), top_k=2)
+    best = two(GOOD, top_k=None)
+    assert [one["score"] for one in best] == sorted((one["score"] for one in best), reverse=True) and len(best) == 3
+    assert two(GOOD) == [best[:2]] and two([GOOD], return_all_scores=True) == [best]
+    assert two([GOOD], return_all_scores=False) == [best[:1]]
+    judge = pipeline("zero-shot-classification", model=checkpoint("bert-nli"), candidate_labels=["good", "bad"])
+    alone = pipeline("zero-shot-classification", judge.model, candidate_labels=["good", "bad"], multi_class=True)
+    assert judge(GOOD, multi_label=None) == judge(GOOD) == alone(GOOD, multi_label=None) != alone(GOOD)
+    read = pipeline("feature-extraction", model=checkpoint("bert-body"), tokenize_kwargs={"max_length": 3})
+    assert len(read(GOOD, tokenize_kwargs={"truncation": True})[0]) == 3
+
+
 def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[str], Path]) -> None:
     go_on = pipeline("text-generation", model=checkpoint("llama"), max_length=14, do_sample=False, return_tensors=True)
     for prompt in ("Once upon a time", "The dog"):
@@ -203,6 +253,15 @@ def test_a_max_length_that_is_not_heeded_is_told(
 
 REFUSED = [
     ("text-classification", "bert-feelings", (GOOD,), {"topk": 2}, "no option 'topk'.*top_k"),
+    ("text-classification", "bert-feelings", (GOOD,), {"top_k": "2"}, "top_k is '2', expected a whole number"),
+    ("text-classification", "bert-feelings", (GOOD,), {"top_k": -1}, "top_k is -1, expected a whole number"),
+    (
+        "text-classification",
+        "bert-feelings",
+        (GOOD,),
+        {"function_to_apply": np.arange(2)},
+        "function_to_apply is array.* expected one of softmax",
+    ),
     ("text-classification", "bert-feelings", (GOOD, BAD), {}, "2 things were given, expected one"),
     ("text-classification", "bert-feelings", (), {}, "0 things were given"),
     ("text-classification", "bert-feelings", (GOOD,), {"function_to_apply": "tanh"}, "function_to_apply is 'tanh'"),
@@ -214,18 +273,44 @@ REFUSED = [
         {"aggregation_strategy": "mean"},
         "aggregation_strategy is 'mean'",
     ),
+    (
+        "token-classification",
+        "bert-people",
+        (GOOD,),
+        {"ignore_labels": 5},
+        "ignore_labels is 5, expected a list of labels",
+    ),
     ("token-classification", "bert-people", (GOOD,), {"offset_mapping": [(0, 1)]}, "no option 'offset_mapping'"),
     ("question-answering", "bert-reader", (), {"question": "Who?", "context": ""}, "context of item 0 is empty"),
     ("question-answering", "bert-reader", (), {"question": "Who?"}, "neither a question and a context"),
     ("question-answering", "bert-reader", (), {"question": ["a", "b"], "context": ["c"]}, "2 questions and 1 contexts"),
     ("fill-mask", "bert-filler", (GOOD,), {}, "item 0 has no mask"),
+    ("fill-mask", "bert-filler", ("[MASK]",), {"targets": "\ud800"}, "the vocabulary has no token for any of them"),
+    ("fill-mask", "bert-filler", ("[MASK]",), {"tokenizer_kwargs": True}, "tokenizer_kwargs is bool, expected a dict"),
+    (
+        "fill-mask",
+        "bert-filler",
+        ("[MASK]",),
+        {"tokenizer_kwargs": {"truncate": True}},
+        r"tokenizer_kwargs holds 'truncate' \(did you mean truncation",
+    ),
+    ("feature-extraction", "bert-body", (GOOD,), {"tokenize_kwargs": [1]}, "tokenize_kwargs is list, expected a dict"),
     ("zero-shot-classification", "bert-nli", (GOOD,), {}, "needs labels"),
+    (
+        "text-generation",
+        "gpt2",
+        (GOOD,),
+        {"tokenizer_encode_kwargs": "x"},
+        "tokenizer_encode_kwargs is str, expected a",
+    ),
+    ("text-generation", "gpt2", (GOOD,), {"stop_sequence": ["x"]}, "stop_sequence is list, expected a text"),
     ("text-generation", "gpt2", (GOOD,), {"handle_long_generation": "cut"}, "expected 'hole' or None"),
     ("text-generation", "gpt2", (GOOD,), {"max_token": 3}, "no option 'max_token'"),
     ("summarization", "bart", (3,), {}, "item 0 is int"),
 ]
 
 
+@pytest.mark.filterwarnings("ignore:the target")
 @pytest.mark.parametrize(("task", "name", "inputs", "call", "wanted"), REFUSED)
 def test_refused(
     checkpoint: Callable[[str], Path],

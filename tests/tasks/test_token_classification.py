@@ -353,6 +353,7 @@ def test_nothing_to_tag(load: Load) -> None:
         ("a", {"overlap": "shortest"}, "overlap is 'shortest'"),
         ("a", {"overlap": "longest", "aggregation_strategy": "none"}, "overlap='longest' compares entities"),
         ("a", {"ignore_labels": "O"}, "ignore_labels is 'O', expected a list"),
+        ("a", {"ignore_labels": None}, "ignore_labels is None, expected a list"),
         ("a", {"ignore_labels": [1]}, r"ignore_labels is \[1\]"),
         ("a", {"ignore_labels": ["PRE"]}, r"ignore_labels names 'PRE' \(did you mean .*PER"),
         ("a", {"delimiter": None}, "delimiter is NoneType"),

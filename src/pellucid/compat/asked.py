@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import torch
 
 from pellucid.compat.said import Unfollowed
-from pellucid.errors import InputError
+from pellucid.config.checks import count
+from pellucid.errors import InputError, near
 from pellucid.model import Model
 from pellucid.text import Tokenizer
 
@@ -23,10 +24,13 @@ Round = tuple[Iterable[Any], dict[str, Any]]
 class Asked:
     """One call of a pipeline.
 
-    task: its full name.  said: all arguments; those of the call alone are in `call`.  takes: their names.
+    task: its full name.  takes: the names of its arguments.
+    said: all arguments, those of the pipeline under those of the call; the former alone are `made`, the latter `call`.
     """
 
     takes: ClassVar[str] = ""
+    cleared: ClassVar[str] = ""
+    """Arguments that None in a call clears; of all others it leaves what the pipeline was made with."""
     fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True}
     """Options of our task that stand from the beginning."""
     unfollowed: ClassVar[Unfollowed] = {
@@ -36,7 +40,8 @@ class Asked:
 
     def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
         self.task, self.model, self.made, self.call = task, model, options, call
-        self.said: dict[str, Any] = {**options, **call}
+        heard = {name: one for name, one in call.items() if one is not None or name in self.cleared.split()}
+        self.said: dict[str, Any] = {**options, **heard}
 
     @property
     def words(self) -> Tokenizer:
@@ -83,25 +88,49 @@ class Asked:
         wanted = max_length is not None if truncation is None else truncation not in (False, "do_not_truncate")
         return {"long": "truncate", "max_length": max_length} if wanted else {}
 
+    def how(self, name: str, said: Mapping[str, Any]) -> dict[str, Any]:
+        """An argument that is a dict of a tokenizer's arguments; InputError for those that are heeded nowhere."""
+        given, known = said.get(name), ("truncation", "max_length", "padding")
+        if given is not None and not isinstance(given, Mapping):
+            raise InputError(f"{name} is {type(given).__name__}, expected a dict with truncation or max_length")
+        for one in given or {}:
+            if one not in known:
+                raise InputError(f"{name} holds {one!r}{near(str(one), known)}, and truncation and max_length are read")
+        return dict(given or {})
+
 
 class Classified(Asked):
     """Labels of texts: one for each, or with `top_k` a list; a text that was given alone gets its one in a list."""
 
     takes = "top_k return_all_scores function_to_apply truncation max_length"
+    cleared = "top_k truncation max_length"
 
     def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
         pairs = (tuple(one[0]) if isinstance(one, list) and one and isinstance(one[0], list) else one for one in items)
         yield pairs, self.options()
 
     def options(self) -> dict[str, Any]:
+        if (most := self._most()[0]) is not None:
+            count("top_k", most, least=0)
         function = self.said.get("function_to_apply")
         applied = function.lower() if isinstance(function, str) else function
         return {"function_to_apply": applied} | self.cut(self.said.get("truncation"), self.said.get("max_length"))
 
+    def _most(self) -> tuple[Any, bool]:
+        """How many labels, None for all, and whether as a list, the likeliest first; a call has the last word."""
+        most, listed = 1, False
+        for said in (self.made, self.call):
+            if "top_k" in said:
+                most, listed = said["top_k"], True
+            elif said.get("return_all_scores") is not None:
+                most = None if said["return_all_scores"] else 1
+        return most, listed
+
     def shape(self, answer: Any, item: Any) -> Any:
-        if "top_k" in self.said:
-            return list(answer.all)[: self.said["top_k"]]
-        if self.said.get("return_all_scores"):  # in the order of the labels
+        most, listed = self._most()
+        if listed:
+            return list(answer.all)[:most]
+        if most is None:  # in the order of the labels
             labels = list(self.model.config.labels)
             return sorted(answer.all, key=lambda one: labels.index(one["label"]))
         return answer
@@ -128,10 +157,14 @@ class Tagged(Asked):
         return {"aggregation_strategy": way, "boundaries": "heuristic", "decoded": True} | long | words | ignored
 
     def _strategy(self) -> str:
-        grouped, subwords = self.said.get("grouped_entities"), self.said.get("ignore_subwords")
-        if grouped is None and subwords is None:
-            return str(self.said.get("aggregation_strategy") or "none").lower()
-        return ("first" if subwords else "simple") if grouped else "none"
+        way = "none"
+        for said in (self.made, self.call):
+            grouped, subwords = said.get("grouped_entities"), said.get("ignore_subwords")
+            if grouped is not None or subwords is not None:
+                way = ("first" if subwords else "simple") if grouped else "none"
+            elif said.get("aggregation_strategy") is not None:
+                way = str(said["aggregation_strategy"]).lower()
+        return way
 
     def shape(self, answer: Any, item: Any) -> Any:
         return list(answer)
@@ -184,7 +217,7 @@ class Filled(Asked):
 
     def options(self) -> dict[str, Any]:
         said = {name: self.said[name] for name in ("top_k", "targets") if self.said.get(name) is not None}
-        how = self.said.get("tokenizer_kwargs") or {}
+        how = self.how("tokenizer_kwargs", self.said)
         theirs = {"decoded": True, "partial_targets": True}
         return theirs | said | self.cut(how.get("truncation"), how.get("max_length"))
 
@@ -209,9 +242,12 @@ class Judged(Asked):
         return super().given(inputs or (call.pop("sequences", None),), call)
 
     def options(self) -> dict[str, Any]:
-        said = dict(self.said)
-        if (multi := said.pop("multi_class", None)) is not None:
-            said["multi_label"] = multi
+        said = {name: one for name, one in self.said.items() if name != "multi_class"}
+        for here in (self.made, self.call):
+            if here.get("multi_class") is not None:
+                said["multi_label"] = here["multi_class"]
+            elif "multi_label" in here:
+                said["multi_label"] = False if here["multi_label"] is None else here["multi_label"]
         return {"long": "truncate"} | said
 
 
@@ -221,9 +257,12 @@ class Features(Asked):
     takes = "truncation tokenize_kwargs return_tensors"
 
     def options(self) -> dict[str, Any]:
-        how = {"truncation": self.said.get("truncation"), **(self.said.get("tokenize_kwargs") or {})}
+        how: dict[str, Any] = {}
+        for said in (self.made, self.call):
+            cut = {} if said.get("truncation") is None else {"truncation": said["truncation"]}
+            how |= cut | self.how("tokenize_kwargs", said)
         side = {"side": "decoder"} if self.model.config.kind == "encoder-decoder" else {}
-        return side | self.cut(how["truncation"], how.get("max_length"))
+        return side | self.cut(how.get("truncation"), how.get("max_length"))
 
     def shape(self, answer: Any, item: Any) -> Any:
         return torch.tensor([list(answer)]) if self.said.get("return_tensors") else [list(answer)]

@@ -38,6 +38,7 @@ class Written(Asked, ABC):
     """
 
     takes = "return_tensors clean_up_tokenization_spaces truncation stop_sequence max_length eos_token_id"
+    cleared = "eos_token_id add_special_tokens"
     defaults: ClassVar[Mapping[str, Any]]
     unfollowed: ClassVar[Unfollowed] = {
         **Asked.unfollowed,
@@ -70,6 +71,8 @@ class Written(Asked, ABC):
         if not said.get("do_sample"):
             plain = {name: value for name, value in plain.items() if name not in OPTIONS or not OPTIONS[name].sampling}
         if (stop := self.said.get("stop_sequence")) is not None:  # in place of the model's own end tokens
+            if not isinstance(stop, str):
+                raise InputError(f"stop_sequence is {type(stop).__name__}, expected a text")
             plain["eos_token_id"] = self.stopped(self.words(stop, add_special_tokens=False)["input_ids"])
         elif self.said.get("eos_token_id") is not None:
             plain["eos_token_id"] = self.said["eos_token_id"]
@@ -174,7 +177,7 @@ class Continued(Written):
         said = self.said
         own = {name: said[name] for name in self._ours if said.get(name) is not None}
         own["clean_up_tokenization_spaces"] = said.get("clean_up_tokenization_spaces") is not False
-        how = {"truncation": said.get("truncation"), **(said.get("tokenizer_encode_kwargs") or {})}
+        how = {"truncation": said.get("truncation"), **self.how("tokenizer_encode_kwargs", said)}
         long = self.cut(how["truncation"], how.get("max_length", said.get("max_length")))
         if said.get("handle_long_generation") is not None:
             if said["handle_long_generation"] != "hole":

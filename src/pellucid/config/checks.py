@@ -16,7 +16,7 @@ def count(name: str, value: object, most: int = 100_000_000, least: int = 1) -> 
 
 def choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """One of a few words."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InputError(
             Argument(name), f" is {value!r}{near(str(value), choices)}, expected one of {', '.join(choices)}"
         )

@@ -1,6 +1,6 @@
 """Which tokens, words or stretches of a text have which label: names, places, parts of speech."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -74,8 +74,13 @@ class TokenClassification(Reader):
         truth("decoded", self.decoded)
         if not isinstance(self.delimiter, str):
             raise InputError(f"delimiter is {type(self.delimiter).__name__}, expected a text such as ' '")
-        if isinstance(self.ignore_labels, str) or not all(isinstance(label, str) for label in self.ignore_labels):
-            raise InputError(f"ignore_labels is {self.ignore_labels!r}, expected a list of labels")
+        ignored: object = self.ignore_labels
+        if (
+            isinstance(ignored, str)
+            or not isinstance(ignored, Collection)
+            or not all(isinstance(i, str) for i in ignored)
+        ):
+            raise InputError(f"ignore_labels is {ignored!r}, expected a list of labels")
         if self.overlap == "longest" and self.aggregation_strategy == "none":
             grouped = Argument("aggregation_strategy", "simple")
             raise InputError(Argument("overlap", "longest"), " compares entities: pass ", grouped, ", say")

@@ -10,7 +10,7 @@ import tokenizers
 from pellucid.errors import Argument, Blank, InputError
 from pellucid.text.batch import Batch, as_kind, check_equally_long, collate, uncollated
 from pellucid.text.chat import find_template, render_chat
-from pellucid.text.cut import clean_text, cut_pair, guarded
+from pellucid.text.cut import clean_text, cut_pair, guarded, whole_characters
 from pellucid.text.encoded import Encoded, tiled
 from pellucid.text.layouts import ROLES
 from pellucid.text.literal import literal_twin
@@ -206,7 +206,7 @@ class Tokenizer(SpecialTokens, Spelling):
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int | None]:
         """Each token as its id; None for one that the vocabulary lacks."""
-        return [self._backend.token_to_id(token) for token in tokens]
+        return [self._backend.token_to_id(whole_characters(token)) for token in tokens]
 
     # -- conversations ------------------------------------------------------------------------------------------------
 
