@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,11 +11,13 @@ from torch import Tensor
 import pellucid
 from pellucid import InputError
 from pellucid.checkpoints.families import families
+from pellucid.checkpoints.load import read_tokenizer
 from pellucid.trace import Trace
 from pellucid.trace.explain import HeadScores
 from tests.trace.explain.models import built
 
 TEXT = "time flies like an arrow and fruit flies like a banana"
+WORDS = Path(__file__).parents[2] / "parity" / "golden" / "tokenizers"
 NAMES = ("previous", "first", "duplicate", "induction", "entropy")
 
 
@@ -68,6 +71,16 @@ def test_against_a_plain_loop(minilm: pellucid.Model) -> None:
             found["induction"] += [float(weights[q, behind].sum())] if behind else []
         for name, numbers in found.items():
             assert float(getattr(scores, name)[layer, head]) == pytest.approx(sum(numbers) / len(numbers), abs=1e-6)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_tokens_are_the_same_that_the_model_cannot_tell_apart(side: str) -> None:
+    """Where a tokenizer knows no token for a sign, it names the unknown one by the sign."""
+    model = built(read_tokenizer(WORDS / "t5"), "t5")
+    same, other = (model.trace(f"a {sign} dog \u2603") for sign in "\u2603\u2602")
+    assert same.ids == other.ids and same.tokens != other.tokens
+    scores, others = (model.explain.head_scores(one, side=side) for one in (same, other))
+    assert torch.equal(scores.duplicate, others.duplicate) and not scores.duplicate.isnan().any()
 
 
 @pytest.mark.parametrize("family", sorted(families()))

@@ -1,6 +1,5 @@
 """What heads do, as far as a score can say it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -78,15 +77,11 @@ def head_scores(
         return _measured(*_repeated(loaded, side_of(loaded, side, "encoder"), length, rows, seed))
     where = side_of(loaded, side, "encoder")
     trace = traced(loaded, text, (f"{where}layers.*.attention.weights",))
-    tokens: Sequence[str] = trace.target_tokens if where == "decoder." else trace.tokens
-    special = list(trace.special)
+    ids, special = list(trace.ids), list(trace.special)
     if where == "decoder.":
-        words = target_words(loaded)
-        marks = set(words.convert_ids_to_tokens(words.special_ids))
-        special = [i == 0 or token in marks for i, token in enumerate(tokens)]
-    numbers = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
-    ids, real = torch.tensor([[numbers[token] for token in tokens]]), ~torch.tensor([special])
-    return _measured(weights_of(trace, where), ids, real)
+        ids, marks = list(trace.rows[0].target_ids), target_words(loaded).special_ids
+        special = [i == 0 or token in marks for i, token in enumerate(ids)]
+    return _measured(weights_of(trace, where), torch.tensor([ids]), ~torch.tensor([special]))
 
 
 def _measured(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores:
