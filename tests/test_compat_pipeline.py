@@ -155,10 +155,50 @@ def test_a_prompt_is_cut_where_the_tokenizer_says(checkpoint: Callable[[str], Pa
     for library in (compat, transformers):
         words = library.AutoTokenizer.from_pretrained(folder, truncation_side=side)
         found.append(library.pipeline("text-generation", model=str(folder), tokenizer=words)(prompt, **asked))
-    new = [one[0]["generated_token_ids"][-4:] for one in found]
-    assert new[0] == new[1]
+    ids = [one[0]["generated_token_ids"] for one in found]
+    assert ids[0] == ids[1]
     plain = compat.pipeline("text-generation", model=str(folder))(prompt, **asked)
-    assert (plain[0]["generated_token_ids"][-4:] == new[0]) == (side == "right")
+    assert (plain[0]["generated_token_ids"] == ids[0]) == (side == "right")
+
+
+def test_a_conversation_that_is_cut_gives_the_ids_that_were_read(checkpoint: Callable[[str], Path]) -> None:
+    go_on = pipeline("text-generation", model=checkpoint("llama-chat"), return_tensors=True, seed=1, max_new_tokens=4)
+    turns = [{"role": role, "content": "The dog sleeps."} for role in ("user", "assistant") * 9] + [
+        {"role": "user", "content": "The end."}
+    ]
+    ids = go_on.tokenizer.apply_chat_template(turns, add_generation_prompt=True)
+    assert len(ids["input_ids"]) > 128
+    (found,) = go_on(turns, truncation=True)
+    read = found["generated_token_ids"][:-4]
+    assert 40 < len(read) <= 92 and read == go_on(turns[-5:])[0]["generated_token_ids"][:-4]
+
+
+def test_a_tokenizer_s_length_holds_where_a_text_is_to_be_cut(checkpoint: Callable[[str], Path]) -> None:
+    """And else the model's places: this reference goes on. What is too long is told by its own arguments."""
+    go_on = pipeline("text-generation", model=checkpoint("llama"), max_new_tokens=2, return_tensors=True)
+    assert go_on.tokenizer.model_max_length == 96 and go_on.model.config.longest == 128
+    prompt = "dog " * 105
+    size = len(go_on.tokenizer(prompt).input_ids)
+    assert 96 < size < 126
+    assert len(go_on(prompt)[0]["generated_token_ids"]) == size + 2
+    assert len(go_on(prompt, truncation=True)[0]["generated_token_ids"]) == 96
+    with pytest.raises(InputError, match=r"than the 127 that can be gone on with: pass truncation=True to cut it$"):
+        go_on(prompt * 3)
+    with pytest.raises(InputError, match=r"that are read at once: pass truncation=True to cut it$"):
+        pipeline("text-classification", model=checkpoint("bert-feelings"))(prompt * 3)
+    with pytest.raises(InputError, match=r"read at once: pass tokenizer_kwargs=\{'truncation': True\} to cut it$"):
+        pipeline("fill-mask", model=checkpoint("bert-filler"))("[MASK] " + prompt * 3)
+
+
+@pytest.mark.parametrize(("task", "name"), [("text-generation", "gpt2"), ("summarization", "bart")])
+def test_what_beams_alone_read_is_left_out_without_them(
+    checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture, task: str, name: str
+) -> None:
+    write = pipeline(task, model=checkpoint(name), num_beams=1, max_new_tokens=4, seed=1)
+    plain = write(GOOD)
+    assert not caplog.text
+    assert write(GOOD, length_penalty=1.0, early_stopping=False) == plain
+    assert caplog.text.count("early_stopping, length_penalty: neither drawn nor searched by, and left out") == 1
 
 
 def test_a_hole_keeps_the_end_of_a_prompt_whatever_the_tokenizer_says(checkpoint: Callable[[str], Path]) -> None:

@@ -31,6 +31,8 @@ class Asked:
     takes: ClassVar[str] = ""
     cleared: ClassVar[str] = ""
     """Arguments that None in a call clears; of all others it leaves what the pipeline was made with."""
+    cuts: ClassVar[str] = "truncation=True"
+    """What asks for long texts to be cut."""
     fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True}
     """Options of our task that stand from the beginning."""
     unfollowed: ClassVar[Unfollowed] = {
@@ -74,6 +76,11 @@ class Asked:
     def shape(self, answer: Any, item: Any) -> Any:
         """One answer of ours in the reference's shape."""
         return answer
+
+    def told(self, error: InputError) -> InputError:
+        """An error in the arguments of these pipelines, none of which is called `long`."""
+        kept = list(itertools.takewhile(lambda part: getattr(part, "name", "") != "long", error.parts))
+        return InputError(*kept, self.cuts, " to cut it") if len(kept) < len(error.parts) else error
 
     def alone(self, found: Any, given: Any) -> Any:
         """What answers one item."""
@@ -214,6 +221,7 @@ class Filled(Asked):
     """Fillings of masks: a list for each mask, where there is more than one."""
 
     takes = "top_k targets tokenizer_kwargs"
+    cuts = "tokenizer_kwargs={'truncation': True}"
 
     def options(self) -> dict[str, Any]:
         said = {name: self.said[name] for name in ("top_k", "targets") if self.said.get(name) is not None}

@@ -9,12 +9,14 @@ import torch
 
 from pellucid.compat.asked import Asked, Round
 from pellucid.compat.said import Unfollowed
-from pellucid.compat.writing import REFERENCE_TOP_K, UNFOLLOWED
+from pellucid.compat.writing import REFERENCE_TOP_K, UNFOLLOWED, useful
 from pellucid.errors import InputError
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import REFERENCE_LENGTH
 from pellucid.generation.settings import names as names_of_writing
+from pellucid.tasks.text_generation import shorter
 from pellucid.tasks.told import params_of, prefix_of
+from pellucid.text.portions import Reading, endings
 
 log = logging.getLogger("pellucid")
 
@@ -22,7 +24,7 @@ LONGEST = 256
 """New tokens, where nobody says anything."""
 
 UNBOUNDED = 1_000_000
-"""Tokens that a model without places reads: this reference asks no tokenizer how many they should be."""
+"""Tokens that a model without places reads: where nothing is cut, this reference asks no tokenizer for them."""
 
 _OURS = {"stop_strings": "stop"}
 _NOTHING = ("use_cache", "cache_implementation", "pad_token_id", "return_text", "return_type")
@@ -51,7 +53,8 @@ class Written(Asked, ABC):
         return list(dict.fromkeys([*cls.takes.split(), *names_of_writing(), *_OURS, *_NOTHING]))
 
     def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
-        options, longest = self.options(), self._longest()
+        said = self.model.loaded.generation | self._params()
+        options, longest = useful(self.options(), said), self._longest()
         if "max_new_tokens" in longest:
             yield items, options | longest
         else:  # so many tokens with the prompt, which is another number for each
@@ -185,27 +188,42 @@ class Continued(Written):
                     f"handle_long_generation is {said['handle_long_generation']!r}, expected 'hole' or None"
                 )
             return super().options() | own | {"long": "truncate", "truncation_side": "left"}
-        return super().options() | own | long | ({"truncation_side": self.words.truncation_side} if long else {})
+        side = {"truncation_side": self.words.truncation_side}
+        return (
+            super().options() | own | (long | side if long else {"max_length": self.model.config.longest or UNBOUNDED})
+        )
 
     def single(self, given: list[Any]) -> bool:
         return bool(given) and isinstance(given[0], Mapping)
 
     def shape(self, answer: Any, item: Any) -> Any:
         if self.said.get("return_tensors"):
-            return [{"generated_token_ids": row} for row in self.rows(self._prompt(item), answer)]
+            return [{"generated_token_ids": row} for row in self.rows(self._prompt(item, answer.read.cut), answer)]
         return [{"generated_text": _with_tail(one["generated_text"], tail)} for one, tail in self.ended(answer)]
 
     def before(self, item: Any) -> int:
         return len(self._prompt(item))
 
-    def _prompt(self, item: Any) -> list[int]:
-        words, special = self.words, self.said.get("add_special_tokens", True)
+    def _prompt(self, item: Any, cut: int = 0) -> list[int]:
+        """The tokens of a prompt, without so many that were cut."""
         if isinstance(item, str):
-            return words((self.said.get("prefix") or "") + item, add_special_tokens=special)["input_ids"]
+            special = self.said.get("add_special_tokens") is not False
+            reading = Reading(self.words, self.said.get("prefix") or "", True, special)
+            ids = reading.whole(item).ids
+            if not cut:
+                return ids
+            left = self.options().get("truncation_side") == "left"
+            return endings(reading, item, 0, room=len(ids) - cut, rule="truncate", left=left)[0].ids
+        ids = whole = self._turns(item)
+        while len(whole) - len(ids) < cut:
+            ids = self._turns(item := shorter(item))
+        return ids
+
+    def _turns(self, item: Any) -> list[int]:
         last = self.said.get("continue_final_message")
         on = item[-1]["role"] == "assistant" if last is None else last
-        ids = words.apply_chat_template(item, tokenize=True, add_generation_prompt=not on, continue_final_message=on)
-        return [int(i) for i in ids]
+        how: dict[str, Any] = {"add_generation_prompt": not on, "continue_final_message": on}
+        return [int(i) for i in self.words.apply_chat_template(item, tokenize=True, **how)]
 
 
 def _with_tail(text: Any, tail: str) -> Any:

@@ -167,9 +167,12 @@ class Pipeline:
     def _answers(self, asked: Asked, items: Iterable[Any]) -> Iterator[Any]:
         """The answers one after the other, each in the reference's shape."""
         items, given = itertools.tee(items)
-        for some, options in asked.rounds(items):
-            for answer in self._made.many(some, progress=False, **options):
-                yield asked.shape(answer, next(given))
+        try:
+            for some, options in asked.rounds(items):
+                for answer in self._made.many(some, progress=False, **options):
+                    yield asked.shape(answer, next(given))
+        except InputError as error:
+            raise asked.told(error) from error.__cause__
 
     def _known(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options that are followed; InputError for what is no option, or is said in another way here."""

@@ -136,7 +136,7 @@ def _settings(loaded: Loaded, asked: dict[str, Any], width: int, prompts: Sequen
         log.warning("do_sample and num_beams do not go together, and the checkpoint says one of them: this %s", does)
     if both["do_sample"] and "seed" not in asked:
         asked["seed"] = int(torch.randint(2**31, ()))  # torch.manual_seed decides, as it does in the reference
-    settings = settings_of(loaded, _useful(asked, said))
+    settings = settings_of(loaded, useful(asked, said))
     if settings.stop:
         raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNFOLLOWED['stop_strings']}")
     rooms = [room(loaded, prompt, new, i) for i, prompt in enumerate(prompts)]
@@ -192,7 +192,7 @@ def _streamed(steps: Iterable[Step], streamer: Any, begun: list[Any], texts: int
     streamer.end()
 
 
-def _useful(asked: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def useful(asked: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """The options without those that mean nothing beside the others; as in the reference, a note is all they are."""
     idle = set() if asked.get("do_sample", said.get("do_sample")) else {n for n in OPTIONS if OPTIONS[n].sampling}
     idle |= {"length_penalty", "early_stopping"} if asked.get("num_beams", said.get("num_beams", 1)) == 1 else set()

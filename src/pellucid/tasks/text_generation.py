@@ -34,6 +34,7 @@ class TextGeneration(Writer):
     truncation_side: what gives way in a text that is cut, "left" its beginning or "right" its end; by default as the
         tokenizer says, and where it says nothing its beginning. Of a conversation it is the oldest turns; its system
         message stays.
+    max_length: by default what the model can read by its own word and its tokenizer's; given, it stands for the latter.
     A text is too long where no room is left behind it. Cut, it leaves room for `max_new_tokens`, or for half of what
     the model reads where that is less. In stretches, each is gone on with; the answer follows the last one, which is a
     full one, and what follows the others is in `.all`, in their order. A conversation is not read in stretches.
@@ -74,7 +75,8 @@ class TextGeneration(Writer):
         return [{key: _clean(value, index) for key, value in message.items()} for message in given]
 
     def prompts(self, work: Work, item: str | Messages, index: int) -> list[Prompt]:
-        tokenizer, limit = work.loaded.words, work.loaded.longest
+        tokenizer = work.loaded.words
+        limit = work.loaded.longest if self.max_length is None else work.loaded.config.longest
         if isinstance(item, str):
             return [Prompt(portion) for portion in self._portions(work, tokenizer, item, index, limit)]
         ends = tuple(end_of_turn(tokenizer))
@@ -153,7 +155,7 @@ class TextGeneration(Writer):
                 f"item {index} is a conversation too long to be read at once: pass ", Argument("long", "truncate")
             )
         while most is not None and len(ids) > most:
-            kept = _shorter(kept)
+            kept = shorter(kept)
             if not kept:
                 raise InputError(f"item {index}: the last message alone does not fit into {most} tokens: shorten it")
             ids = self._ids(tokenizer, kept)
@@ -175,7 +177,7 @@ def _is_conversation(given: Any) -> bool:
     return several and isinstance(given[0], Mapping) and "role" in given[0]
 
 
-def _shorter(messages: Messages) -> Messages:
+def shorter(messages: Messages) -> Messages:
     """A conversation without its oldest turn, which is a question with its answer; [] where there is but one."""
     first = 1 if messages[0]["role"] == "system" else 0
     later = [i for i in range(first + 1, len(messages)) if messages[i]["role"] == "user"]
