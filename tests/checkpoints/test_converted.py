@@ -64,6 +64,7 @@ def test_a_broken_copy_is_made_again(package: installed.Packaged, name: str, dam
     assert not (folder.parent / f".{folder.name}-new").exists()
 
 
+@pytest.mark.slow
 def test_two_processes_make_it_once(package: installed.Packaged) -> None:
     command = [sys.executable, "-c", TOGETHER]
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]

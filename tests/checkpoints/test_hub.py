@@ -46,6 +46,7 @@ def test_what_is_cached_asks_for_nothing(hub: Hub, home: Path, repository: Path)
     assert hub.asked == []
 
 
+@pytest.mark.slow
 def test_a_pickle_only_where_there_is_nothing_better(hub: Hub, home: Path, repository: Path) -> None:
     (repository / WEIGHTS).unlink()
     hub.add(NAME, repository)

@@ -87,6 +87,7 @@ def test_diff_shows_what_differs(tmp_path: Path) -> None:
     assert "hidden_size" in everything.stdout and everything.stderr == ""
 
 
+@pytest.mark.slow
 def test_diff_for_machines(tmp_path: Path) -> None:
     found = json.loads(run(tmp_path, "diff", "all-MiniLM-L6-v2", "bert", "--json").stdout)
     assert {"name": "hidden_size", "left": 384, "right": 768, "differs": True} in found

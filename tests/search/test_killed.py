@@ -122,6 +122,7 @@ def many_lives(minilm: pellucid.Model, vectors: dict[str, np.ndarray], folder: P
     return killed
 
 
+@pytest.mark.slow
 def test_no_row_that_was_acknowledged_is_lost_by_eight_kills(
     minilm: pellucid.Model, vectors: dict[str, np.ndarray], tmp_path: Path
 ) -> None:

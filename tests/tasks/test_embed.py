@@ -18,6 +18,7 @@ import torch.nn.functional as F
 import pellucid
 from pellucid.checkpoints.sentence import MODES, Pooling
 from pellucid.tasks.embed import pool
+from tests.quick import few
 
 TEXTS = ["a", "time flies like an arrow", "", "b " * 300, "Übergröße", "Apple Inc.", "x"]
 
@@ -220,7 +221,7 @@ def _work(model: "pellucid.Model", results: object) -> None:
     results.put(model.embed("time flies").tolist())
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("method", few(["spawn", "fork"], ["fork"]))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_model_goes_to_other_processes(minilm: "pellucid.Model", method: str) -> None:
     if method not in multiprocessing.get_all_start_methods():

@@ -212,6 +212,7 @@ def planted(pipe: Pipeline, words: int, every: int) -> tuple[str, list[str]]:
     return " ".join(text), hidden
 
 
+@pytest.mark.slow
 def test_ten_thousand_words(trained: Pipeline) -> None:
     text, hidden = planted(trained, 10_000, 500)
     with pytest.raises(InputError, match=r"item 0 has .* tokens more than the 96 that are read at once"):

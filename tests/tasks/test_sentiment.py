@@ -102,6 +102,7 @@ def test_the_list_names_it_with_its_licence() -> None:
     assert "research" in found["notice"]
 
 
+@pytest.mark.slow
 def test_the_command_answers_offline() -> None:
     command = [sys.executable, "-m", "pellucid", "run", "sentiment-analysis", "I love glass"]
     done = subprocess.run(

@@ -283,6 +283,7 @@ assert result.steps == 15 and result.begun.step == 4
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_really_full(checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()

@@ -122,6 +122,7 @@ def test_axe_finds_nothing_serious_and_every_text_can_be_read(show: Show, view: 
     examine(tab, {"at rest": "", "table": "t", "help": "Escape ?", "search": "Escape /"})
 
 
+@pytest.mark.slow
 def test_the_grid_of_a_real_model_passes_too(minilm: "pellucid.Model", show: Show) -> None:
     html = pellucid.view(minilm.trace("time flies like an arrow", "fruit flies like a banana")).html()
     for theme in ("light", "dark"):

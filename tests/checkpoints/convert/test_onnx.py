@@ -46,6 +46,7 @@ def test_older_and_newer_spellings(tmp_path: Path) -> None:
         assert all(torch.equal(found[name], value) for name, value in model.named_parameters())
 
 
+@pytest.mark.slow
 def test_equal_tables_that_an_exporter_keeps_once_are_several_again(tmp_path: Path) -> None:
     model = tiny_bert("base")
     with torch.no_grad():

@@ -216,6 +216,7 @@ def test_what_it_refuses(minilm: pellucid.Model) -> None:
         labels.integrated_gradients("   ", 0)
 
 
+@pytest.mark.slow
 def test_what_a_real_model_refuses(smollm: pellucid.Model) -> None:
     with pytest.raises(InputError, match="this tokenizer has no mask token: choose another baseline"):
         smollm.explain.integrated_gradients("The sky is", " blue", baseline="mask")
