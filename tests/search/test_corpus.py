@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from uuid import UUID
 
 import numpy as np
@@ -242,25 +241,20 @@ def test_what_else_is_known_is_kept_as_json_or_refused_by_name(minilm: pellucid.
     assert [entry.text for one in left.segments for entry in one.entries.all()] == ["two"]
 
 
-class NotATime:
-    """As pandas' `NaT`: it says its date, and equals nothing."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        return False
+class NaTType:
+    """As pandas' `NaT`, which says its date."""
 
     def isoformat(self) -> str:
         return "NaT"
 
 
-def test_what_pandas_lacks_is_null_and_exact_numbers_are_numbers(
-    minilm: pellucid.Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lacking = object()
-    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(NA=lacking))
+class NAType:
+    """As pandas' `NA`."""
+
+
+def test_what_pandas_lacks_is_null_and_exact_numbers_are_numbers(minilm: pellucid.Model) -> None:
     one = {"text": "one", "day": datetime(2026, 1, 2), "n": 7, "price": Decimal("1.50"), "who": UUID(int=5)}
-    two = {"text": "two", "day": NotATime(), "n": lacking, "price": Decimal("12345678901234567890.5"), "who": math.nan}
+    two = {"text": "two", "day": NaTType(), "n": NAType(), "price": Decimal("12345678901234567890.5"), "who": math.nan}
     index = built(minilm, [one, two], column="text")
     known = {hit["text"]: hit["metadata"] for hit in index.search("one")}
     assert known["one"] == {"day": "2026-01-02T00:00:00", "n": 7, "price": 1.5, "who": str(UUID(int=5))}

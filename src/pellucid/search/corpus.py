@@ -12,9 +12,9 @@ import numpy as np
 from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.search.entries import Entry
 from pellucid.search.files import facts, found, whole
-from pellucid.search.metadata import is_missing, packed
+from pellucid.search.metadata import packed
 from pellucid.text.cut import clean_text, whole_characters
-from pellucid.text.rows import OBJECTS, TABLES, check_column, read_rows
+from pellucid.text.rows import OBJECTS, TABLES, check_column, is_missing, read_rows
 
 Cut = Callable[[str, int], list[tuple[int, int]]]
 """(text, its number) -> the characters of its passages, from and to; one passage for a text that is short enough."""

@@ -19,7 +19,7 @@ of new texts are found a little more often than those of rows that were moved so
 def enough(held: Vectors, settings: Settings, asked: int = 200, k: int = 10) -> int:
     """`efSearch`, raised by a quarter until a graph finds `RECALL` of the true neighbours of vectors that are not in
     it. What is as near as a true neighbour is one."""
-    queries = _new(held, min(asked, len(held.numbers)))
+    queries = _new(held, asked)
     last = [score[-1] for _, score in replace(held, graph=None).scored(queries, k, None, 0)]
     effort = settings.efSearch
     while effort < MOST:

@@ -3,13 +3,13 @@
 import json
 import math
 import os
-import sys
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from pellucid.errors import InputError
 from pellucid.text.cut import whole_characters
+from pellucid.text.rows import is_missing
 
 
 def packed(id_: str, metadata: dict[str, Any]) -> str:
@@ -20,14 +20,6 @@ def packed(id_: str, metadata: dict[str, Any]) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         why = "it is too deep" if isinstance(error, RecursionError) else error
         raise InputError(f"what else is known of {id_!r} cannot be written as JSON: {why}") from error
-
-
-def is_missing(value: Any) -> bool:
-    """None, NaN, and what pandas has in their place, which is not equal to itself or says nothing of it."""
-    pandas = sys.modules.get("pandas")
-    if value is None or (pandas is not None and value is pandas.NA):
-        return True
-    return (isinstance(value, float | Decimal) or hasattr(value, "isoformat")) and bool(value != value)
 
 
 def _finite(value: Any) -> Any:

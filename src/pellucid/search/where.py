@@ -86,9 +86,12 @@ def number_of(value: Any) -> int | float | None:
     if isinstance(value, str) and ("_" in value or not any(sign.isdigit() for sign in value)):
         return None
     try:
-        return int(value) if isinstance(value, int) else int(str(value))
-    except (TypeError, ValueError):
-        pass
+        return int(value if isinstance(value, int) else str(value))
+    except ValueError:
+        return _real(value)
+
+
+def _real(value: Any) -> float | None:
     try:
         found = float(value)
     except (TypeError, ValueError, OverflowError):

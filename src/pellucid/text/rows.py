@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -190,3 +191,10 @@ def _near(name: str, names: Iterable[str]) -> str:
     """Near names; one that differs in its letters' case is nearest."""
     same = [one for one in names if one.lower() == name.lower()]
     return f" (did you mean {', '.join(same)}?)" if same else near(name, names)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether there is no value: None, or the NaN, NA and NaT by which data frames say so."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | Decimal) and value != value

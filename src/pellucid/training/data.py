@@ -15,7 +15,7 @@ from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.files import once
 from pellucid.text.lines import no_file
 from pellucid.text.parallel import read_parallel
-from pellucid.text.rows import read_rows
+from pellucid.text.rows import is_missing, read_rows
 from pellucid.training.formats import special
 from pellucid.training.frames import rows_of_frame
 from pellucid.training.given import place_of
@@ -244,9 +244,7 @@ def no_column(row: Mapping[str, Any], index: int, name: str, advice: bool = True
 
 def missing(value: Any) -> bool:
     """Whether nothing stands there: None, an empty text, or the NaN and NA by which data frames say so."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and value != value)
+    return is_missing(value) or (isinstance(value, str) and not value.strip())
 
 
 def check_several(rows: Sequence[Mapping[str, Any]]) -> None:
