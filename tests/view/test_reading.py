@@ -102,6 +102,21 @@ def test_sides_have_their_own_layers_heads_and_tokens(show: Show, sides: Any) ->
     assert tab.evaluate(READ)[0] == "" and chips(tab) == list("0123")
 
 
+@pytest.mark.parametrize("view", ["heads", "matrix"])
+def test_a_pointer_on_what_is_being_replaced_takes_no_token_that_is_not_there(
+    show: Show, sides: Any, view: str
+) -> None:
+    tab = show(pellucid.view(sides).html(), f"#view={view}&of=cross&layer=0&heads=0&query=8&key=2")
+    tab.evaluate(READ)
+    tab.evaluate("""() => { // both before the next frame, in which the encoder's seven tokens would be drawn
+      const cell = document.querySelector(".column.query .row[data-index='8']") ?? document.querySelector(".plot canvas");
+      const box = cell.getBoundingClientRect();
+      [...document.querySelectorAll("button")].find((one) => one.textContent === "encoder").click();
+      cell.dispatchEvent(new MouseEvent("click", { bubbles: true, clientX: box.left + 5, clientY: box.bottom - 3 }));
+    }""")
+    assert tab.evaluate(READ)[0] == "" and "query=" not in tab.url
+
+
 def test_the_address_keeps_side_layer_and_token(show: Show, sides: Any) -> None:
     tab = show(pellucid.view(sides).html(), "#view=matrix&of=cross&layer=1&heads=1&query=8&key=2")
     own = sides["decoder.layers.1.cross_attention.weights"][0, 1, 8, 2].item()

@@ -67,10 +67,14 @@ function fitting(state, patch, manifest) {
   return old.queries === next.queries && old.keys === next.keys ? {} : { ...NO_TOKEN, pair: "all" };
 }
 
-/** Another attention may have fewer heads. */
-function inRange({ layer, head, heads }, manifest) {
-  const count = manifest.attentions[layer].heads;
-  return { head: Math.min(head, count - 1), heads: heads.some((each) => each >= count) ? heads.filter((each) => each < count) : heads };
+/** Another attention may have fewer heads; and a pointer may still stand on the tokens of the one that was just left. */
+function inRange({ layer, head, heads, query, key }, manifest) {
+  const { heads: count, queries, keys } = manifest.attentions[layer];
+  const there = (query ?? 0) < manifest.sequences[queries].tokens.length && (key ?? 0) < manifest.sequences[keys].tokens.length;
+  return {
+    head: Math.min(head, count - 1), heads: heads.some((each) => each >= count) ? heads.filter((each) => each < count) : heads,
+    ...(there ? {} : NO_TOKEN),
+  };
 }
 
 /** A token in hand that the pair filter hides lifts the filter. */
