@@ -12,6 +12,7 @@ import pellucid
 from pellucid.view import page as page_module
 from tests.quick import few
 from tests.view.conftest import Show
+from tests.view.made import Made, tokens_of
 from tests.view.written import DRAWN, HEADS, compared, written
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
@@ -120,6 +121,15 @@ def test_axe_finds_nothing_serious_and_every_text_can_be_read(show: Show, view: 
     press(tab, "ArrowDown ArrowRight")
     assert tab.get_by_role("group", name="view").locator("[aria-pressed=true]").get_attribute("data-value") == view
     examine(tab, {"at rest": "", "table": "t", "help": "Escape ?", "search": "Escape /"})
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_a_token_may_not_look_at_can_be_read(show: Show, theme: str) -> None:
+    made = Made(("", tokens_of(6)))
+    made.attention(mask="causal")
+    tab = show(made.data(), "#view=heads&query=2", color_scheme=theme)
+    assert tab.locator(".key .row[data-unseen]").count() == 3
+    examine(tab, {"a token in hand": ""})
 
 
 @pytest.mark.slow
