@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -25,6 +26,9 @@ def test_options_of_training_change_no_word(tmp_path: Path) -> None:
     reference("gpt2", "CausalLM", tmp_path)
     model = ours("CausalLM", tmp_path)
     plain = model.generate(IDS, max_new_tokens=6)
+    for name in ("do_sample", "num_beams", "return_dict_in_generate"):
+        with pytest.raises(pellucid.InputError, match=f"^{name} is array"):
+            model.generate(IDS, **{name: np.array([1, 2])})
     for said in ({"use_cache": False}, {"synced_gpus": True}, {"synced_gpus": False, "use_cache": True}):
         assert torch.equal(model.generate(IDS, max_new_tokens=6, **said), plain)
 
@@ -109,8 +113,15 @@ def test_a_tokenizer_without_a_greatest_length_cuts_nothing() -> None:
     ("options", "fragment"),
     [
         ({"truncation_side": "left"}, "truncation_side is 'left', .*: set tokenizer.truncation_side, which holds for"),
-        ({"truncation": "left"}, "^truncation is 'left', expected one of True, False, None, 'longest_first'"),
-        ({"truncation": 3}, "^truncation is 3, expected one of"),
+        ({"truncation": "left"}, "^truncation is 'left', expected True, False, None, 'longest_first'"),
+        ({"truncation": 3}, "^truncation is 3, expected True"),
+        ({"truncation": np.array([1, 2])}, r"^truncation is array\(\[1, 2\]\), expected True"),
+        ({"padding": torch.tensor([1, 2])}, r"^padding is tensor\(\[1, 2\]\), expected True"),
+        ({"return_tensors": np.array([1, 2])}, "^return_tensors is array"),
+        ({"add_special_tokens": None}, "^add_special_tokens is None, expected true or false"),
+        ({"return_offsets_mapping": [1, 2]}, r"^return_offsets_mapping is \[1, 2\], expected true or false"),
+        ({"max_length": {}}, r"^max_length is \{\}, expected a whole number from 0"),
+        ({"stride": object()}, "^stride is <object"),
         ({"pad_to_multiple_of": -8, "padding": True}, "^pad_to_multiple_of is -8, expected a whole number from 1"),
         ({"return_offset_mapping": True}, r"no option 'return_offset_mapping' \(did you mean return_offsets_mapping"),
     ],

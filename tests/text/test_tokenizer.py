@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -70,6 +71,15 @@ def test_tensors(minilm: "pellucid.Model") -> None:
         ({"texts": ["a", b"b"]}, "text 1 is bytes"),
         ({"texts": "x" * 10_000_001}, "10,000,001 characters"),
         ({"texts": "a b c", "padding": "max_length", "max_length": 2}, "does not fit"),
+        ({"texts": None}, "^texts is NoneType, expected a text or a list of texts"),
+        ({"texts": {"a": "b"}}, "^texts is dict, expected"),
+        ({"texts": "a", "pair": torch.tensor(1)}, "^pair is Tensor, expected"),
+        ({"texts": "a", "max_length": {}}, r"^max_length is \{\}, expected a whole number from 1"),
+        ({"texts": "a", "padding": np.array([1, 2])}, r"^padding is array\(\[1, 2\]\), expected True"),
+        ({"texts": "a", "truncation": torch.tensor([1, 2])}, "^truncation is tensor"),
+        ({"texts": "a", "return_tensors": np.array(["pt", "np"])}, "^return_tensors is array"),
+        ({"texts": "a", "add_special_tokens": None}, "^add_special_tokens is None, expected true or false"),
+        ({"texts": "a", "parse_special_tokens": "no"}, "^parse_special_tokens is 'no', expected true or false"),
     ],
 )
 def test_wrong_arguments_are_told(minilm: "pellucid.Model", arguments: dict[str, object], fragment: str) -> None:

@@ -109,7 +109,8 @@ def test_a_pointer_on_what_is_being_replaced_takes_no_token_that_is_not_there(
     tab = show(pellucid.view(sides).html(), f"#view={view}&of=cross&layer=0&heads=0&query=8&key=2")
     tab.evaluate(READ)
     tab.evaluate("""() => { // both before the next frame, in which the encoder's seven tokens would be drawn
-      const cell = document.querySelector(".column.query .row[data-index='8']") ?? document.querySelector(".plot canvas");
+      const cell =
+        document.querySelector(".column.query .row[data-index='8']") ?? document.querySelector(".plot canvas");
       const box = cell.getBoundingClientRect();
       [...document.querySelectorAll("button")].find((one) => one.textContent === "encoder").click();
       cell.dispatchEvent(new MouseEvent("click", { bubbles: true, clientX: box.left + 5, clientY: box.bottom - 3 }));

@@ -8,7 +8,7 @@ import torch
 
 from pellucid.errors import Argument, InputError, near
 from pellucid.text import Batch
-from pellucid.text.batch import check_equally_long
+from pellucid.text.batch import KINDS, PADDINGS, among, check_equally_long
 from pellucid.text.cut import cuts_second
 
 Features = dict[str, list[Any]]
@@ -125,8 +125,7 @@ def padded(
     length: with "max_length", which without one pads nothing, as in the reference; no row is shortened.
     multiple: lengths are multiples of it.  pad: the padding token.
     """
-    if padding not in (True, False, "longest", "max_length", "do_not_pad"):
-        raise InputError(f"padding is {padding!r}, expected True, False, 'longest' or 'max_length'")
+    among("padding", padding, PADDINGS)
     if padding in (False, "do_not_pad") or (padding == "max_length" and not length):
         return
     width = max(map(len, features["input_ids"]), default=0)
@@ -145,10 +144,9 @@ def padded(
 
 def batched(features: Features, kind: str | None, single: bool, rows: Sequence[Any] = ()) -> BatchEncoding:
     """Columns as a batch.  kind: "pt", "np", or None for lists.  single: one text, whose lists stand by themselves."""
+    among("return_tensors", kind, KINDS)
     if kind is None:
         return BatchEncoding.with_rows({n: column[0] if single else column for n, column in features.items()}, rows)
-    if kind not in ("pt", "np"):
-        raise InputError(f"return_tensors is {kind!r}, expected 'pt', 'np' or None")
     for column in features.values():
         check_equally_long((row for row in column if isinstance(row, list)), ", and ", Argument("truncation", True))
     whole = torch.tensor if kind == "pt" else numpy.array

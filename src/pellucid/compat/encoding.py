@@ -5,12 +5,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from pellucid.compat.batch import BatchEncoding, Features, are_words, batched, columns, padded, sides, stretches
 from pellucid.compat.said import Unfollowed, followed
-from pellucid.config.checks import count
+from pellucid.config.checks import count, truth
 from pellucid.errors import InputError
 from pellucid.text import Tokenizer
+from pellucid.text.batch import among
 from pellucid.text.cut import cut_pair
+
+_UNFOLLOWED: Unfollowed = {"truncation_side": "set tokenizer.truncation_side, which holds for every call"}
+
+_CUTS = (True, False, None, "longest_first", "only_first", "only_second", "do_not_truncate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +39,16 @@ class Asked:
     is_split_into_words: bool
     columns: Mapping[str, bool | None]
 
-
-_UNFOLLOWED: Unfollowed = {"truncation_side": "set tokenizer.truncation_side, which holds for every call"}
-
-_CUTS = (True, False, None, "longest_first", "only_first", "only_second", "do_not_truncate")
+    def __post_init__(self) -> None:
+        among("truncation", self.truncation, _CUTS)
+        truth("add_special_tokens", self.add_special_tokens)
+        flags = {name: getattr(self, name) for name in ("return_overflowing_tokens", "is_split_into_words")}
+        for name, value in (flags | dict(self.columns)).items():
+            if value is not None and name not in _UNFOLLOWED:
+                truth(name, value)
+        for name in ("max_length", "stride"):
+            if (value := getattr(self, name)) is not None:
+                count(name, value.item() if isinstance(value, np.integer) else value, least=0)
 
 
 def encoded(tokenizer: Tokenizer, text: Any, pair: Any, asked: Asked) -> BatchEncoding:
@@ -81,8 +94,6 @@ def _raw(tokenizer: Tokenizer, text: Any, pair: Any, single: bool, asked: Asked)
 def _rows(tokenizer: Tokenizer, raw: Iterable[tuple[Any, Any]], asked: Asked) -> tuple[list[Any], list[int]]:
     """Rows that fit, with their special tokens, and the number of the text that each is of."""
     said, most, special = asked.truncation, asked.max_length, asked.add_special_tokens
-    if said not in _CUTS:
-        raise InputError(f"truncation is {repr(said)[:60]}, expected one of {', '.join(map(repr, _CUTS))}")
     cut = most is not None and asked.padding is False if said is None else said
     limit = None if cut in (False, "do_not_truncate") else most or tokenizer.model_max_length
     strategy, side = cut if isinstance(cut, str) else "longest_first", tokenizer.truncation_side

@@ -17,7 +17,7 @@ from pellucid.compat.output import ModelOutput, loss_of, loss_of_span
 from pellucid.compat.said import lacking
 from pellucid.compat.writing import GenerationConfig, written
 from pellucid.config import Head, SequenceToSequenceLM
-from pellucid.config.checks import count
+from pellucid.config.checks import count, truth
 from pellucid.errors import InputError
 from pellucid.model import Model, build
 from pellucid.models import resize_vocabulary
@@ -153,7 +153,8 @@ class PreTrainedModel(nn.Module):
         options.pop("token_type_ids", None)
         given = (options.pop("generation_config", None) or GenerationConfig()).to_dict()
         said = self.generation_config.to_dict() | {name: value for name, value in given.items() if value is not None}
-        whole = options.pop("return_dict_in_generate", False)
+        if (whole := options.pop("return_dict_in_generate", None)) is not None:
+            truth("return_dict_in_generate", whole)
         ids = written(replace(self.pellucid.loaded, generation=said), ids, attention_mask, options)
         return ModelOutput({"sequences": ids}) if whole else ids
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from pellucid.checkpoints.generation import FILE, said_in
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.compat.said import Unfollowed, followed
+from pellucid.config.checks import count, truth
 from pellucid.errors import InputError, several
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Step, room, write
@@ -86,6 +87,9 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
     """
     streamer, asked = options.pop("streamer", None), followed(options, UNFOLLOWED)
     _check_streamer(streamer)
+    for name, check in (("do_sample", truth), ("num_beams", count)):  # which decide what else is heard
+        if asked.get(name) is not None:
+            check(name, asked[name])
     loaded = replace(loaded, generation=_said(loaded.generation, options))
     pad, end = asked.pop("pad_token_id", None), asked.pop("eos_token_id", loaded.generation.get("eos_token_id"))
     loaded = replace(loaded, config=loaded.config.replace(eos_token_id=tuple(end) if isinstance(end, list) else end))

@@ -7,8 +7,9 @@ from typing import Any
 
 import tokenizers
 
+from pellucid.config.checks import truth
 from pellucid.errors import Argument, Blank, InputError
-from pellucid.text.batch import Batch, as_kind, check_equally_long, collate, uncollated
+from pellucid.text.batch import KINDS, PADDINGS, Batch, among, as_kind, check_equally_long, collate, listed, uncollated
 from pellucid.text.chat import find_template, render_chat
 from pellucid.text.cut import clean_text, cut_pair, guarded, whole_characters
 from pellucid.text.encoded import Encoded, tiled
@@ -78,19 +79,21 @@ class Tokenizer(SpecialTokens, Spelling):
         return_tensors: "pt" for torch tensors [batch, seq], "np" for NumPy arrays, None for lists.
         parse_special_tokens: False makes a `[SEP]` that somebody typed into a text plain characters.
         """
-        single = isinstance(texts, str)
-        firsts = [texts] if single else list(texts)
-        seconds = None if pair is None else [pair] if isinstance(pair, str) else list(pair)
-        limit = self._limit(max_length) if truncation else None
+        among("truncation", truncation, (None, False, True, *_STRATEGIES))
+        among("padding", padding, PADDINGS)
+        among("return_tensors", return_tensors, KINDS)
+        truth("add_special_tokens", add_special_tokens)
+        truth("parse_special_tokens", parse_special_tokens)
+        limit = self._limit(max_length) if truncation or max_length is not None else None
         rows = self.encode(
-            firsts,
-            seconds,
-            max_length=limit,
+            listed("texts", texts),
+            None if pair is None else listed("pair", pair),
+            max_length=limit if truncation else None,
             strategy="longest_first" if truncation is True else truncation or "longest_first",
             add_special_tokens=add_special_tokens,
             parse_special_tokens=parse_special_tokens,
         )
-        return self._batch(rows, padding, max_length, return_tensors, single)
+        return self._batch(rows, padding, max_length, return_tensors, isinstance(texts, str))
 
     def encode(
         self,
@@ -103,8 +106,7 @@ class Tokenizer(SpecialTokens, Spelling):
         parse_special_tokens: bool = False,
     ) -> list[Encoded]:
         """Texts one by one, unpadded, each with its tokens and their places in the text (in characters)."""
-        if strategy not in _STRATEGIES:
-            raise InputError(f"truncation is {strategy!r}, expected True, False or one of {', '.join(_STRATEGIES)}")
+        among("strategy", strategy, _STRATEGIES)
         firsts = self.raw(texts, parse_special_tokens, "text")
         if pairs is not None and len(pairs) != len(texts):
             raise InputError(f"{len(texts)} texts but {len(pairs)} second texts: a pair needs one of each")
@@ -156,10 +158,6 @@ class Tokenizer(SpecialTokens, Spelling):
         names = (
             ("input_ids", "token_type_ids", "attention_mask") if self.token_types else ("input_ids", "attention_mask")
         )
-        if padding not in (True, False, "longest", "max_length", "do_not_pad"):
-            raise InputError(f"padding is {padding!r}, expected True, False, 'longest' or 'max_length'")
-        if kind not in (None, "pt", "np"):
-            raise InputError(f"return_tensors is {kind!r}, expected 'pt', 'np' or None")
         padded = padding in (True, "longest", "max_length")
         length = self._limit(max_length) if padding == "max_length" else None
         if length is not None and (longest := max((len(r.ids) for r in rows), default=0)) > length:
