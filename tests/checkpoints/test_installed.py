@@ -69,6 +69,7 @@ def test_the_package_is_found_and_not_imported(name: str, minilm_folder: Path) -
     assert imported == ""
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_package_is_as_good(copy: Path) -> None:
     answer, imported = load(MINILM, MODULE, path=copy)
     assert answer == ["ok", "package", MINILM, str(copy / MODULE / "model")]
@@ -113,7 +114,7 @@ def test_a_package_that_is_not_installed_says_how_to_get_it(copy: Path) -> None:
 # -- packages that announce themselves ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["someone/fake", "fake"])
+@pytest.mark.parametrize("name", few(["someone/fake", "fake"], ["fake"]))
 @pytest.mark.parametrize("module", few(["fake_model", "fake_model.inner"], ["fake_model.inner"]))
 def test_an_announced_package_is_found_and_not_imported(name: str, module: str, tmp_path: Path) -> None:
     home = tmp_path.joinpath(*module.split("."))

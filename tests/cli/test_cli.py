@@ -73,6 +73,7 @@ def test_quiet_and_standard_input(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "page.html\n", "")
 
 
+@pytest.mark.slow
 def test_vectors_are_written_before_the_last_is_computed(tmp_path: Path) -> None:
     lines = [LONG, *(f"line {i}" for i in range(2 * AT_ONCE - 2)), LONG]
     (tmp_path / "lines.txt").write_text("\n".join(lines))

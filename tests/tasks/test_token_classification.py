@@ -285,6 +285,7 @@ def places_of(found: Answers) -> list[tuple[int, str]]:
     return [(one["start"], one["word"]) for one in found if one["word"] in WANTED]
 
 
+@pytest.mark.slow
 def test_ten_thousand_words(rampart: Pipeline) -> None:
     text = planted(10_000, 400)
     wanted = [(match.start(), match[0]) for match in re.finditer("|".join(map(re.escape, WANTED)), text)]

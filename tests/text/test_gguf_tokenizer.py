@@ -84,6 +84,7 @@ def smollm2() -> Path:
     return Path(found.origin).with_name("SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
+@pytest.mark.slow
 def test_smollm2_splits_as_the_reference_does(smollm2: Path, shared: Shared) -> None:
     from tokenizers import pre_tokenizers
     from transformers import AutoTokenizer

@@ -51,7 +51,7 @@ def of_the_library(processor: Any, text: str) -> tuple[list[int], list[tuple[int
 
 @pytest.fixture(scope="module")
 def models(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    place, lines = tmp_path_factory.mktemp("models"), wiki(shared("data/wikitext2/valid.txt"))
+    place, lines = tmp_path_factory.mktemp("models"), wiki(shared("data/wikitext2/valid.txt"), 800)
     kept = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
     return {
         "albert": shared(ALBERT),

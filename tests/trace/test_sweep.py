@@ -96,6 +96,7 @@ def test_inside_a_block_the_edits_of_the_block_hold(minilm: pellucid.Model) -> N
 # -- what is known of a model ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_patching_restores_a_corrupted_answer(smollm: pellucid.Model) -> None:
     """The subject's token holds the answer in early and middle layers, the last token in late ones, as Meng et al.
     (2022, arXiv:2202.05262, figure 1) found in other models."""
