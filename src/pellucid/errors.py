@@ -116,6 +116,11 @@ def short(name: str, most: int = 80) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 row`, `2,000 rows`; `many` where it is not `one` with an s."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def several(names: Iterable[str], most: int = 6) -> str:
     """`a, b, c and 4 more`: a list that stays readable however long it is."""
     names = list(names)

@@ -10,7 +10,7 @@ from typing import Any
 from pellucid.checkpoints.families import Config
 from pellucid.checkpoints.load import open_checkpoint, read_tokenizer
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, InputError, PellucidError, near
+from pellucid.errors import Argument, InputError, PellucidError, counted, near
 from pellucid.files import write_whole
 from pellucid.machine import use_threads
 from pellucid.model import Model, build
@@ -44,7 +44,7 @@ class Report(Outcome):
     @property
     def curves(self) -> Curves:
         """Losses, scores and rates over the steps, to be looked at in a notebook or written by `svg` and `png`."""
-        return curves(self.log, f"{self.task}, {self.rows:,} rows")
+        return curves(self.log, f"{self.task}, {counted(self.rows, 'row')}")
 
     def data(self) -> dict[str, Any]:
         """All of it but the log, as JSON takes it: a score that is no finite number is None."""

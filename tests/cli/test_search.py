@@ -161,7 +161,7 @@ def test_the_life_of_an_index(index: Path, tmp_path: Path) -> None:
     assert "10 rows, 0 embedded" in again and "+0 rows; 20 rows" in again
     assert pellucid("--quiet", "index", "add", own, more, "--update").stderr == ""
     first = rows[1].split(",")[0]
-    assert "1 rows deleted" in pellucid("index", "delete", own, first).stderr
+    assert "1 row deleted" in pellucid("index", "delete", own, first).stderr
     assert pellucid("index", "compact", own).returncode == 0
     told = json.loads(pellucid("index", "info", own, "--json").stdout)
     assert (told["rows"], len(told["segments"]), told["corpus"]["column"]) == (19, 1, "name")

@@ -503,7 +503,7 @@ def test_models_that_cannot_write(tiny: pellucid.Model, minilm: pellucid.Model, 
 def test_scores_that_cannot_be(model: pellucid.Model, pair: pellucid.Model) -> None:
     with pytest.raises(InputError, match="text 0 has 70 tokens, and this model reads 64"):
         model.score("x" * 70)
-    with pytest.raises(InputError, match="text 1 has 1 tokens, expected 2"):
+    with pytest.raises(InputError, match="text 1 has 1 token, expected 2"):
         model.score(["the house", "x"])
     with pytest.raises(InputError, match="takes no target"):
         model.score("a", "b")

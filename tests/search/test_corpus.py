@@ -174,7 +174,7 @@ def test_equal_rows_are_embedded_once_and_equal_ids_are_refused_or_the_last_one_
     assert typed(*reading)[0] == 3
     assert typed(*reading, "--on-duplicate", "keep-last")[0] == 0
     index = pellucid.Index.open(tmp_path / "a.index", model=minilm)
-    assert texts(index) == {"7": "last"} and "1 rows, 2 embedded" in caplog.text
+    assert texts(index) == {"7": "last"} and "1 row, 2 embedded" in caplog.text
     caplog.clear()
     with pytest.raises(InputError, match="the ids 7 are in the index already: update=True takes their place"):
         index.add([{"id": "7", "text": "later"}], progress=False)

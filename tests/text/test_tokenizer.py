@@ -95,7 +95,7 @@ def test_ids_to_words(minilm: "pellucid.Model") -> None:
     assert tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", "time", "flies", "[SEP]"]
     assert tokenizer.convert_tokens_to_ids(["time", "no such token"]) == [2051, None]
     assert (tokenizer.pad_token_id, tokenizer.mask_token_id, len(tokenizer)) == (0, 103, 30522)
-    with pytest.raises(pellucid.InputError, match="30522 tokens"):
+    with pytest.raises(pellucid.InputError, match="30,522 tokens"):
         tokenizer.convert_ids_to_tokens([40000])
 
 

@@ -176,7 +176,7 @@ def test_a_text_that_fits_is_one_stretch_under_every_rule(both: tuple[Tokenizer,
 def test_exactly_the_limit_fits_and_one_more_does_not(bert: Tokenizer) -> None:
     size = len(bert.encode([QUESTION])[0].ids)
     assert len(windows(bert, QUESTION, max_length=size)[0].ids) == size
-    with pytest.raises(pellucid.InputError, match=r"item 7 has 1 tokens more than the \d+ that are read at once"):
+    with pytest.raises(pellucid.InputError, match=r"item 7 has 1 token more than the \d+ that are read at once"):
         windows(bert, QUESTION, index=7, max_length=size - 1)
 
 

@@ -137,7 +137,7 @@ def test_a_sweep_shows_where_the_answer_stands(smollm: pellucid.Model) -> None:
         ({"metric": lambda output: output["logits"]}, "the metric gave a tensor of shape"),
         ({"metric": lambda output: "high"}, "the metric gave str, expected one number"),
         ({"metric": ("time", "unbelievably odd")}, "'unbelievably odd' is .* tokens, expected one"),
-        ({"metric": ("time",)}, "a metric is 1 words"),
+        ({"metric": ("time",)}, "a metric is 1 word,"),
         ({"source": {"pooled": torch.zeros(1, 24)}}, "what was given has no layers.0.attention.heads"),
         ({"text": ["a", "b"]}, "one text"),
     ],

@@ -220,9 +220,9 @@ def test_an_answer_that_is_too_long_is_cut_and_never_parted_from_its_question(
 ) -> None:
     rows = [{"prompt": "time flies", "completion": " like an arrow" * 9}]
     (example,) = TextGeneration(packing="none", max_length=12).examples(chat, rows)
-    assert example.length == 12 and "1 texts are longer than 12 tokens" in caplog.text
+    assert example.length == 12 and "1 text longer than 12 tokens: what is beyond was cut off" in caplog.text
     assert TextGeneration(packing="none", max_length=1).examples(chat, rows) == []
-    assert "1 texts hold nothing to learn" in caplog.text
+    assert "left out: 1 text without anything to learn" in caplog.text
 
 
 @pytest.mark.parametrize(

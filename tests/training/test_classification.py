@@ -343,7 +343,7 @@ BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     "unequal": (
         [[0.5, 0.5], [1.0]],
         {},
-        "row 1: the label has 1 numbers, and that of row 0 2: expected one for each label",
+        "row 1: the label has 1 number, and that of row 0 2: expected one for each label",
     ),
     "weights": (["a", "b"], {"class_weights": {"c": 2.0}}, "class_weights: the label 'c' is not one of a, b"),
     "a weight": (["a", "b"], {"class_weights": {"a": -2.0}}, r"class_weights\['a'\] is -2\.0, expected above 0"),

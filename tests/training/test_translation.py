@@ -15,6 +15,7 @@ import pellucid
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import SequenceToSequenceLM
 from pellucid.errors import InputError
+from pellucid.tasks.told import prefix_of
 from pellucid.text.learned import train_tokenizer
 from pellucid.training.data import read
 from pellucid.training.learner import Learner
@@ -228,6 +229,13 @@ def test_a_prefix_that_was_learned_with_is_kept(checkpoint: Callable[[str], Path
     )
     assert first.ids == second.ids
     assert first.ids != pellucid.pipeline("text2text-generation", model, max_new_tokens=8)("The dog saw a house.").ids
+
+
+def test_that_nothing_stood_before_a_text_is_kept_too(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    once = TextToText(prefix="simplify: ").kept(pellucid.load(checkpoint("t5-tied")).loaded)
+    pellucid.Model(TextToText(prefix="").kept(once)).save(tmp_path / "model")
+    assert prefix_of(pellucid.load(tmp_path / "model").loaded, ["text2text-generation"]) == ""
+    assert TextToText().kept(once) is once
 
 
 def test_languages_that_are_tokens_stand_before_the_texts() -> None:

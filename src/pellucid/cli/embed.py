@@ -8,6 +8,7 @@ import rich_click as click
 
 from pellucid.cli.output import check_place, quiet, say
 from pellucid.cli.reading import texts_in
+from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
 AT_ONCE = 1_024
@@ -62,7 +63,7 @@ def command(
     if output is not None:
         vectors = embed(loaded, given, **how, progress=shown)
         write_whole(output, lambda file: np.save(file, np.asarray(vectors)))
-        say(f"{vectors.shape[0]} vectors of {vectors.shape[1]} numbers")
+        say(f"{counted(vectors.shape[0], 'vector')} of {vectors.shape[1]} numbers")
         click.echo(output)
         return
     with bar("embedding", total=len(given), unit=" texts", shown=shown) as line:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, clean, draw, say
+from pellucid.errors import counted
 
 if TYPE_CHECKING:
     from pellucid.search import Index
@@ -119,7 +120,8 @@ def _show_evaluation(judged: "Evaluation") -> None:
     draw(_table(("k", "recall", "MRR", "nDCG"), rows))
     left_out = f", {judged.unlisted:,} left out" if judged.unlisted else ""
     each = 1000 * judged.seconds / judged.queries
-    say(f"{judged.queries:,} queries, {each:.1f} ms each{left_out}; {len(judged.misses):,} went wrong")
+    asked = counted(judged.queries, "query", "queries")
+    say(f"{asked}, {each:.1f} ms each{left_out}; {len(judged.misses):,} went wrong")
     for miss in judged.misses[:SHOWN]:
         place = "was not found" if miss.place is None else f"came as number {miss.place}"
         draw(Text(clean(f"  {miss.query[:80]}: {', '.join(miss.wanted)[:80]} {place}, first was {miss.instead}")))
@@ -132,7 +134,7 @@ def _show_curve(curve: "Curve") -> None:
     ]
     draw(_table(("efSearch", f"recall@{curve.k}", "milliseconds", "queries per second"), rows))
     used = "every row is compared" if curve.used is None else f"efSearch is {curve.used}"
-    say(f"{curve.rows:,} rows, {curve.queries:,} queries; in this index {used}")
+    say(f"{counted(curve.rows, 'row')}, {counted(curve.queries, 'query', 'queries')}; in this index {used}")
 
 
 def _table(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Any:

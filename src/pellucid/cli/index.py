@@ -9,6 +9,7 @@ import rich_click as click
 from pellucid.cli.evaluating import command as evaluate
 from pellucid.cli.output import quiet, say, table, tell_more
 from pellucid.cli.typed import Once
+from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def delete(index: Path, ids: tuple[str, ...], where: tuple[str, ...]) -> None:
 
     held = pellucid.Index.open(index)
     gone = held.delete(list(ids) or None, where=list(where) or None)
-    say(f"{gone:,} rows deleted; {_settled(held)}")
+    say(f"{counted(gone, 'row')} deleted; {_settled(held)}")
 
 
 @command.command("info")
@@ -144,7 +145,7 @@ def info(index: Path, as_json: bool) -> None:
         flat |= {name: value for name, value in found[part].items() if value not in (None, "", [])}
     table([(name, str(value)[:100]) for name, value in flat.items()])
     for segment in found["segments"]:
-        click.echo(f"segment  {segment['rows']:,} rows, {segment['deleted']:,} deleted, {segment['kind']}")
+        click.echo(f"segment  {counted(segment['rows'], 'row')}, {segment['deleted']:,} deleted, {segment['kind']}")
 
 
 @command.command("compact")
@@ -191,4 +192,4 @@ def _source(sources: tuple[str, ...]) -> Any:
 def _settled(index: "Index") -> str:
     settings = index.manifest.settings
     graph = f"a graph with M {settings.M}, efConstruction {settings.efConstruction}, efSearch {settings.efSearch}"
-    return f"{len(index):,} rows, {'each compared' if settings.kind == 'flat' else graph}"
+    return f"{counted(len(index), 'row')}, {'each compared' if settings.kind == 'flat' else graph}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, say
+from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _say_links(view: "View") -> None:
 
     for line in table_of(view.data, 5).splitlines():
         say(line)
-    say(f"{len(view.data.manifest['sequences'][0]['tokens'])} tokens")
+    say(counted(len(view.data.manifest["sequences"][0]["tokens"]), "token"))
 
 
 def _serve(view: "View", port: int, open_browser: bool) -> None:

@@ -15,7 +15,7 @@ from pellucid.cli.output import draw, quiet, say, table
 from pellucid.cli.questions import Questions, more, said
 from pellucid.cli.shown import shown
 from pellucid.cli.typed import Others
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted
 from pellucid.files import write_whole
 from pellucid.tasks.names import TASKS, Name, named
 
@@ -158,4 +158,4 @@ def _counted(answers: "Iterator[Answer | Answers]") -> "Iterator[Answer | Answer
         texts, tokens = texts + bool(answer.read.cut), tokens + answer.read.cut
         yield answer
     if texts:
-        say(f"not read: {tokens:,} tokens (texts that were cut: {texts:,})")
+        say(f"not read: {counted(tokens, 'token')} (texts that were cut: {texts:,})")

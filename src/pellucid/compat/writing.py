@@ -13,7 +13,7 @@ from pellucid.checkpoints.generation import FILE, said_in
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.compat.said import Unfollowed, followed
 from pellucid.config.checks import count, truth
-from pellucid.errors import InputError, several
+from pellucid.errors import InputError, counted, several
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Step, room, write
 from pellucid.generation.rules import OPTIONS
@@ -160,7 +160,9 @@ def _searched(loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settin
     found = search(loaded, prompts, settings)
     for i, texts in enumerate(found):
         if len(texts) < settings.num_return_sequences:
-            raise InputError(f"the rules leave {len(texts)} texts for prompt {i}: loosen them, or ask for fewer texts")
+            raise InputError(
+                f"the rules leave {counted(len(texts), 'text')} for prompt {i}: loosen them, or ask for fewer texts"
+            )
     return [one.ids for texts in found for one in texts]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pellucid.errors import counted
 from pellucid.text import Tokenizer, tokens_of
 
 
@@ -62,7 +63,7 @@ class Completion:
         score = "" if self.score is None else f", score {self.score:.3f}"
         more = f", {len(self.sequences)} sequences" if len(self.sequences) > 1 else ""
         return (
-            f"Completion({text!r}, {len(self.ids)} tokens, ends by {self.finish_reason!r}, "
+            f"Completion({text!r}, {counted(len(self.ids), 'token')}, ends by {self.finish_reason!r}, "
             f"log-probability {sum(self.log_probabilities):.2f}{score}{more})"
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.errors import Argument, InputError, several
+from pellucid.errors import Argument, InputError, counted, several
 from pellucid.generation.options import Reading
 from pellucid.generation.written import Written
 
@@ -90,7 +90,7 @@ def apply(rules: Sequence[Rule], logits: Tensor, written: Written) -> Tensor:
         ruled = one(ruled, written)
     empty = ruled.amax(dim=-1) == -torch.inf if rules else None
     if empty is not None and bool(empty.any()) and (names := _forbidding(rules, logits, written, empty)):
-        wrong = f"after {written.new} tokens no token is left to choose, because of {several(names)}"
+        wrong = f"after {counted(written.new, 'token')} no token is left to choose, because of {several(names)}"
         raise InputError(f"{wrong}: leave one of them out" if len(names) > 1 else wrong)
     return ruled
 

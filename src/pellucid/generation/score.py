@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted
 from pellucid.generation.loop import writer
 from pellucid.generation.prompts import encoded, words_of
 from pellucid.models import Decoder, EncoderDecoder
@@ -49,7 +49,7 @@ class Score:
         return math.exp(-self.mean)
 
     def __repr__(self) -> str:
-        return f"Score({len(self.ids)} tokens, total {self.total:.2f}, perplexity {self.perplexity:.2f})"
+        return f"Score({counted(len(self.ids), 'token')}, total {self.total:.2f}, perplexity {self.perplexity:.2f})"
 
 
 class Seen(NamedTuple):
@@ -141,7 +141,9 @@ def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
 def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:
     for i, row in enumerate(rows):
         if len(row) < 2:
-            raise InputError(f"text {i} has {len(row)} tokens, expected 2 at least: the first has no probability")
+            raise InputError(
+                f"text {i} has {counted(len(row), 'token')}, expected 2 at least: the first has no probability"
+            )
     _check_lengths(loaded, "text", rows)
     found = weigh(loaded, [row[:1] for row in rows], [row[1:] for row in rows])
     words = words_of(loaded)
@@ -153,7 +155,9 @@ def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:
 
 def _of_targets(loaded: Loaded, rows: list[list[int]], targets: Sequence[str]) -> list[Score]:
     if len(targets) != len(rows):
-        raise InputError(f"there are {len(rows)} texts and {len(targets)} targets: each text needs one")
+        raise InputError(
+            f"there are {counted(len(rows), 'text')} and {counted(len(targets), 'target')}: each text needs one"
+        )
     words = words_of(loaded)
     wanted = [row.ids for row in words.encode(targets, parse_special_tokens=True)]
     for what, ids in (("text", rows), ("target", wanted)):

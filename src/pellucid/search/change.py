@@ -12,7 +12,7 @@ import numpy as np
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count
-from pellucid.errors import Argument, InputError, Interrupted, several
+from pellucid.errors import Argument, InputError, Interrupted, counted, several
 from pellucid.search.building import Builder, Staged, write_numbers
 from pellucid.search.corpus import READING, Corpus, Cut, Passages
 from pellucid.search.encoder import encoded, encoder_of
@@ -248,7 +248,8 @@ def _report(corpus: Corpus, builder: Builder, segment: Segment, texts: int, upda
     """Says what was settled on, what was left out, and how much was known already."""
     settings = builder.settings
     kind = "each compared" if settings.kind == "flat" else f"a graph, M {settings.M}, efSearch {settings.efSearch}"
-    log.info("%d rows, %d embedded, %s", segment.rows - int(segment.deleted().sum()), builder.embedded, kind)
+    rows = counted(segment.rows - int(segment.deleted().sum()), "row")
+    log.info("%s, %d embedded, %s", rows, builder.embedded, kind)
     if corpus.delimiter is not None:
         log.info("fields stand between %r", corpus.delimiter)
     if corpus.empty:

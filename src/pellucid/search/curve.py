@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.config.checks import count
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted
 from pellucid.search.opened import Opened, Segments
 from pellucid.search.seek import Asked, Field
 from pellucid.view.drawn import Drawing
@@ -67,9 +67,10 @@ class Curve(Drawing):
                  strong=p.efSearch == self.used, joined=p.efSearch is not None)
             for p in self.points
         ]  # fmt: skip
+        asked = counted(self.queries, "query", "queries")
         return Plot(
             title=f"Recall@{self.k} against time",
-            said=f"{self.rows:,} rows, {self.queries:,} queries as vectors, each asked alone",
+            said=f"{counted(self.rows, 'row')}, {asked} as vectors, each asked alone",
             right="milliseconds for one query (median)",
             up=f"recall@{self.k} against the exact neighbours",
             spots=tuple(spots),

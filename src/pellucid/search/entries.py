@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import CorruptFileError
+from pellucid.errors import CorruptFileError, counted
 from pellucid.search.metadata import packed
 from pellucid.search.where import LENT, Condition
 from pellucid.search.words import terms
@@ -129,7 +129,7 @@ class Entries:
         if _shapes(self._run("SELECT name, type, sql FROM sqlite_schema")) != _made():
             raise self._damaged("its tables are not those of an index")
         if self._run("SELECT count(*), min(number), max(number) FROM rows") != [(rows, 0, rows - 1)]:
-            raise self._damaged(f"it does not hold {rows:,} rows")
+            raise self._damaged(f"it does not hold {counted(rows, 'row')}")
 
     def _open(self) -> None:
         """The file is opened for reading alone, and its schema runs no code."""

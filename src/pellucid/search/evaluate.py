@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pellucid.config.checks import choice, count
-from pellucid.errors import Argument, InputError, near, several
+from pellucid.errors import Argument, InputError, counted, near, several
 from pellucid.search.where import Condition
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Evaluation:
             f"recall@{k} {self.recall[k]:.4f}, MRR@{k} {self.mrr[k]:.4f}, nDCG@{k} {self.ndcg[k]:.4f}"
             for k in self.recall
         )
-        return f"Evaluation({self.queries:,} queries: {'; '.join(said)})"
+        return f"Evaluation({counted(self.queries, 'query', 'queries')}: {'; '.join(said)})"
 
 
 def evaluated(
@@ -126,7 +126,9 @@ def _given(queries: Iterable[str], answers: Iterable[Any]) -> tuple[list[str], l
         raise InputError("queries and answers are lists, one right answer or several for each query")
     asked, given = list(queries), list(answers)
     if len(asked) != len(given):
-        raise InputError(f"there are {len(asked)} queries and the answers of {len(given)}: give each query its own")
+        raise InputError(
+            f"there are answers of {len(given)} to {counted(len(asked), 'query', 'queries')}: give each query its own"
+        )
     if not asked:
         raise InputError("there are no queries to evaluate with")
     return asked, [_grades(one, i) for i, one in enumerate(given)]

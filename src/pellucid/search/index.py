@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, InputError, several
+from pellucid.errors import Argument, InputError, counted, several
 from pellucid.search.change import Building, added, compacted, created, removed
 from pellucid.search.corpus import Corpus
 from pellucid.search.curve import Curve, measured
@@ -275,7 +275,7 @@ class Index:
 
     def __repr__(self) -> str:
         kinds = several(dict.fromkeys(segment.kind for segment in self.manifest.segments))
-        said = f"{len(self):,} rows, {kinds or 'empty'}, {self.manifest.settings.metric}"
+        said = f"{counted(len(self), 'row')}, {kinds or 'empty'}, {self.manifest.settings.metric}"
         return f"Index({str(self.folder)!r}, {said}, by {self.manifest.encoder.name})"
 
     def _renew(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted
 from pellucid.text import Window, windows
 from pellucid.text.cut import bare
 from pellucid.view.likeness import Likeness, LikenessView, Span
@@ -73,7 +73,7 @@ def _said(hit: Mapping[str, Any], cut: int) -> str:
         [f"similarity of the vectors {similarity:.3f}"] if similarity is not None and similarity == similarity else []
     )
     parts += [f"BM25 of the words {words:.2f}"] if words is not None else []
-    parts += [f"the last {cut:,} tokens were not read"] if cut else []
+    parts += [f"not read: the last {counted(cut, 'token')}"] if cut else []
     return ", ".join(parts)
 
 

@@ -12,6 +12,7 @@ from pellucid.blocks import Cache
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
+from pellucid.errors import counted
 from pellucid.models import Decoder, EncoderDecoder, Network, Output, assemble
 from pellucid.tasks.measure import Check, Point, compare, difference, judge
 
@@ -91,7 +92,7 @@ def padded_is_alone(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
             alone = loaded.module(**row)
             for name, wanted in alone.items():
                 points.append((name, _cut(together[name][i : i + 1], wanted, left), wanted))
-    return compare("padded = alone", points, tolerance, f"{len(rows)} texts")
+    return compare("padded = alone", points, tolerance, counted(len(rows), "text"))
 
 
 def side_by_side(rows: list[Row], pad: int, longest: int | None, left: bool = False) -> Row:

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import counted
 from pellucid.models import count
 
 
@@ -72,8 +73,9 @@ def summary(loaded: Loaded) -> str:
     base = f" (an adapter on {loaded.source.base.name})" if loaded.source and loaded.source.base else ""
     head = f", {config.head.name} head" if config.head else ""
     warning = " (UNTRAINED)" if loaded.source and loaded.untrained else ""
+    layers = counted(config.num_hidden_layers, "layer")
     return (
-        f"{name}{base}: {config.family}, {config.num_hidden_layers} layers, {config.num_attention_heads} heads, "
+        f"{name}{base}: {config.family}, {layers}, {counted(config.num_attention_heads, 'head')}, "
         f"{config.hidden_size} wide{head}{warning}, {count(loaded.module):,} parameters, "
         f"{loaded.module.kind} on {weight.device}"
     )

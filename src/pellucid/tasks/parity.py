@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import PellucidError
+from pellucid.errors import PellucidError, counted
 from pellucid.models import Decoder, EncoderDecoder
 from pellucid.tasks.consistency import Row, twin
 from pellucid.tasks.measure import Check, Point, compare, judge
@@ -50,7 +50,7 @@ def against_reference(
         if part:
             yield judge(f"transformers: {name}", part, tolerance, f"at {len(part)} of {len(whole.points)} places")
     if tokens and loaded.config.writes:
-        begin(f"writing {tokens} tokens with both")
+        begin(f"writing {counted(tokens, 'token')} with both")
         try:
             yield same_words(loaded, model, rows[0], tokens, tolerance)
         except NoReference as reason:

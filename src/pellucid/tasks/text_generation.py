@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from pellucid.config.checks import choice, truth
-from pellucid.errors import Argument, InputError
+from pellucid.errors import Argument, InputError, counted
 from pellucid.generation.prompts import end_of_turn
 from pellucid.generation.stops import cut
 from pellucid.generation.words import Draft
@@ -120,8 +120,9 @@ class TextGeneration(Writer):
         if self.long == "error":
             most = min(n for n in (self.max_length, limit and limit - 1, tokens) if n is not None)
             if tokens > most:
+                much = counted(tokens - most, "token")
                 raise InputError(
-                    f"item {index} has {tokens - most:,} tokens more than the {most:,} that can be gone on with: pass ",
+                    f"item {index} has {much} more than the {most:,} that can be gone on with: pass ",
                     Argument("long", "truncate"),
                     " to cut it, or ",
                     Argument("long", "windows"),
@@ -157,7 +158,9 @@ class TextGeneration(Writer):
         while most is not None and len(ids) > most:
             kept = shorter(kept)
             if not kept:
-                raise InputError(f"item {index}: the last message alone does not fit into {most} tokens: shorten it")
+                raise InputError(
+                    f"item {index}: the last message alone does not fit into {counted(most, 'token')}: shorten it"
+                )
             ids = self._ids(tokenizer, kept)
         return Portion(ids, (0, 0), whole - len(ids))
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count, truth
-from pellucid.errors import Argument, InputError, several
+from pellucid.errors import Argument, InputError, counted, several
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.feature_extraction import states_of
@@ -88,7 +88,8 @@ class TextRanking(Comparing):
             return dict(given)
         same = all(isinstance(one, str) for one in documents)
         if not same and len(documents) != len(queries):
-            raise InputError(f"{len(queries)} queries were given and {len(documents)} lists of documents")
+            asked = counted(len(queries), "query", "queries")
+            raise InputError(f"{asked} and {counted(len(documents), 'list')} of documents were given")
         return [{"query": one, "documents": documents if same else documents[i]} for i, one in enumerate(queries)]
 
     def item(self, given: Any, index: int) -> Question:

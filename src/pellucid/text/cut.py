@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pellucid.errors import Argument, CorruptFileError, InputError
+from pellucid.errors import Argument, CorruptFileError, InputError, counted
 
 MOST_CHARACTERS = 10_000_000
 """Longest single text that is tokenised at all; a longer one is refused before any work is done."""
@@ -79,7 +79,7 @@ def cuts_second(strategy: str, second: Any) -> bool:
 def too_long(index: int | str, excess: int, limit: int) -> InputError:
     """The error for an item that is not read whole, and may not be cut or read in stretches unasked."""
     return InputError(
-        f"{called(index, 'item')} has {excess:,} tokens more than the {limit:,} that are read at once: pass ",
+        f"{called(index, 'item')} has {counted(excess, 'token')} more than the {limit:,} that are read at once: pass ",
         Argument("long", "windows"),
         " to read all of it in stretches, or ",
         Argument("long", "truncate"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import tokenizers
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted
 from pellucid.text.cut import bare, clean_text, too_long
 from pellucid.text.tokenizer import Tokenizer
 
@@ -83,7 +83,9 @@ def sentences(reading: Reading, text: object, index: int, *, rule: str, limit: i
         raise too_long(index, excess, limit)
     room = limit - reading.around
     if room <= len(reading.raw("")):
-        raise InputError(f"item {index}: what stands before the text leaves no room in {limit} tokens: shorten it")
+        raise InputError(
+            f"item {index}: what stands before the text leaves no room in {counted(limit, 'token')}: shorten it"
+        )
     if rule == "truncate" and reading.tokenizer.truncation_side == "left":
         return endings(reading, clean, index, room=limit, rule=rule)
     if rule == "truncate":

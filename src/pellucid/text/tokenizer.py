@@ -8,7 +8,7 @@ from typing import Any
 import tokenizers
 
 from pellucid.config.checks import truth
-from pellucid.errors import Argument, Blank, InputError
+from pellucid.errors import Argument, Blank, InputError, counted
 from pellucid.text.batch import KINDS, PADDINGS, Batch, among, as_kind, check_equally_long, collate, listed, uncollated
 from pellucid.text.chat import find_template, render_chat
 from pellucid.text.cut import clean_text, cut_pair, guarded, whole_characters
@@ -109,7 +109,9 @@ class Tokenizer(SpecialTokens, Spelling):
         among("strategy", strategy, _STRATEGIES)
         firsts = self.raw(texts, parse_special_tokens, "text")
         if pairs is not None and len(pairs) != len(texts):
-            raise InputError(f"{len(texts)} texts but {len(pairs)} second texts: a pair needs one of each")
+            raise InputError(
+                f"{counted(len(texts), 'text')} but {counted(len(pairs), 'second text')}: a pair needs one of each"
+            )
         seconds = [None] * len(firsts) if pairs is None else self.raw(pairs, parse_special_tokens, "second text")
         added = self.added_tokens(pair=pairs is not None) if add_special_tokens else 0
         rows = []
@@ -162,7 +164,7 @@ class Tokenizer(SpecialTokens, Spelling):
         length = self._limit(max_length) if padding == "max_length" else None
         if length is not None and (longest := max((len(r.ids) for r in rows), default=0)) > length:
             raise InputError(
-                f"a text of {longest} tokens does not fit into {length}: pass ", Argument("truncation", True)
+                f"a text of {counted(longest, 'token')} does not fit into {length}: pass ", Argument("truncation", True)
             )
         ids, types = [r.ids for r in rows], [r.type_ids for r in rows]
         if not padded and (kind is None or not rows):
@@ -198,7 +200,7 @@ class Tokenizer(SpecialTokens, Spelling):
         for i in ids:
             token = self._backend.id_to_token(int(i))
             if token is None:
-                raise InputError(f"id {int(i)} is not in this vocabulary of {len(self)} tokens")
+                raise InputError(f"id {int(i)} is not in this vocabulary of {counted(len(self), 'token')}")
             tokens.append(token)
         return tokens
 

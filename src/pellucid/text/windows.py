@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import tokenizers
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted
 from pellucid.text.cut import called, clean_text, cut_pair, too_long
 from pellucid.text.encoded import Encoded, tiled
 from pellucid.text.tokenizer import Tokenizer
@@ -125,7 +125,9 @@ def _shorten(
         raise too_long(index, excess, limit)
     if room < 1:
         where = called(index, "item")
-        raise InputError(f"{where}: what stands beside the text leaves no room in {limit} tokens: shorten it")
+        raise InputError(
+            f"{where}: what stands beside the text leaves no room in {counted(limit, 'token')}: shorten it"
+        )
     shared = (room // 4 if stride is None else stride) if rule == "windows" else 0
     if type(shared) is not int or not 0 <= shared < room:
         raise InputError(f"stride is {stride!r}, expected a whole number below the {room} tokens of a stretch")

@@ -20,7 +20,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from pellucid.errors import Argument, Blank, InputError, near, several, short
+from pellucid.errors import Argument, Blank, InputError, counted, near, several, short
 from pellucid.trace.points import Axes
 from pellucid.trace.where import Chosen, Spot, Where, kind, length, parts, taken
 
@@ -216,7 +216,7 @@ def _moved(given: Tensor, now: Tensor, spot: Spot, axis: str, chosen: Where, beg
         reached = length(row) > begin and (meant is None or i in meant or len(places) == 1)
         if len(here) != len(there) and wholly and reached and isinstance(asked, slice):
             raise InputError(
-                f"{len(there)} tokens of {spot.name} are to be patched into {len(here)}: choose which with ",
+                f"{counted(len(there), 'token')} of {spot.name} are to be patched into {len(here)}: choose which with ",
                 Argument("position", Blank("...")),
             )
         pairs = {one: two - begin for one, two in zip(here, there)}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, counted, near
 from pellucid.models import Output, evaluating
 from pellucid.trace.edit import Entry, edited
 from pellucid.trace.edits import Edit, edit_of, patch, zero
@@ -123,7 +123,9 @@ def _difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Te
     if spoken is None or not loaded.config.writes:
         raise InputError("two words are compared behind a text, and this model does not write: give a function")
     if len(words) != 2:
-        raise InputError(f"a metric is {len(words)} words, expected a function or two words, the right one and another")
+        raise InputError(
+            f"a metric is {counted(len(words), 'word')}, expected a function or two words, the right one and another"
+        )
     rows = [row.ids for row in spoken.encode(list(words), add_special_tokens=False)]
     for word, ids in zip(words, rows):
         if len(ids) != 1:

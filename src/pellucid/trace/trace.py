@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config import Config
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, counted, near
 from pellucid.trace.aliases import aliases
 from pellucid.trace.points import axes_of, sides_of
 from pellucid.trace.reading import Reading
@@ -123,7 +123,7 @@ class Trace(Mapping[str, Tensor]):
     def row(self, i: int) -> "Trace":
         """The trace of one text of the batch, without its padding: views into the same numbers, `batch` of size 1."""
         if not -len(self.rows) <= i < len(self.rows):
-            raise InputError(f"row {i} is not there: this trace is of {len(self.rows)} texts, from row 0 on")
+            raise InputError(f"row {i} is not there: this trace is of {counted(len(self.rows), 'text')}, from row 0 on")
         i %= len(self.rows)
         parts = ({name: self._cut(name, t, i) for name, t in held.items()} for held in (self.points, self.gradients))
         points, gradients = parts
@@ -174,5 +174,6 @@ class Trace(Mapping[str, Tensor]):
     def __repr__(self) -> str:
         size = sum(t.numel() * t.element_size() for t in self.points.values()) / 2**20
         longest = max(len(row.tokens) for row in self.rows)
-        read = f"{longest} tokens" if len(self.rows) == 1 else f"{len(self.rows)} texts of at most {longest} tokens"
+        tokens = counted(longest, "token")
+        read = tokens if len(self.rows) == 1 else f"{len(self.rows)} texts of at most {tokens}"
         return f"Trace({read}, {len(self.points)} tensors, {size:.1f} MiB, of {self.model})"

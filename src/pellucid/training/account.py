@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pellucid import __version__
+from pellucid.errors import counted
 from pellucid.models import count
 from pellucid.training.given import Given, Place
 from pellucid.training.recipe import Recipe
@@ -26,15 +27,16 @@ def plan(begun: "Begun", given: Given) -> list[str]:
     if begun.held_out is not None:
         where = f"of {given.held_out.name}" if given.held_out else f"({begun.share:.0%})" if begun.share else ""
         held = f", {len(begun.held_out):,} held out {where}".rstrip()
-    data = f"{begun.objective.name}: {len(begun.data):,} rows of {given.data.name} to learn from{held}{_labels(begun)}"
+    rows = f"{counted(len(begun.data), 'row')} of {given.data.name} to learn from"
+    data = f"{begun.objective.name}: {rows}{held}{_labels(begun)}"
     settings = begun.settings
-    often = _many(settings.epochs, "epoch") if settings.max_steps is None else f"{settings.max_steps:,} at most"
+    often = counted(settings.epochs, "epoch") if settings.max_steps is None else f"{settings.max_steps:,} at most"
     numbers = [p for p in begun.loaded.module.parameters() if p.requires_grad]
     learns = sum(p.numel() for p in numbers)
-    means = [str(begun.dtype).removeprefix("torch."), _many(torch.get_num_threads(), "thread")]
+    means = [str(begun.dtype).removeprefix("torch."), counted(torch.get_num_threads(), "thread")]
     means += [f"{begun.ranks.world} processes"] if begun.ranks.world > 1 else []
     base = begun.base.name if begun.base is not None else "random numbers"
-    steps = f"{_many(begun.steps, 'step')} ({often})" + (f", on from step {begun.step:,}" if begun.step else "")
+    steps = f"{counted(begun.steps, 'step')} ({often})" + (f", on from step {begun.step:,}" if begun.step else "")
     share = f"{learns:,} numbers learn of {count(begun.loaded.module):,}"
     return [data, f"{steps}, from {base}; {share}; {', '.join(means)}"]
 
@@ -76,10 +78,6 @@ def _labels(begun: "Begun") -> str:
         return ""
     named = ", ".join(f"{label} {many[label] / len(rows):.0%}" for label in labels[:SHOWN])
     return f"; labels: {named}" + (f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else "")
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _facts(data: Any, place: Place) -> dict[str, Any]:

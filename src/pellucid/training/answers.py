@@ -13,7 +13,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import count, truth
-from pellucid.errors import Argument, InputError, near
+from pellucid.errors import Argument, InputError, counted, near
 from pellucid.tasks.question_answering import REFERENCE_LENGTH
 from pellucid.tasks.question_answering import QuestionAnswering as Task
 from pellucid.tasks.reader import Stretch
@@ -177,7 +177,7 @@ def _pairs(row: Fields, said: str) -> list[tuple[str, Any]]:
         listed, starts = (_listed(given.get(name, ())) for name in ("text", "answer_start"))
         if len(listed) != len(starts):
             raise InputError(
-                f"{said}: answers have {len(listed)} texts and {len(starts)} answer_start, expected as many"
+                f"{said}: answers have {counted(len(listed), 'text')} and {len(starts)} answer_start, expected as many"
             )
         pairs += zip(listed, starts)
     elif not isinstance(given, list | tuple):

@@ -9,6 +9,7 @@ from pellucid import __version__
 from pellucid.checkpoints.front import Scored, front_matter
 from pellucid.checkpoints.hub import is_hub_id
 from pellucid.config import head_named
+from pellucid.errors import counted
 from pellucid.tasks.names import TASKS
 from pellucid.training.given import Given
 from pellucid.training.names import Name
@@ -83,7 +84,7 @@ def _what(result: "Result", name: Name, given: Given) -> str:
     begun = result.begun
     says = {one.name: one.says for one in TASKS}.get(name.task, name.says)
     base = "from random numbers" if begun.base is None else f"from {_linked(begun.base.name)}"
-    data = f"on {len(begun.data):,} rows of {plain(given.data.name)}"
+    data = f"on {counted(len(begun.data), 'row')} of {plain(given.data.name)}"
     labels = begun.loaded.config.labels
     named = name.head and head_named(name.head).answers == "labels"
     listed = f" Its labels: {', '.join(map(plain, labels[:50]))}." if named else ""

@@ -12,7 +12,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted
 from pellucid.text import by_length
 from pellucid.training.likely import OverVocabulary, likely, scores
 from pellucid.training.losses import IGNORED
@@ -152,9 +152,9 @@ def _pieces(lines: Any, room: int) -> list[Piece]:
         lost += not found
         pieces += found
     if short:
-        log.warning("%d texts are longer than %d tokens: their ends were cut off", short, room)
+        log.warning("%s longer than %s: what is beyond was cut off", counted(short, "text"), counted(room, "token"))
     if lost:
-        log.warning("%d texts hold nothing to learn and were left out", lost)
+        log.warning("left out: %s without anything to learn", counted(lost, "text"))
     return pieces
 
 

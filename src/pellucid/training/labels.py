@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pellucid.errors import InputError, near, several
+from pellucid.errors import InputError, counted, near, several
 from pellucid.training.data import place
 from pellucid.training.objective import Fields
 
@@ -135,7 +135,7 @@ def _check_shares(shares: Mapping[str, float], where: str) -> None:
 def _check_widths(rows: Sequence[Fields], values: Sequence[Sequence[float]]) -> None:
     for i, (row, value) in enumerate(zip(rows, values)):
         if len(value) != len(values[0]):
-            many = f"{len(value)} numbers, and that of {place(rows[0], 0)} {len(values[0])}"
+            many = f"{counted(len(value), 'number')}, and that of {place(rows[0], 0)} {len(values[0])}"
             raise InputError(f"{place(row, i)}: the label has {many}: expected one for each label")
 
 
@@ -210,7 +210,9 @@ def target(kind: str, value: Any, where: str, labels: Sequence[str]) -> int | li
         return number_of(names_of(value, where)[0], where, labels)
     if _by_place(value):
         if len(value) != len(labels):
-            raise InputError(f"{where}: the label has {len(value)} numbers, and there are {len(labels)} labels")
+            raise InputError(
+                f"{where}: the label has {counted(len(value), 'number')}, and there are {len(labels)} labels"
+            )
         return [float(one) for one in value]
     found = [0.0] * len(labels)
     for name in names_of(value, where):

@@ -15,7 +15,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, counted, near
 from pellucid.tasks.reader import Stretch
 from pellucid.tasks.tagged import Sentence, Tagged, innermost, tagged, words_of
 from pellucid.text import RULES, Window, windows
@@ -164,7 +164,8 @@ class TokenClassification(Objective):
         """The words of a row and their tags, which go on with what has begun."""
         given, found = (_several(row, name, said) for name in ("tokens", "tags"))
         if len(given) != len(found) or not given:
-            raise InputError(f"{said} has {len(given)} tokens and {len(found)} tags, expected a tag for each token")
+            tokens, marks = counted(len(given), "token"), counted(len(found), "tag")
+            raise InputError(f"{said} has {tokens} and {marks}, expected a tag for each token")
         return given, tags.begun(found) if tags.marked(found) else found
 
     def _tokens(self, loaded: Loaded, sentence: Sentence, where: str) -> tuple[list[Window], Tagged]:

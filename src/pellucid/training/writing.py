@@ -95,7 +95,7 @@ class TextToText(Objective):
 
     def kept(self, loaded: Loaded) -> Loaded:
         prefix = self._before(loaded)[0]
-        if not prefix or loaded.config.inert.get("prefix") == prefix:
+        if prefix == (prefix_of(loaded, [self.name]) or ""):
             return loaded
         return replace(loaded, config=loaded.config.replace(inert={**loaded.config.inert, "prefix": prefix}))
 

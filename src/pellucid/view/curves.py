@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import CorruptFileError, InputError, NotFoundError
+from pellucid.errors import CorruptFileError, InputError, NotFoundError, counted
 from pellucid.view.drawn import Drawing
 from pellucid.view.lines import Line, Panel, drawn, smoothed, thinned
 
@@ -40,7 +40,7 @@ class Curves(Drawing):
         """The panels under each other, over the same steps."""
         last = max([step for step, *_ in self.steps] + [step for step, _ in self.looks], default=0)
         panels = [self._losses(), self._scores(), self._rates()]
-        said = f"{last:,} step{'' if last == 1 else 's'}"
+        said = counted(last, "step")
         lost = sum(1 for _, loss, _ in self.steps if loss is None)
         said += f", {lost:,} without a finite loss" if lost else ""
         said += f"; the best numbers are those of step {self.best:,}" if self.best is not None else ""

@@ -131,5 +131,5 @@ def test_what_it_refuses(minilm: pellucid.Model) -> None:
         attribute(TEXT, "banana", 30522)
     with pytest.raises(InputError, match="token is float, expected a token or its id"):
         attribute(TEXT, 1.5)
-    with pytest.raises(InputError, match="position is 7, expected -7 to 6: there are 7 tokens"):
+    with pytest.raises(InputError, match="position is 7, expected -7 to 6 among 7 tokens"):
         attribute(TEXT, "banana", position=7)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted
 from pellucid.text import Tokenizer
 from pellucid.trace import Trace, record
 from pellucid.trace.reading import Reading, read
@@ -96,7 +96,7 @@ def token_id(loaded: Loaded, token: str | int, what: str = "token") -> int:
 def place(position: int, tokens: int, what: str = "position") -> int:
     """A place among so many tokens, counted from 0; -1 is the last."""
     if not isinstance(position, int) or isinstance(position, bool) or not -tokens <= position < tokens:
-        raise InputError(f"{what} is {position!r}, expected -{tokens} to {tokens - 1}: there are {tokens} tokens")
+        raise InputError(f"{what} is {position!r}, expected -{tokens} to {tokens - 1} among {counted(tokens, 'token')}")
     return position % tokens
 
 

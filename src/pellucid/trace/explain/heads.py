@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, counted, near
 from pellucid.models import EncoderDecoder, evaluating
 from pellucid.trace import Recorder, Trace
 from pellucid.trace.explain.given import side_of, target_words, traced
@@ -51,7 +51,7 @@ class HeadScores:
         for name in NAMES:
             found = ", ".join(f"{layer}.{head} {score:.2f}" for layer, head, score in self.strongest(name, 4))
             rows.append([name, found or "no token of this text says anything"])
-        return f"HeadScores({layers} layers, {heads} heads)\n{table(rows, left=2)}"
+        return f"HeadScores({counted(layers, 'layer')}, {counted(heads, 'head')})\n{table(rows, left=2)}"
 
 
 def head_scores(
