@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import pellucid
+from pellucid.checkpoints.hub import SPEAKING
+from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
 from tests.checkpoints.hub import LOAD, NAME, Hub, ask, fails, found, words
 from tests.quick import few
@@ -66,6 +68,17 @@ def test_shards_are_fetched(form: str, hub: Hub, home: Path, tmp_path: Path) -> 
     snapshot = found(hub, home)
     assert hub.fetched() == {path.name for path in folder.iterdir()}
     assert pellucid.load(snapshot).config == pellucid.load(folder).config
+
+
+def test_every_form_of_a_tokenizer_is_fetched(hub: Hub, home: Path, repository: Path) -> None:
+    """What is read of a folder comes from the hub too; and where one is saved over another, no older form may stay."""
+    forms = {*files._FORMS, files.TARGET}
+    for name in forms:
+        with_file(name, name)(repository)  # files that are alike are fetched once
+    hub.add(NAME, repository)
+    found(hub, home)
+    assert forms <= hub.fetched()
+    assert forms <= set(SPEAKING)
 
 
 def test_what_others_left_in_the_cache_is_enough(hub: Hub, home: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 from safetensors.torch import load_file
 from torch.nn.utils import prune
@@ -36,6 +37,7 @@ from tests.checkpoints.builders import (
 from tests.checkpoints.families import TINY
 from tests.conftest import tiny_config
 from tests.parity.reference import tiny as reference
+from tests.text.making import train_pieces
 
 TEXTS = ["time flies like an arrow", "fruit flies like a banana", "Köln, 東京 & 👩‍👩‍👧", "", "word " * 400]
 
@@ -231,7 +233,7 @@ def test_a_model_is_saved_over_itself(tmp_path: Path) -> None:
     assert listing(tmp_path) == ["model", "model/config.json", f"model/{WEIGHTS}"]
 
 
-@pytest.mark.parametrize("older", ["bin", "shards", "shards of bin", "sentence encoder", "other words"])
+@pytest.mark.parametrize("older", ["bin", "shards", "shards of bin", "sentence encoder", "other words", "pieces"])
 def test_what_is_saved_over_another_model_is_what_loads(older: str, tmp_path: Path, tiny: pellucid.Model) -> None:
     """Nothing of the older model may speak for the new one."""
     folder = good(tmp_path / "model", vocab_size=70)
@@ -243,6 +245,13 @@ def test_what_is_saved_over_another_model_is_what_loads(older: str, tmp_path: Pa
         with_file(
             "modules.json", [{"type": f"sentence_transformers.models.{k}"} for k in ("Transformer", "Normalize")]
         )(folder)
+    elif older == "pieces":
+        lines = ["some words of an older model"]
+        shutil.copyfile(
+            train_pieces(lines, tmp_path / "a.model", model_type="bpe", vocab_size=25), folder / "tokenizer.model"
+        )
+        backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"older": 0}, unk_token="older"))
+        with_file("target_tokenizer.json", backend.to_str())(folder)
     else:
         with_file("vocab.txt", "\n".join([*vocabulary(), *(f"w{i}" for i in range(13))]))(folder)
         (folder / "additional_chat_templates").mkdir()
@@ -252,6 +261,7 @@ def test_what_is_saved_over_another_model_is_what_loads(older: str, tmp_path: Pa
     model = pellucid.load(folder)
     assert model.config == tiny.config
     assert model.tokenizer is None
+    assert model.loaded.target_tokenizer is None
     assert model.loaded.pooling is None
     assert [name for name in listing(folder) if (folder / name).is_file()] == ["config.json", WEIGHTS]
 

@@ -14,7 +14,8 @@ from pellucid.errors import Argument, Blank, InputError, NotFoundError, Resource
 
 FACTS = ("config.json", "modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
 WORDS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
-OTHER_WORDS = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model")
+OTHER_WORDS = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+WRITTEN_WORDS = "target_tokenizer.json"
 NUMBERS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
 PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
 MODULES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
@@ -24,10 +25,10 @@ ABOUT = ("README.md", *WRITING)
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 """What a checkpoint consists of; nothing else is fetched, and pickles only where there is no safetensors."""
 
-SPEAKING = (*FACTS, *WORDS, *OTHER_WORDS, *WRITING, *NUMBERS, *PICKLED, *ADAPTER, "adapter_model.bin")
+SPEAKING = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *NUMBERS, *PICKLED, *ADAPTER, "adapter_model.bin")
 """Files that say what the model is: where one is saved over another, none of the older may stay."""
 
-_NEEDED = (*FACTS, *WORDS, *OTHER_WORDS, *NUMBERS, *MODULES, *ADAPTER)
+_NEEDED = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *NUMBERS, *MODULES, *ADAPTER)
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
 _TOKEN = Argument("token", Blank("TOKEN"))
