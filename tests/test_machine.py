@@ -15,6 +15,7 @@ from pellucid.training.classification import TextClassification
 from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
 from tests.cli.called import caller
+from tests.conftest import tiny_config
 
 
 @pytest.fixture
@@ -135,6 +136,26 @@ def test_a_training_offers_no_kind_of_number_since_it_takes_none(
 
 def _numbers(model: pellucid.Model) -> int:
     return sum(p.numel() for p in model.parameters())
+
+
+# -- where and in what it computes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "device", ["xpu", "hpu", "vulkan", torch.device("xpu"), torch.device("cuda"), torch.device("mps")]
+)
+def test_a_device_that_is_not_there_is_one_sentence(device: str | torch.device, tiny: pellucid.Model) -> None:
+    with contextlib.suppress(RuntimeError, AssertionError, ImportError):
+        torch.empty(0, device=device)
+        pytest.skip(f"this machine has {device}")
+    with pytest.raises(InputError, match=f"device is '{torch.device(device).type}', and this "):
+        tiny.to(device)
+
+
+@pytest.mark.parametrize("dtype", [[], {}, {"float32"}])
+def test_what_names_no_kind_of_number_is_one_sentence(dtype: object) -> None:
+    with pytest.raises(InputError, match=r"dtype is .*, expected one of float32, float64"):
+        pellucid.build(tiny_config(), dtype=dtype)
 
 
 # -- the fastest kind of number ----------------------------------------------------------------------------------------

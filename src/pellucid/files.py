@@ -16,6 +16,20 @@ MOST_BYTES = 20_000_000
 """Of a JSON file of a checkpoint."""
 
 
+def path_of(name: str | os.PathLike[str]) -> Path:
+    """The path that `name` stands for, `~` as the home. Raises InputError where nothing can lie there: a name that is
+    too long or holds a NUL, the home of nobody, a closed folder."""
+    try:
+        path = Path(name).expanduser()
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{os.fspath(name)[:80]!r} can be no path here: {reason}; choose another one") from error
+    return path
+
+
 def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Calls `write` with an open file that takes the place of `target` only when all of it is on the disk."""
     beside = None

@@ -33,9 +33,7 @@ GROUP = Path("/sys/fs/cgroup")
 
 def choose_device(device: str | torch.device) -> torch.device:
     """ "cpu", "cuda", "mps" or any device of PyTorch; "auto" is the fastest that is there."""
-    if isinstance(device, torch.device):
-        return device
-    if device == "auto":
+    if isinstance(device, str) and device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         chosen = torch.device(device)
@@ -45,6 +43,10 @@ def choose_device(device: str | torch.device) -> torch.device:
         raise InputError("device is 'cuda', and this PyTorch sees no CUDA GPU; use 'cpu', or install a CUDA build")
     if chosen.type == "mps" and not torch.backends.mps.is_available():
         raise InputError("device is 'mps', and this machine has no Metal GPU; use 'cpu'")
+    try:
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, ImportError) as error:  # which of them depends on the kind of device
+        raise InputError(f"device is {str(chosen)!r}, and this PyTorch finds none here; use 'cpu'") from error
     return chosen
 
 
@@ -63,7 +65,7 @@ def choose_dtype(
         chosen = stored
     elif dtype == "auto":
         chosen = fastest_dtype(device)
-    elif dtype in DTYPES:
+    elif isinstance(dtype, str) and dtype in DTYPES:
         chosen = DTYPES[dtype]
     else:
         expected = ", ".join((*DTYPES, "auto", "checkpoint", *more))

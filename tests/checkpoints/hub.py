@@ -44,6 +44,8 @@ class Hub:
     """Those of its members; any other token is refused, whatever it is for."""
     broken: int = 0
     """A status with which every request is answered."""
+    portal: bytes = b""
+    """A page that answers in its place, as that of a network that asks for a name first."""
 
     def add(self, name: str, *folders: Path, **settings: object) -> Repository:
         """A repository whose commits are `folders`, the last one on `main`; the commits are tagged v0, v1, ..."""
@@ -82,6 +84,8 @@ class _Answers(BaseHTTPRequestHandler):
         self.hub.asked.append(f"{self.command} {path}")
         if self.hub.broken:
             return self._fail(self.hub.broken, "")
+        if self.hub.portal:
+            return self._answer(self.hub.portal)
         if path.startswith("/api/models/"):
             return self._about(path.removeprefix("/api/models/"))
         if "/resolve/" in path:

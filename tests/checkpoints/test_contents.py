@@ -71,6 +71,9 @@ def test_a_new_head_brings_the_pooler_that_the_file_lacks(parts: tuple[str, ...]
 def test_a_head_that_the_family_lacks_is_named(folder: Path) -> None:
     with pytest.raises(InputError, match="bert has no head 'causal-lm'; it has"):
         pellucid.load(folder, head="causal-lm")
+    for odd in (0, True, ["masked-lm"]):
+        with pytest.raises(InputError, match=r"head is .*, expected one of .*token-classification.*, or None"):
+            pellucid.load(folder, head=odd)
 
 
 # -- words and tables --------------------------------------------------------------------------------------------------

@@ -79,6 +79,13 @@ def test_a_hub_that_is_ill(status: int, hub: Hub, home: Path) -> None:
     assert ("the hub refused 'o/tiny'" if status == 403 else "the hub could not be reached") in told
 
 
+@pytest.mark.parametrize("page", [b"<html>Your name, please</html>", b'{"answer": 1}'])
+def test_something_else_answers_for_the_hub(page: bytes, hub: Hub, home: Path) -> None:
+    hub.portal = page
+    told = fails(hub.url, home, "pull", NAME)
+    assert "'o/tiny' is no folder" in told and "and what answers is not the hub; run: pellucid pull o/tiny" in told
+
+
 @pytest.mark.slow
 def test_a_hub_that_never_answers(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

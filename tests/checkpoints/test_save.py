@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch.nn.utils import prune
 
 import pellucid
+from pellucid.checkpoints.convert import convert
 from pellucid.checkpoints.folder import write_tensors
 from pellucid.checkpoints.tensors import note_in, spans
 from pellucid.config import MaskedLM, SequenceClassification
@@ -277,6 +278,14 @@ def test_a_parent_that_is_a_file(tmp_path: Path, tiny: pellucid.Model) -> None:
         assert str(target) in str(caught.value)
         one_sentence(str(caught.value), target)
     assert digests(tmp_path) == {"file": hashlib.sha256(b"mine").hexdigest()}
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "~nobody-at-all/x"])
+def test_a_place_that_can_be_none(name: str, tiny: pellucid.Model) -> None:
+    for write in (tiny.save, lambda place: convert(place, "new")):
+        with pytest.raises(InputError, match="can be no path here: ") as caught:
+            write(name)
+        one_sentence(str(caught.value), Path())
 
 
 FULL = """

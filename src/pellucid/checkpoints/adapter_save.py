@@ -21,6 +21,7 @@ from pellucid.checkpoints.names import Place
 from pellucid.checkpoints.sentence import write_pooling
 from pellucid.config import Config
 from pellucid.errors import InputError
+from pellucid.files import path_of
 from pellucid.models import ties
 
 
@@ -52,7 +53,7 @@ def save_adapter(
     dtype: of the numbers in the file; None for what they are.
     Raises InputError for a base that nobody would find again, and for a table that the format has no words for.
     """
-    target = Path(name).expanduser()
+    target = path_of(name)
     check_target(target, overwrite=overwrite)
     base, tables, whole = base_name(loaded), _Tables(loaded), list(whole)
     for one in ties(loaded.config).values():

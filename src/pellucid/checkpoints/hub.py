@@ -145,7 +145,7 @@ def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterat
         if status in (401, 403):
             raise NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass ", _TOKEN) from error
         if not isinstance(error, OSError) and not type(error).__module__.startswith(("httpx", "httpcore", "huggingf")):
-            raise
+            raise NotFoundError(nowhere(name, package, "and what answers is not the hub")) from error
         raise NotFoundError(nowhere(name, package, f"and the hub could not be reached ({_short(error)})")) from error
 
 

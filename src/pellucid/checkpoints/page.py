@@ -7,7 +7,7 @@ from typing import Any
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.names import Names, Rows
-from pellucid.config import Config, Dropout, Head, head_named
+from pellucid.config import HEADS, Config, Dropout, Head, head_named
 from pellucid.errors import InputError, PellucidError
 
 _IDLE = {"initializer_range", "bos_token_id", *(part.name for part in fields(Dropout))}
@@ -99,5 +99,6 @@ class Family:
             if type(page.head) is type(head):
                 return page
         names = [page.head.name for page in self.heads if page.head is not None]
-        assert head is not None  # that page is the first
+        if not isinstance(head, HEADS):  # None has the first page
+            raise InputError(f"head is {str(head)[:80]!r}, expected one of {', '.join(names)}, or None")
         raise InputError(f"{self.model_type} has no head {head.name!r}; it has {', '.join(names)}")

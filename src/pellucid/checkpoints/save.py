@@ -14,6 +14,7 @@ from pellucid.checkpoints.moves import Move
 from pellucid.checkpoints.names import Names, Rows
 from pellucid.checkpoints.sentence import write_pooling
 from pellucid.errors import InputError, several
+from pellucid.files import path_of
 from pellucid.models import assemble, ties
 from pellucid.text.files import write_target_tokenizer, write_tokenizer
 
@@ -23,7 +24,7 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
 
     overwrite: replace the files of a folder that already holds some; without it such a folder is refused.
     """
-    target = Path(name).expanduser()
+    target = path_of(name)
     loaded.module.real("saving")
     loaded.family.check_sayable(loaded.config)
     _check_network(loaded)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pellucid.checkpoints.convert.find import find, words
 from pellucid.checkpoints.convert.folder import check_target, write_folder
-from pellucid.files import read_json
+from pellucid.files import path_of, read_json
 
 
 class Converted(NamedTuple):
@@ -33,7 +33,7 @@ def convert(
     progress: None shows a bar at a terminal when it takes longer than a second.
     Raises: PellucidError, one sentence for everything that does not fit; then nothing was written.
     """
-    found, target = find(os.fspath(name)), Path(folder).expanduser()
+    found, target = find(os.fspath(name)), path_of(folder)
     check_target(target, found.file, overwrite)
     if found.kind == "onnx":
         from pellucid.checkpoints.convert.encoder import read_encoder

@@ -10,6 +10,7 @@ from typing import Literal
 from pellucid.checkpoints import hub
 from pellucid.checkpoints.source import inside, link_inside, refuse_links_of_folder
 from pellucid.errors import InputError, NotFoundError, several
+from pellucid.files import path_of
 
 PAPERS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
 """What must go where the numbers go."""
@@ -35,9 +36,9 @@ class Foreign:
 
 def find(name: str) -> Foreign:
     """The files that `name` stands for: an .onnx file, a folder, or an installed package that holds one."""
-    path = Path(name).expanduser()
-    if not name or len(name) > 4096 or "\0" in name:
-        raise InputError("the name of the model is empty or far too long, expected a file, a folder or a package")
+    if not name:
+        raise InputError("the name of the model is empty, expected a file, a folder or a package")
+    path = path_of(name)
     if path.is_file():
         if path.suffix != ".onnx":
             raise InputError(f"{name} is not understood: expected an .onnx file, or a folder with one")
