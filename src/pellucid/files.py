@@ -1,6 +1,7 @@
 """Files are written beside their place and then moved there: nobody ever meets half a file. And what a JSON file says,
 it says once."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -21,9 +22,8 @@ def path_of(name: str | os.PathLike[str]) -> Path:
     too long or holds a NUL, the home of nobody, a closed folder."""
     try:
         path = Path(name).expanduser()
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return path
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.lstat()
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{os.fspath(name)[:80]!r} can be no path here: {reason}; choose another one") from error
