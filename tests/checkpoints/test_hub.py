@@ -142,7 +142,8 @@ def test_a_download_that_was_broken_off_is_finished(lost: str, hub: Hub, home: P
     snapshot = Path(ask(hub.url, home, "pull", NAME).stdout.strip())
     (snapshot / lost).unlink()
     if lost != "modules.json":
-        assert "network is switched off" in fails(hub.url, home, "describe", NAME, HF_HUB_OFFLINE="1")
+        told = fails(hub.url, home, "describe", NAME, HF_HUB_OFFLINE="1")
+        assert "'o/tiny' is no folder" in told and "network is switched off; run: pellucid pull o/tiny" in told
     assert found(hub, home) == snapshot
     assert (snapshot / lost).exists()
 

