@@ -21,7 +21,7 @@ import pellucid
 from pellucid.checkpoints.convert import convert
 from pellucid.checkpoints.folder import write_tensors
 from pellucid.checkpoints.tensors import note_in, spans
-from pellucid.config import MaskedLM, SequenceClassification
+from pellucid.config import Head, MaskedLM, SequenceClassification, TokenClassification
 from pellucid.errors import InputError
 from tests.checkpoints.builders import (
     PICKLED,
@@ -34,6 +34,7 @@ from tests.checkpoints.builders import (
     shards,
     vocabulary,
     with_file,
+    with_tensors,
 )
 from tests.checkpoints.families import TINY
 from tests.conftest import tiny_config
@@ -94,6 +95,33 @@ def test_a_fact_that_no_config_json_can_say_is_refused(
     with pytest.raises(InputError, match=f"cannot be saved: its {name} is "):
         model.save(tmp_path / "model")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("architecture", ["BertModel", "RobertaForMaskedLM"])
+def test_a_body_without_a_pooler_goes_there_and_back(architecture: str, tmp_path: Path) -> None:
+    """Sentence encoders are often saved so, and a body taken from under a head has none."""
+    from transformers import AutoModel
+
+    reference(tmp_path / "theirs", architecture, dtype=torch.float32)
+    if architecture == "BertModel":
+        with_tensors(lambda tensors: [tensors.pop(f"pooler.dense.{part}") for part in ("weight", "bias")])(
+            tmp_path / "theirs"
+        )
+    model, ids = pellucid.load(tmp_path / "theirs", head=None), torch.tensor([[5, 9, 2]])
+    again = pellucid.load(model.save(tmp_path / "ours"))
+    assert again.config == model.config and not model.config.pooler
+    with torch.no_grad():
+        theirs = AutoModel.from_pretrained(tmp_path / "ours", attn_implementation="eager")(ids)
+        assert torch.equal(again(ids).last_hidden_state, model(ids).last_hidden_state)
+        assert torch.allclose(theirs.last_hidden_state, model(ids).last_hidden_state, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", [MaskedLM(), TokenClassification()])
+def test_a_head_that_reads_no_pooler_needs_none(head: Head, tmp_path: Path) -> None:
+    """As training leaves it on such a body."""
+    model = pellucid.build(pellucid.Config.of("bert", **TINY["bert"]).replace(head=head, pooler=False))
+    ids = torch.tensor([[5, 9, 2]])
+    assert torch.equal(pellucid.load(model.save(tmp_path / "model"))(ids).logits, model(ids).logits)
 
 
 def test_sentence_transformers_opens_it(minilm: pellucid.Model, tmp_path: Path) -> None:
