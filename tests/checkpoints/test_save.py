@@ -116,6 +116,20 @@ def test_a_body_without_a_pooler_goes_there_and_back(architecture: str, tmp_path
         assert torch.allclose(theirs.last_hidden_state, model(ids).last_hidden_state, atol=1e-5)
 
 
+@pytest.mark.parametrize("labels", [1, 3])
+def test_the_reference_opens_a_head_of_answers_in_place_of_labels(labels: int, tmp_path: Path) -> None:
+    from transformers import AutoModelForQuestionAnswering
+
+    reference(tmp_path / "theirs", "RobertaForSequenceClassification", dtype=torch.float32, num_labels=labels)
+    model = pellucid.load(tmp_path / "theirs", head="question-answering")
+    saved, ids = model.save(tmp_path / "ours"), torch.tensor([[5, 9, 2]])
+    assert pellucid.load(saved).config == model.config
+    with torch.no_grad():
+        theirs = AutoModelForQuestionAnswering.from_pretrained(saved, attn_implementation="eager")(ids)
+        found = model(ids).logits
+    assert torch.allclose(torch.stack((theirs.start_logits, theirs.end_logits), -1), found, atol=1e-5)
+
+
 @pytest.mark.parametrize("head", [MaskedLM(), TokenClassification()])
 def test_a_head_that_reads_no_pooler_needs_none(head: Head, tmp_path: Path) -> None:
     """As training leaves it on such a body."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from pellucid.config.checks import choice, count, token, truth, within
-from pellucid.config.heads import Head
+from pellucid.config.heads import Head, QuestionAnswering
 from pellucid.config.parts import Attention, DecoderSide, Dropout, FeedForward, LayerNorm, Norm, Plain
 from pellucid.config.positions import AttentionPosition, Learned, NoPosition, Position, Rotary
 from pellucid.errors import InputError, near
@@ -241,6 +241,8 @@ class Config:
         if changes:
             name = next(iter(changes))
             raise InputError(f"a {self.family} config has no {name!r}{near(name, self.facts())}")
+        if isinstance(top.get("head"), QuestionAnswering) and len(top.get("labels", self.labels)) != 2:
+            top["labels"] = ("LABEL_0", "LABEL_1")  # by whose number the reference makes its two logits
         return dataclasses.replace(self, **top)
 
 
