@@ -102,6 +102,12 @@ def test_the_disk_is_full(hub: Hub, home: Path, repository: Path) -> None:
     assert words(found(hub, home)) == 60
 
 
+@pytest.mark.parametrize("revision", [5, True, b"main", ["main"], "../x", ""])
+def test_what_can_be_no_revision_is_one_sentence(revision: object) -> None:
+    with pytest.raises(pellucid.InputError, match=r"revision is .*, expected a branch, a tag or a commit"):
+        pellucid.load("o/tiny", revision=revision)
+
+
 @pytest.mark.parametrize(
     "name", ["o/a--b", "o/a..b", "../o", "o/a/b", "o/", "~nobody-at-all/x", "x" * 5000, "", "a\0b"]
 )

@@ -43,8 +43,9 @@ def is_hub_id(text: str) -> bool:
 
 def check_revision(revision: str | None) -> None:
     """Refuses what can be no branch, tag or commit."""
-    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
-        raise InputError(f"revision is {revision[:80]!r}, expected a branch, a tag or a commit")
+    said = "" if revision is None else str(revision)
+    if revision is not None and (not isinstance(revision, str) or not _REVISION.fullmatch(said) or ".." in said):
+        raise InputError(f"revision is {said[:80]!r}, expected a branch, a tag or a commit")
 
 
 def is_offline() -> bool:
