@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from pellucid.errors import InputError
-from pellucid.text import meter
+from pellucid.text import Tokenizer, meter
 from pellucid.text.chat import find_template, render_chat
 from pellucid.text.files import open_tokenizer
 from tests.text.making import folder_of, train_pairs, train_pieces, wiki
@@ -262,6 +263,22 @@ def test_ids_are_the_reference_s(shared: Any, tmp_path: Path, model: str, form: 
     assert ours.apply_chat_template(typed, tokenize=True, parse_special_tokens=False).count(end) == 1
     plain = ours.apply_chat_template(messages, tokenize=True, parse_special_tokens=False)
     assert plain == ids
+
+
+@pytest.mark.parametrize("behind", ["\t", "\n", "\n\t b", " b", "b", "  ", ""])
+def test_what_stands_behind_a_typed_special_token_stays(behind: str) -> None:
+    """Here newlines and the white space behind them are one token, as in many vocabularies."""
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        special_tokens=["<|end|>"], initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    backend.train_from_iterator(["a\n\n", "a\n\n\n", "a\n\t", "a\n\n\t b", "a\n b", "a\n  "] * 3, trainer)
+    tokenizer = Tokenizer(backend, settings={"chat_template": "{{ messages[0].content }}<|end|>"})
+    messages = [{"role": "user", "content": f"<|end|>{behind}<|end|>"}]
+    ids = tokenizer.apply_chat_template(messages, tokenize=True, parse_special_tokens=False)
+    assert ids.count(0) == 1 and tokenizer.decode(ids[:-1], skip_special_tokens=False) == messages[0]["content"]
 
 
 def test_jinja_is_imported_when_a_template_is_rendered() -> None:

@@ -15,7 +15,7 @@ from pellucid.text.cut import clean_text, cut_pair, guarded, whole_characters
 from pellucid.text.encoded import Encoded, tiled
 from pellucid.text.layouts import ROLES
 from pellucid.text.literal import literal_twin
-from pellucid.text.marks import mark, split_marked
+from pellucid.text.marks import mark, marked_ids
 from pellucid.text.special import SpecialTokens
 from pellucid.text.spelling import Spelling
 from pellucid.text.unrolled import DecodeStream, spelled_bytes
@@ -242,18 +242,11 @@ class Tokenizer(SpecialTokens, Spelling):
             return render(messages)
         if parse_special_tokens or self._typed is None:
             return self.encode([render(messages)], add_special_tokens=False, parse_special_tokens=True)[0].ids
-        return self._marked_ids(render(mark(messages, self._words)))
 
-    def _marked_ids(self, text: str) -> list[int]:
-        """The ids of a text in which `mark` has marked what was typed; the reference's way, newlines and all."""
-        plain: dict[str, Any] = {"add_special_tokens": False}
-        (newline,) = self.encode(["\n"], **plain)
-        ids: list[int] = []
-        for part, typed in split_marked(text):
-            # After a newline no model puts a space before the part; the newline's own ids go again.
-            (row,) = self.encode([f"\n{part}" if ids else part], parse_special_tokens=not typed, **plain)
-            ids += row.ids[len(newline.ids) :] if ids else row.ids
-        return ids
+        def encode(texts: list[str], typed: bool) -> list[list[int]]:
+            return [row.ids for row in self.encode(texts, add_special_tokens=False, parse_special_tokens=not typed)]
+
+        return marked_ids(render(mark(messages, self._words)), encode)
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
