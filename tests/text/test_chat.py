@@ -205,6 +205,31 @@ def test_reasoning_has_the_names_that_templates_ask_for(name: str) -> None:
     assert render_chat(template, messages, {}) == wanted and "hm|hm|" in wanted
 
 
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ([{"type": "text", "text": "Yes, "}], "A: Yes, "),
+        ([{"type": "text", "text": "No"}, {"type": "image"}, {"text": "Yes"}, {"type": "image"}], "A: NoYes"),
+    ],
+)
+def test_a_last_message_in_parts_is_gone_on_with(said: list[dict[str, str]], text: str) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    template = "{% for m in messages %}A: {% for part in m.content %}{{ part.text }}{% endfor %}!{% endfor %}"
+    messages = [{"role": "assistant", "content": said}]
+    assert render_chat(template, messages, {}, unfinished=True) == text
+    (wanted,), _ = render_jinja_template([messages], chat_template=template, continue_final_message=True)
+    assert wanted == text
+    with pytest.raises(InputError, match="message 0 has no text to go on with"):
+        render_chat(template, [{"role": "assistant", "content": [{"type": "image"}]}], {}, unfinished=True)
+
+
+@pytest.mark.parametrize("trim", ["", " | trim"])
+def test_a_last_message_that_is_said_twice_holds_no_mark(trim: str) -> None:
+    template = f"{{% for m in messages %}}{{{{ m.content{trim} }}}}|{{{{ m.content{trim} }}}}!{{% endfor %}}"
+    assert render_chat(template, [{"role": "assistant", "content": "Yes"}], {}, unfinished=True) == "Yes|Yes"
+
+
 def test_named_templates() -> None:
     named = {"chat_template": [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]}
     assert (find_template(named), find_template(named, "tool_use")) == ("a", "b")

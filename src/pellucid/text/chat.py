@@ -99,9 +99,14 @@ def _marked(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The messages, with a mark behind what the last one says, and a space that goes where the template trims."""
     *others, last = messages
     said = last.get("content")
-    if not isinstance(said, str) or not said.strip():
+    parts = said if isinstance(said, list) else [{"text": said}]
+    places = [i for i, part in enumerate(parts) if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
+    if not places or not parts[places[-1]]["text"].strip():
         raise InputError(f"message {len(others)} has no text to go on with: give it some, or leave it out")
-    return [*others, last | {"content": f"{said}{_MARK} "}]
+    i = places[-1]
+    marked = f"{parts[i]['text']}{_MARK} "
+    whole = [*parts[:i], dict(parts[i]) | {"text": marked}, *parts[i + 1 :]] if isinstance(said, list) else marked
+    return [*others, last | {"content": whole}]
 
 
 def _up_to_mark(text: str, messages: list[dict[str, Any]]) -> str:
@@ -109,6 +114,7 @@ def _up_to_mark(text: str, messages: list[dict[str, Any]]) -> str:
     before, mark, behind = text.rpartition(_MARK)
     if not mark:
         raise InputError(f"the chat template leaves message {len(messages) - 1} out, so it cannot be gone on with")
+    before = before.replace(f"{_MARK} ", "").replace(_MARK, "")  # where the template says the message twice
     return before if behind.startswith(" ") else before.rstrip()
 
 
