@@ -454,6 +454,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no number": ({"max_new_tokens": 0}, "max_new_tokens is 0"),
     "a number for a stop": ({"stop": 5}, "stop is int, expected a list of texts"),
     "a word for beams": ({"num_beams": "four"}, "num_beams is 'four'"),
+    "several truths": ({"do_sample": torch.tensor([1, 0])}, "do_sample is tensor"),
+    "several numbers": ({"num_return_sequences": torch.tensor([1, 1])}, "num_return_sequences is tensor"),
+    "a number for early": (
+        {"num_beams": 2, "early_stopping": 1},
+        "early_stopping is 1, expected true, false or 'never'",
+    ),
+    "several for early": ({"num_beams": 2, "early_stopping": torch.tensor([1, 0])}, "early_stopping is tensor"),
     "rules that are none": ({"rules": [1]}, "rules hold something that cannot be called"),
     "nothing drawn": ({"temperature": 0.5}, "do_sample=True"),
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 from pellucid.checkpoints.generation import said_in
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import count
+from pellucid.config.checks import count, truth
 from pellucid.errors import CorruptFileError, InputError, several
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.settings import Settings, read_settings
@@ -87,8 +87,9 @@ def with_ends(loaded: Loaded, more: Iterable[int] = ()) -> Loaded:
 
 def check_kinds(asked: Mapping[str, Any]) -> None:
     """Refuses what is not even of the kind that an option has."""
-    if asked.get("num_beams") is not None:
-        count("num_beams", asked["num_beams"])
+    for name, check in (("num_beams", count), ("do_sample", truth)):
+        if asked.get(name) is not None:
+            check(name, asked[name])
     for name, one, kind in (
         ("stop", str, "texts"),
         ("stop_token_ids", int, "ids of tokens"),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.config.checks import choice, count, token, truth, within
+from pellucid.config.checks import count, token, truth, within
 from pellucid.errors import Argument, Blank, InputError, near
 from pellucid.generation.rules import OPTIONS, Rule, chain
 
@@ -51,8 +51,9 @@ class Settings:
             raise InputError(f"seed is {self.seed!r}, expected a whole number from 0")
         count("num_beams", self.num_beams, most=1_000)
         within("length_penalty", self.length_penalty, least=-100, most=100)
-        if self.early_stopping not in (True, False):
-            choice("early_stopping", self.early_stopping, ("never",))
+        early = self.early_stopping
+        if type(early) is not bool and not (isinstance(early, str) and early == "never"):
+            raise InputError(Argument("early_stopping"), f" is {early!r}, expected true, false or 'never'")
         count("num_return_sequences", self.num_return_sequences, most=1_000)
         self._check_stops()
         self._check_together()

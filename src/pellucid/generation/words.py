@@ -107,9 +107,10 @@ def text_of(order: Order, draft: Draft) -> tuple[str, str]:
 
 def one_each(options: dict[str, Any]) -> dict[str, Any]:
     """The options of what gives one text for each prompt, whatever the checkpoint says."""
-    if options.get("num_return_sequences") not in (None, 1):
+    many = options.get("num_return_sequences")
+    if many is not None and not (type(many) is int and many == 1):
         raise InputError(
-            f"num_return_sequences is {options['num_return_sequences']!r}, and this gives one text for each prompt: "
+            f"num_return_sequences is {many!r}, and this gives one text for each prompt: "
             "complete(...).sequences holds several"
         )
     return options | {"num_return_sequences": 1}
