@@ -103,6 +103,17 @@ def test_why_shows_each_token_and_its_runners_up(command: Pellucid, model: pellu
     assert command("generate", "--why", PROMPT, "-n", "5").out.count("%") >= 5 * 3
 
 
+def test_why_may_come_last(
+    folder: Path, model: pellucid.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = caller(monkeypatch, capsys)
+    start = ("generate", "--model", folder, "-n", "5")
+    shown = asked(*start, "--why", "3", PROMPT)
+    assert asked(*start, PROMPT, "--why") == asked(*start, "--why", "--", PROMPT) == shown and shown.code == 0
+    wanted = "\n".join(model.generate(["a", "--why"], max_new_tokens=5)) + "\n"
+    assert asked(*start, "--", "a", "--why").out == wanted
+
+
 def test_json_is_the_same_as_data(command: Pellucid, model: pellucid.Model) -> None:
     found = model.complete(PROMPT, max_new_tokens=4, alternatives=3)
     done = command("generate", PROMPT, "glass", "-n", "4", "--why", "2", "--json")

@@ -18,9 +18,11 @@ RUNNERS_UP = 3
 class WithWhy(click.RichCommand):
     """A command whose `--why` takes a number, or none: what follows it is the prompt unless it is one."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        places = [i for i, arg in enumerate(args) if arg == "--why" and not _is_number(args[i + 1 : i + 2])]
-        return super().parse_args(ctx, [f"--why={RUNNERS_UP}" if i in places else arg for i, arg in enumerate(args)])
+    def make_parser(self, ctx: click.Context) -> Any:
+        parser = super().make_parser(ctx)
+        plain = parser.parse_args
+        parser.parse_args = lambda args: plain(_in_full(args))  # whoever reads the line, reads it so
+        return parser
 
 
 @click.command("generate", cls=WithWhy)
@@ -111,6 +113,12 @@ def _table(model: "pellucid.Model", rows: list[Any], why: int) -> None:
 def _alternatives(why: int | None) -> int:
     """The chosen token may be one of the likeliest, and is not shown among the others."""
     return 0 if why is None else why + 1
+
+
+def _in_full(args: list[str]) -> list[str]:
+    options = args[: args.index("--")] if "--" in args else args
+    places = [i for i, arg in enumerate(options) if arg == "--why" and not _is_number(args[i + 1 : i + 2])]
+    return [f"--why={RUNNERS_UP}" if i in places else arg for i, arg in enumerate(args)]
 
 
 def _is_number(following: list[str]) -> bool:
