@@ -156,10 +156,18 @@ def fits(rows: int, width: int) -> bool:
     return rows % 16 == 0 and width % GROUP == 0
 
 
+class RealLinear(nn.Linear):
+    """A linear map in float32 of numbers of any kind: those before it may have few bits, and give bfloat16."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
+        return super().forward(input.float())
+
+
 def real_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     """A linear map in float32, for a table of a shape that does not fit."""
     with torch.device("meta"):
-        linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+        linear = RealLinear(weight.shape[1], weight.shape[0], bias=bias is not None)
     linear.weight = nn.Parameter(weight, requires_grad=False)
     if bias is not None:
         linear.bias = nn.Parameter(bias, requires_grad=False)
