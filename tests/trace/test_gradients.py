@@ -66,6 +66,18 @@ def test_they_are_what_finite_differences_say(family: str, attention: str, minil
         assert float(reached[place]) == pytest.approx(wanted, rel=2e-4, abs=2e-5), (point, place)
 
 
+def test_a_callers_own_setting_does_not_matter(minilm: pellucid.Model) -> None:
+    model = model_of("gpt2", minilm.tokenizer)
+    wanted = model.trace(TEXT, gradients_of=target).gradients
+    for setting in (torch.inference_mode(), torch.no_grad()):
+        with setting:
+            found = model.trace(TEXT, gradients_of=target).gradients
+        assert all(torch.equal(found[name], gradient) for name, gradient in wanted.items())
+    with torch.inference_mode():
+        plain = model.trace(TEXT)
+    assert not any(tensor.is_inference() or tensor.requires_grad for tensor in plain.points.values())
+
+
 @pytest.mark.parametrize("family", ["bert", "llama", "t5"])
 def test_numbers_are_those_of_a_pass_without_gradients(family: str, minilm: pellucid.Model) -> None:
     model = model_of(family, minilm.tokenizer)

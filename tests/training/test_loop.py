@@ -97,6 +97,17 @@ def test_chance_is_that_of_the_seed_and_the_globals_stay(body: "pellucid.Model",
     assert same(first.loaded, study(body, feelings(20), None).loaded)
 
 
+@pytest.mark.parametrize("setting", [torch.no_grad, torch.inference_mode])
+def test_it_learns_the_same_whatever_a_caller_turned_off(
+    body: "pellucid.Model", feelings: Feelings, setting: Callable[[], Any]
+) -> None:
+    wanted = study(body, feelings(20), None, max_steps=2, validation=0.0)
+    with setting():
+        found = study(body, feelings(20), None, max_steps=2, validation=0.0)
+    assert same(found.loaded, wanted.loaded)
+    assert not any(parameter.is_inference() for parameter in found.loaded.module.parameters())
+
+
 def test_a_training_of_one_step_learns(body: "pellucid.Model", feelings: Feelings) -> None:
     result = study(body, feelings(20), None, max_steps=1, validation=0.0)
     now, before = (one.module.state_dict()["layers.0.attention.query.weight"] for one in (result.loaded, body.loaded))

@@ -65,6 +65,7 @@ def own(value: Tensor) -> Tensor:
     return value if alone else value.clone()
 
 
+@torch.inference_mode(False)  # a caller's own setting does not matter: gradients need plain tensors to begin with
 def record(
     loaded: Loaded,
     text: Texts,

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
@@ -35,6 +37,7 @@ PAUSE = 30.0
 """Seconds: where nobody says how often, a look that comes sooner after a state keeps none of its own."""
 
 
+@torch.inference_mode(False)  # and it learns, whatever a caller has turned off around it
 def learn(
     given: Loaded,
     data: Any,

@@ -157,8 +157,11 @@ def test_what_a_person_may_mean(minilm: pellucid.Model) -> None:
 
 def test_the_models_own_numbers_get_no_gradient(minilm: pellucid.Model) -> None:
     model = built(minilm.tokenizer, "gpt2", "causal-lm")
-    with torch.no_grad():  # a caller's own setting does not matter
-        model.explain.integrated_gradients(TEXT, "banana", steps=8)
+    wanted = model.explain.integrated_gradients(TEXT, "banana", steps=8).scores
+    for setting in (torch.no_grad(), torch.inference_mode()):  # a caller's own setting does not matter
+        with setting:
+            assert torch.equal(model.explain.integrated_gradients(TEXT, "banana", steps=8).scores, wanted)
+            assert not model.explain.gradient_x_input(TEXT, "banana").scores.is_inference()
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
     model.train()
     again = model.explain.gradient_x_input(TEXT, "banana")

@@ -46,6 +46,7 @@ class Attribution:
         return f"Attribution by {self.method}: {self.said} is {self.value:.4f}{told}\n{table(rows)}"
 
 
+@torch.inference_mode(False)  # a caller's own setting does not matter
 def gradient_x_input(
     loaded: Loaded,
     text: str,
@@ -75,6 +76,7 @@ def gradient_x_input(
     return _shared_out(work, "gradient x input", float(way.answers(end)), way.slopes(end)[0])
 
 
+@torch.inference_mode(False)
 def integrated_gradients(
     loaded: Loaded,
     text: str,
