@@ -25,6 +25,12 @@ def page_size(view: pellucid.View) -> float:
     return len(view.html().encode()) / 1e6
 
 
+def test_half_of_a_surrogate_pair_spoils_no_page(minilm: pellucid.Model, tmp_path: Path) -> None:
+    """What a terminal hands over for bytes that are no UTF-8."""
+    page = pellucid.view(minilm.trace("\udcff time", keep="view")).save(tmp_path / "page.html")
+    assert "<title>\ufffd time</title>" in page.read_text(encoding="utf-8")
+
+
 # -- size -------------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.text.cut import whole_characters
 from pellucid.view.arithmetic import DTYPES
 
 WEB = Path(__file__).with_name("web")
@@ -50,7 +51,7 @@ def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: boo
     loader = (WEB / "loader.js").read_text(encoding="utf-8")
     slots = {
         "policy": _policy([style], [loader, script]) + ("; connect-src 'self'" if served else ""),
-        "title": html.escape(" / ".join(manifest["texts"])[:80] or "pellucid"),
+        "title": html.escape(whole_characters(" / ".join(manifest["texts"])[:80]) or "pellucid"),
         "program": packed(style, script),
         "loader": loader,
         "data": _data(manifest, {} if served else blocks),
