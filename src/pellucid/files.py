@@ -16,6 +16,9 @@ from pellucid.errors import CorruptFileError, InputError, NotFoundError, Pelluci
 MOST_BYTES = 20_000_000
 """Of a JSON file of a checkpoint."""
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where there is no room to write."""
+
 
 def path_of(name: str | os.PathLike[str]) -> Path:
     """The path that `name` stands for, `~` as the home. Raises InputError where nothing can lie there: a name that is
@@ -77,7 +80,7 @@ def digest_of(path: Path) -> str:
 
 def cannot_write(target: Path, error: OSError) -> PellucidError:
     """The error of the system as one of ours."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in FULL:
         return ResourceError(f"no space left while writing {target}; what was there before is still there")
     return InputError(f"cannot write {target}: {error.strerror or error}")
 

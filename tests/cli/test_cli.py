@@ -1,10 +1,15 @@
 """The command line: answers on stdout, the rest on stderr, one sentence and an exit code where something is wrong."""
 
+import builtins
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +18,7 @@ import torch
 
 import pellucid
 from pellucid import machine
+from pellucid.cli import main
 from pellucid.cli.app import COMMANDS, app
 from pellucid.cli.embed import AT_ONCE
 from pellucid.cli.errors import INTERRUPTED
@@ -289,3 +295,60 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -m pellucid embed a b c | head -n 1"
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout and "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """The whole command, as a terminal starts it; streams are put in place of those of the test by name."""
+
+    def ended(*words: str, **streams: Any) -> int:
+        monkeypatch.setattr(sys, "argv", ["pellucid", *words])
+        for name, stream in streams.items():
+            monkeypatch.setattr(sys, name, stream)
+        with pytest.raises(SystemExit) as end:
+            main()
+        for name in (name for name in streams if streams[name] is None):
+            getattr(sys, name).close()  # what was opened in its place
+        return end.value.code  # type: ignore[return-value]
+
+    return ended
+
+
+@pytest.mark.parametrize("closed", [["stdout"], ["stderr"], ["stdin", "stdout", "stderr"]])
+def test_streams_that_a_shell_has_closed(typed: Callable[..., int], closed: list[str]) -> None:
+    assert typed("models", **dict.fromkeys(closed)) == 0
+    assert typed("describe", "./nowhere", **dict.fromkeys(closed)) == 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_streams_that_take_no_more(typed: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    with Path("/dev/full").open("w") as out:
+        assert typed("models", stdout=out) == 6
+    assert capsys.readouterr().err == "pellucid: no space left where the answer is written\n"
+    with contextlib.closing(io.FileIO("/dev/full", "w")) as lost:
+        said = io.TextIOWrapper(lost, write_through=True)
+        assert typed("models", stdout=sys.stderr, stderr=said) == 0
+        assert typed("describe", "./nowhere", stderr=said) == 3
+
+
+def test_letters_that_stdout_does_not_have(
+    typed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with io.TextIOWrapper(io.BytesIO(), encoding="latin-1") as out:
+        assert typed("embed", "goose", "-o", str(tmp_path / "gęś.npy"), stdout=out) == 1
+    assert "which has no '\\u0119': set PYTHONIOENCODING=utf-8" in capsys.readouterr().err
+
+
+def test_an_early_interrupt_is_no_traceback(
+    typed: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = builtins.__import__
+
+    def broken(name: str, *rest: Any, **more: Any) -> Any:
+        if name == "pellucid.cli.errors":
+            raise KeyboardInterrupt
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", broken)
+    assert typed("--version") == INTERRUPTED
+    assert capsys.readouterr().err == "pellucid: interrupted\n"

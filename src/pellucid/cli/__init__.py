@@ -2,14 +2,25 @@
 
 import atexit
 import gc
+import os
 import sys
-
-from pellucid.cli.app import app
 
 
 def main() -> None:
     """The command `pellucid`."""
-    from pellucid.cli.errors import run
-
+    _open_what_is_closed()
+    try:
+        from pellucid.cli.app import app
+        from pellucid.cli.errors import run
+    except KeyboardInterrupt:  # while Python still reads what could say so
+        print("pellucid: interrupted", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
     atexit.register(gc.freeze)  # or Python walks all that torch has made once more before it ends: 0.3 s and more
     sys.exit(run(app))
+
+
+def _open_what_is_closed() -> None:
+    """Python has None for a stream that a shell closed (`>&-`): what is said there is heard by nobody."""
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))

@@ -1,5 +1,6 @@
 """How a command ends: data on stdout, one sentence on stderr, and an exit code that a script can act on."""
 
+import contextlib
 import logging
 import os
 import sys
@@ -10,6 +11,7 @@ from click.exceptions import Exit
 from pellucid.cli.output import clean
 from pellucid.cli.typed import as_typed, running
 from pellucid.errors import InParts, PellucidError, near
+from pellucid.files import FULL
 
 OK, FAILED, USAGE, NO_ROOM, INTERRUPTED = 0, 1, 2, 6, 130
 
@@ -29,7 +31,7 @@ def run(app: click.Command) -> int:
             return OK
         raise
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _end_output()
         return OK
     except PellucidError as error:
         _debug()
@@ -38,8 +40,24 @@ def run(app: click.Command) -> int:
         return _say("out of memory; try shorter texts or dtype bfloat16", NO_ROOM)
     except Exception as error:  # noqa: BLE001 - the last door: nobody should see a traceback they did not ask for
         _debug()
-        return _say(f"this should not happen: {type(error).__name__}: {error}; --debug shows where", FAILED)
+        return _unforeseen(error)
     return code if isinstance(code, int) else OK
+
+
+def _unforeseen(error: Exception) -> int:
+    """What stdout cannot take, in words of its own; and what nobody has thought of."""
+    if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
+        _end_output()
+        return _say("no space left where the answer is written", NO_ROOM)
+    if isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":
+        letter = ascii(error.object[error.start])
+        return _say(f"stdout is written in {error.encoding}, which has no {letter}: set PYTHONIOENCODING=utf-8", FAILED)
+    return _say(f"this should not happen: {type(error).__name__}: {error}; --debug shows where", FAILED)
+
+
+def _end_output() -> None:
+    """What is still to be written on stdout is lost, and Python does not try once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _sentence(error: BaseException | None, app: click.Command) -> str:
@@ -57,7 +75,8 @@ def _usage(error: click.UsageError) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    print(f"pellucid: {clean(message, err=True)}", file=sys.stderr)  # noqa: T201
+    with contextlib.suppress(OSError):  # the code is told also where nobody can read the sentence
+        print(f"pellucid: {clean(message, err=True)}", file=sys.stderr)  # noqa: T201
     return code
 
 

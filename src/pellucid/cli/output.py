@@ -1,5 +1,6 @@
 """What is not an answer goes to stderr, and nowhere when nobody wants it."""
 
+import contextlib
 import logging
 import re
 import sys
@@ -20,7 +21,13 @@ _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]
 def say(message: str) -> None:
     """A line for the person at the terminal; `--quiet` silences it."""
     if not quiet():
-        click.echo(clean(message, err=True), err=True)
+        _echo(clean(message, err=True), err=True)
+
+
+def _echo(line: str, *, err: bool) -> None:
+    """A line on stdout or stderr. A work does not end because nobody can read what is said beside it."""
+    with contextlib.suppress(OSError) if err else contextlib.nullcontext():
+        click.echo(line, err=err)
 
 
 def quiet() -> bool:
@@ -81,4 +88,4 @@ def draw(*drawn: Any, err: bool = False) -> None:
         for one in drawn:
             paper.print(one)
     for line in shown.get().split("\n")[:-1]:
-        click.echo(line.rstrip(), err=err)
+        _echo(line.rstrip(), err=err)
