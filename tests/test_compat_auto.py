@@ -318,6 +318,14 @@ def test_what_is_saved_opens_in_the_reference(family: str, tmp_path: Path) -> No
     )
 
 
+def test_what_is_done_to_a_configs_dict_does_not_reach_the_config() -> None:
+    """As in the reference, whose dicts are deep copies."""
+    config, writing = compat.BertConfig(architectures=["BertModel"]), compat.GenerationConfig(eos_token_id=[1, 2])
+    config.to_dict()["architectures"].append("another")
+    writing.to_dict()["eos_token_id"].append(3)
+    assert config.architectures == ["BertModel"] and writing.eos_token_id == [1, 2]
+
+
 def test_a_config_makes_a_model(tmp_path: Path) -> None:
     small = SMALL | {"vocab_size": 90}
     config, wanted = compat.BertConfig(**small), transformers.BertConfig(**small)

@@ -152,6 +152,13 @@ def test_copies_are_of_the_model_without_edits(tiny: pellucid.Model, tmp_path: "
     assert torch.equal(pellucid.load(tmp_path / "saved")(ids)["pooler_output"], tiny(ids)["pooler_output"])
 
 
+@pytest.mark.parametrize("edit", [zero(head=0), add(torch.ones(3), position=1), change(torch.neg)], ids=str)
+def test_an_edit_is_copied_and_says_that_it_is_not_pickled(edit: pellucid.edits.Edit) -> None:
+    assert str(copy.copy(edit)) == str(copy.deepcopy([edit])[0]) == str(edit)
+    with pytest.raises(InputError, match=re.escape(f"{edit} is a function and cannot be pickled: make the edit where")):
+        pickle.dumps(edit)
+
+
 def test_gradients_go_through_edits(tiny: pellucid.Model) -> None:
     vector = torch.zeros(24, requires_grad=True)
     with tiny.edit({"layers.0.residual.post": add(vector, 2.0, position=1)}):

@@ -1,7 +1,9 @@
 """What a page holds and how large it is: precisions, budgets, tensors, a lens, a second trace."""
 
+import copy
 import dataclasses
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,12 @@ def test_half_of_a_surrogate_pair_spoils_no_page(minilm: pellucid.Model, tmp_pat
     """What a terminal hands over for bytes that are no UTF-8."""
     page = pellucid.view(minilm.trace("\udcff time", keep="view")).save(tmp_path / "page.html")
     assert "<title>\ufffd time</title>" in page.read_text(encoding="utf-8")
+
+
+def test_a_page_goes_to_another_process_before_it_is_made(minilm: pellucid.Model) -> None:
+    view = pellucid.view(minilm.trace("time flies"), tensors="*layers.0.residual.post")
+    for twin in (pickle.loads(pickle.dumps(view)), copy.deepcopy(view)):
+        assert twin.html() == view.html()
 
 
 # -- size -------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The reference's configs: facts under the names of `config.json`, to be read and changed."""
 
+import copy
 import functools
 import json
 import os
@@ -65,8 +66,8 @@ class PretrainedConfig:
             self.id2label = {i: f"LABEL_{i}" for i in range(number)}
 
     def to_dict(self) -> dict[str, Any]:
-        """The keys of `config.json`."""
-        own = {name: value for name, value in vars(self).items() if name != "name_or_path"}
+        """The keys of `config.json`, as copies: what is done to them reaches nothing here."""
+        own = {name: copy.deepcopy(value) for name, value in vars(self).items() if name != "name_or_path"}
         return own | {"id2label": {str(i): label for i, label in self.id2label.items()}}
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:

@@ -1,5 +1,6 @@
 """The reference's `generate`: ids in, ids out, the prompt before what was written."""
 
+import copy
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ class GenerationConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """What it says."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return {name: copy.deepcopy(value) for name, value in vars(self).items() if value is not None}
 
     def __repr__(self) -> str:
         return f"GenerationConfig {json.dumps(self.to_dict(), indent=2)}"

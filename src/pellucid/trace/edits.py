@@ -64,6 +64,15 @@ class Edit:
 
     __repr__ = __str__
 
+    def __copy__(self) -> Self:
+        return self  # nothing of it changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise InputError(f"{self} is a function and cannot be pickled: make the edit where it is used")
+
 
 def zero(**where: Chosen) -> Edit:
     """0 in place of every number. Scores of 0 are still looked at: to look away, zero `weights`, or fix scores at -inf.

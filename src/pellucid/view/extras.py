@@ -1,6 +1,7 @@
 """What a page may hold beside attention: the words after each layer (a lens), and recorded tensors as they are."""
 
 import fnmatch
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,12 +33,11 @@ class Extras:
         """The same, with everything looked up; raises InputError for what is not there, before anything is stored."""
         names = self._names()
         lens = None if self.lens is None else _checked(self.lens, len(subject.sequences[-1]["tokens"]))
+        return functools.partial(self._store, names, lens)
 
-        def store_all(store: Store) -> dict[str, Any]:
-            tensors = [self._tensor(store, name) for name in names]
-            return {"tensors": tensors, "lens": None if lens is None else _lens(store, lens)}
-
-        return store_all
+    def _store(self, names: list[str], lens: Any, store: Store) -> dict[str, Any]:
+        tensors = [self._tensor(store, name) for name in names]
+        return {"tensors": tensors, "lens": None if lens is None else _lens(store, lens)}
 
     def _names(self) -> list[str]:
         if not self.tensors:
