@@ -107,7 +107,7 @@ def test_the_first_pass_of_a_cache_may_hold_several_texts() -> None:
         assert torch.equal(found, module.states(ids, segments=segments))
     assert cache.positions.tolist() == [[place for text in TEXTS for place in range(len(text))]]
     with pytest.raises(InputError, match="segments cannot follow the 15 positions"):
-        module.states(ids[:, :0], cache=cache, segments=segments[:, :0])
+        module.states(ids[:, :1], cache=cache, segments=segments[:, :1])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 import pellucid
 from pellucid.checkpoints.sentence import MODES, Pooling
 from pellucid.tasks.embed import pool
+from tests.generation.writers import byte_level, writer
 from tests.quick import few
 
 TEXTS = ["a", "time flies like an arrow", "", "b " * 300, "Übergröße", "Apple Inc.", "x"]
@@ -28,6 +29,12 @@ def reference(minilm_folder: object) -> object:
     from sentence_transformers import SentenceTransformer
 
     return SentenceTransformer(str(minilm_folder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def decoder() -> "pellucid.Model":
+    """Its tokenizer puts nothing around a text."""
+    return writer(byte_level())
 
 
 def mixed(shared: object, count: int) -> list[str]:
@@ -106,6 +113,16 @@ def test_empty_and_long_texts_are_counted(minilm: "pellucid.Model", caplog: pyte
 def test_what_is_no_text_is_refused(minilm: "pellucid.Model", texts: object) -> None:
     with pytest.raises(pellucid.InputError, match="expected"):
         minilm.embed(texts)
+
+
+@pytest.mark.parametrize(("texts", "which"), [("", 0), (["", ""], 0), (["a house", ""], 1)])
+@pytest.mark.parametrize("ask", [pellucid.Model.embed, pellucid.Model.__call__], ids=["embed", "call"])
+def test_a_text_without_tokens_is_refused(
+    decoder: "pellucid.Model", ask: object, texts: str | list[str], which: int
+) -> None:
+    """It got the states of padding, numbers without end, or a bare error, by what stood beside it."""
+    with pytest.raises(pellucid.InputError, match=f"^text {which} has no tokens"):
+        ask(decoder, texts)
 
 
 def test_a_text_is_cut_where_the_tokenizer_says(

@@ -177,6 +177,8 @@ def check_ids(
     """Refuses ids that this model cannot read, in one sentence."""
     if input_ids.dim() != 2 or input_ids.dtype not in (torch.int64, torch.int32):
         raise InputError(f"input_ids are {_kind(input_ids)}, expected int64 or int32 numbers of shape [batch, seq]")
+    if not input_ids.shape[1]:
+        raise InputError(f"input_ids are {_kind(input_ids)}, expected one token at least in each text")
     for name, given in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids), ("segments", segments)):
         if given is not None and given.shape != input_ids.shape:
             raise InputError(f"{name} is {_kind(given)}, expected the shape of input_ids, {list(input_ids.shape)}")

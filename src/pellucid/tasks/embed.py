@@ -97,6 +97,8 @@ def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
     rows, cut, empty = [], 0, 0
     for start in range(0, len(texts), PORTION):
         for row in loaded.words.encode(texts[start : start + PORTION], max_length=plan.max_length):
+            if not row.ids:  # beside other texts it would get the vector of padding
+                raise InputError(f"text {len(rows)} has no tokens: a model reads at least one, so leave it out")
             rows.append(_Row(array("i", row.ids), array("i", row.type_ids)))
             cut += row.cut > 0
             empty += all(row.special)

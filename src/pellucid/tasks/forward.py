@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.blocks import Watch
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.models import Output
 
 
@@ -27,6 +27,11 @@ def forward(
     """One pass over ids, one text or several texts. See `Model.__call__`.  watch: an onlooker."""
     target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
     if _are_texts(inputs):
+        for name, rows in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
+            if rows is not None:
+                raise InputError(
+                    f"{name} was given beside texts, which bring their own: leave ", Argument(name), " out"
+                )
         return _run(loaded, watch, **_read(loaded, inputs), **target)
     ids = _tensor("input_ids", inputs)
     if attention_mask is None:
@@ -49,6 +54,9 @@ def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
 
 def _read(loaded: Loaded, texts: str | Sequence[str]) -> dict[str, Tensor]:
     rows = loaded.words.encode([texts] if isinstance(texts, str) else list(texts))
+    for i, row in enumerate(rows):
+        if not row.ids:
+            raise InputError(f"text {i} has no tokens: a model reads at least one")
     return as_batch(loaded, [row.ids for row in rows], [row.type_ids for row in rows])
 
 
@@ -57,7 +65,7 @@ def _tensor(name: str, rows: Tensor | Sequence[object]) -> Tensor:
         return rows
     try:
         return torch.tensor(rows)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"{name} must be rows of whole numbers of one length: pad them, or give texts") from error
 
 
