@@ -24,12 +24,13 @@ class Done:
 
 
 def caller(patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> Pellucid:
-    """What runs the words of a command line; `stdin` is what is typed into it."""
+    """What runs the words of a command line; `stdin` is what is typed into it, or the bytes that are piped."""
     patch.setenv("COLUMNS", "100")
 
-    def called(*typed: Any, stdin: str = "") -> Done:
+    def called(*typed: Any, stdin: str | bytes = "") -> Done:
         patch.setattr(sys, "argv", ["pellucid", *map(str, typed)])
-        patch.setattr(sys, "stdin", io.StringIO(stdin))
+        piped = stdin if isinstance(stdin, bytes) else stdin.encode()
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped), encoding="utf-8"))
         capture.readouterr()
         code = run(app)
         return Done(code, *capture.readouterr())

@@ -44,7 +44,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     """Runs a command line in this process, on the small model unless another one is named."""
     run = caller(monkeypatch, capsys)
 
-    def called(*arguments: str, stdin: str = "") -> Done:
+    def called(*arguments: str, stdin: str | bytes = "") -> Done:
         named = [] if "--model" in arguments or "--help" in arguments else ["--model", folder]
         return run(*arguments, *named, stdin=stdin)
 
@@ -204,6 +204,18 @@ def test_lines_from_a_pipe_are_a_conversation(command: Pellucid, model: pellucid
     done = command("chat", "-n", "8", stdin="hello\n\nand?\n/reset\nand?\n/exit\nnever read\n")
     assert (done.code, done.out) == (0, f"{first}\n{second}\n{afresh}\n")
     assert done.err == ""
+
+
+@pytest.mark.parametrize("asked", [("chat",), ("chat", "-"), ("generate", "-")], ids=" ".join)
+def test_a_byte_order_mark_on_standard_input_is_no_text(command: Pellucid, asked: tuple[str, ...]) -> None:
+    found, wanted = (command(*asked, "-n", "8", stdin=mark + "hello\n") for mark in ("\ufeff", ""))
+    assert found == wanted and wanted.out.strip()
+
+
+@pytest.mark.parametrize("asked", [("chat",), ("chat", "-"), ("generate", "-"), ("look", "-")], ids=" ".join)
+def test_what_is_piped_is_text_or_refused(command: Pellucid, asked: tuple[str, ...]) -> None:
+    done = command(*asked, stdin="naïve\n".encode("latin-1"))
+    assert (done.code, done.out) == (3, "") and done.err.startswith("pellucid: standard input is not utf-8 text")
 
 
 def test_help_loads_no_torch_and_says_how() -> None:

@@ -95,6 +95,11 @@ def test_a_file_of_another_encoding(command: Pellucid, models: Path, tmp_path: P
     assert command("sentiment-analysis", "-m", "feel", "-", stdin="").out == ""
 
 
+def test_what_stdout_cannot_hold_is_written_by_its_number(command: Pellucid) -> None:
+    done = command("sentiment-analysis", "-m", "feel", "caf\udce9", "Ada")  # bytes that are no UTF-8 are typed so
+    assert (done.code, done.err) == (0, "") and "caf\\udce9" in done.out and "Ada" in done.out
+
+
 def test_pairs_and_questions(command: Pellucid, models: Path, table: Path) -> None:
     feel, spans = pellucid.pipeline("text-classification", models / "feel"), ("question-answering", "-m", "spans")
     pairs = [feel(("I love glass", "NA")).whole(), feel(("two\nlines", "x")).whole()]

@@ -10,6 +10,7 @@ import rich_click as click
 from click import get_current_context
 
 from pellucid.cli.output import clean, say
+from pellucid.cli.reading import standard_line, standard_text
 from pellucid.cli.typed import as_typed
 from pellucid.cli.writing import asked, put, writing_options
 
@@ -42,7 +43,7 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
     opened = pellucid.load(model, dtype=dtype)
     start: Turns = [] if system is None else [{"role": "system", "content": system}]
     if message is not None:
-        text = sys.stdin.read().strip() if message == "-" else message
+        text = standard_text().strip() if message == "-" else message
         _answer(opened, [*start, {"role": "user", "content": text}], options)
     else:
         _talk(opened, start, options)
@@ -97,11 +98,13 @@ def _answer(model: "pellucid.Model", turns: Turns, options: dict[str, Any], *, s
 
 def _lines() -> Iterator[str]:
     """What somebody types, or what comes from a pipe, line by line."""
-    while (line := _line()) is not None:
+    number = 0
+    while (line := _line(number)) is not None:
+        number += 1
         yield line.strip()
 
 
-def _line() -> str | None:
+def _line(number: int) -> str | None:
     if sys.stdin.isatty() and sys.stdout.isatty():
         with contextlib.suppress(ImportError):  # not everywhere
             importlib.import_module("readline")  # lines can be edited
@@ -111,4 +114,4 @@ def _line() -> str | None:
             return None
     if sys.stdin.isatty():
         click.echo("> ", nl=False, err=True)
-    return sys.stdin.readline() or None
+    return standard_line(number)

@@ -1,6 +1,7 @@
 """How a command ends: data on stdout, one sentence on stderr, and an exit code that a script can act on."""
 
 import contextlib
+import io
 import logging
 import os
 import sys
@@ -18,6 +19,8 @@ OK, FAILED, USAGE, NO_ROOM, INTERRUPTED = 0, 1, 2, 6, 130
 
 def run(app: click.Command) -> int:
     """Runs the command line; whatever goes wrong becomes one line and an exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as on stderr: no character of a text ends the command
     try:
         code = app.main(standalone_mode=False)  # what `ctx.exit(code)` said, or what the command returned
     except click.UsageError as error:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import rich_click as click
 
 from pellucid.cli.output import check_place, say
 from pellucid.errors import counted
+from pellucid.cli.reading import standard_text
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def command(
     started = time.perf_counter()
     if Path(text).suffix and os.path.isfile(text):  # noqa: PTH113 - a text may be longer than any name
         say(f"read as text; `pellucid look - < {text}` reads the file of this name")
-    text = sys.stdin.read().strip() if text == "-" else text
+    text = standard_text().strip() if text == "-" else text
     loaded = pellucid.load(model)
     if given["lens"] or given["view"] == "lens":
         _check_lens(loaded)

@@ -84,18 +84,28 @@ def texts_in(arguments: tuple[str, ...], column: str | None, encoding: str = "ut
 
 def standard_lines() -> Iterator[str]:
     """The lines of standard input, without their ends."""
+    number = 0
+    while (line := standard_line(number)) is not None:
+        number += 1
+        yield line.rstrip("\r\n")
+
+
+def standard_line(number: int) -> str | None:
+    """The next line of standard input, with its end; None where there is none. A byte order mark at the start is no
+    text, as in a file.
+
+    number: how many lines were read before.  Raises InputError for what is no text in the encoding of standard input.
+    """
     from pellucid.errors import InputError
 
-    number = 0
     try:
-        for line in sys.stdin:
-            number += 1
-            yield line.rstrip("\r\n")
+        line = sys.stdin.readline()
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise InputError(
             f"standard input is not {error.encoding} text (after line {number}, byte 0x{byte:02x}): convert it first"
         ) from error
+    return (line if number else line.removeprefix("\ufeff")) or None
 
 
 def standard_text() -> str:
