@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import pellucid
 from pellucid import InputError
@@ -165,7 +166,7 @@ def test_the_item_that_is_wrong_is_named_and_none_is_answered(pipe: Pipe, task: 
         next(first)
 
 
-@pytest.mark.parametrize("given", [None, 5, object()])
+@pytest.mark.parametrize("given", [None, 5, object(), np.array("a"), torch.tensor(3)])
 @pytest.mark.parametrize("task", ASKED)
 def test_what_holds_no_items_is_named(pipe: Pipe, task: str, given: Any) -> None:
     with pytest.raises(InputError):

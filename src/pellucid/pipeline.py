@@ -18,7 +18,7 @@ from pellucid.machine import choose_dtype
 from pellucid.model import Model, load
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.names import Name, named
-from pellucid.tasks.task import Task, Work
+from pellucid.tasks.task import Task, Work, is_several
 
 CHUNK = 1_024
 """So many items are sorted by length and answered at a time, whatever their number."""
@@ -105,9 +105,10 @@ class Pipeline:
         return self._answers(question, work, items)
 
     def _answers(self, question: Task, work: Work, items: Iterable[Any]) -> Iterator[Answer | Answers]:
+        given = _iterated(items)
         total = len(items) if isinstance(items, Sized) else None
         with bar(self.task, total=total, unit=" items", shown=work.progress if total != 1 else False) as line:
-            for first, chunk in _chunks(_iterated(items)):
+            for first, chunk in _chunks(given):
                 checked = [question.item(given, first + i) for i, given in enumerate(chunk)]
                 for answer in question.solve(work, checked, first):
                     yield answer
@@ -144,7 +145,7 @@ class Pipeline:
 
 
 def _iterated(items: Any) -> Iterator[Any]:
-    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
+    if not is_several(items):
         raise InputError(f"{type(items).__name__} was given, expected items: a list, a generator, a column")
     return iter(items)
 

@@ -109,7 +109,9 @@ def test_empty_and_long_texts_are_counted(minilm: "pellucid.Model", caplog: pyte
     assert "2 of 4 texts are empty" in caplog.text
 
 
-@pytest.mark.parametrize("texts", [None, 5, b"bytes", ["fine", None], ["fine", {"a": 1}], [["nested"]]])
+@pytest.mark.parametrize(
+    "texts", [None, 5, torch.tensor(3), b"bytes", ["fine", None], ["fine", {"a": 1}], [["nested"]], {"text": "a"}]
+)
 def test_what_is_no_text_is_refused(minilm: "pellucid.Model", texts: object) -> None:
     with pytest.raises(pellucid.InputError, match="expected"):
         minilm.embed(texts)

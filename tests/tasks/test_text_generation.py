@@ -288,6 +288,7 @@ def test_too_long_is_refused() -> None:
     [
         ([STORY, None], "item 1 is NoneType, expected a text"),
         ([STORY, [{"role": "user"}]], "item 1: message 0 has the content None, expected text"),
+        ([STORY, [*BEGUN[:1], {"role": "assistant", "content": ""}]], "item 1: message 1 has no text to go on with"),
         ([STORY, ["x"]], "item 1 is list, expected a text"),
         ([{"role": "user", "content": "x"}, "y"], r"item 0: message 1 is 'y', expected"),
         ({"messages": []}, "item 0 has the keys messages, expected a text"),

@@ -185,7 +185,13 @@ def test_what_cannot_be(pipe: "pellucid.Pipeline", judge: Path, tmp_path: Path) 
         pipe(query=["a", "b"], documents=[["a"], ["b"], ["c"]])
     with pytest.raises(pellucid.InputError, match="item 0 is str, expected a query and its documents as a tuple"):
         pipe(query=QUERY)
-    for query, documents in ((["a", "b"], None), (None, DOCUMENTS), (5, DOCUMENTS), (QUERY, 5)):
+    for query, documents in (
+        (["a", "b"], None),
+        (None, DOCUMENTS),
+        (5, DOCUMENTS),
+        (QUERY, 5),
+        (QUERY, numpy.array(5)),
+    ):
         with pytest.raises(pellucid.InputError, match="item 0"):
             pipe(query, documents)
 

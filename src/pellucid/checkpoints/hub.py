@@ -1,6 +1,5 @@
 """The hub and its cache: which files are fetched, and what goes wrong on the way as one sentence."""
 
-import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -11,6 +10,7 @@ from types import ModuleType
 
 from pellucid.checkpoints.installed import Packaged, packaged
 from pellucid.errors import Argument, Blank, InputError, NotFoundError, ResourceError, near
+from pellucid.files import FULL
 
 FACTS = ("config.json", "modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
 WORDS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
@@ -138,7 +138,7 @@ def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterat
     except errors.RevisionNotFoundError as error:
         raise NotFoundError(f"{name!r} has no revision {revision!r} on the hub") from error
     except Exception as error:  # the disk, the network, and whatever else the hub's HTTP client may raise
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if isinstance(error, OSError) and error.errno in FULL:
             raise ResourceError(f"no space left while fetching {name!r} into the hub's cache") from error
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status == 401 and "Invalid credentials" not in str(error):  # so it answers strangers, for any name

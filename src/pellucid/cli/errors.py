@@ -48,13 +48,10 @@ def run(app: click.Command) -> int:
 
 
 def _unforeseen(error: Exception) -> int:
-    """What stdout cannot take, in words of its own; and what nobody has thought of."""
+    """A full disk behind stdout, in words of its own; and what nobody has thought of."""
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
         _end_output()
         return _say("no space left where the answer is written", NO_ROOM)
-    if isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":
-        letter = ascii(error.object[error.start])
-        return _say(f"stdout is written in {error.encoding}, which has no {letter}: set PYTHONIOENCODING=utf-8", FAILED)
     return _say(f"this should not happen: {type(error).__name__}: {error}; --debug shows where", FAILED)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, say
-from pellucid.errors import counted
 from pellucid.cli.reading import standard_text
+from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from pellucid.config.checks import count
 from pellucid.errors import InputError, several
 from pellucid.machine import choose_dtype
 from pellucid.tasks.passes import passes
+from pellucid.tasks.task import is_several
 from pellucid.text.cut import clean_text
 
 log = logging.getLogger("pellucid")
@@ -77,7 +78,7 @@ def in_pieces(
 
 
 def _listed(texts: Iterable[str]) -> list[str]:
-    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+    if not is_several(texts):
         raise InputError(f"texts are {type(texts).__name__}, expected a string or several strings")
     return list(texts)
 

@@ -1,6 +1,6 @@
 """Which span of a context answers a question."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from pellucid.tasks.reader import Reader, Stretch, what_was_read
 from pellucid.tasks.reasons import Aim
 from pellucid.tasks.spans import Asked, Span, outer_tokens, spans
 from pellucid.tasks.spans_apart import spans_apart
-from pellucid.tasks.task import Work, text_or_pair
+from pellucid.tasks.task import Work, is_several, text_or_pair
 from pellucid.text import Window
 from pellucid.text.cut import clean_text
 
@@ -30,7 +30,7 @@ class QuestionAnswering(Reader):
 
     Characters `start` to `end` of the context are the answer; other answers are in `.all`, which never overlap.
     top_k: how many `.all` holds.
-    max_answer_len: tokens of an answer, at most.
+    max_answer_len: tokens of an answer, at most; whole words may make it longer, as in the reference.
     handle_impossible_answer: "" is one of the answers, with how sure the model is that the context has none.
     align_to_words: an answer begins and ends where words do, not within one.
     scores: "comparable": one softmax over the whole context, however many stretches it was read in (`tasks/spans.py`).
@@ -77,7 +77,7 @@ class QuestionAnswering(Reader):
         elif len(given) == 1:
             return only
         for name, one in given.items():
-            if isinstance(one, Mapping) or not isinstance(one, Iterable):
+            if not isinstance(one, str) and not is_several(one):
                 raise InputError(f"{name} is {type(one).__name__}, expected a text or a list of texts")
         return super().gathered({name: one if isinstance(one, str) else list(one) for name, one in given.items()})
 

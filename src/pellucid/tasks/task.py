@@ -8,7 +8,7 @@ cannot be is refused before anything is read.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -95,7 +95,7 @@ class Task(ABC):
         """What was given by name, as the items that `single` and `item` understand."""
         if len(given) == 1:
             return next(iter(given.values()))
-        columns = {name: list(row) for name, row in given.items() if _column(row)}
+        columns = {name: list(row) for name, row in given.items() if is_several(row)}
         if not columns or not all(name in columns or isinstance(row, str) for name, row in given.items()):
             return dict(given)
         lengths = {len(column) for column in columns.values()}
@@ -154,5 +154,12 @@ def text_or_pair(given: Any, index: int, names: tuple[str, str] = ("text", "text
     return first, second
 
 
-def _column(given: Any) -> bool:
-    return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+def is_several(given: Any) -> bool:
+    """Whether this holds several things, in whatever form; a single number of NumPy or PyTorch only looks as if."""
+    if isinstance(given, str | bytes | Mapping):
+        return False
+    try:
+        iter(given)
+    except TypeError:
+        return False
+    return True

@@ -149,7 +149,7 @@ class TextGeneration(Writer):
         return endings(reading, text, index, room=most, **how)
 
     def _conversation(self, tokenizer: Tokenizer, messages: Messages, index: int, limit: int | None) -> Portion:
-        ids = self._ids(tokenizer, messages)
+        ids = self._ids(tokenizer, messages, index)
         whole, most, kept = len(ids), self._most(limit, index, len(ids)), list(messages)
         if most is not None and self.long == "windows":
             raise InputError(
@@ -161,13 +161,16 @@ class TextGeneration(Writer):
                 raise InputError(
                     f"item {index}: the last message alone does not fit into {counted(most, 'token')}: shorten it"
                 )
-            ids = self._ids(tokenizer, kept)
+            ids = self._ids(tokenizer, kept, index)
         return Portion(ids, (0, 0), whole - len(ids))
 
-    def _ids(self, tokenizer: Tokenizer, messages: Messages) -> list[int]:
+    def _ids(self, tokenizer: Tokenizer, messages: Messages, index: int) -> list[int]:
         on: dict[str, Any] = {"continue_final_message": self._goes_on(messages)}
         on["parse_special_tokens"] = self.parse_in_messages
-        return [int(i) for i in tokenizer.apply_chat_template(messages, tokenize=True, **on)]
+        try:
+            return [int(i) for i in tokenizer.apply_chat_template(messages, tokenize=True, **on)]
+        except InputError as error:
+            raise InputError(f"item {index}: ", error) from error
 
 
 def _clean(value: Any, index: int) -> Any:

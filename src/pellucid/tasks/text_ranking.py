@@ -1,6 +1,6 @@
 """Documents by how well they answer a query."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.feature_extraction import states_of
 from pellucid.tasks.reader import Stretch, what_was_read
 from pellucid.tasks.reasons import Aim, logit
-from pellucid.tasks.task import Work
+from pellucid.tasks.task import Work, is_several
 from pellucid.tasks.vectors import BODIES, Comparing, pooled, vector_of
 from pellucid.text import Window
 
@@ -100,7 +100,7 @@ class TextRanking(Comparing):
         if not isinstance(given, tuple) or len(given) != 2:
             raise InputError(f"item {index} is {type(given).__name__}, expected a query and its documents as a tuple")
         query, documents = given
-        if isinstance(documents, str | bytes | Mapping) or not isinstance(documents, Iterable):
+        if not is_several(documents):
             raise InputError(f"item {index} has documents of {type(documents).__name__}, expected a list of texts")
         documents = tuple(documents)
         for text in (query, *documents):
