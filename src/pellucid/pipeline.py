@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from pellucid.bars import bar
+from pellucid.config.checks import is_several
 from pellucid.errors import Argument, InputError, near, several
 from pellucid.machine import choose_dtype
 from pellucid.model import Model, load
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.names import Name, named
-from pellucid.tasks.task import Task, Work, is_several
+from pellucid.tasks.task import Task, Work
 
 CHUNK = 1_024
 """So many items are sorted by length and answered at a time, whatever their number."""

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
+from pellucid.config.checks import among
 from pellucid.errors import Argument, InputError, near
 from pellucid.text import Batch
-from pellucid.text.batch import KINDS, PADDINGS, among, check_equally_long
+from pellucid.text.batch import KINDS, PADDINGS, check_equally_long
 from pellucid.text.cut import cuts_second
 
 Features = dict[str, list[Any]]

@@ -9,10 +9,9 @@ import numpy as np
 
 from pellucid.compat.batch import BatchEncoding, Features, are_words, batched, columns, padded, sides, stretches
 from pellucid.compat.said import Unfollowed, followed
-from pellucid.config.checks import count, truth
+from pellucid.config.checks import among, count, truth
 from pellucid.errors import InputError
 from pellucid.text import Tokenizer
-from pellucid.text.batch import among
 from pellucid.text.cut import cut_pair
 
 _UNFOLLOWED: Unfollowed = {"truncation_side": "set tokenizer.truncation_side, which holds for every call"}

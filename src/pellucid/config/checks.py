@@ -2,8 +2,10 @@
 
 import math
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from pellucid.errors import Argument, InputError, near
+from pellucid.errors import Argument, InputError, near, short
 
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
 
@@ -19,6 +21,14 @@ def choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
         raise InputError(
             Argument(name), f" is {value!r}{near(str(value), choices)}, expected one of {', '.join(choices)}"
+        )
+
+
+def among(name: str, value: object, known: Sequence[str | bool | None]) -> None:
+    """One of a few words, or True, False or None; arrays are none of these."""
+    if not (value is None or isinstance(value, str | bool)) or value not in known:
+        raise InputError(
+            f"{name} is {short(repr(value))}, expected {', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
         )
 
 
@@ -56,3 +66,14 @@ def token(name: str, value: object, rows: int = 2**31) -> None:
 def activation(name: str, value: object) -> None:
     """The name of an activation that pellucid has."""
     choice(name, value, ACTIVATIONS)
+
+
+def is_several(given: Any) -> bool:
+    """Whether this holds several things, in whatever form; a single number of NumPy or PyTorch only looks as if."""
+    if isinstance(given, str | bytes | Mapping):
+        return False
+    try:
+        iter(given)
+    except TypeError:
+        return False
+    return True

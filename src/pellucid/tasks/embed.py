@@ -13,11 +13,10 @@ from pellucid.bars import bar
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import Pooling
-from pellucid.config.checks import count
+from pellucid.config.checks import count, is_several
 from pellucid.errors import InputError, several
 from pellucid.machine import choose_dtype
 from pellucid.tasks.passes import passes
-from pellucid.tasks.task import is_several
 from pellucid.text.cut import clean_text
 
 log = logging.getLogger("pellucid")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, count, truth
+from pellucid.config.checks import choice, count, is_several, truth
 from pellucid.errors import InputError
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer
@@ -16,7 +16,7 @@ from pellucid.tasks.reader import Reader, Stretch, what_was_read
 from pellucid.tasks.reasons import Aim
 from pellucid.tasks.spans import Asked, Span, outer_tokens, spans
 from pellucid.tasks.spans_apart import spans_apart
-from pellucid.tasks.task import Work, is_several, text_or_pair
+from pellucid.tasks.task import Work, text_or_pair
 from pellucid.text import Window
 from pellucid.text.cut import clean_text
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, count, truth
+from pellucid.config.checks import choice, count, is_several, truth
 from pellucid.errors import InputError, several
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.text import RULES
@@ -152,14 +152,3 @@ def text_or_pair(given: Any, index: int, names: tuple[str, str] = ("text", "text
         if not isinstance(one, str):
             raise InputError(f"item {index} holds {type(one).__name__}, expected two texts")
     return first, second
-
-
-def is_several(given: Any) -> bool:
-    """Whether this holds several things, in whatever form; a single number of NumPy or PyTorch only looks as if."""
-    if isinstance(given, str | bytes | Mapping):
-        return False
-    try:
-        iter(given)
-    except TypeError:
-        return False
-    return True

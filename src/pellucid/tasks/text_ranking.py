@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, count, truth
+from pellucid.config.checks import choice, count, is_several, truth
 from pellucid.errors import Argument, InputError, counted, several
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.feature_extraction import states_of
 from pellucid.tasks.reader import Stretch, what_was_read
 from pellucid.tasks.reasons import Aim, logit
-from pellucid.tasks.task import Work, is_several
+from pellucid.tasks.task import Work
 from pellucid.tasks.vectors import BODIES, Comparing, pooled, vector_of
 from pellucid.text import Window
 

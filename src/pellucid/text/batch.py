@@ -1,11 +1,12 @@
 """Rows of ids laid side by side: padding, masks, and the grouping that keeps padding rare."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from pellucid.errors import Argument, InputError, Words, short
+from pellucid.config.checks import is_several
+from pellucid.errors import Argument, InputError, Words
 
 TOKEN_BUDGET = 1024
 """Computed positions per batch: enough for full matrix products, small enough for the processor's cache."""
@@ -55,25 +56,13 @@ def uncollated(rows: Sequence[Sequence[int]], type_rows: Sequence[Sequence[int]]
     return {"input_ids": list(rows), "token_type_ids": list(type_rows), "attention_mask": masks}
 
 
-def among(name: str, value: object, known: Sequence[str | bool | None]) -> None:
-    """An argument that is one of a few words, or True, False or None; InputError for anything else, arrays too."""
-    if not (value is None or isinstance(value, str | bool)) or value not in known:
-        raise InputError(
-            f"{name} is {short(repr(value))}, expected {', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
-        )
-
-
 def listed(name: str, given: Any) -> list[Any]:
     """One text, or several, as a list; InputError for what is neither."""
     if isinstance(given, str):
         return [given]
-    try:
-        one_by_one = None if isinstance(given, Mapping | bytes) else iter(given)
-    except TypeError:
-        one_by_one = None
-    if one_by_one is None:
+    if not is_several(given):
         raise InputError(f"{name} is {type(given).__name__}, expected a text or a list of texts")
-    return list(one_by_one)
+    return list(given)
 
 
 def check_equally_long(rows: Iterable[Sequence[Any]], *besides: Words) -> None:

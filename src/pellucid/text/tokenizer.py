@@ -7,9 +7,9 @@ from typing import Any
 
 import tokenizers
 
-from pellucid.config.checks import truth
+from pellucid.config.checks import among, truth
 from pellucid.errors import Argument, Blank, InputError, counted
-from pellucid.text.batch import KINDS, PADDINGS, Batch, among, as_kind, check_equally_long, collate, listed, uncollated
+from pellucid.text.batch import KINDS, PADDINGS, Batch, as_kind, check_equally_long, collate, listed, uncollated
 from pellucid.text.chat import find_template, render_chat
 from pellucid.text.cut import clean_text, cut_pair, guarded, whole_characters
 from pellucid.text.encoded import Encoded, tiled
