@@ -516,7 +516,7 @@ def test_scores_that_cannot_be(model: pellucid.Model, pair: pellucid.Model) -> N
         model.score("a", "b")
     with pytest.raises(InputError, match="how likely the target is"):
         pair.score("a")
-    with pytest.raises(InputError, match="2 texts and 1 targets"):
+    with pytest.raises(InputError, match="2 texts and 1 target:"):
         pair.score(["a", "b"], "c")
     with pytest.raises(InputError, match="target 0 is empty"):
         pair.score("a", "")

@@ -210,7 +210,7 @@ def test_bad_conll_files(tmp_path: Path, text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"tokens": ["a", "b"], "tags": ["O"]}, "row 1 has 2 tokens and 1 tags"),
+        ({"tokens": ["a", "b"], "tags": ["O"]}, "row 1 has 2 tokens and 1 tag"),
         ({"tokens": ["a"], "tag": ["O"]}, r"row 1 has no 'tags' \(did you mean tag\?\)"),
         ({"tokens": [], "tags": []}, "row 1 has 0 tokens"),
         ({"tokens": ["a", "b"], "tags": [0, 3]}, "row 1: 'tags' are numbers: give each as the name"),
