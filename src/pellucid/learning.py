@@ -11,7 +11,7 @@ from pellucid.checkpoints.families import Config
 from pellucid.checkpoints.load import open_checkpoint, read_tokenizer
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, InputError, PellucidError, counted, near
-from pellucid.files import write_whole
+from pellucid.files import path_of, write_whole
 from pellucid.machine import use_threads
 from pellucid.model import Model, build
 from pellucid.training.account import plan, recipe_of
@@ -117,7 +117,7 @@ def train(
     {'loss': 0.31, 'accuracy': 0.88, ...}
     """
     use_threads()
-    told = Recipe() if recipe is None else read_recipe(Path(recipe).expanduser())
+    told = Recipe() if recipe is None else read_recipe(path_of(recipe))
     name = named(_wanted("task", task, told.task))
     said = as_said(name, told.said, f"{told.file}: ") | as_said(name, settings)
     objective, chosen = asked(name, said)
@@ -129,7 +129,7 @@ def train(
     work = _Work(name, given(rows, held, columns, encoding), told)
     result = learn(
         base.loaded, rows, objective, chosen,
-        validation=held, columns=columns, encoding=encoding, out=None if out is None else Path(out).expanduser(),
+        validation=held, columns=columns, encoding=encoding, out=None if out is None else path_of(out),
         resume=resume, overwrite=overwrite, progress=progress, begun=work.begun, done=work.done,
     )  # fmt: skip
     return Trained(result.loaded, work.report(result))

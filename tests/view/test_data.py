@@ -27,6 +27,14 @@ def page_size(view: pellucid.View) -> float:
     return len(view.html().encode()) / 1e6
 
 
+@pytest.mark.parametrize("name", ["~nobody-at-all/x.html", "\0", "a" * 5000])
+def test_a_place_that_can_be_none_is_told(minilm: pellucid.Model, name: str) -> None:
+    view = pellucid.view(trace := minilm.trace("time", keep="view"))
+    for save in (trace.save, view.save, view.svg):
+        with pytest.raises(pellucid.InputError, match="can be no path here: "):
+            save(name)
+
+
 def test_half_of_a_surrogate_pair_spoils_no_page(minilm: pellucid.Model, tmp_path: Path) -> None:
     """What a terminal hands over for bytes that are no UTF-8."""
     page = pellucid.view(minilm.trace("\udcff time", keep="view")).save(tmp_path / "page.html")

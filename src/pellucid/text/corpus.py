@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import InputError, PellucidError, several
+from pellucid.files import path_of
 from pellucid.text.cut import clean_text
 from pellucid.text.lines import lines
 from pellucid.text.rows import check_column, read_rows
@@ -89,7 +90,7 @@ def corpus_of(files: Given, texts: Iterable[str] | None, column: str | Sequence[
     paths = [files] if isinstance(files, str | os.PathLike) else files
     if isinstance(paths, bytes) or not all(isinstance(path, str | os.PathLike) for path in paths or ()):
         raise InputError("files hold something that is no path, expected names of files; texts go to texts=[...]")
-    found = tuple(Path(path).expanduser() for path in paths or ())
+    found = tuple(path_of(path) for path in paths or ())
     if not found:
         raise InputError("files is empty: there is nothing to learn from")
     for path in found:

@@ -6,10 +6,10 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pellucid.errors import CorruptFileError, InputError, NotFoundError, counted
+from pellucid.files import path_of
 from pellucid.view.drawn import Drawing
 from pellucid.view.lines import Line, Panel, drawn, smoothed, thinned
 
@@ -116,7 +116,7 @@ def _lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterabl
     if not isinstance(log, str | os.PathLike):
         yield from log
         return
-    path = _place(log)
+    path = path_of(log)
     path = path / "log.jsonl" if path.is_dir() else path
     if not path.is_file():
         raise NotFoundError(f"there is no log {str(path)!r}")
@@ -133,7 +133,3 @@ def _lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterabl
         if not isinstance(found, dict):
             raise CorruptFileError(f"{path}, line {number}: {type(found).__name__}, expected an object")
         yield found
-
-
-def _place(path: str | os.PathLike[str]) -> Path:
-    return Path(path).expanduser()
