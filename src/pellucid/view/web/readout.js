@@ -13,6 +13,7 @@ export class Readout {
     this.words = make("span", { class: "readout-words" });
     this.value = make("span", { class: "readout-value" });
     this.note = make("span", { class: "readout-note" });
+    this.noted = undefined;
     this.element = make("p", { class: "readout", role: "status" }, this.words, this.value, this.note);
   }
 
@@ -21,9 +22,12 @@ export class Readout {
     const own = page.view().readout?.();
     const cell = own || !page.ready() ? null : this.cell(page.state());
     const said = own ?? (cell ? this.about(cell) : { words: [`${this.place()} · point at a ${page.state().view === "matrix" ? "cell" : "token"} to read its weight`] });
+    const before = `${this.words.textContent} ${this.value.textContent}`;
     this.words.replaceChildren(...said.words);
     this.value.textContent = said.value ?? "";
-    this.note.textContent = said.note ?? "";
+    const same = before === `${this.words.textContent} ${this.value.textContent}` && this.noted === said.note;
+    if (!same) this.note.textContent = said.note ?? ""; // else it may say that this number was copied
+    this.noted = said.note;
     mark(this.value, "data-layer", cell && page.layerName());
     mark(this.value, "data-head", cell && page.state().head);
     mark(this.value, "data-query", cell && cell.query);
