@@ -1,6 +1,5 @@
 """The command line: answers on stdout, the rest on stderr, one sentence and an exit code where something is wrong."""
 
-import builtins
 import contextlib
 import io
 import json
@@ -26,6 +25,7 @@ from pellucid.cli.errors import run as finish
 from pellucid.cli.typed import as_typed, running
 from pellucid.errors import Argument, Blank, CorruptFileError, InParts, InputError, Interrupted, ResourceError, Words
 from tests.cli.called import caller
+from tests.importing import refuse
 from tests.quick import few
 
 LONG = "word " * 299 + "word"
@@ -342,13 +342,6 @@ def test_letters_that_stdout_does_not_have(typed: Callable[..., int], tmp_path: 
 def test_an_early_interrupt_is_no_traceback(
     typed: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = builtins.__import__
-
-    def broken(name: str, *rest: Any, **more: Any) -> Any:
-        if name == "pellucid.cli.errors":
-            raise KeyboardInterrupt
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", broken)
+    refuse(monkeypatch, "pellucid.cli.errors", KeyboardInterrupt())
     assert typed("--version") == INTERRUPTED
     assert capsys.readouterr().err == "pellucid: interrupted\n"

@@ -1,12 +1,10 @@
 """The door to FAISS: what it says where the library is missing, or there and not to be opened."""
 
-import builtins
-from typing import Any
-
 import pytest
 
 from pellucid.errors import InputError, ResourceError
 from pellucid.search.hnsw import faiss
+from tests.importing import refuse
 
 
 @pytest.mark.parametrize(
@@ -21,13 +19,6 @@ from pellucid.search.hnsw import faiss
 def test_why_there_is_no_graph(
     refused: ImportError, error: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = builtins.__import__
-
-    def without(name: str, *args: Any, **options: Any) -> Any:
-        if name == "faiss":
-            raise refused
-        return own(name, *args, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    refuse(monkeypatch, "faiss", refused)
     with pytest.raises(error, match=said):
         faiss()
