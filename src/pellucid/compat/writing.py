@@ -13,12 +13,11 @@ from torch import Tensor
 from pellucid.checkpoints.generation import FILE, said_in
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.compat.said import Unfollowed, followed
-from pellucid.config.checks import count, truth
 from pellucid.errors import InputError, counted, several
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Step, room, write
 from pellucid.generation.rules import OPTIONS
-from pellucid.generation.said import settings_of
+from pellucid.generation.said import check_kinds, settings_of
 from pellucid.generation.settings import Settings
 
 log = logging.getLogger("pellucid")
@@ -88,9 +87,7 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
     """
     streamer, asked = options.pop("streamer", None), followed(options, UNFOLLOWED)
     _check_streamer(streamer)
-    for name, check in (("do_sample", truth), ("num_beams", count)):  # which decide what else is heard
-        if asked.get(name) is not None:
-            check(name, asked[name])
+    check_kinds(asked)  # some of them decide what else is heard
     loaded = replace(loaded, generation=_said(loaded.generation, options))
     pad, end = asked.pop("pad_token_id", None), asked.pop("eos_token_id", loaded.generation.get("eos_token_id"))
     loaded = replace(loaded, config=loaded.config.replace(eos_token_id=tuple(end) if isinstance(end, list) else end))
