@@ -2,12 +2,9 @@
 
 import ast
 import functools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-from tests.arguments import arguments
 
 ROOT = Path(__file__).parents[1] / "src" / "pellucid"
 
@@ -57,12 +54,6 @@ WITHOUT_TORCH = (
 )
 """Facts and help stay readable without torch (at the top of the file; a command may import it when it runs)."""
 
-_OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
-_TOLD = re.compile(
-    r"\b(pass|leave|choose|give|with|try|say)(?= (?:(?:an?|another|other) )?(?:\w+ and )?([a-z]\w*)(=?))"
-)
-_COMMAND = re.compile(r"(pip install|pellucid [a-z]+) [^`\n]*")
-
 REFERENCE_WORDS = (
     "embeddings.word_embeddings",
     "token_type_embeddings",
@@ -76,6 +67,12 @@ REFERENCE_WORDS = (
     "DenseReluDense",
 )
 """How the reference calls its tensors: spoken in checkpoints/families/ and nowhere else."""
+
+MAKERS = {
+    f"torch.{name}"
+    for name in "arange as_tensor empty eye full linspace ones rand randint randn randperm tensor zeros".split()
+}
+"""Functions of PyTorch that make a tensor out of none."""
 
 
 @dataclass(frozen=True)
@@ -179,49 +176,23 @@ def reference_words(path: str, text: str) -> list[str]:
     return [f"{path}: {word}" for word in REFERENCE_WORDS if word in text]
 
 
-def typed_options(path: str, text: str) -> list[str]:
-    """`--option` in a sentence of a room that knows no command line: it names an `Argument`, which `cli/typed.py` says.
+def without_device(path: str, text: str) -> list[str]:
+    """Tensors made without saying where: they would stand on the device that a caller has set as the usual one.
 
-    Whole commands are words of a shell anyway.
+    A parameter that a module makes for itself stands where the whole is assembled.
     """
-    if room_of(path) == "cli":
-        return []
-    return [f"{path}:{line}: {word}" for line, said in texts(text) for word in _OPTION.findall(_COMMAND.sub("", said))]
-
-
-def untyped_arguments(path: str, text: str) -> list[str]:
-    """`pass name=...`, `leave name out` and their like, where somebody can give `name` and it is no `Argument`.
-
-    A word of everyday speech counts behind "pass" and "leave", or before a sign of equality. `cli` says its own
-    options, and `compat` the reference's arguments, which no command has.
-    """
-    if room_of(path) in ("cli", "compat"):
-        return []
-    return [
-        f"{path}:{line}: {verb} {name}"
-        for line, said in texts(text)
-        for verb, name, equal in _TOLD.findall(said)
-        if name in arguments() and (equal or "_" in name or verb in ("pass", "leave"))
-    ]
-
-
-def unknown_arguments(path: str, text: str) -> list[str]:
-    """`Argument("name")` for what nobody can give: the command line would not find its option."""
-    return [
-        f"{path}:{node.lineno}: {node.args[0].value}"
+    own = {
+        id(argument)
         for node in ast.walk(parsed(text))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Argument"
-        if isinstance(node.args[0], ast.Constant) and node.args[0].value not in arguments()
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "nn.Parameter"
+        for argument in node.args
+    }
+    return [
+        f"{path}:{node.lineno} {ast.unparse(node)}"
+        for node in ast.walk(parsed(text))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in MAKERS and id(node) not in own
+        if all(keyword.arg != "device" for keyword in node.keywords)
     ]
-
-
-def texts(text: str) -> Iterator[tuple[int, str]]:
-    """Every text of a file but the docstrings, with its line; of one with values each part by itself."""
-    tree = parsed(text)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            yield node.lineno, node.value
 
 
 def readers_of_config(path: str, text: str) -> list[str]:

@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 
 from pellucid.errors import (
@@ -26,6 +27,11 @@ def test_a_sentence_is_its_parts_in_python() -> None:
     assert str(InputError("item 3: ", wrong, (", or ", (Argument("stride", 0),)))) == f"item 3: {wrong}, or stride=0"
     assert str(Argument("columns", {"label": Blank("NAME")})) == "columns={'label': NAME}"
     assert str(Argument("seed", None)) == "seed=None"
+
+
+def test_a_value_of_several_lines_is_said_in_one() -> None:
+    wrong = InputError(f"temperature is {np.ones((2, 2))!r}, expected a number: pass ", Argument("temperature", 1.0))
+    assert str(wrong) == "temperature is array([[1., 1.], [1., 1.]]), expected a number: pass temperature=1.0"
 
 
 @pytest.mark.parametrize("kind", KINDS)

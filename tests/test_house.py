@@ -9,7 +9,7 @@ import torch
 
 import pellucid
 from pellucid.checkpoints.families import families
-from tests import house
+from tests import house, sentences
 from tests.conftest import tiny_config
 
 LAWS: dict[Callable[[str, str], list[str]], tuple[str, str]] = {
@@ -18,14 +18,15 @@ LAWS: dict[Callable[[str, str], list[str]], tuple[str, str]] = {
     house.torch_where_none_belongs: ("config/new.py", "import torch\n"),
     house.transformers_elsewhere: ("tasks/new.py", "import transformers\n"),
     house.reference_words: ("trace/new.py", "name = 'bert.encoder.layer.0'\n"),
-    house.typed_options: ("tasks/new.py", 'raise InputError("too long: pass --long windows")\n'),
-    house.untyped_arguments: ("tasks/new.py", "raise InputError(f'{n} is too long: pass long={rule!r}')\n"),
-    house.unknown_arguments: ("tasks/new.py", "raise InputError('pass ', Argument('on_duplciate', 'skip'))\n"),
+    sentences.typed_options: ("tasks/new.py", 'raise InputError("too long: pass --long windows")\n'),
+    sentences.untyped_arguments: ("tasks/new.py", "raise InputError(f'{n} is too long: pass long={rule!r}')\n"),
+    sentences.unknown_arguments: ("tasks/new.py", "raise InputError('pass ', Argument('on_duplciate', 'skip'))\n"),
     house.readers_of_config: ("blocks/new.py", "from pellucid.config import Config\n"),
     house.attributes_set_on_strangers: (
         "trace/new.py",
         "from pellucid.blocks.attention import Attention\nAttention.forward = None\n",
     ),
+    house.without_device: ("tasks/new.py", "ids = torch.tensor([1, 2])\n"),
     house.too_long: ("view/new.py", "def f():\n" + "    pass\n" * 90),
     house.undocumented: ("view/new.py", "def open_page():\n    return 1\n"),
 }
@@ -54,13 +55,13 @@ def test_relative_and_plain_imports_count() -> None:
     "said", ["pass out", "leave do_sample out", "leave dtype={dtype} out", "say with src_lang and tgt_lang"]
 )
 def test_an_argument_in_a_sentence_is_found(said: str) -> None:
-    assert house.untyped_arguments("tasks/new.py", f"raise InputError(f'too long: {said}')\n")
-    assert not house.untyped_arguments("cli/new.py", f"raise InputError(f'too long: {said}')\n")
+    assert sentences.untyped_arguments("tasks/new.py", f"raise InputError(f'too long: {said}')\n")
+    assert not sentences.untyped_arguments("cli/new.py", f"raise InputError(f'too long: {said}')\n")
 
 
 @pytest.mark.parametrize("said", ["leave it out", "pass one of them", "choose another model", "give texts"])
 def test_a_word_of_everyday_speech_is_no_argument(said: str) -> None:
-    assert not house.untyped_arguments("tasks/new.py", f"raise InputError('too long: {said}')\n")
+    assert not sentences.untyped_arguments("tasks/new.py", f"raise InputError('too long: {said}')\n")
 
 
 def test_facade_methods_hand_over() -> None:

@@ -1,4 +1,4 @@
-"""PyTorch's usual kind of number, set to another for a while."""
+"""PyTorch's usual kind of number or usual device, set to another for a while."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,3 +14,12 @@ def usual(kind: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+@contextmanager
+def usually_on(device: str) -> Iterator[None]:
+    torch.set_default_device(device)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)

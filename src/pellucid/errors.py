@@ -2,9 +2,13 @@
 value, what was expected, and what to do. `exit_code` is what the command line answers with."""
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+_BREAK = re.compile(r"\s*\n\s*")
+"""Where a value that is shown, an array for one, or another library's error goes on in a new line."""
 
 
 class Blank(str):
@@ -54,7 +58,7 @@ def _flat(parts: tuple[Words, ...]) -> Iterator[str | Argument]:
         if isinstance(part, InParts | tuple):
             yield from _flat(part.parts if isinstance(part, InParts) else part)
         else:
-            yield part
+            yield part if isinstance(part, Argument) else _BREAK.sub(" ", part)
 
 
 class PellucidError(InParts, Exception):

@@ -112,7 +112,7 @@ def multiplies_bytes(device: torch.device) -> bool:
 def _sums_of_bytes_hold() -> bool:
     """Whether oneDNN forms such sums whole. Where it does without VNNI they run over: on an older processor, and where
     it was told of one (ONEDNN_MAX_CPU_ISA), which PyTorch does not ask."""
-    most = torch.full((16, 64), 127, dtype=torch.int8)
+    most = torch.full((16, 64), 127, dtype=torch.int8, device="cpu")
     return bool((torch._int_mm(most, most.t()) == 64 * 127 * 127).all())
 
 

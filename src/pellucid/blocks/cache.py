@@ -29,7 +29,7 @@ class KeyValues:
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity
         self.filled = 0
-        self.memory = torch.empty(0)
+        self.memory = torch.empty(0, device="cpu")
         self.widths = (0, 0)
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,7 +127,7 @@ class Cache:
         self.layers = [LayerCache(capacity) for _ in range(num_layers)]
         self.capacity = capacity
         self.filled = 0
-        self.positions = torch.empty(0, 0, dtype=torch.long)
+        self.positions = torch.empty(0, 0, dtype=torch.long, device="cpu")
         """Int[Tensor, "rows filled"]: where the token of each slot stands in its text; -1 for padding."""
         self.padded = False
         """Whether any slot holds padding."""

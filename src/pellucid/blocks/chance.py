@@ -60,7 +60,7 @@ class Chance:
         if share not in self._pools:
             self._pools[share] = self._drawn(share)
         while self.asked >= len(self._places):
-            drawn = torch.randint(POOL // 2 + 1, (DRAWN,), generator=self._source).tolist()
+            drawn = torch.randint(POOL // 2 + 1, (DRAWN,), generator=self._source, device="cpu").tolist()
             self._places = list(dict.fromkeys(self._places + drawn))
         place = self._places[self.asked]
         self.asked += 1
@@ -70,13 +70,13 @@ class Chance:
         """A whole pool. Where 1 / (1 - share) is no number of the kind, its two neighbours stand for it, mixed so that
         the mean is right."""
         source = torch.Generator().manual_seed(number_of(self.seed, "pool", self._age, share))
-        kept = torch.empty(POOL, dtype=torch.float32).bernoulli_(1.0 - share, generator=source)
+        kept = torch.empty(POOL, dtype=torch.float32, device="cpu").bernoulli_(1.0 - share, generator=source)
         scale = 1.0 / (1.0 - share)
         if torch.finfo(self.dtype).bits >= 32:
             return kept.to(self.device, self.dtype).mul_(scale)
         between = torch.finfo(self.dtype).eps * 2.0 ** math.floor(math.log2(scale))
         below = math.floor(scale / between) * between
-        above = torch.empty(POOL, dtype=torch.float32).bernoulli_((scale - below) / between, generator=source)
+        above = torch.empty_like(kept).bernoulli_((scale - below) / between, generator=source)
         return above.mul_(between).add_(below).mul_(kept).to(self.device, self.dtype)
 
 

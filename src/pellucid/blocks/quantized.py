@@ -97,7 +97,7 @@ class Int8Table(nn.Module):
         super().__init__()
         self.codes, self.scale = codes, scale
         self.num_embeddings, self.embedding_dim = codes.shape
-        self.like = torch.empty(0, dtype=torch.float32)
+        self.like = torch.empty(0, dtype=torch.float32, device=codes.device)
         """A tensor of the kind and on the device of what this gives."""
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -137,7 +137,8 @@ def _codes(packed: Tensor, width: int) -> Tensor:
 def _side_by_side() -> int:
     """How many rows PyTorch packs side by side here, in the way that `_codes` reads, which depends on the processor:
     64 with AVX-512, 32 with AVX2; 0 where it packs them otherwise."""
-    plain = torch.randint(16, (BLOCK, GROUP), dtype=torch.int32, generator=torch.Generator().manual_seed(0))
+    chance = torch.Generator().manual_seed(0)
+    plain = torch.randint(16, (BLOCK, GROUP), dtype=torch.int32, generator=chance, device="cpu")
     packed = torch._convert_weight_to_int4pack_for_cpu(plain, 1)
     return next((width for width in (64, 32) if torch.equal(_codes(packed, width).mT.flatten(0, 1), plain)), 0)
 
@@ -194,7 +195,8 @@ def to_8_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, 
     blocks: Float[Tensor, "rows width"], some rows at a time
     ->  codes Int8[Tensor, "rows width"], scale BFloat16[Tensor, "rows"]
     """
-    codes, scale = torch.empty(rows, width, dtype=torch.int8), torch.empty(rows, dtype=torch.bfloat16)
+    codes = torch.empty(rows, width, dtype=torch.int8, device="cpu")
+    scale = torch.empty(rows, dtype=torch.bfloat16, device="cpu")
     start = 0
     for block in blocks:
         here = slice(start, start := start + len(block))
@@ -215,8 +217,8 @@ def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, 
     blocks: Float[Tensor, "rows width"], `BLOCK` rows at a time
     ->  codes as PyTorch packs them UInt8[Tensor, "rows width/2"], scale and zero BFloat16[Tensor, "groups rows 2"]
     """
-    codes = torch.empty(rows, width // 2, dtype=torch.uint8)
-    pairs = torch.empty(width // GROUP, rows, 2, dtype=torch.bfloat16)
+    codes = torch.empty(rows, width // 2, dtype=torch.uint8, device="cpu")
+    pairs = torch.empty(width // GROUP, rows, 2, dtype=torch.bfloat16, device="cpu")
     start = 0
     for block in blocks:
         here = slice(start, start := start + len(block))

@@ -144,7 +144,7 @@ def _check_claim(path: Path, storage: Storage, size: int) -> None:
 def _bytes(path: Path, file: Any, size: int) -> Tensor:
     """The next bytes of a file, to their end: UInt8[Tensor, "size"]"""
     with within_memory():
-        found = torch.empty(size, dtype=torch.uint8)
+        found = torch.empty(size, dtype=torch.uint8, device="cpu")
     memory, at = found.numpy().data, 0
     while at < size:
         some = file.readinto(memory[at : at + _AT_ONCE])
@@ -202,7 +202,7 @@ def _turned(raw: Tensor, width: int) -> Tensor:
 
 def _placed(one: Strided, raw: Tensor) -> Tensor:
     if not math.prod(one.shape):
-        return torch.empty(one.shape, dtype=one.storage.dtype)
+        return torch.empty(one.shape, dtype=one.storage.dtype, device="cpu")
     return raw[: one.storage.bytes].view(one.storage.dtype).as_strided(one.shape, one.steps, one.offset)
 
 

@@ -57,7 +57,7 @@ class Span:
             if file.readinto(memory) != self.bytes:
                 raise CorruptFileError(f"{self.path} became shorter while it was read")
         if not memory:
-            return torch.empty(self.shape, dtype=self.dtype)
+            return torch.empty(self.shape, dtype=self.dtype, device="cpu")
         return torch.frombuffer(memory, dtype=self.dtype).view(self.shape)
 
     def rows(self, start: int, stop: int) -> Tensor:

@@ -273,4 +273,4 @@ class Features(Asked):
         return side | self.cut(how.get("truncation"), how.get("max_length"))
 
     def shape(self, answer: Any, item: Any) -> Any:
-        return torch.tensor([list(answer)]) if self.said.get("return_tensors") else [list(answer)]
+        return torch.tensor([list(answer)], device="cpu") if self.said.get("return_tensors") else [list(answer)]

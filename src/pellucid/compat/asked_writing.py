@@ -155,7 +155,7 @@ class Rewritten(Written):
         if self.said.get("return_tensors"):
             side = self.model.config.decoder
             start = side.decoder_start_token_id if side else None
-            return [{f"{key}_token_ids": torch.tensor(row)} for row in self.rows([start or 0], answer)]
+            return [{f"{key}_token_ids": torch.tensor(row, device="cpu")} for row in self.rows([start or 0], answer)]
         return [{f"{key}_text": one[f"{key}_text"] + tail} for one, tail in self.ended(answer)]
 
     def whole(self, found: list[Any], given: list[Any]) -> Any:

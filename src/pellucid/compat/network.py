@@ -48,7 +48,7 @@ class PreTrainedModel(nn.Module):
 
     def __init__(self, config: PretrainedConfig) -> None:
         super().__init__()
-        self._hold(build(config.read(self.head), seed=int(torch.randint(2**31, ()))), config)
+        self._hold(build(config.read(self.head), seed=int(torch.randint(2**31, (), device="cpu"))), config)
 
     @classmethod
     def around(cls, model: Model, config: PretrainedConfig) -> Self:

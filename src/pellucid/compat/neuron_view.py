@@ -80,11 +80,11 @@ def _last(model: Model) -> str:
 @torch.no_grad()
 def _check_numbers(theirs: torch.nn.Module, trace: Trace, last: str) -> None:
     """The model in memory is the one that was opened; one that was trained since would be shown with old numbers."""
-    given: dict[str, Any] = {"input_ids": torch.tensor([trace.ids])}
+    given: dict[str, Any] = {"input_ids": torch.tensor([trace.ids], device="cpu")}
     if any(trace.segments):
-        given["token_type_ids"] = torch.tensor([trace.segments])
+        given["token_type_ids"] = torch.tensor([trace.segments], device="cpu")
     if trace.rows[0].target_ids:
-        given["decoder_input_ids"] = torch.tensor([trace.rows[0].target_ids])
+        given["decoder_input_ids"] = torch.tensor([trace.rows[0].target_ids], device="cpu")
     learning = theirs.training
     theirs.eval()
     place = next(theirs.parameters())

@@ -137,7 +137,8 @@ def _settings(loaded: Loaded, asked: dict[str, Any], width: int, prompts: Sequen
         does = "draws" if "do_sample" in asked else "searches"
         log.warning("do_sample and num_beams do not go together, and the checkpoint says one of them: this %s", does)
     if both["do_sample"] and "seed" not in asked:
-        asked["seed"] = int(torch.randint(2**31, ()))  # torch.manual_seed decides, as it does in the reference
+        # torch.manual_seed decides, as it does in the reference
+        asked["seed"] = int(torch.randint(2**31, (), device="cpu"))
     settings = settings_of(loaded, useful(asked, said))
     if settings.stop:
         raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNFOLLOWED['stop_strings']}")
@@ -189,9 +190,9 @@ def _streamed(steps: Iterable[Step], streamer: Any, begun: list[Any], texts: int
         return
     if texts != 1:
         raise InputError(f"a streamer hears one text, and {texts} are written: give one prompt, or leave it out")
-    streamer.put(torch.tensor(begun))
+    streamer.put(torch.tensor(begun, device="cpu"))
     for step in steps:
-        streamer.put(torch.tensor(step.tokens))
+        streamer.put(torch.tensor(step.tokens, device="cpu"))
         yield step
     streamer.end()
 

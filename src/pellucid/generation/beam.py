@@ -141,7 +141,7 @@ class _Search:
         self.limit: str | None = None
         self.ends = list(ends(loaded, settings))
         reader, logits = begin(module, prompts, most)
-        rows = torch.arange(len(prompts)).repeat_interleave(self.beams)
+        rows = torch.arange(len(prompts), device="cpu").repeat_interleave(self.beams)
         self.reader, self.logits = reader.choose(rows), logits[rows]
         self.prompt = self.common = reader.cache.filled  # slots that all beams of a prompt fill alike
         self.given = beginning(loaded, prompts, most, settings)
@@ -260,7 +260,7 @@ class _Search:
 
     def best(self, i: int) -> list[Hypothesis]:
         """The best texts of the i-th prompt."""
-        texts = self.aside.of(torch.tensor([i]))
+        texts = self.aside.of(torch.tensor([i], device="cpu"))
         found = []
         for place in range(self.settings.num_return_sequences):
             length, score = int(texts.lengths[0, place]), float(texts.scores[0, place])

@@ -93,7 +93,7 @@ def beginning(loaded: Loaded, prompts: Sequence[Sequence[int]], most: int, setti
     if isinstance(loaded.module, EncoderDecoder):
         prompts = [[loaded.module.start_token_id or 0]] * len(prompts)
     given = max(map(len, prompts))
-    ids = torch.tensor([[-1] * (given - len(prompt)) + list(prompt) for prompt in prompts])
+    ids = torch.tensor([[-1] * (given - len(prompt)) + list(prompt) for prompt in prompts], device="cpu")
     return Written(ids.to(loaded.module.embeddings.token.like.device), given, most, ends(loaded, settings))
 
 
@@ -120,7 +120,7 @@ class _Writing:
         self.sources = generators([_seed(settings.seed, row % copies) for row in self.rows])
         self.reader, self.logits = reader, logits
         if copies > 1:
-            which = torch.arange(len(prompts)).repeat_interleave(copies)
+            which = torch.arange(len(prompts), device="cpu").repeat_interleave(copies)
             self.reader, self.logits = self.reader.choose(which), self.logits[which]
         given = [prompts[row // copies] for row in self.rows]
         self.written = beginning(loaded, given, max(rooms), settings) if settings.rules else None

@@ -32,7 +32,7 @@ class Sequences:
 
     def without(self, tokens: tuple[int, ...]) -> "Sequences":
         """Those that are not completed by one of the tokens."""
-        kept = ~torch.isin(self.last, torch.tensor(tokens, dtype=torch.long))
+        kept = ~torch.isin(self.last, torch.tensor(tokens, dtype=torch.long, device="cpu"))
         return Sequences(self.before[kept], self.last[kept], self.bias[kept])
 
     def expected(self, ids: Tensor) -> Tensor:
@@ -131,9 +131,9 @@ def _by_length(biases: Mapping[tuple[int, ...], float]) -> tuple[Sequences, ...]
         lengths.setdefault(len(ids), []).append(ids)
     return tuple(
         Sequences(
-            before=torch.tensor([ids[:-1] for ids in group], dtype=torch.long),
-            last=torch.tensor([ids[-1] for ids in group]),
-            bias=torch.tensor([biases[ids] for ids in group], dtype=torch.float64),
+            before=torch.tensor([ids[:-1] for ids in group], dtype=torch.long, device="cpu"),
+            last=torch.tensor([ids[-1] for ids in group], device="cpu"),
+            bias=torch.tensor([biases[ids] for ids in group], dtype=torch.float64, device="cpu"),
         )
         for _, group in sorted(lengths.items())
     )

@@ -77,7 +77,7 @@ def begin(
         logits.append(first)
     if len(readers) == 1 and order == sorted(order):
         return readers[0], logits[0]
-    back = torch.tensor(order).argsort()
+    back = torch.tensor(order, device="cpu").argsort()
     return _together(readers).choose(back), torch.cat(logits)[back]
 
 
@@ -127,9 +127,9 @@ def _begin(
 def _packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) -> tuple[Reader, Tensor]:
     """Prompts of several lengths read end to end, as if each stood alone; from then on each has a row of its own."""
     device = module.embeddings.token.like.device
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    lengths = torch.tensor([len(prompt) for prompt in prompts], device="cpu")
     ids = torch.tensor([[i for prompt in prompts for i in prompt]], device=device)
-    segments = torch.arange(1, len(prompts) + 1).repeat_interleave(lengths)[None].to(device)
+    segments = torch.arange(1, len(prompts) + 1, device="cpu").repeat_interleave(lengths)[None].to(device)
     cache = module.new_cache(ids.shape[1])
     stream = module.states(ids, cache=cache, segments=segments)
     last = stream[0, (lengths.cumsum(0) - 1).to(device)]

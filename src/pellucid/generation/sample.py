@@ -46,7 +46,7 @@ def draw(logits: Tensor, sources: Sequence[torch.Generator]) -> Tensor:
     whole = sums.sum(dim=1)
     if not bool(whole.isfinite().all()):
         raise InputError("no token can be drawn: all logits of a text are -inf, or one of them is no number")
-    shares = torch.cat([torch.rand(1, generator=source, dtype=torch.float64) for source in sources])
+    shares = torch.cat([torch.rand(1, generator=source, dtype=torch.float64, device="cpu") for source in sources])
     block, rest = _passed(sums, shares.to(whole.device) * whole)
     rows = torch.arange(len(sums), device=sums.device)
     return block * BLOCK + _passed(blocks[rows, block].double(), rest)[0]

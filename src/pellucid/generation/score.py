@@ -84,7 +84,7 @@ def weigh(
     found: list[list[Seen]] = [[] for _ in written]
     for group in by_length([len(first) + len(then) for first, then in zip(given, written)]):
         owners = iter([i for i in group for _ in written[i]])
-        tokens = torch.tensor([token for i in group for token in written[i]])
+        tokens = torch.tensor([token for i in group for token in written[i]], device="cpu")
         parts = _said(module, [given[i] for i in group], [written[i] for i in group])
         for part, chosen in zip(parts, tokens.split(PIECE)):
             for one in seen(part, chosen, alternatives):
@@ -135,7 +135,8 @@ def _said(
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
     """Rows of unequal length as Int[Tensor, "rows longest"], -1 where they have ended."""
-    return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True, padding_value=-1)
+    ids = [torch.tensor(row, dtype=torch.long, device="cpu") for row in rows]
+    return pad_sequence(ids, batch_first=True, padding_value=-1)
 
 
 def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:

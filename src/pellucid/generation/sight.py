@@ -92,7 +92,7 @@ def trace_writing(
     judge = judge_of(order, 1)
     for step in write(order.loaded, order.prompts, order.settings, judge=judge, log_probabilities=True, watch=watch):
         assert step.log_probabilities is not None  # they were asked for
-        (one,) = seen(step.log_probabilities, torch.tensor(step.tokens), ALTERNATIVES)
+        (one,) = seen(step.log_probabilities, torch.tensor(step.tokens, device="cpu"), ALTERNATIVES)
         steps.append(
             TracedStep(
                 read=tokens_of(order.words, read),

@@ -47,7 +47,7 @@ def _pieces(order: Order, alternatives: int) -> Iterator[Piece]:
 def _piece(order: Order, step: Step, growing: Growing, alternatives: int) -> Piece:
     assert step.log_probabilities is not None
     (token,), why = step.tokens, step.finished.get(0)
-    (one,) = seen(step.log_probabilities, torch.tensor([token]), alternatives)
+    (one,) = seen(step.log_probabilities, torch.tensor([token], device="cpu"), alternatives)
     if why is not None and growing.end():
         why = "stop"
     return Piece(

@@ -91,7 +91,8 @@ def written(order: Order, group: list[int], *, look: bool = False, alternatives:
         for row, token in zip(step.rows, step.tokens):
             drafts[row].ids.append(token)
         if step.log_probabilities is not None:
-            for row, one in zip(step.rows, seen(step.log_probabilities, torch.tensor(step.tokens), alternatives)):
+            tokens = torch.tensor(step.tokens, device="cpu")
+            for row, one in zip(step.rows, seen(step.log_probabilities, tokens, alternatives)):
                 drafts[row].seen.append(one)
         for row, why in step.finished.items():
             drafts[row].why = why

@@ -67,7 +67,7 @@ def initialise(module: nn.Module, std: float, seed: int) -> None:
     chance = torch.Generator().manual_seed(seed)
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            part.weight.copy_(torch.randn(part.weight.shape, generator=chance, dtype=torch.float32) * std)
+            part.weight.copy_(torch.randn(part.weight.shape, generator=chance, dtype=torch.float32, device="cpu") * std)
         if isinstance(part, nn.Embedding) and part.padding_idx is not None:
             part.weight[part.padding_idx].zero_()
         if isinstance(part, nn.Linear) and part.bias is not None:

@@ -19,9 +19,9 @@ class Standing:
     across: what cross-attention may look at, Int[Tensor, "batch|1 source"].
     """
 
-    reads: Tensor = field(default_factory=lambda: torch.zeros(1, 0, dtype=torch.long))
-    sources: Tensor = field(default_factory=lambda: torch.zeros(1, 0, dtype=torch.long))
-    across: Tensor = field(default_factory=lambda: torch.zeros(1, 0, dtype=torch.long))
+    reads: Tensor = field(default_factory=lambda: torch.zeros(1, 0, dtype=torch.long, device="cpu"))
+    sources: Tensor = field(default_factory=lambda: torch.zeros(1, 0, dtype=torch.long, device="cpu"))
+    across: Tensor = field(default_factory=lambda: torch.zeros(1, 0, dtype=torch.long, device="cpu"))
 
 
 class Onlooker(Protocol):

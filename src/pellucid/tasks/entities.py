@@ -87,8 +87,8 @@ def _piece(tokens: Tagged, word: range) -> list[str]:
 def _scores(scores: Tensor, ranges: Sequence[range], strategy: str) -> Tensor:
     """Float[Tensor, "tokens labels"]  ->  Float[Tensor, "words labels"]"""
     if strategy == "average":
-        sizes = torch.tensor([len(one) for one in ranges])
-        word = torch.arange(len(ranges)).repeat_interleave(sizes)
+        sizes = torch.tensor([len(one) for one in ranges], device="cpu")
+        word = torch.arange(len(ranges), device="cpu").repeat_interleave(sizes)
         sums = scores.new_zeros(len(ranges), scores.shape[1]).index_add(
             0, word, scores[[i for one in ranges for i in one]]
         )

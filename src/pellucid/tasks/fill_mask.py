@@ -101,7 +101,8 @@ class FillMask(Reader):
         """The likeliest tokens at each mask, or all that the targets may be."""
         words = work.loaded.words
         scores = here[: len(_masks(words, window))].softmax(dim=-1)
-        ids = torch.tensor(possible_ids(words, self._targets, partial=self.partial_targets)) if self._targets else None
+        possible = possible_ids(words, self._targets, partial=self.partial_targets) if self._targets else None
+        ids = None if possible is None else torch.tensor(possible, device=scores.device)
         chosen = scores if ids is None else scores[:, ids]
         best = chosen.topk(min(self.top_k, chosen.shape[1]) if ids is None else chosen.shape[1])
         tokens = best.indices if ids is None else ids[best.indices]

@@ -64,7 +64,7 @@ def _tensor(name: str, rows: Tensor | Sequence[object]) -> Tensor:
     if isinstance(rows, Tensor):
         return rows
     try:
-        return torch.tensor(rows)
+        return torch.tensor(rows, device="cpu")
     except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"{name} must be rows of whole numbers of one length: pad them, or give texts") from error
 

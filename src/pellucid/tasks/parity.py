@@ -67,7 +67,7 @@ def _points(loaded: Loaded, model: Any, row: Row) -> list[Point]:
         twin(loaded, "explicit")(**row, watch=recorder)
     wanted = _theirs(ask(model, **row, output_hidden_states=True, output_attentions=True), set(recorder.kept))
     order = {name: i for i, name in enumerate(recorder.kept)}
-    nothing = torch.empty(0)
+    nothing = torch.empty(0, device="cpu")
     return [
         (name, recorder.kept.get(name, nothing), wanted[name])
         for name in sorted(wanted, key=lambda name: order.get(name, len(order)))
@@ -134,7 +134,7 @@ def _their_words(model: Any, row: Row, tokens: int) -> tuple[list[int], list[Ten
         given = row | {name: ids} | ({"attention_mask": torch.ones_like(ids)} if name == "input_ids" else {})
         logits.append(ask(model, **given)["logits"][0, -1].double())
         said.append(int(logits[-1].argmax()))
-        ids = torch.cat((ids, torch.tensor([said[-1:]])), dim=1)
+        ids = torch.cat((ids, torch.tensor([said[-1:]], device="cpu")), dim=1)
     return said, logits
 
 
@@ -156,5 +156,5 @@ def _our_words(loaded: Loaded, row: Row, tokens: int) -> list[int]:
     cache = module.new_cache(length + tokens)
     for _ in range(tokens):
         said.append(int(module(**given, cache=cache)["logits"][0, -1].argmax()))
-        given["decoder_input_ids" if "memory" in given else "input_ids"] = torch.tensor([said[-1:]])
+        given["decoder_input_ids" if "memory" in given else "input_ids"] = torch.tensor([said[-1:]], device="cpu")
     return said

@@ -79,14 +79,14 @@ def reason_of_writing(loaded: Loaded, prompt: Sequence[int], written: Sequence[i
     """
     words, ids = loaded.tokenizer, list(written)
     if isinstance(loaded.module, EncoderDecoder):
-        start = loaded.module.shifted(torch.tensor([ids]))[0].tolist()
+        start = loaded.module.shifted(torch.tensor([ids], device="cpu"))[0].tolist()
         batch = {"input_ids": list(prompt), "decoder_input_ids": start}
     else:
         batch = {"input_ids": [*prompt, *ids[:-1]], "logits_to_keep": len(ids)}
 
     def of(output: Output) -> Tensor:
         said = output["logits"][0, -len(ids) :].log_softmax(dim=-1)
-        return said[torch.arange(len(ids)), torch.tensor(ids)].sum()
+        return said[torch.arange(len(ids), device="cpu"), torch.tensor(ids, device="cpu")].sum()
 
     scores = next(iter(_slopes(loaded, batch, of).values()))[: len(prompt)].tolist()
     return Reason("log-probability of what was written", tokens_of(words, prompt), tuple(scores), "gradient x input")

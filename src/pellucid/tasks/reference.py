@@ -78,7 +78,7 @@ def _first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[Any]:
-    """The library, its remarks and bars put off."""
+    """The library, its remarks and bars put off, making its tensors where ours are."""
     import transformers
 
     say = transformers.utils.logging
@@ -86,7 +86,7 @@ def _quiet() -> Iterator[Any]:
     say.set_verbosity_error()
     say.disable_progress_bar()
     try:
-        with warnings.catch_warnings():
+        with torch.device("cpu"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield transformers
     finally:
@@ -115,8 +115,7 @@ def ask(model: Any, **inputs: Any) -> Any:
     """One pass of the reference; without its cache, which lays keys out anew and so rounds otherwise."""
     settings = {"use_cache": False} if getattr(model.config, "use_cache", False) else {}
     wide = next(model.parameters()).dtype == torch.float64
-    with torch.no_grad(), _InFull() if wide else contextlib.nullcontext(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with torch.no_grad(), _quiet(), _InFull() if wide else contextlib.nullcontext():
         try:
             return model(**inputs, **settings)
         except Exception as error:  # as above

@@ -81,8 +81,8 @@ def spans(context: str, stretches: Sequence[Stretch], asked: Asked) -> list[Span
     window, null = _least_null(stretches)
     logits = torch.cat((logits, null))
     chances = logits.double().softmax(dim=0)
-    shares = torch.zeros(len(units), 2, dtype=chances.dtype)
-    shares.index_add_(0, torch.tensor(owners), chances[: len(sources)])
+    shares = torch.zeros(len(units), 2, dtype=chances.dtype, device="cpu")
+    shares.index_add_(0, torch.tensor(owners, device="cpu"), chances[: len(sources)])
     nothing = [Span(float(chances[len(sources) :].sum(0).prod()), 0, 0, window)] if asked.null else []
     return _chosen(context, shares, units, asked, nothing)
 
@@ -113,13 +113,13 @@ def _chosen(context: str, shares: Tensor, units: list[Unit], asked: Asked, nothi
 
 def _likeliest(shares: Tensor, units: list[Unit], longest: int, most: int) -> list[tuple[float, int, int]]:
     """Score, first and last unit of the likeliest spans, the best first."""
-    firsts = torch.tensor([unit.first for unit in units])
-    lasts = torch.tensor([unit.last for unit in units])
+    firsts = torch.tensor([unit.first for unit in units], device="cpu")
+    lasts = torch.tensor([unit.last for unit in units], device="cpu")
     limits = torch.searchsorted(firsts, lasts + longest)  # the first unit that is too far away
-    width = int((limits - torch.arange(len(units))).max())
+    width = int((limits - torch.arange(len(units), device="cpu")).max())
     found: list[tuple[float, int, int]] = []
-    for rows in torch.arange(len(units)).split(AT_ONCE):
-        columns = rows[:, None] + torch.arange(width)
+    for rows in torch.arange(len(units), device="cpu").split(AT_ONCE):
+        columns = rows[:, None] + torch.arange(width, device="cpu")
         scores = shares[rows, :1] * shares[:, 1][columns.clamp(max=len(units) - 1)]
         scores = scores.masked_fill(columns >= limits[rows, None], -1.0).flatten()
         best = scores.topk(min(most, len(scores)))

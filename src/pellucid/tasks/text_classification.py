@@ -88,5 +88,5 @@ def merged(stretches: list[Stretch]) -> Tensor:
     """The mean of what the stretches say, each weighed by its tokens: Float[Tensor, "answers"]"""
     if len(stretches) == 1:
         return stretches[0].kept
-    weights = torch.tensor([len(stretch.window.ids) for stretch in stretches], dtype=torch.float32)
+    weights = torch.tensor([len(stretch.window.ids) for stretch in stretches], dtype=torch.float32, device="cpu")
     return (torch.stack([stretch.kept for stretch in stretches]) * weights[:, None]).sum(0) / weights.sum()

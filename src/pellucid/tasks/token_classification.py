@@ -168,6 +168,6 @@ class TokenClassification(Reader):
         places, numbers = [tokens.within[nth] for nth in here], [labels[i] for i in best]
 
         def of(output: Output) -> Tensor:
-            return output["logits"][0, torch.tensor(places), torch.tensor(numbers)].mean()
+            return output["logits"][0, torch.tensor(places, device="cpu"), torch.tensor(numbers, device="cpu")].mean()
 
         return [Aim(f"logit of {kind} at {one['word']!r}", stretch.window, of)]

@@ -79,7 +79,7 @@ def vector_of(stretches: list[Stretch]) -> Tensor:
         return stretches[0].kept
     like = stretches[0].kept
     rows = torch.stack([stretch.kept.clone().to(like) for stretch in stretches])
-    weights = torch.tensor([len(stretch.window.ids) for stretch in stretches]).to(like)
+    weights = torch.tensor([len(stretch.window.ids) for stretch in stretches], device="cpu").to(like)
     return weights @ rows / weights.sum()
 
 

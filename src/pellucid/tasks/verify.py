@@ -110,10 +110,12 @@ def read(loaded: Loaded, texts: Sequence[str]) -> list[Row]:
     for ids in _drawn(config) if loaded.tokenizer is None and tuple(texts) == TEXTS else _read(loaded, texts):
         row = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if config.kind == "encoder" and config.type_vocab_size > 1:
-            row["token_type_ids"] = (torch.arange(ids.shape[1]) >= ids.shape[1] // 2).long()[None]
+            row["token_type_ids"] = (torch.arange(ids.shape[1], device="cpu") >= ids.shape[1] // 2).long()[None]
         if config.decoder is not None:
             start = config.decoder.decoder_start_token_id or 0
-            row["decoder_input_ids"] = torch.cat((torch.full((1, 1), start), ids[:, :-1] % config.vocab_size), dim=1)
+            row["decoder_input_ids"] = torch.cat(
+                (torch.full((1, 1), start, device="cpu"), ids[:, :-1] % config.vocab_size), dim=1
+            )
         rows.append(row)
     return rows
 
@@ -124,7 +126,7 @@ def _read(loaded: Loaded, texts: Sequence[str]) -> Iterator[torch.Tensor]:
     for text, row in zip(texts, loaded.words.encode(list(texts), max_length=loaded.longest)):
         if not row.ids:
             raise InputError(f"the text {text[:40]!r} has no tokens: give one with words")
-        yield torch.tensor([row.ids])
+        yield torch.tensor([row.ids], device="cpu")
 
 
 def _drawn(config: Config) -> Iterator[torch.Tensor]:
@@ -133,7 +135,9 @@ def _drawn(config: Config) -> Iterator[torch.Tensor]:
     own_table = None if config.decoder is None else config.decoder.source_vocab_size
     size = own_table or config.vocab_size
     for length in (17, 12, 5):
-        ids = torch.randint(min(3, size - 1), size, (1, min(length, config.longest or length)), generator=chance)
+        ids = torch.randint(
+            min(3, size - 1), size, (1, min(length, config.longest or length)), generator=chance, device="cpu"
+        )
         for end in (token for token in config.end_tokens[:1] if token < size):  # some files name one that they lack
             ids[:, -1] = end
         yield ids

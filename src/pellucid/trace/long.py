@@ -64,7 +64,7 @@ class Sampler(Recorder):
 def sample(weights: Tensor) -> Sample:
     """weights: Float[Tensor, "heads queries source"]; the rows are evenly spread, the first and the last among them."""
     queries, source = weights.shape[1:]
-    rows = torch.linspace(0, queries - 1, min(SAMPLED_ROWS, queries), dtype=torch.float32).round().long()
+    rows = torch.linspace(0, queries - 1, min(SAMPLED_ROWS, queries), dtype=torch.float32, device="cpu").round().long()
     size = (min(PICTURE, queries), min(PICTURE, source))
     picture = F.adaptive_max_pool2d(weights[None].float(), size)[0]
     return Sample(rows, weights[:, rows].float().cpu().clone(), picture.cpu())

@@ -125,4 +125,4 @@ def _written(loaded: Loaded, ids: list[int], target: str | None) -> list[int]:
     words = loaded.target_tokenizer or loaded.tokenizer
     if target is not None and words is not None:
         ids = words.encode([target])[0].ids
-    return loaded.module.shifted(torch.tensor([ids]))[0].tolist()
+    return loaded.module.shifted(torch.tensor([ids], device="cpu"))[0].tolist()

@@ -61,7 +61,7 @@ def sweep(
         for start in range(0, len(tried), size):
             found += _measured(loaded, row, tried[start : start + size], measure)
             line.update(min(size, len(tried) - start))
-    return torch.tensor(found).view(len(names), -1)
+    return torch.tensor(found, device="cpu").view(len(names), -1)
 
 
 def _measured(

@@ -160,7 +160,7 @@ class Trace(Mapping[str, Tensor]):
         """
         side = "encoder." if self.config.kind == "encoder-decoder" else ""
         weights = self[f"{side}layers.{layer}.attention.weights"][0, head, :, len(self.before) :].clone()
-        real = torch.tensor([not special for special in self.special])
+        real = torch.tensor([not special for special in self.special], device="cpu")
         weights[~(real[:, None] & real[None, :])] = -1.0
         top = weights.flatten().topk(min(most, int(real.sum()) ** 2))
         return [(int(i) // len(self.tokens), int(i) % len(self.tokens), float(w)) for w, i in zip(*top)]

@@ -15,5 +15,6 @@ def angles(config: Config, seq: int) -> Tensor | None:
     rotary = rotary_of(config)
     if rotary is None:
         return None
-    rotation, half = rotary(torch.arange(seq)[None], torch.zeros(0, dtype=torch.float32)), config.head_dim // 2
+    like = torch.zeros(0, dtype=torch.float32, device="cpu")
+    rotation, half = rotary(torch.arange(seq, device="cpu")[None], like), config.head_dim // 2
     return torch.stack((rotation.cosine[0, 0, :, :half], rotation.sine[0, 0, :, half:]))

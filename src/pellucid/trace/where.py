@@ -155,7 +155,7 @@ def parts(chosen: int | Sequence[int] | slice) -> Sequence[int | slice]:
 def _part(chosen: int | Sequence[int] | slice, axis: str | None, value: Tensor, spot: Spot) -> Tensor:
     """True along one axis where it is chosen, of as many dimensions as `value`."""
     wanted = [(places, set(taken(chosen, size))) for places, size in _along(axis, value, spot)]
-    hits = torch.tensor([[i in them for i in places] for places, them in wanted])
+    hits = torch.tensor([[i in them for i in places] for places, them in wanted], device="cpu")
     shape = [1] * value.dim()
     if axis == "batch":
         shape[0] = hits.shape[1]

@@ -118,7 +118,7 @@ class QuestionAnswering(Objective):
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
         batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
-        ends = torch.tensor([one.target[:2] for one in examples])
+        ends = torch.tensor([one.target[:2] for one in examples], device="cpu")
         return batch | {"labels": ends.to(batch["input_ids"].device)}
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
@@ -131,7 +131,7 @@ class QuestionAnswering(Objective):
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """->  "exact_match" and "f1" of the answers that the task finds in the whole context, and "loss" """
         logits = passes(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
-        ends = [torch.tensor([one.target[:2]]) for one in examples]
+        ends = [torch.tensor([one.target[:2]], device="cpu") for one in examples]
         losses = [float(functional.cross_entropy(here[None], aim)) for here, aim in zip(logits, ends)]
         questions = {one.target.row: one.target.question for one in examples}
         found = list(self._answers(loaded, questions, logits))

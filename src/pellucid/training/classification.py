@@ -195,7 +195,7 @@ class TextClassification(Taught):
             weights = weights_of(self.class_weights, loaded.config.labels, self._seen)
             found["weights"] = weights[found["labels"]] if aims[0].kind == "single" else weights
         if self.teacher is not None:
-            found["taught"] = torch.tensor([one.taught for one in aims], dtype=torch.float32)
+            found["taught"] = torch.tensor([one.taught for one in aims], dtype=torch.float32, device="cpu")
         device = batch["input_ids"].device
         return batch | {name: value.to(device) for name, value in found.items()}
 
@@ -223,7 +223,7 @@ class TextClassification(Taught):
         aims: list[Target] = [one.target for one in examples]
         kind = aims[0].kind
         if aims[0].label is None:
-            right = torch.tensor([one.taught for one in aims]).argmax(-1)
+            right = torch.tensor([one.taught for one in aims], device="cpu").argmax(-1)
         else:
             right = _numbers(aims, [one.label for one in aims])
         loss = {"loss": float(losses(kind, logits, right).mean())}
@@ -235,7 +235,7 @@ class TextClassification(Taught):
 
 def _numbers(aims: Sequence[Target], labels: list[Any]) -> Tensor:
     """Labels as their losses take them: Int[Tensor, "batch"], or Float32[Tensor, "batch labels"]"""
-    return torch.tensor(labels, dtype=torch.long if aims[0].kind == "single" else torch.float32)
+    return torch.tensor(labels, dtype=torch.long if aims[0].kind == "single" else torch.float32, device="cpu")
 
 
 def _asked(loaded: Loaded, rows: Sequence[Fields], column: Sequence[Any]) -> str:

@@ -31,7 +31,7 @@ def weights_of(asked: Any, labels: Sequence[str], found: Seen | None) -> Tensor:
 
     asked: {label: weight}, 1 for those that are not named; "balanced", by the rows that were `found`; None for 1 each.
     """
-    weights = torch.ones(len(labels), dtype=torch.float32)
+    weights = torch.ones(len(labels), dtype=torch.float32, device="cpu")
     if asked == "balanced" and found is not None:
         for name, count in zip(found.classes, found.counts):
             weights[number_of(name, "class_weights", labels)] = _balanced(count, found)

@@ -39,7 +39,7 @@ class LowRank(nn.Module):
     def __init__(self, table: Tensor, rank: int, scale: float, chance: torch.Generator) -> None:
         super().__init__()
         out, wide = table.shape
-        drawn = (2 * torch.rand(rank, wide, generator=chance, dtype=torch.float32) - 1) / math.sqrt(wide)
+        drawn = (2 * torch.rand(rank, wide, generator=chance, dtype=torch.float32, device="cpu") - 1) / math.sqrt(wide)
         self.down = nn.Parameter(drawn.to(table))
         self.up = nn.Parameter(table.new_zeros(out, rank))
         self.scale = scale

@@ -63,7 +63,7 @@ def multiple_negatives(vectors: Tensor, texts: Tensor, scale: float, symmetric: 
 def nearest(vectors: Tensor, texts: Tensor) -> float:
     """The share of anchors that are nearer to their own positive than to any other text that is none of theirs."""
     right = 0
-    for places in torch.arange(len(vectors)).split(ROWS):
+    for places in torch.arange(len(vectors), device="cpu").split(ROWS):
         alike = _to_candidates(vectors[places], vectors)
         alike = alike.masked_fill(_no_negatives(texts[places], texts, int(places[0])), -torch.inf)
         right += int((alike.argmax(dim=1) == places).sum())

@@ -169,7 +169,8 @@ class SentenceSimilarity(Objective):
         batch = as_batch(loaded, ids, [row for one in examples for row in one.types])
         like = batch["input_ids"]
         scores = torch.tensor([one.target.score for one in examples], dtype=torch.float32, device=like.device)
-        return batch | {"labels": scores, "texts": torch.tensor([one.target.texts for one in examples]).to(like.device)}
+        texts = torch.tensor([one.target.texts for one in examples], device=like.device)
+        return batch | {"labels": scores, "texts": texts}
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         vectors = self._vectors(learner, batch)
@@ -228,7 +229,7 @@ class SentenceSimilarity(Objective):
             found = number_scores(scores, cosines(vectors).tolist())
             found = {name: found[name] for name in ("spearman", "pearson")}
         if self._matches:
-            found["accuracy"] = nearest(vectors, torch.tensor([one.target.texts for one in examples]))
+            found["accuracy"] = nearest(vectors, torch.tensor([one.target.texts for one in examples], device="cpu"))
         return found
 
     @torch.inference_mode()
@@ -247,7 +248,7 @@ class SentenceSimilarity(Objective):
 def _everywhere(ranks: Ranks, parts: Sequence[Tensor]) -> tuple[Tensor, int]:
     """The rows of all pieces of all processes, and how many of them those of earlier processes are."""
     shape, dtype = ranks.said((parts[0].shape[1:], parts[0].dtype) if parts else None)  # the first has always some
-    found = ranks.gathered(torch.cat(list(parts)) if parts else torch.zeros(0, *shape, dtype=dtype))
+    found = ranks.gathered(torch.cat(list(parts)) if parts else torch.zeros(0, *shape, dtype=dtype, device="cpu"))
     return torch.cat(found), sum(map(len, found[: ranks.rank]))
 
 

@@ -88,9 +88,9 @@ class TextRegression(Taught):
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
         batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
         aims: list[Target] = [one.target for one in examples]
-        found = {"labels": torch.tensor([one.number or 0.0 for one in aims], dtype=torch.float32)}
+        found = {"labels": torch.tensor([one.number or 0.0 for one in aims], dtype=torch.float32, device="cpu")}
         if self.teacher is not None:
-            found["taught"] = torch.tensor([one.taught for one in aims], dtype=torch.float32)
+            found["taught"] = torch.tensor([one.taught for one in aims], dtype=torch.float32, device="cpu")
         device = batch["input_ids"].device
         return batch | {name: value.to(device) for name, value in found.items()}
 

@@ -173,7 +173,7 @@ class TokenClassification(Objective):
         tokenizer = loaded.words
         rule: dict[str, Any] = {"rule": self.long, "max_length": limit(loaded, self.max_length), "stride": self.stride}
         found = windows(tokenizer, sentence.read, index=where, **rule)
-        stretches = [Stretch(one, torch.zeros(len(one.ids), 1)) for one in found]
+        stretches = [Stretch(one, torch.zeros(len(one.ids), 1, device="cpu")) for one in found]
         parts = [tagged(sentence, one, tokenizer.unk_token_id) for one in stretches]
         return found, innermost(parts, stretches)
 
@@ -181,9 +181,9 @@ class TokenClassification(Objective):
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
         batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
-        labels = torch.full(batch["input_ids"].shape, IGNORED)
+        labels = torch.full(batch["input_ids"].shape, IGNORED, device="cpu")
         for row, one in zip(labels, examples):
-            row[: one.length] = torch.tensor(one.target.labels)
+            row[: one.length] = torch.tensor(one.target.labels, device="cpu")
         return batch | {"labels": labels.to(batch["input_ids"].device)}
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
@@ -204,7 +204,7 @@ class TokenClassification(Objective):
             said = found.setdefault(one.target.row, [tags.NONE] * len(one.target.truth))
             for token, word in one.target.words:
                 said[word] = labels[int(here[token].argmax())]
-            aims = torch.tensor(one.target.labels)
+            aims = torch.tensor(one.target.labels, device="cpu")
             total += float(functional.cross_entropy(here, aims, reduction="sum"))
             many += int((aims != IGNORED).sum())
         right = [own == other for row, own_ in wanted.items() for own, other in zip(own_, found[row])]

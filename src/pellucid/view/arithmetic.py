@@ -21,15 +21,15 @@ def weights(
         query, key = _turned(query, rotation), _turned(key, rotation)
     scores = query[rows] @ key.T * scale
     if bias is not None:
-        scores += bias.double()[torch.arange(len(key))[None, :] - rows[:, None] + len(query) - 1]
+        scores += bias.double()[torch.arange(len(key), device=rows.device)[None, :] - rows[:, None] + len(query) - 1]
     return scores.masked_fill(~seen, -torch.inf).softmax(dim=-1)
 
 
 def seen_by(mask: str, window: int | None, rows: Tensor, keys: int) -> Tensor:
     """Which keys the queries `rows` may look at: Bool[Tensor, "rows keys"]. mask: "full", "causal" or "window"."""
-    here, there = rows[:, None], torch.arange(keys)[None, :]
+    here, there = rows[:, None], torch.arange(keys, device=rows.device)[None, :]
     if mask == "full":
-        return torch.ones(len(rows), keys, dtype=torch.bool)
+        return torch.ones(len(rows), keys, dtype=torch.bool, device=rows.device)
     seen = there <= here
     return seen & (there > here - window) if mask == "window" and window is not None else seen
 

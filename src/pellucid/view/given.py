@@ -118,7 +118,7 @@ def _looks(name: str, given: Any, sequences: list[dict[str, Any]], layers: set[i
     keys = names.index("encoder") if cross else queries
     size = (len(sequences[queries]["tokens"]), len(sequences[keys]["tokens"]))
     if getattr(given, "ndim", 5) == 4:
-        shape = list(torch.as_tensor(given).shape)
+        shape = list(torch.as_tensor(given, device="cpu").shape)
         raise InputError(f"{name} is one array of shape {shape}, expected one for each layer: {name}=[...]")
     path = f"{side}." if side else ""
     part = "cross_attention" if cross else "attention"
@@ -137,7 +137,7 @@ def _weights(name: str, entry: Any, size: tuple[int, int]) -> Tensor:
             "and call it with output_attentions=True"
         )
     try:
-        weights = torch.as_tensor(entry).detach().cpu().float()
+        weights = torch.as_tensor(entry, device="cpu").detach().float()
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name} is {type(entry).__name__}, expected a tensor or an array of numbers") from None
     shape = list(weights.shape)

@@ -45,7 +45,7 @@ def weights_of(data: Data, entry: dict[str, Any], head: int) -> tuple[np.ndarray
     bias = _tensor(data, recipe["bias"])[head] if recipe.get("bias") else None
     rotation = _tensor(data, recipe["rotation"]) if recipe.get("rotation") else None
     seen = _seen(entry, query.shape[1], len(key))
-    found = weights(query[head], key, torch.arange(query.shape[1]), seen, recipe["scale"], bias, rotation)
+    found = weights(query[head], key, torch.arange(query.shape[1], device="cpu"), seen, recipe["scale"], bias, rotation)
     return found.numpy(), seen.numpy()
 
 
@@ -58,4 +58,4 @@ def _seen(entry: dict[str, Any], queries: int, keys: int) -> Tensor:
     recipe = entry["recipe"]
     if recipe["mask"] not in ("full", "causal", "window"):
         raise InputError(f"the mask {recipe['mask']!r} of {entry['name']} is none of full, causal and window")
-    return seen_by(recipe["mask"], recipe.get("window"), torch.arange(queries), keys)
+    return seen_by(recipe["mask"], recipe.get("window"), torch.arange(queries, device="cpu"), keys)

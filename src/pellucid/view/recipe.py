@@ -114,7 +114,7 @@ def _bias(trace: Trace, side: str) -> Tensor | None:
     table = trace[name][0].detach().float().cpu()
     queries, keys = table.shape[1:]
     by_distance = torch.cat((table[:, 1:, 0].flip(-1), table[:, 0, :]), dim=-1)
-    places = torch.arange(keys)[None, :] - torch.arange(queries)[:, None] + queries - 1
+    places = torch.arange(keys, device="cpu")[None, :] - torch.arange(queries, device="cpu")[:, None] + queries - 1
     return by_distance if torch.equal(by_distance[:, places], table) else None
 
 

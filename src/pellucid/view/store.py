@@ -118,7 +118,7 @@ def all_weights(look: Look) -> Tensor:
     if look.weights is not None:
         return look.weights
     assert look.query is not None and look.key is not None  # a look has one or the other
-    rows = torch.arange(look.shape[0])
+    rows = torch.arange(look.shape[0], device="cpu")
     return torch.stack([look.computed(head, rows, look.query, look.key).float() for head in range(look.heads)])
 
 
@@ -144,7 +144,7 @@ def _difference(found: Tensor, wanted: Tensor) -> float:
 def _rows(look: Look, share: int) -> Tensor:
     queries, keys = look.shape
     count = min(queries, max(1, share // (keys * look.heads)))
-    return torch.linspace(0, queries - 1, count).round().long()
+    return torch.linspace(0, queries - 1, count, device="cpu").round().long()
 
 
 def _smaller_as_weights(look: Look) -> bool:

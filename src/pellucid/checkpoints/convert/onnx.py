@@ -119,10 +119,10 @@ def _constant(onnx: ModuleType, path: Path, node: Any) -> Held | None:
             setting.t.name = node.output[0]
             return _held(onnx, path, setting.t)
         if setting.name in ("value_int", "value_ints"):
-            whole = torch.tensor(onnx.helper.get_attribute_value(setting), dtype=torch.int64)
+            whole = torch.tensor(onnx.helper.get_attribute_value(setting), dtype=torch.int64, device="cpu")
             return Held("INT64", tuple(whole.shape), lambda whole=whole: whole)
         if setting.name in ("value_float", "value_floats"):
-            real = torch.tensor(onnx.helper.get_attribute_value(setting), dtype=torch.float32)
+            real = torch.tensor(onnx.helper.get_attribute_value(setting), dtype=torch.float32, device="cpu")
             return Held("FLOAT", tuple(real.shape), lambda real=real: real)
     return None
 

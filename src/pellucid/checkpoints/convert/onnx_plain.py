@@ -104,7 +104,7 @@ def _constant(settings: dict[str, Any]) -> Held | None:
             return value
         if name in ("value_int", "value_ints", "value_float", "value_floats"):
             kind, dtype = ("INT64", torch.int64) if "int" in name else ("FLOAT", torch.float32)
-            numbers = torch.tensor(value, dtype=dtype)
+            numbers = torch.tensor(value, dtype=dtype, device="cpu")
             return Held(kind, tuple(numbers.shape), lambda numbers=numbers: numbers)
     return None
 
@@ -137,8 +137,10 @@ def _numbers(tensor: Message, dtype: torch.dtype) -> Tensor:
     if raw:
         return torch.frombuffer(bytearray(raw), dtype=dtype)
     if TENSOR["reals"] in tensor:
-        return torch.tensor(list(_reals(tensor[TENSOR["reals"]])))
-    whole = torch.tensor(list(_wholes(tensor.get(TENSOR["wholes"], []) + tensor.get(TENSOR["longs"], []))))
+        return torch.tensor(list(_reals(tensor[TENSOR["reals"]])), device="cpu")
+    whole = torch.tensor(
+        list(_wholes(tensor.get(TENSOR["wholes"], []) + tensor.get(TENSOR["longs"], []))), device="cpu"
+    )
     half = dtype in (torch.float16, torch.bfloat16)  # these are written as the bits that they are
     return whole.to(torch.int16).view(dtype) if half else whole
 

@@ -36,7 +36,7 @@ def dtype_of(packed: Packed, name: str) -> torch.dtype:
 
 def unpack(packed: Packed) -> Tensor:
     """The numbers of a tensor, in its shape."""
-    numbers = torch.empty(packed.shape, dtype=PLAIN.get(packed.kind.name, torch.float32))
+    numbers = torch.empty(packed.shape, dtype=PLAIN.get(packed.kind.name, torch.float32), device="cpu")
     with packed.path.open("rb") as file:
         file.seek(packed.start)
         if packed.kind.name in PLAIN:

@@ -72,7 +72,7 @@ def gradient_x_input(
     """
     question = Question(text, target, against, position, pair, decoder_text)
     work = prepared(loaded, question, "gradient x input")
-    way, end = _way(loaded, work, "zero"), torch.ones(1)
+    way, end = _way(loaded, work, "zero"), torch.ones(1, device="cpu")
     return _shared_out(work, "gradient x input", float(way.answers(end)), way.slopes(end)[0])
 
 

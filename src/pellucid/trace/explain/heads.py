@@ -81,7 +81,8 @@ def head_scores(
     if where == "decoder.":
         ids, marks = list(trace.rows[0].target_ids), target_words(loaded).special_ids
         special = [i == 0 or token in marks for i, token in enumerate(ids)]
-    return _measured(weights_of(trace, where), torch.tensor([ids]), ~torch.tensor([special]))
+    real = torch.tensor([not one for one in special], device="cpu")[None]
+    return _measured(weights_of(trace, where), torch.tensor([ids], device="cpu"), real)
 
 
 def _measured(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores:
@@ -91,13 +92,13 @@ def _measured(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores:
     if not asks.any():
         raise InputError("the text has one token, expected two at least: a head that looks needs something to look at")
     both = asks[:, :, None] & real[:, None, :]
-    earlier = both & torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril(-1)
+    earlier = both & torch.ones_like(both[0]).tril(-1)
     same = earlier & (ids[:, :, None] == ids[:, None, :])
     behind = torch.zeros_like(same)
     behind[:, :, 1:] = same[:, :, :-1]
     pairs = {
         "previous": earlier & torch.ones_like(earlier[0]).triu(-1),
-        "first": asks[:, :, None] & (torch.arange(ids.shape[1]) == 0),
+        "first": asks[:, :, None] & (torch.arange(ids.shape[1], device="cpu") == 0),
         "duplicate": same,
         "induction": behind & earlier,
     }
@@ -151,11 +152,12 @@ def _sequences(loaded: Loaded, length: int, rows: int, seed: int) -> tuple[Tenso
         (row,) = words.encode([""])
         first = next((i for i, s in enumerate(row.special) if not s), len(row.ids))
         around, behind = row.ids[: (first + 1) // 2], row.ids[(first + 1) // 2 :]
-    plain = torch.tensor([i for i in range(size) if i not in apart])
-    draws = [plain[torch.randint(len(plain), (length,), generator=chance)] for _ in range(rows)]
+    plain = torch.tensor([i for i in range(size) if i not in apart], device="cpu")
+    draws = [plain[torch.randint(len(plain), (length,), generator=chance, device="cpu")] for _ in range(rows)]
     if len(plain) >= length:
-        draws = [plain[torch.randperm(len(plain), generator=chance)[:length]] for _ in range(rows)]
-    ids = torch.stack([torch.cat((torch.tensor(around), one, one, torch.tensor(behind))).long() for one in draws])
+        draws = [plain[torch.randperm(len(plain), generator=chance, device="cpu")[:length]] for _ in range(rows)]
+    ends = [torch.tensor(some, dtype=torch.long, device="cpu") for some in (around, behind)]
+    ids = torch.stack([torch.cat((ends[0], one, one, ends[1])) for one in draws])
     real = torch.zeros_like(ids, dtype=torch.bool)
     real[:, len(around) : len(around) + 2 * length] = True
     return ids, real

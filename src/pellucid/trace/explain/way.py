@@ -86,11 +86,11 @@ class Way:
         steps: at how many places at most. In every stretch the sum must come to the change of the answer between its
         two ends; where it does not, the stretch is halved, the worst first, as long as there are steps.
         """
-        edges = torch.linspace(0, 1, min(STRETCHES, steps // NODES) + 1, dtype=torch.float64)
+        edges = torch.linspace(0, 1, min(STRETCHES, steps // NODES) + 1, dtype=torch.float64, device="cpu")
         values = self.answers(edges)
         todo, ends = torch.stack((edges[:-1], edges[1:]), dim=1), torch.stack((values[:-1], values[1:]), dim=1)
         change = max(float(abs(values[-1] - values[0])), EXACT * float(abs(values[-1])))
-        total = torch.zeros(self.tokens, dtype=torch.float64)
+        total = torch.zeros(self.tokens, dtype=torch.float64, device="cpu")
         with bar("integrating", total=steps, unit=" steps", shown=progress) as line:
             while len(todo):
                 sums, length = self._stretches(todo), todo[:, 1] - todo[:, 0]
