@@ -102,6 +102,9 @@ DOINGS: dict[str, Doing] = {
     "adapters": learned("bert-body", "text-classification", ROWS, lora=2, dropout=0.1),
     "pairs": learned("bert-body", "sentence-similarity", PAIRS),
     "build": lambda opened, out: pellucid.build(opened("gpt2").config, seed=1).module.state_dict(),
+    "compat-words": lambda opened, out: dict(
+        compat.AutoTokenizer.from_pretrained(str(opened("bert-body").save(out)))([TEXT], return_tensors="pt")
+    ),
     "compat": lambda opened, out: compat.pipeline("text2text-generation", model=str(opened("bart").save(out)))(TEXT),
 }
 

@@ -1,6 +1,7 @@
 """What the reference's tokenizers answer: columns of ids and masks, as lists or as tensors."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy
@@ -150,7 +151,7 @@ def batched(features: Features, kind: str | None, single: bool, rows: Sequence[A
         return BatchEncoding.with_rows({n: column[0] if single else column for n, column in features.items()}, rows)
     for column in features.values():
         check_equally_long((row for row in column if isinstance(row, list)), ", and ", Argument("truncation", True))
-    whole = torch.tensor if kind == "pt" else numpy.array
+    whole = partial(torch.tensor, device="cpu") if kind == "pt" else numpy.array
     return BatchEncoding.with_rows({name: whole(column) for name, column in features.items()}, rows)
 
 
