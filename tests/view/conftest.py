@@ -38,7 +38,7 @@ def until(tab: Page, holds: str, arg: Any = None) -> None:
     tab.evaluate(UNTIL % holds, arg)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")  # no longer: as long as it stands, no other test can have a loop of `asyncio`
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on this machine: apt-get install chromium")

@@ -211,3 +211,12 @@ def test_no_other_number_than_the_one_in_hand_is_copied(show: Show) -> None:
         tab.evaluate(DRAWN)
     assert "embeddings · at " in tab.locator(".readout").inner_text()
     assert "copied" not in tab.locator(".readout").inner_text()
+
+
+def test_a_key_within_the_frame_of_a_switch_waits_for_what_is_loaded(show: Show) -> None:
+    tab = show(compared(0, 3), "#view=diff")
+    tab.evaluate("""() => {
+      document.querySelector("[aria-label='what is compared'] [data-value=lens]").click();
+      document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown", bubbles: true }));
+    }""")
+    until(tab, "() => document.querySelector('.readout').innerText.includes('embeddings · at ')")

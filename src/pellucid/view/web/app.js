@@ -47,7 +47,7 @@ import { diffView } from "./diff.js";
  * @property {() => Attention} attention its numbers
  * @property {(place: number) => Attention} attentionAt those of any attention; its blocks must be loaded
  * @property {(place: number) => string[]} blocksOf the blocks that it is computed from
- * @property {(act: () => void) => void} whenDrawn acts now, or once the blocks that are being loaded are drawn
+ * @property {(act: () => void) => void} whenDrawn acts when all that was set is drawn: now, or once its blocks are loaded
  * @property {() => boolean} ready are the blocks of the chosen attention loaded?
  * @property {() => number} layerName the layer's number in the model
  * @property {() => import("./colour.js").Theme} theme
@@ -120,7 +120,10 @@ function start(root, source) {
   }
 
   function actNow() {
-    while (later.length && !busy) later.shift()();
+    while (later.length && !busy) {
+      store.settle(); // of what was chosen within this frame, blocks may have to be loaded first
+      if (!busy) later.shift()?.();
+    }
   }
 
   function drawControls(view) {

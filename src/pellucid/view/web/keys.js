@@ -29,10 +29,7 @@ export function listen(root, page, views) {
     if (event.key === " " && target.matches("button")) return;
     const found = table.find(({ keys }) => keys.includes(event.key));
     if (!found) return;
-    page.whenDrawn(() => {
-      page.settle(); // two keys may come within one frame
-      if (!covered(root)) found.act(tools, event.key);
-    });
+    page.whenDrawn(() => covered(root) || found.act(tools, event.key));
     event.preventDefault();
   });
 }
