@@ -97,21 +97,26 @@ def parsed(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+@functools.cache
+def nodes(text: str) -> tuple[ast.AST, ...]:
+    """All that stands in a file, which every law walks through."""
+    return tuple(ast.walk(parsed(text)))
+
+
 def room_of(path: str) -> str:
     return path.split("/")[0].removesuffix(".py")
 
 
 def imports(path: str, text: str) -> list[Import]:
     """Every import of a file, those inside functions too; imports for the type checker alone do not count."""
-    tree = parsed(text)
     typing_only = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in nodes(text)
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(text):
         if id(node) in typing_only:
             continue
         names: list[str] = []
@@ -181,16 +186,12 @@ def without_device(path: str, text: str) -> list[str]:
 
     A parameter that a module makes for itself stands where the whole is assembled.
     """
-    own = {
-        id(argument)
-        for node in ast.walk(parsed(text))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "nn.Parameter"
-        for argument in node.args
-    }
+    calls = [node for node in nodes(text) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    own = {id(given) for node in calls if ast.unparse(node.func) == "nn.Parameter" for given in node.args}
     return [
         f"{path}:{node.lineno} {ast.unparse(node)}"
-        for node in ast.walk(parsed(text))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in MAKERS and id(node) not in own
+        for node in calls
+        if ast.unparse(node.func) in MAKERS and id(node) not in own
         if all(keyword.arg != "device" for keyword in node.keywords)
     ]
 
@@ -204,17 +205,16 @@ def readers_of_config(path: str, text: str) -> list[str]:
 
 def attributes_set_on_strangers(path: str, text: str) -> list[str]:
     """`Stranger.name = ...` or `setattr(Stranger, ...)`, where Stranger was imported from another room."""
-    tree = parsed(text)
     strangers = {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in nodes(text)
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith("pellucid.")
         and (node.module or "").split(".")[1] != room_of(path)
         for alias in node.names
     }
     bad = []
-    for node in ast.walk(tree):
+    for node in nodes(text):
         targets = node.targets if isinstance(node, ast.Assign) else []
         for target in targets:
             if (
@@ -233,7 +233,7 @@ def attributes_set_on_strangers(path: str, text: str) -> list[str]:
 def long_facade_methods(text: str, most: int = 3) -> list[str]:
     """Methods of the facade with more than `most` statements; a docstring does not count."""
     bad = []
-    for node in ast.walk(parsed(text)):
+    for node in nodes(text):
         if isinstance(node, ast.ClassDef) and node.name == "Model":
             for method in node.body:
                 if isinstance(method, ast.FunctionDef):
@@ -246,7 +246,7 @@ def long_facade_methods(text: str, most: int = 3) -> list[str]:
 def too_long(path: str, text: str, most_lines: int = 300, most_function: int = 80) -> list[str]:
     """Files and functions that nobody would want to own."""
     bad = [f"{path} has {text.count(chr(10))} lines"] if text.count("\n") > most_lines else []
-    for node in ast.walk(parsed(text)):
+    for node in nodes(text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             if length > most_function:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from tests.arguments import arguments
-from tests.house import parsed, room_of
+from tests.house import nodes, room_of
 
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _TOLD = re.compile(
@@ -44,7 +44,7 @@ def unknown_arguments(path: str, text: str) -> list[str]:
     """`Argument("name")` for what nobody can give: the command line would not find its option."""
     return [
         f"{path}:{node.lineno}: {node.args[0].value}"
-        for node in ast.walk(parsed(text))
+        for node in nodes(text)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Argument"
         if isinstance(node.args[0], ast.Constant) and node.args[0].value not in arguments()
     ]
@@ -52,8 +52,7 @@ def unknown_arguments(path: str, text: str) -> list[str]:
 
 def texts(text: str) -> Iterator[tuple[int, str]]:
     """Every text of a file but the docstrings, with its line; of one with values each part by itself."""
-    tree = parsed(text)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    docstrings = {id(node.value) for node in nodes(text) if isinstance(node, ast.Expr)}
+    for node in nodes(text):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.lineno, node.value

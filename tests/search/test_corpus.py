@@ -505,6 +505,7 @@ def test_the_exit_code_says_what_kind_of_thing_went_wrong(index: pellucid.Index,
     assert typed("index", "delete", folder, "AAPL")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_text_of_ten_million_characters_is_divided(tmp_path: Path) -> None:
     text = "word " * 1_999_998 + "needle"
     rows = Passages(lambda text, number: [(i, i + 1_000) for i in range(0, len(text), 1_000)])

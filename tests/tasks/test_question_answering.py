@@ -41,6 +41,7 @@ def ask(model: "pellucid.Model", question: str, context: str, **options: Any) ->
 # -- facts that are there ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_facts_are_found_and_missed_where_they_are_not(finder: "pellucid.Model") -> None:
     chance = random.Random(3)
     for question, answers in ANSWERS.items():

@@ -82,6 +82,7 @@ def test_every_strategy_as_the_reference(load: Load, name: str) -> None:
             alike(ours(text, aggregation_strategy=strategy, **THEIRS), theirs(text, aggregation_strategy=strategy))
 
 
+@pytest.mark.slow
 def test_real_sentences_as_the_reference(rampart: Pipeline) -> None:
     texts = [form.format(*filled) for form, *filled in itertools.product(FORMS, NAMES[2:], PLACES)]
     theirs = transformers.pipeline("ner", model=str(rampart.model.loaded.source.folder), device="cpu")

@@ -67,7 +67,10 @@ def models(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     }
 
 
-@pytest.mark.parametrize("name", ["albert", "user", "bare", "folded", "merges", "plain merges", "lines", "over words"])
+NAMES = ["albert", "user", "bare", "folded", "merges", "plain merges", "lines", "over words"]
+
+
+@pytest.mark.parametrize("name", few(NAMES, NAMES[1:]))
 def test_ids_and_places_are_the_library_s(models: dict[str, Path], shared: Shared, tmp_path: Path, name: str) -> None:
     folder = folder_of(tmp_path / name, "", {"spiece.model": models[name]})
     ours = open_tokenizer(folder, max_length=None, token_types=False)

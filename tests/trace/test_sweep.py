@@ -113,6 +113,7 @@ def test_patching_restores_a_corrupted_answer(smollm: pellucid.Model) -> None:
     assert smollm.generate(GERMANY, max_new_tokens=1) == " Berlin"
 
 
+@pytest.mark.slow
 def test_a_sweep_shows_where_the_answer_stands(smollm: pellucid.Model) -> None:
     clean = smollm.trace(FRANCE, keep="*residual.pre")
     table = smollm.sweep(GERMANY, ANSWERS, over="layers x positions", source=clean)

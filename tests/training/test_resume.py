@@ -22,6 +22,7 @@ from pellucid.training.manifest import read_manifest
 from pellucid.training.masked import FillMask
 from pellucid.training.objective import Objective
 from pellucid.training.settings import Settings
+from tests.quick import few
 from tests.training.courses import QUICK, Rows, lines, listing, same
 
 Feelings = Callable[..., Rows]
@@ -94,7 +95,9 @@ def test_it_learns_and_drops_out_or_the_above_says_nothing(body: "pellucid.Model
     assert not same(first.loaded, study(body, feelings(30), None, learning_rate=0.0).loaded)
 
 
-@pytest.mark.parametrize("kind", ["masked", "adapters", "pieces", "tokens", "bfloat16", "frozen"])
+@pytest.mark.parametrize(
+    "kind", few(["masked", "adapters", "pieces", "tokens", "bfloat16", "frozen"], ["masked", "adapters", "pieces"])
+)
 def test_whatever_is_learned_it_goes_on_bit_for_bit(
     body: "pellucid.Model", opened: Callable[..., "pellucid.Model"], feelings: Feelings, tmp_path: Path, kind: str
 ) -> None:

@@ -33,7 +33,7 @@ CASES: dict[str, tuple[Callable[[], Data], list[tuple[int, int, int]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", few(CASES, ["encoder", "rotary, grouped"]))
+@pytest.mark.parametrize("name", few(CASES, ["rotary, grouped"]))
 def test_a_weight_can_be_made_again_from_what_is_written(show: Show, name: str) -> None:
     make, pairs = CASES[name]
     data = make()
@@ -49,12 +49,15 @@ def test_a_weight_can_be_made_again_from_what_is_written(show: Show, name: str) 
 
 @pytest.mark.parametrize(
     ("module", "old", "new", "named"),
-    [
-        ("attention", "scaled: sum * scale", "scaled: sum", "scaled"),
-        ("attention", "b * cosine + a * sine", "b * cosine - a * sine", "turned"),
-        ("attention", "exponential: Math.exp(score", "exponential: Math.exp(1 + score", "exponential"),
-        ("chain", "exponential / total)", "exponential)", "weight"),
-    ],
+    few(
+        [
+            ("attention", "scaled: sum * scale", "scaled: sum", "scaled"),
+            ("attention", "b * cosine + a * sine", "b * cosine - a * sine", "turned"),
+            ("attention", "exponential: Math.exp(score", "exponential: Math.exp(1 + score", "exponential"),
+            ("chain", "exponential / total)", "exponential)", "weight"),
+        ],
+        ["chain"],
+    ),
 )
 def test_the_comparison_can_fail(
     show: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, old: str, new: str, named: str

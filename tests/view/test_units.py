@@ -16,6 +16,7 @@ def program(browser: Browser) -> Page:
     return tab
 
 
+@pytest.mark.slow
 def test_every_number_of_half_precision_is_decoded(program: Page) -> None:
     found = program.evaluate("() => Array.from({ length: 65536 }, (_, bits) => String(called.data.fromHalf(bits)))")
     wanted = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float64)

@@ -169,6 +169,7 @@ def test_the_models_own_numbers_get_no_gradient(minilm: pellucid.Model) -> None:
     assert torch.equal(again.scores, model.eval().explain.gradient_x_input(TEXT, "banana").scores)
 
 
+@pytest.mark.slow
 def test_a_real_model(smollm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
     question, told = {"text": "The capital of France is", "target": " Paris"}, False
     found = smollm.explain.gradient_x_input(**question)

@@ -53,6 +53,7 @@ def test_training_grows_an_induction_head() -> None:
     assert float(after.previous[0].max()) > 2 * float(before.previous[0].max())
 
 
+@pytest.mark.slow
 def test_it_is_fed_by_the_layer_below() -> None:
     model = trained(0)
     with model.edit({"layers.0.attention.heads": zero()}):
