@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # a person who asks for help does not wait for torch
 DRAWING = ("temperature", "top_k", "top_p", "min_p")
 """Options that mean something only where the next token is drawn."""
 
+HOTTEST = 1000
+"""The highest temperature."""
+
 _OPTIONS = (
     click.option("--model", "-m", default=SMALL, show_default=True, help="A folder, hub id or installed model."),
     click.option("--max-new-tokens", "-n", type=int, metavar="N", help="Tokens to write at most.  [default: 256]"),
@@ -45,7 +48,11 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def asked(given: Mapping[str, Any]) -> dict[str, Any]:
     """What was asked for, by the library's names: an option of drawing means to draw, and temperature 0 not to."""
     found = {name: value for name, value in given.items() if value not in (None, ())}
-    greedy = found.get("temperature") == 0
+    temperature = found.get("temperature", 1.0)
+    if not temperature <= HOTTEST:  # nan, which `FloatRange` lets through, is not below it either
+        said = f"{temperature} is not a number from 0 to {HOTTEST}; 0 takes the likeliest token"
+        raise click.BadParameter(said, param_hint="'--temperature' / '-t'")
+    greedy = temperature == 0
     if greedy:
         del found["temperature"]
     drawing = [f"--{name.replace('_', '-')}" for name in DRAWING if name in found]

@@ -111,7 +111,10 @@ function start(root, source) {
       fail(error);
     }
     keepAddress(store.get(), manifest);
-    actNow();
+    if (later.length) {
+      actNow();
+      store.settle(); // what was waited for is drawn with what it waited for
+    }
   }
 
   function setBusy(now) {
