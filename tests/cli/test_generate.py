@@ -161,7 +161,7 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "out of range": (["generate", "x", "--top-p", "7"], 3, "--top-p is 7"),
     "draw and search": (["generate", "x", "--top-p", "0.5", "--beams", "2"], 2, "--top-p draws, and --beams does not"),
     "draw and do not": (["chat", "x", "--top-k", "5", "-t", "0"], 2, "--top-k draws, and --temperature 0 does not"),
-    "no number": (["generate", "x", "-t", "nan"], 2, "nan is not a number from 0 to 1000; 0 takes the likeliest"),
+    "no temperature": (["generate", "x", "-t", "nan"], 2, "nan is not a number from 0 to 1000; 0 takes the likeliest"),
     "too hot": (["chat", "x", "-t", "1e4"], 2, "10000.0 is not a number from 0 to 1000"),
     "below zero": (["generate", "x", "-t", "-1"], 2, "'--temperature' / '-t': -1.0 is not in the range"),
     "two at once": (["generate", "x", "y", "--stream"], 2, "2 prompts"),
