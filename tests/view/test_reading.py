@@ -169,6 +169,16 @@ def test_what_an_address_leaves_out_is_not_kept(show: Show) -> None:
     assert "adds up to 1" in tab.locator(".legend").inner_text()
 
 
+def test_an_address_is_not_written_over_before_it_is_read(show: Show) -> None:
+    tab = show(make_case(), "#view=matrix&layer=0&heads=8")
+    tab.evaluate("""() => {
+      location.hash = '#view=matrix&layer=0&heads=5'; // the browser tells the page of it later
+      document.querySelector("[aria-label='light or dark']").click(); // which draws at once
+    }""")
+    until(tab, "() => location.hash.includes('heads=5&head=5')")
+    assert chosen(tab, "heads") == ["5"]
+
+
 @pytest.mark.parametrize("view", ["heads", "neuron"])
 def test_a_token_that_the_pair_filter_hides_lifts_it(show: Show, view: str) -> None:
     tab = show(make_case(), f"#view={view}&pair=AB")

@@ -82,6 +82,7 @@ function start(root, source) {
   const page = makePage(root, source, store, views);
   const later = [];
   let busy = false;
+  let address = location.hash; // the one that was read or written last
   page.whenDrawn = (act) => {
     later.push(act);
     actNow();
@@ -110,7 +111,8 @@ function start(root, source) {
     } catch (error) {
       fail(error);
     }
-    keepAddress(store.get(), manifest);
+    // A new address is told of only after it stands there: until then it is not written over.
+    if (address === location.hash) address = keepAddress(store.get(), manifest);
     if (later.length) {
       actNow();
       store.settle(); // what was waited for is drawn with what it waited for
@@ -152,7 +154,12 @@ function start(root, source) {
     setTheme(root, theme);
     draw();
   });
-  followWindow(stage, () => store.set({ ...NO_TOKEN, ...hashState(manifest, views, store.get().layer) }), draw, root);
+  function readAddress() {
+    address = location.hash;
+    store.set({ ...NO_TOKEN, ...hashState(manifest, views, store.get().layer) });
+  }
+
+  followWindow(stage, readAddress, draw, root);
 }
 
 /** Tells the style sheet the size for which the stage was drawn: paper shows it as it is, only smaller. */
@@ -213,15 +220,19 @@ function hashState(manifest, views, layer) {
   return fromHash(location.hash, manifest, views.map((view) => view.name), layer);
 }
 
-/** A page inside another page may not own its address; then the state is simply not kept. */
+/**
+ * A page inside another page may not own its address; then the state is simply not kept.
+ * @returns {string} the address that now stands there
+ */
 function keepAddress(state, manifest) {
   const hash = toHash(state, manifest);
-  if (hash === location.hash || document.querySelectorAll(".pellucid").length > 1) return;
+  if (hash === location.hash || document.querySelectorAll(".pellucid").length > 1) return location.hash;
   try {
     history.replaceState(null, "", hash);
   } catch {
     // an address that cannot be written is not needed to read the page
   }
+  return location.hash;
 }
 
 function followWindow(stage, readAddress, draw, root) {
