@@ -158,6 +158,7 @@ def test_a_streamer_hears_every_token(family: str, task: str, tmp_path: Path) ->
         ),
         ({"stop_strings": "x", "output_scores": True}, "^stop_strings is"),
         ({"output_scores": True, "stop_strings": "x"}, "^output_scores is"),
+        ({"cache": ()}, r"^cache is \(\), which is not understood here: a prompt is read whole"),
         ({"past_key_values": ()}, r"past_key_values is \(\), which is not understood here: a prompt is read whole"),
     ],
 )

@@ -82,7 +82,7 @@ class PreTrainedModel(nn.Module):
 
         target: `decoder_input_ids` and `decoder_attention_mask` of an encoder-decoder.
         labels, start_positions, end_positions: what it should have answered; `loss` says how far off it is.
-        ->  a `ModelOutput`; with `return_dict=False` a tuple. There is no `past_key_values`: `generate` keeps its own.
+        ->  a `ModelOutput`; with `return_dict=False` a tuple. No `past_key_values` or `cache`: `generate` has its own.
         """
         for name in target.keys() - {"decoder_input_ids", "decoder_attention_mask"}:
             if target.pop(name) is not None:

@@ -69,7 +69,7 @@ UNFOLLOWED: Unfollowed = {
         "rules are asked for by name, such as repetition_penalty=1.1 or bad_words_ids=[[3]]",
     ),
     **dict.fromkeys(
-        ("past_key_values", "inputs_embeds", "assistant_model"),
+        ("past_key_values", "cache", "inputs_embeds", "assistant_model"),
         "a prompt is read whole, and by this model alone: leave it out",
     ),
 }
