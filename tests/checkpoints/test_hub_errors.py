@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import pellucid
+from pellucid.checkpoints.source import locate
 from tests.checkpoints.builders import good, one_sentence
 from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, closed_port, fails, found, words
 
@@ -118,3 +119,22 @@ def test_what_can_be_no_name_asks_nobody(name: str) -> None:
         pellucid.load(name)
     assert "switched off" not in str(caught.value)
     one_sentence(str(caught.value), Path())
+
+
+@pytest.mark.parametrize("name", [None, 3, b"o/tiny", ["o/tiny"]])
+def test_what_is_no_name_at_all_is_one_sentence(name: object) -> None:
+    with pytest.raises(pellucid.InputError, match=r"^the model is .*, expected the name of one, a folder or a path$"):
+        pellucid.load(name)
+
+
+def test_a_cache_that_cannot_be_read_names_the_place(tmp_path: Path) -> None:
+    at = tmp_path / "models--o--tiny" / "refs" / "main"
+    at.mkdir(parents=True)
+    with pytest.raises(pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*refs/main.*delete"):
+        locate("o/tiny", cache_dir=tmp_path)
+    at.rmdir()
+    at.write_bytes(b"\xff\xfe")
+    with pytest.raises(
+        pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*: delete what lies"
+    ):
+        locate("o/tiny", cache_dir=tmp_path)

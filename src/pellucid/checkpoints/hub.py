@@ -69,6 +69,8 @@ def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = No
         )
     except hub.errors.LocalEntryNotFoundError:
         return None
+    except (OSError, ValueError) as error:  # a folder where a file is expected, or bytes that are no text
+        raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): delete what lies there") from error
     names = [path.name for path in Path(found).iterdir()]
     whole = set(ADAPTER) <= set(names) or ("config.json" in names and any_of(names, NUMBERS + PICKLED))
     return Path(found) if whole else None

@@ -76,7 +76,9 @@ def _located(
     cache_dir: str | os.PathLike[str] | None,
 ) -> Source:
     """What a name stands for, whatever it is."""
-    text = os.fspath(name)
+    text = os.fspath(name) if isinstance(name, os.PathLike) else name
+    if not isinstance(text, str):
+        raise InputError(f"the model is {repr(text)[:80]}, expected the name of one, a folder or a path")
     folder = _path(text)
     if folder.is_dir():
         return Source(text, folder.resolve(), "folder", file=gguf_of(folder))
