@@ -147,11 +147,18 @@ def test_a_damaged_gguf(model_type: str, cases: int, tmp_path: Path) -> None:
     assert "CorruptFileError" in seen
 
 
+class Broken:
+    """A path that cannot be asked."""
+
+    def __fspath__(self) -> str:
+        raise ZeroDivisionError
+
+
 def test_the_measure_itself_can_fail(tmp_path: Path) -> None:
     """An error that is not ours is not swallowed, nor is memory that grew."""
     folder = save("gpt2", tmp_path / "model")
     assert ends(folder) == "runs"
-    with pytest.raises(TypeError):
-        ends(5)  # no folder at all
+    with pytest.raises(ZeroDivisionError):
+        ends(Broken())
     with pytest.raises(AssertionError):
         ends(folder, room=-1)
