@@ -110,7 +110,23 @@ def test_what_can_be_no_revision_is_one_sentence(revision: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["o/a--b", "o/a..b", "../o", "o/a/b", "o/", "~nobody-at-all/x", "x" * 5000, "", "a\0b"]
+    "name",
+    [
+        "o/a.",
+        "o/a-",
+        "o./a",
+        "o/a.git",
+        "o/" + "x" * 95,
+        "o/a--b",
+        "o/a..b",
+        "../o",
+        "o/a/b",
+        "o/",
+        "~nobody-at-all/x",
+        "x" * 5000,
+        "",
+        "a\0b",
+    ],
 )
 def test_what_can_be_no_name_asks_nobody(name: str) -> None:
     """In this process the network is switched off; what is refused for that reason would say so."""
@@ -130,11 +146,13 @@ def test_what_is_no_name_at_all_is_one_sentence(name: object) -> None:
 def test_a_cache_that_cannot_be_read_names_the_place(tmp_path: Path) -> None:
     at = tmp_path / "models--o--tiny" / "refs" / "main"
     at.mkdir(parents=True)
-    with pytest.raises(pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*refs/main.*delete"):
+    with pytest.raises(
+        pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*refs/main.*mend or delete /"
+    ):
         locate("o/tiny", cache_dir=tmp_path)
     at.rmdir()
     at.write_bytes(b"\xff\xfe")
     with pytest.raises(
-        pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*: delete what lies"
+        pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*: mend or delete .*models--o--tiny"
     ):
         locate("o/tiny", cache_dir=tmp_path)

@@ -29,7 +29,7 @@ SPEAKING = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *NUMBERS, *PI
 """Files that say what the model is: where one is saved over another, none of the older may stay."""
 
 _NEEDED = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *NUMBERS, *MODULES, *ADAPTER)
-_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+_ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)?(?<!\.git)")
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
 _TOKEN = Argument("token", Blank("TOKEN"))
 _PATIENCE = 10
@@ -37,7 +37,8 @@ _PATIENCE = 10
 
 
 def is_hub_id(text: str) -> bool:
-    """Whether this can be a name on the hub: one word or two, and neither `--` nor `..` in them."""
+    """Whether this can be a name on the hub, as the hub has it: one word or two of 96 letters in all, neither `--` nor
+    `..` in them, no sign at their ends, and no `.git`."""
     return bool(_ID.fullmatch(text)) and "--" not in text and ".." not in text
 
 
@@ -69,8 +70,9 @@ def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = No
         )
     except hub.errors.LocalEntryNotFoundError:
         return None
-    except (OSError, ValueError) as error:  # a folder where a file is expected, or bytes that are no text
-        raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): delete what lies there") from error
+    except (OSError, UnicodeDecodeError) as error:  # a folder in place of a file, one that is closed, bytes for text
+        place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+        raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
     names = [path.name for path in Path(found).iterdir()]
     whole = set(ADAPTER) <= set(names) or ("config.json" in names and any_of(names, NUMBERS + PICKLED))
     return Path(found) if whole else None

@@ -112,7 +112,10 @@ function start(root, source) {
       fail(error);
     }
     // A new address is told of only after it stands there: until then it is not written over.
-    if (address === location.hash) address = keepAddress(store.get(), manifest);
+    if (address === location.hash) {
+      keepAddress(store.get(), manifest);
+      address = location.hash;
+    }
     if (later.length) {
       actNow();
       store.settle(); // what was waited for is drawn with what it waited for
@@ -220,19 +223,15 @@ function hashState(manifest, views, layer) {
   return fromHash(location.hash, manifest, views.map((view) => view.name), layer);
 }
 
-/**
- * A page inside another page may not own its address; then the state is simply not kept.
- * @returns {string} the address that now stands there
- */
+/** A page inside another page may not own its address; then the state is simply not kept. */
 function keepAddress(state, manifest) {
   const hash = toHash(state, manifest);
-  if (hash === location.hash || document.querySelectorAll(".pellucid").length > 1) return location.hash;
+  if (hash === location.hash || document.querySelectorAll(".pellucid").length > 1) return;
   try {
     history.replaceState(null, "", hash);
   } catch {
     // an address that cannot be written is not needed to read the page
   }
-  return location.hash;
 }
 
 function followWindow(stage, readAddress, draw, root) {
