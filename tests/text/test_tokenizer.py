@@ -1,6 +1,7 @@
 """Words to ids: the reference's ids, its padding and its cuts, and the battery of odd inputs."""
 
 import copy
+import itertools
 import pickle
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import pellucid
 from pellucid.text import by_length, collate
+from pellucid.text.batch import PASS
 
 TEXTS = ["a", "time flies like an arrow", "Übergrößenträger naïve café", "北京 is big", "a" * 200, "don't stop!? (now)"]
 
@@ -156,6 +158,29 @@ def test_groups_hold_every_row_once_and_keep_the_budget(lengths: list[int], budg
     assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
     for group in groups:
         assert len(group) == 1 or len(group) * max(lengths[i] for i in group) <= budget
+
+
+def _cost(groups: list[list[int]], lengths: list[int]) -> int:
+    return sum(len(group) * max(1, *(lengths[i] for i in group)) + PASS for group in groups)
+
+
+@given(st.lists(st.sampled_from([0, 1, 2, 30, 90, 91, 200]), max_size=7), st.integers(1, 400))
+def test_no_grouping_takes_less(lengths: list[int], budget: int) -> None:
+    """Beside every way to cut the rows, in order of length, into batches."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    best = _cost(list(by_length(lengths, budget)), lengths)
+    for cuts in itertools.product([False, True], repeat=max(len(order) - 1, 0)):
+        ends = [*(i + 1 for i, cut in enumerate(cuts) if cut), *([len(order)] if order else [])]
+        groups = [order[start:end] for start, end in zip([0, *ends], ends)]
+        if all(len(group) == 1 or len(group) * max(1, lengths[group[0]]) <= budget for group in groups):
+            assert best <= _cost(groups, lengths)
+
+
+def test_few_texts_of_many_lengths_are_parted() -> None:
+    """One batch of all would be two thirds padding."""
+    lengths = [250, 100, 12, 11, 10, 9, 8, 7]
+    computed = sum(len(group) * lengths[group[0]] for group in by_length(lengths, 4096))
+    assert computed <= sum(lengths) + 50
 
 
 def test_little_is_spent_on_padding(shared: object, minilm: "pellucid.Model") -> None:

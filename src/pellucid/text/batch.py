@@ -1,5 +1,6 @@
 """Rows of ids laid side by side: padding, masks, and the grouping that keeps padding rare."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
@@ -10,6 +11,9 @@ from pellucid.errors import Argument, InputError, Words
 
 TOKEN_BUDGET = 1024
 """Computed positions per batch: enough for full matrix products, small enough for the processor's cache."""
+
+PASS = 48
+"""What a pass costs besides its positions, in positions: its tables come from memory, and its steps have their price."""
 
 PADDINGS = (True, False, "longest", "max_length", "do_not_pad")
 KINDS = ("pt", "np", None)
@@ -88,15 +92,29 @@ def as_kind(arrays: dict[str, np.ndarray], kind: str | None) -> dict[str, Any]:
 def by_length(lengths: Sequence[int], budget: int = TOKEN_BUDGET) -> Iterator[list[int]]:
     """Row numbers grouped into batches, longest first, each batch at most `budget` positions after padding.
 
-    Neighbours in length share a batch, so that hardly a position is padding; no text is ever split.
+    Neighbours in length share a batch, and are parted where their padding would cost more than a further pass: of all
+    such groupings this is one that takes least. No text is ever split.
 
     >>> list(by_length([3, 9, 4, 8], budget=18))
     [[1, 3], [2, 0]]
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    start = 0
-    while start < len(order):
-        longest = max(lengths[order[start]], 1)
-        stop = start + max(budget // longest, 1)
-        yield order[start:stop]
-        start = stop
+    widths = [max(lengths[i], 1) for i in order]
+    least, begun = [0], [0]  # what the rows before cost together, and where the last batch of these begins
+    first, changes = 0, deque[int]()
+    for last, width in enumerate(widths):
+        if last == 0 or width < widths[last - 1]:
+            changes.append(last)
+        while first < last and (last + 1 - first) * widths[first] > budget:
+            first += 1
+        while changes and changes[0] <= first:
+            changes.popleft()
+        costs = ((least[start] + (last + 1 - start) * widths[start] + PASS, start) for start in (first, *changes))
+        cost, start = min(costs)
+        least.append(cost)
+        begun.append(start)
+    ends = [len(order)] if order else []
+    while ends and begun[ends[-1]]:
+        ends.append(begun[ends[-1]])
+    for end in reversed(ends):
+        yield order[begun[end] : end]
