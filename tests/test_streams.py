@@ -133,10 +133,27 @@ def test_rows_that_fill_a_batch_alone_have_all_processors(minilm: "pellucid.Mode
         shares[group[0]] = torch.get_num_threads()
 
     module = minilm.module.swift()
-    list(passes(module, [1025, 5000, 700, 600, 900], work))
-    assert shares == {1: 2, 0: 2, 4: 1, 2: 1, 3: 2}
+    list(passes(module, [1025, 5000, 700, 600, 900, 650, 800], work))
+    assert shares == {1: 2, 0: 2, 4: 1, 6: 1, 2: 1, 5: 1, 3: 2}
     shares.clear()
     list(passes(minilm.module, [1025, 5000, 700, 600, 900], work))
     with torch.autocast("cpu"):
         list(passes(module, [1025, 5000, 700, 600, 900], work))
     assert set(shares.values()) == {2}
+
+
+def test_a_batch_that_the_others_would_wait_for_has_all_processors(minilm: "pellucid.Model", two_threads: None) -> None:
+    """Four texts, of which the longest is more than all others; then two more as long, and enough for two streams."""
+    shares: dict[int, int] = {}
+
+    def work(group: list[int]) -> None:
+        shares[group[0]] = torch.get_num_threads()
+
+    module = minilm.module.swift()
+    list(passes(module, [20, 200, 60, 100], work))
+    assert set(shares.values()) == {2}
+    shares.clear()
+    list(passes(module, [20, 900, 60, 800, 850, 820], work))
+    assert shares == {1: 1, 4: 1, 5: 1, 3: 1, 2: 2}
+    with_all = torch.get_num_threads()
+    assert list(passes(module, [], work)) == [] and torch.get_num_threads() == with_all

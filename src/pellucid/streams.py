@@ -17,6 +17,12 @@ Batch = TypeVar("Batch")
 Made = TypeVar("Made")
 
 
+def abreast(count: int) -> int:
+    """How many of so many batches are worked on at a time: as many as share the processors evenly."""
+    threads = torch.get_num_threads()
+    return max(n for n in range(1, threads + 1) if threads % n == 0 and n <= max(count, 1))
+
+
 @torch.inference_mode()
 def side_by_side(work: Callable[[Batch], Made], batches: Sequence[Batch], *, alone: int = 0) -> Iterator[Made]:
     """What `work` makes of each batch, in their order, without gradients.
@@ -28,7 +34,7 @@ def side_by_side(work: Callable[[Batch], Made], batches: Sequence[Batch], *, alo
     An error of `work` is raised where its answer would stand; batches that have not begun by then never do.
     """
     threads, left = torch.get_num_threads(), len(batches) - alone
-    streams = max(n for n in range(1, threads + 1) if threads % n == 0 and n <= max(left, 1))
+    streams = abreast(left)
     end = alone + (left // streams * streams if streams > 1 else 0)
     yield from map(work, batches[:alone])
     if end > alone:

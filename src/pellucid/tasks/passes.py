@@ -6,23 +6,36 @@ from typing import TypeVar
 import torch
 
 from pellucid.models import Network
-from pellucid.streams import side_by_side
-from pellucid.text.batch import TOKEN_BUDGET, by_length
+from pellucid.streams import abreast, side_by_side
+from pellucid.text.batch import PASS, TOKEN_BUDGET, by_length
 
 Made = TypeVar("Made")
+
+SHARE = 0.75
+"""How much of a stream's fair share a batch may be: beyond it the other streams would end long before it."""
 
 
 def passes(
     module: Network, lengths: Sequence[int], work: Callable[[list[int]], Made], *, apart: bool = True
 ) -> Iterator[tuple[list[int], Made]]:
-    """Groups of row numbers, the longest first, and what `work` makes of each, without gradients.
+    """Groups of row numbers, the largest first, and what `work` makes of each, without gradients.
 
     work: may be called from several threads; what it gives is kept until its turn, so it should be small.
     apart: whether several groups may be worked on at a time. They are where the model is laid out for a processor, but
-        for a row so long that it fills a batch alone, and for what is said of one thread (`torch.autocast`).
+        for a group that the others would wait for, and for what is said of one thread (`torch.autocast`).
     """
-    groups = list(by_length(lengths))
+    groups = sorted(by_length(lengths), key=lambda group: -len(group) * lengths[group[0]])
     apart = apart and module.laid_out and module.embeddings.token.like.device.type == "cpu"
     apart = apart and not torch.is_autocast_enabled("cpu")
-    long = sum(lengths[group[0]] > TOKEN_BUDGET for group in groups)
-    yield from zip(groups, side_by_side(work, groups, alone=long if apart else len(groups)))
+    sizes = [len(group) * lengths[group[0]] + PASS for group in groups]
+    yield from zip(groups, side_by_side(work, groups, alone=_alone(sizes) if apart else len(groups)))
+
+
+def _alone(sizes: Sequence[int]) -> int:
+    """How many of the first fill a batch by a single long row, or are too much of a stream's share of what is left."""
+    left = sum(sizes)
+    for before, size in enumerate(sizes):
+        if size <= TOKEN_BUDGET + PASS and size * abreast(len(sizes) - before) <= SHARE * left:
+            return before
+        left -= size
+    return len(sizes)

@@ -13,7 +13,7 @@ TOKEN_BUDGET = 1024
 """Computed positions per batch: enough for full matrix products, small enough for the processor's cache."""
 
 PASS = 48
-"""What a pass costs besides its positions, in positions: its tables come from memory, and its steps have their price."""
+"""What a pass costs besides its positions, in positions: reading its tables, and the price of each step."""
 
 PADDINGS = (True, False, "longest", "max_length", "do_not_pad")
 KINDS = ("pt", "np", None)
