@@ -134,7 +134,7 @@ def test_ten_thousand_words_under_each_rule(pipe: "pellucid.Pipeline") -> None:
     words = FILLER * 80 + fact + FILLER[len(fact) :] + FILLER * 80
     text, other = " ".join(words), "The trains are late today."
     assert len(words) > 10_000
-    with pytest.raises(pellucid.InputError, match=r"item 0 has .* tokens more than the 256 "):
+    with pytest.raises(pellucid.InputError, match=r"document 1 of item 0 has .* tokens more than the 256 "):
         pipe(QUERY, [other, text])
     setting = {"max_length": 66, "stride": 0}
     cut, whole = (pipe(QUERY, [other, text], long=rule, **setting) for rule in ("truncate", "windows"))

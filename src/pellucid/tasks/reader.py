@@ -17,6 +17,7 @@ from pellucid.tasks.passes import passes
 from pellucid.tasks.reasons import Aim, explained
 from pellucid.tasks.task import Found, Task, Work
 from pellucid.text import Window, windows
+from pellucid.text.cut import called
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,11 @@ class Reader(Task):
         raise InputError(f"{self.name} gives no number that could be explained: leave ", Argument("explain"), " out")
 
     def stretches(
-        self, work: Work, index: int, text: str | list[str], pair: str | None = None, side: int | None = 0
+        self, work: Work, index: int | str, text: str | list[str], pair: str | None = None, side: int | None = 0
     ) -> list[Window]:
         """A text, a pair, or words read one by one, by the rule for long ones.
 
+        index: the number of the item, or what an error calls the text.
         side: which of a pair is cut; None for the longer one.
         """
         place: dict[str, Any] = {"rule": self.long, "max_length": self.max_length, "stride": self.stride}
@@ -76,7 +78,7 @@ class Reader(Task):
         place["apart"] = isinstance(text, list)
         found = windows(work.loaded.words, text, pair, **place)
         if not found[0].ids:
-            raise InputError(f"item {index} has no tokens: a model reads at least one")
+            raise InputError(f"{called(index, 'item')} has no tokens: a model reads at least one")
         return found
 
     def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:

@@ -111,10 +111,12 @@ class TextRanking(Comparing):
         return Question(query, documents)
 
     def asked(self, work: Work, item: Question, index: int) -> list[Window]:
+        named = [(f"document {i} of item {index}", text) for i, text in enumerate(item.documents)]
         if _crosses(work.loaded):
-            rows = [self.stretches(work, index, item.query, text, side=1) for text in item.documents]
+            rows = [self.stretches(work, name, item.query, text, side=1) for name, text in named]
         else:
-            rows = [self.stretches(work, index, text) for text in (item.query, *item.documents)]
+            query = (f"the query of item {index}", item.query)
+            rows = [self.stretches(work, name, text) for name, text in (query, *named)]
         return [window for windows in rows for window in windows]
 
     def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
