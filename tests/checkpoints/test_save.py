@@ -342,31 +342,72 @@ except pellucid.PellucidError as error:
 """
 
 
-@pytest.mark.parametrize("after", range(4))
-def test_what_is_broken_off_while_it_is_moved_does_not_open(
-    after: int, tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch
+def broken_off(monkeypatch: pytest.MonkeyPatch, after: int, error: BaseException, times: int = 1) -> list[str]:
+    """Breaks what moves a file, once so many have been moved; the names of what was."""
+    moved: list[str] = []
+    replace = Path.replace
+
+    def broken(path: Path, target: Path) -> Path:
+        moved.append(path.name)
+        if after < len(moved) <= after + times:
+            raise error
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", broken)
+    return moved
+
+
+STEPS = ["config.json", WEIGHTS, "vocab.txt", WEIGHTS, "config.json"]
+"""In which a folder that holds three files takes two others: facts go first and come last."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")], ids=["^C", "full"])
+@pytest.mark.parametrize("after", range(len(STEPS) + 1))
+def test_what_is_broken_off_while_it_is_moved_leaves_what_was_there(
+    after: int, error: BaseException, tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another model of the same shapes, its weights beside the old facts and words, would open without a word."""
     folder = good(tmp_path / "model", num_labels=3)
     with_file("vocab.txt", "\n".join(vocabulary()))(folder)
-    moved: list[str] = []
-    replace = Path.replace
-
-    def broken_off(path: Path, target: Path) -> Path:
-        if len(moved) == after:
-            raise OSError(5, "the power is gone")
-        moved.append(path.name)
-        return replace(path, target)
-
-    monkeypatch.setattr(Path, "replace", broken_off)
-    if after >= 2:  # there are two files
+    (folder / "notes.txt").write_text("mine")
+    before = digests(tmp_path)
+    moved = broken_off(monkeypatch, after, error)
+    if after == len(STEPS):
         tiny.save(folder, overwrite=True)
-        assert moved == [WEIGHTS, "config.json"] and pellucid.load(folder).config == tiny.config
+        assert moved == STEPS and pellucid.load(folder).config == tiny.config
+        assert sorted(path.name for path in folder.iterdir()) == ["config.json", WEIGHTS, "notes.txt"]
         return
-    with pytest.raises(InputError, match="holds the files of no whole model now"):
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else pellucid.ResourceError):
         tiny.save(folder, overwrite=True)
+    assert moved[: after + 1] == STEPS[: after + 1]
+    assert digests(tmp_path) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("after", range(1, len(STEPS)))
+def test_what_cannot_be_put_back_is_kept_and_does_not_open(
+    after: int, tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = good(tmp_path / "model", num_labels=3)
+    with_file("vocab.txt", "\n".join(vocabulary()))(folder)
+    before = sorted(digests(folder).values())
+    broken_off(monkeypatch, after, OSError(5, "the power is gone"), times=2)
+    with pytest.raises(InputError, match=r"holds no whole model now \(the power is gone\): .* lies in ") as caught:
+        tiny.save(folder, overwrite=True)
+    old = Path(str(caught.value).rpartition(" lies in ")[2])
+    assert sorted([*digests(folder).values(), *digests(old).values()]) == before
     with pytest.raises(pellucid.PellucidError):
         pellucid.load(folder)
+
+
+def test_a_folder_in_the_place_of_a_file_is_left_alone(tmp_path: Path, tiny: pellucid.Model) -> None:
+    folder = good(tmp_path / "model")
+    (folder / "vocab.txt").mkdir()
+    (folder / "vocab.txt" / "mine").write_text("mine")
+    before = digests(tmp_path)
+    with pytest.raises(InputError, match=r"vocab\.txt is a folder there, expected a file"):
+        tiny.save(folder, overwrite=True)
+    assert digests(tmp_path) == before
 
 
 def test_a_full_disk_leaves_the_old_files(tmp_path: Path) -> None:

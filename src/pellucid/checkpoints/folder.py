@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -18,6 +19,9 @@ from pellucid.files import cannot_write, to_disk, usual_mode
 FACTS = ("config.json", "adapter_config.json")
 """Without one of these a folder is no checkpoint."""
 
+
+OLD = "old"
+"""Where the files of a folder are while others take their place, beside these."""
 
 OVERWRITE = Argument("overwrite", True)
 """By which a place that holds files may be written over."""
@@ -38,7 +42,8 @@ def check_target(target: Path, *, overwrite: bool, how: Words = ("pass ", OVERWR
 def beside(target: Path) -> Iterator[Path]:
     """A new folder to write into, which becomes `target` at the end; where anything goes wrong, it is gone.
 
-    What a folder held before stays, but for files of the same name and those that would speak for another model.
+    What a folder held before stays, but for files of the same name and those that would speak for another model; these
+    come back where anything goes wrong, Ctrl-C included.
     """
     around = None
     try:
@@ -51,7 +56,7 @@ def beside(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise cannot_write(target, error) from error
     finally:
-        if around is not None:
+        if around is not None and not (around / OLD).exists():
             shutil.rmtree(around, ignore_errors=True)
 
 
@@ -91,25 +96,49 @@ def _move(new: Path, target: Path) -> None:
     if not target.exists():
         new.rename(target)
         return
+    old = new.with_name(OLD)
+    leaving = _leaving(target, named)
     try:
-        _move_over(new, target, named)
+        old.mkdir()
+        _move_all(leaving, target, old)
+        to_disk(target)
+        _move_all(named, new, target)
+        to_disk(target)
+    except BaseException:  # Ctrl-C as well
+        _put_back(old, target, [name for name in named if not (new / name).exists()])
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _leaving(target: Path, named: list[Path]) -> list[Path]:
+    """What a folder holds that may not stay: files that are `named`, and those of the model that was there before and
+    would speak for this one. The facts go first, so that what is broken off on the way does not open."""
+    there = [path.relative_to(target) for path in (*target.iterdir(), *target.glob(hub.NAMED_TEMPLATES))]
+    leaving = {name for name in there if hub.any_of([str(name)], hub.SPEAKING)}
+    leaving |= {name for name in named if os.path.lexists(target / name)}
+    for name in leaving:
+        if (target / name).is_dir() and not (target / name).is_symlink():
+            raise IsADirectoryError(errno.EISDIR, f"{name} is a folder there, expected a file", str(target / name))
+    return sorted(leaving, key=lambda name: (not _opens(name), name))
+
+
+def _move_all(names: list[Path], here: Path, there: Path) -> None:
+    for name in names:
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).replace(there / name)
+
+
+def _put_back(old: Path, target: Path, moved: list[Path]) -> None:
+    """What a folder held before, in place of what was `moved` into it; the facts come last."""
+    try:
+        for name in reversed(moved):
+            (target / name).unlink(missing_ok=True)
+        kept = [path.relative_to(old) for path in old.rglob("*") if path.is_symlink() or not path.is_dir()]
+        _move_all(sorted(kept, key=_opens), old, target)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         why = error.strerror or error
-        raise InputError(f"{target} holds the files of no whole model now ({why}): save into a new folder") from error
-
-
-def _move_over(new: Path, target: Path, named: list[Path]) -> None:
-    """Files into a folder that holds others. What is broken off on the way does not open: the facts go first and come
-    last, and nothing stays of the model that was there before and would speak for this one."""
-    there = [*target.iterdir(), *target.glob(hub.NAMED_TEMPLATES)]
-    for path in sorted(there, key=lambda path: not _opens(path.relative_to(target))):
-        if hub.any_of([str(path.relative_to(target))], hub.SPEAKING):
-            path.unlink()
-    to_disk(target)
-    for name in named:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        (new / name).replace(target / name)
-    to_disk(target)
+        raise InputError(f"{target} holds no whole model now ({why}): what it held before lies in {old}") from error
 
 
 def _opens(name: Path) -> bool:
