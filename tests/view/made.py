@@ -33,7 +33,7 @@ class Made:
 
     def block(self, name: str, values: np.ndarray, **more: Any) -> str:
         """Stores numbers, packed where `more` says deflated."""
-        kind = {"f4": "float32", "f2": "float16", "u1": "uint8"}[values.dtype.str[1:]]
+        kind = {"f4": "float32", "u1": "uint8"}[values.dtype.str[1:]]
         raw = values.tobytes()
         self.blocks[name] = zlib.compress(raw) if more.get("deflated") else raw
         self.facts[name] = {"dtype": kind, "shape": list(values.shape), **more}
@@ -73,7 +73,7 @@ class Made:
         heads = self.entries[0]["heads"]
         manifest = {
             "format": "pellucid-view",
-            "version": 2,
+            "version": 3,
             "model": {
                 "name": "made by hand",
                 "family": "bert",

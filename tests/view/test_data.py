@@ -54,7 +54,7 @@ def test_minilm_at_512_tokens_fits_and_grows_with_the_tokens(minilm: pellucid.Mo
     long, half = (minilm.trace(LONG, keep="view", max_length=n) for n in (512, 256))
     assert len(long.tokens) == 512
     assert page_size(pellucid.view(long)) <= 7.0
-    sizes = [pellucid.view(trace, precision="float16").data.size for trace in (half, long)]
+    sizes = [pellucid.view(trace, precision="int16").data.size for trace in (half, long)]
     assert 1.8 < sizes[1] / sizes[0] < 2.1  # in proportion to tokens, not to their square
 
 
@@ -62,7 +62,7 @@ def test_twelve_layers_of_twelve_heads_at_128_tokens_fit(minilm: pellucid.Model)
     config = Config.of("bert", vocab_size=len(minilm.tokenizer), hidden_size=768, num_hidden_layers=12,
                        num_attention_heads=12, intermediate_size=64, initializer_range=0.06)  # fmt: skip
     trace = pellucid.build(config, tokenizer=minilm.tokenizer).trace(LONG, keep="view", max_length=128)
-    assert page_size(pellucid.view(trace, precision="float16")) <= 7.0
+    assert page_size(pellucid.view(trace, precision="int16")) <= 7.0
     compact = pellucid.view(trace, precision="compact")
     assert page_size(compact) <= 2.0
     assert all(entry["max_error"] <= 8e-3 for entry in compact.data.manifest["attentions"])
@@ -94,9 +94,9 @@ def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
     trace = minilm.trace(LONG, keep="view", max_length=100)
     exact, less, least = (pellucid.view(trace, layer=2, budget_mb=mb) for mb in (50, 2.2, 1.2))
     assert exact.told == [] and not caplog.records
-    assert len(less.told) == 1 and "float16" in less.told[0]
+    assert len(less.told) == 1 and "int16" in less.told[0]
     assert {less.data.manifest["blocks"][entry["query"]]["dtype"] for entry in less.data.manifest["attentions"]} == {
-        "float16"
+        "int16"
     }
     assert page_size(least) <= 1.2 < page_size(less) <= 2.2
     left = [entry["layer"] for entry in least.data.manifest["attentions"] if entry["query"] is None]
@@ -172,7 +172,7 @@ def test_numbers_that_are_none_are_shown_as_such(minilm: pellucid.Model, show: S
     text, said = tab.evaluate(READ)
     assert (text, said["query"]) == ("NaN", "3")
     assert "Red cells are not numbers" in tab.locator(".legend").inner_text()
-    for precision in ("compact", "float16"):
+    for precision in ("compact", "int16"):
         assert pellucid.view(dataclasses.replace(trace, points=points), precision=precision).html()
 
 

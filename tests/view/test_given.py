@@ -59,7 +59,7 @@ def test_arrays_and_half_precision_are_taken_too(show: Show, bert: tuple[torch.T
     whole = pellucid.view(attention=arrays, tokens=WORDS).data
     assert whole.blocks == pellucid.view(attention=bert, tokens=np.array(WORDS).tolist()).data.blocks
     assert whole.blocks == pellucid.view(attention=np.stack(arrays), tokens=WORDS).data.blocks
-    for precision, most in (("float16", 5e-4), ("compact", 8e-3)):
+    for precision, most in (("int16", 2e-5), ("compact", 8e-3)):
         view = pellucid.view(attention=[layer.half() for layer in bert], tokens=WORDS, precision=precision)
         errors = [entry["max_error"] for entry in view.data.manifest["attentions"]]
         tab = show(view.html())
@@ -113,7 +113,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"attention": [GOOD], "tokens": list("abc"), "cross_attention": [GOOD]}, "both given"),
     ({"cross_attention": [GOOD], "encoder_tokens": list("abc")}, "decoder_tokens are not there"),
     ({"attentions": [GOOD], "tokens": list("abc")}, r"no argument 'attentions' \(did you mean attention"),
-    ({"attention": [GOOD], "tokens": list("abc"), "precision": "flaot16"}, "did you mean float16"),
+    ({"attention": [GOOD], "tokens": list("abc"), "precision": "itn16"}, "did you mean int16"),
 ]
 
 

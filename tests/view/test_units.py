@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
+from pellucid.view.arithmetic import scaled
 from pellucid.view.page import bundle
 
 PROGRAM = "<!doctype html><script>{}\nwindow.called = {{ data, host, state }};</script>"
@@ -16,12 +17,13 @@ def program(browser: Browser) -> Page:
     return tab
 
 
-@pytest.mark.slow
-def test_every_number_of_half_precision_is_decoded(program: Page) -> None:
-    found = program.evaluate("() => Array.from({ length: 65536 }, (_, bits) => String(called.data.fromHalf(bits)))")
-    wanted = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float64)
-    decoded = np.array([float(text.replace("Infinity", "inf")) for text in found])
-    np.testing.assert_array_equal(decoded, wanted)
+def test_every_number_of_16_bits_is_read_as_python_reads_it(program: Page) -> None:
+    """Each head by its own factor, small and large ones, bit for bit."""
+    scales, codes = [1e-30, 12.5 / 32767, 1.0], np.arange(-32767, 32768, dtype=np.int16)
+    heads = np.tile(codes, (3, 1))
+    call = "([codes, scales]) => [...called.data.scaled(Int16Array.from([...codes, ...codes, ...codes]), scales)]"
+    found = np.array(program.evaluate(call, [codes.tolist(), scales]), dtype=np.float32)
+    np.testing.assert_array_equal(found.reshape(3, -1), scaled(heads, scales))
 
 
 @pytest.mark.parametrize(

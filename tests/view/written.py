@@ -35,7 +35,7 @@ def written(seed: int = 0, texts: list[str] | None = None, *, lens: bool = True)
     facts = {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": HEADS, "head_dim": SIZE}
     model = {"name": "written", "family": "llama", "kind": "decoder", "parameters": 1000} | facts
     show = {"view": "lens", "layer": 0, "heads": [0]}
-    manifest = {"format": "pellucid-view", "version": 2, "model": model, "texts": ["".join(texts)], "other": None}
+    manifest = {"format": "pellucid-view", "version": 3, "model": model, "texts": ["".join(texts)], "other": None}
     page = Written(manifest | {"show": show, "blocks": {}, "made_by": {}})
     page.manifest |= _run(page, seed, texts, "", lens)
     return page

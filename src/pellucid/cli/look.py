@@ -38,7 +38,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--max-length", type=click.IntRange(min=1), metavar="N", help="Cut the text to N tokens.")
 @click.option(
     "--precision",
-    type=click.Choice(["auto", "float32", "float16", "compact"]),
+    type=click.Choice(["auto", "float32", "int16", "compact"]),
     default="auto",
     show_default=True,
     help="How numbers are stored; compact is one byte for each weight.",
@@ -94,7 +94,7 @@ def command(
         size = path.stat().st_size
         say(f"{size / 1e6:.1f} MB, {time.perf_counter() - started:.1f} s")
         if size > BROAD:
-            say("--serve opens a page of this size at once, --precision float16 and --max-length make it smaller")
+            say("--serve opens a page of this size at once, --precision int16 and --max-length make it smaller")
         click.echo(path)
         if open_browser:
             click.launch(path.resolve().as_uri())

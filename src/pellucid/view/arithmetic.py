@@ -1,10 +1,19 @@
 """The arithmetic of a page's recipe in Python, in float64: what `web/attention.js` does in a browser."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
-DTYPES = {"float32": "<f4", "float16": "<f2", "int32": "<i4", "uint8": "u1"}
+DTYPES = {"float32": "<f4", "int16": "<i2", "int32": "<i4", "uint8": "u1"}
 """Kinds of numbers in a block, as NumPy calls them: always little-endian."""
+
+
+def scaled(codes: np.ndarray, scales: Sequence[float]) -> np.ndarray:
+    """Whole numbers times the factor of each of their first axis, as a browser reads them: float32"""
+    factors = np.array(scales).reshape(-1, *[1] * (codes.ndim - 1))
+    return (codes * factors).astype(np.float32)
 
 
 def weights(

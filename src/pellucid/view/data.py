@@ -10,13 +10,13 @@ from pellucid.view.manifest import entry_of, manifest_of
 from pellucid.view.store import MOST_MEASURED, Store
 from pellucid.view.subject import Look, Subject
 
-PRECISIONS = ("auto", "float32", "float16", "compact")
+PRECISIONS = ("auto", "float32", "int16", "compact")
 
 VIEWS = ("heads", "matrix", "grid", "neuron", "lens", "tensor", "diff")
 """The views of a page, as web/app.js knows them."""
 
 MOST_EXACT_BYTES = 5_000_000
-"""Up to here queries and keys are float32; above they are float16."""
+"""Up to here queries and keys are float32; above they are whole numbers of 16 bits."""
 
 MOST_PICTURED = 120_000_000
 """Cells of all weights together, above which heads of which no weights were kept are not pictured."""
@@ -100,7 +100,7 @@ def _stored(subject: Subject, store: Store, extras: Any) -> dict[str, Any]:
 
 
 def _precision(subject: Subject, wish: Wish, told: list[str]) -> str:
-    """The first of float32 and float16 that fits, unless one was asked for."""
+    """The first of float32 and int16 that fits, unless one was asked for."""
     if wish.precision not in PRECISIONS:
         names = ", ".join(repr(name) for name in PRECISIONS)
         raise InputError(
@@ -112,8 +112,8 @@ def _precision(subject: Subject, wish: Wish, told: list[str]) -> str:
     if size <= MOST_EXACT_BYTES and (wish.most is None or size * 4 / 3 <= wish.most):
         return "float32"
     if size <= MOST_EXACT_BYTES:
-        told.append(f"numbers are stored as float16, since float32 takes {size * 4 / 3e6:.1f} MB")
-    return "float16"
+        told.append(f"numbers are stored as int16, since float32 takes {size * 4 / 3e6:.1f} MB")
+    return "int16"
 
 
 def _numbers(look: Look) -> int:

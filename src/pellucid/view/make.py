@@ -37,7 +37,7 @@ def view(
     layer, heads: what is shown first, by their numbers in the model; the first layer and all heads where None, and
         beside `other` the head that differs most.
     include_layers: only these layers, under their numbers in the model.
-    precision: "float32", "float16" (half the bytes), "auto" (float32 up to 5 MB, float16 above) or "compact" (weights
+    precision: "float32", "int16" (half the bytes), "auto" (float32 up to 5 MB, int16 above) or "compact" (weights
         in one byte each).
     tensors: names or globs of recorded numbers for the tensor view, or "auto": what fits 2 MB.
     lens: what the model would say after each layer, from `model.explain.logit_lens`; beside `other` a pair of them.

@@ -7,7 +7,7 @@ import torch
 from pellucid import __version__
 from pellucid.view.subject import Look, Subject
 
-FORMAT, VERSION = "pellucid-view", 2
+FORMAT, VERSION = "pellucid-view", 3
 
 
 def manifest_of(

@@ -76,7 +76,7 @@ def frame_of(page: str, still: str = "") -> str:
         size = f"{len(page) / 1e6:.0f} MB"
         return (
             f"<p>This view has {size}, too much for a cell of a notebook: <code>view.save('page.html')</code> makes "
-            "it a file; <code>precision='float16'</code> or <code>include_layers=[...]</code> makes it smaller.</p>"
+            "it a file; <code>precision='int16'</code> or <code>include_layers=[...]</code> makes it smaller.</p>"
         ) + still
     frame = _FRAME.format(height=HEIGHT, hello=html.escape(" ".join(_HELLO.split())), page=html.escape(page))
     return _in_ascii(frame + still)  # whatever the host's letters are

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.view.arithmetic import DTYPES, seen_by, weights
+from pellucid.view.arithmetic import DTYPES, scaled, seen_by, weights
 from pellucid.view.data import Data
 
 
@@ -24,7 +24,7 @@ def numbers_of(data: Data, name: str) -> np.ndarray:
     numbers = np.frombuffer(raw, kind).reshape(fact["shape"])
     coding = fact.get("coding")
     if coding is None:
-        return numbers
+        return scaled(numbers, fact["scales"]) if "scales" in fact else numbers
     return (numbers / 255.0) ** 2 if coding == "sqrt" else numbers / 255.0
 
 

@@ -13,22 +13,51 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_max_pool2d
 
-from pellucid.view.arithmetic import DTYPES
+from pellucid.view.arithmetic import DTYPES, scaled
 from pellucid.view.subject import Look
 
-MOST_ERROR = {"float16": 4e-3, "float32": 1e-3}
+MOST_ERROR = {"int16": 3e-3, "float32": 1e-3}
 """Weights that come out further from the model's own than this need more exact queries and keys, or are stored
-themselves. Half precision may cost what one byte for each weight does; the page says how much it is."""
+themselves; the page says how much it is."""
+
+STEPS = 32767
+"""Of a number in 16 bits, from zero to the largest of its head. Half precision, in as many bits, has its coarsest steps
+where numbers are large, and these decide a score: it errs ten times as much."""
 
 MOST_MEASURED = 20_000_000
 """So many cells of a page are compared; of a larger one, rows at even distances."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers as they are stored: float32, or whole numbers of 16 bits with a factor for each head."""
+
+    array: np.ndarray
+    scales: list[float] | None = None
+
+    @classmethod
+    def of(cls, tensor: Tensor, kind: str) -> "Numbers":
+        """tensor: Float[Tensor, "heads ..."], finite where kind is "int16"."""
+        if kind == "float32":
+            return cls(tensor.float().numpy())
+        numbers = tensor.double()
+        largest = numbers.abs().flatten(1).amax(dim=1)
+        scales = torch.where(largest == 0, 1.0, largest / STEPS)
+        codes = (numbers / scales.view(-1, *[1] * (numbers.dim() - 1))).round()
+        return cls(codes.to(torch.int16).numpy(), scales.tolist())
+
+    def read(self) -> Tensor:
+        """What whoever reads them has: Float32[Tensor, "heads ..."]"""
+        if self.scales is None:
+            return torch.from_numpy(self.array)
+        return torch.from_numpy(scaled(self.array, self.scales))
 
 
 @dataclass
 class Store:
     """Blocks by name, and the facts about them that the manifest tells.
 
-    prefix: stands before every name.  precision: "float32", "float16" or "compact".
+    prefix: stands before every name.  precision: "float32", "int16" or "compact".
     """
 
     precision: str
@@ -39,16 +68,29 @@ class Store:
     @property
     def kind(self) -> str:
         """The number type of what is stored as numbers."""
-        return "float32" if self.precision == "float32" else "float16"
+        return "float32" if self.precision == "float32" else "int16"
 
-    def add(self, name: str, array: np.ndarray, dtype: str, *, coding: str | None = None, deflate: bool = False) -> str:
-        """Stores an array and answers the name of its block. deflate: packed, where that saves a tenth or more."""
+    def add(
+        self,
+        name: str,
+        array: np.ndarray,
+        dtype: str,
+        *,
+        coding: str | None = None,
+        scales: list[float] | None = None,
+        deflate: bool = False,
+    ) -> str:
+        """Stores an array and answers the name of its block.
+
+        coding, scales: what its numbers stand for; scales: a factor for each of its first axis.
+        deflate: packed, where that saves a tenth or more.
+        """
         name = self.prefix + name
         raw = np.ascontiguousarray(array).astype(DTYPES[dtype]).tobytes()
         packed = zlib.compress(raw, 6) if deflate else raw
         fact: dict[str, Any] = {"dtype": dtype, "shape": list(array.shape)}
-        if coding is not None:
-            fact["coding"] = coding
+        fact |= {} if coding is None else {"coding": coding}
+        fact |= {} if scales is None else {"scales": scales}
         if len(packed) < 0.9 * len(raw):
             raw, fact["deflated"] = packed, True
         self.blocks[name], self.facts[name] = raw, fact
@@ -68,14 +110,14 @@ class Store:
         if look.query is None or look.key is None:
             return None
         for kind in dict.fromkeys((self.kind, "float32")):
-            query, key = (_as(part, kind) for part in (look.query, look.key))
-            error = largest_error(look, rows, query, key)
+            if kind == "int16" and not all(bool(part.isfinite().all()) for part in (look.query, look.key)):
+                continue
+            query, key = (Numbers.of(part, kind) for part in (look.query, look.key))
+            error = largest_error(look, rows, query.read(), key.read())
             whole = look.sample is None  # else there are no weights to store in their place
-            if bool(query.isfinite().all()) < bool(look.query.isfinite().all()):
-                continue  # too large for half precision
             if error is None or error <= MOST_ERROR[kind] or (kind == "float32" and not whole):
-                names = {part: self.add(f"{look.name}.{part}", array.numpy(), kind)
-                         for part, array in (("query", query), ("key", key))}  # fmt: skip
+                names = {part: self.add(f"{look.name}.{part}", stored.array, kind, scales=stored.scales)
+                         for part, stored in (("query", query), ("key", key))}  # fmt: skip
                 some = {"measured_rows": len(rows)} if len(rows) < look.shape[0] else {}
                 return {**names, "weights": None, "max_error": error, **some, "recipe": self._recipe(look)}
         return None
@@ -98,9 +140,11 @@ class Store:
             block = self.add(name, coded, "uint8", coding="sqrt", deflate=True)
             stored = (coded.astype(np.float64) / 255) ** 2
         else:
-            stored = weights.numpy().astype(DTYPES[self.kind])
-            block = self.add(name, stored, self.kind, deflate=True)
-        error = _difference(torch.from_numpy(stored.astype(np.float64)), weights.double())
+            kind = "float32" if broken else self.kind
+            numbers = Numbers.of(weights, kind)
+            block = self.add(name, numbers.array, kind, scales=numbers.scales, deflate=True)
+            stored = numbers.read().double().numpy()
+        error = _difference(torch.from_numpy(stored), weights.double())
         return {"query": None, "key": None, "weights": block, "max_error": error, "recipe": _mask(look)}
 
     def thumb(self, look: Look, side: int) -> str:
@@ -152,10 +196,6 @@ def _smaller_as_weights(look: Look) -> bool:
     if look.query is None or look.key is None:
         return True
     return 0.6 * look.heads * look.shape[0] * look.shape[1] <= 2 * (look.query.numel() + look.key.numel())
-
-
-def _as(tensor: Tensor, kind: str) -> Tensor:
-    return tensor.to(torch.float16 if kind == "float16" else torch.float32)
 
 
 def _bytes(weights: Tensor, step: int = 1) -> np.ndarray:

@@ -3,7 +3,7 @@
 //   score[i,j]  = (turn(query[i], i) · turn(key[j], j)) * scale + bias[j - i]    for every key j that query i may see
 //   weight[i,j] = exp(score[i,j]) / sum over j of exp(score[i,j])                (softmax: the row adds up to 1)
 //
-// The stored numbers are float32 or float16; all sums run in float64. Where weights were stored, they are read as they are.
+// The stored numbers are float32, or whole numbers of 16 bits with a factor for each head; all sums run in float64. Where weights were stored, they are read as they are.
 import { Problem } from "./data.js";
 
 /** Rows and columns are kept once computed, up to this many numbers (80 MB). */

@@ -7,7 +7,8 @@
  * @typedef {{name: string, label?: string, layer: number, kind: "self"|"cross", side: string, queries: number, keys: number, heads: number,
  *   key_heads: number, query: string|null, key: string|null, weights: string|null, thumb: string|null, recipe: Recipe,
  *   max_error: number|null}} Entry
- * @typedef {{dtype: "float32"|"float16"|"uint8"|"int32", shape: number[], coding?: "sqrt"|"linear", deflated?: boolean}} Shape
+ * @typedef {{dtype: "float32"|"int16"|"uint8"|"int32", shape: number[], coding?: "sqrt"|"linear", scales?: number[],
+ *   deflated?: boolean}} Shape
  * @typedef {{model: any, texts: string[], sequences: {name: string, tokens: Token[]}[], attentions: Entry[], lens: any, tensors: any[],
  *   other: any, blocks: Record<string, Shape>, show: any}} Manifest
  *
@@ -20,7 +21,7 @@
  */
 
 /** The manifest version that this page reads. */
-const VERSION = 2;
+const VERSION = 3;
 
 /** A fault that is told to the reader in one plain sentence. */
 export class Problem extends Error {}
@@ -28,9 +29,9 @@ export class Problem extends Error {}
 /** Number types: bytes per number, and bytes -> numbers (always little-endian, as every browser's machine is). */
 const DTYPES = {
   float32: [4, (bytes) => new Float32Array(bytes.buffer)],
-  float16: [2, (bytes) => Float32Array.from(new Uint16Array(bytes.buffer), (bits) => halves()[bits])],
+  int16: [2, (bytes, shape) => scaled(new Int16Array(bytes.buffer), shape.scales)],
   int32: [4, (bytes) => new Int32Array(bytes.buffer)],
-  uint8: [1, (bytes, coding) => (CODINGS[coding] ? Float32Array.from(bytes, CODINGS[coding]) : bytes)],
+  uint8: [1, (bytes, { coding }) => (CODINGS[coding] ? Float32Array.from(bytes, CODINGS[coding]) : bytes)],
 };
 
 /** What a byte stands for. */
@@ -111,7 +112,7 @@ function decode(name, bytes, shape) {
   if (bytes.byteLength !== expected) {
     throw new Problem(`The block ${name} is damaged: it has ${bytes.byteLength} bytes and should have ${expected}.`);
   }
-  return read(bytes.byteOffset ? bytes.slice() : bytes, shape.coding);
+  return read(bytes.byteOffset ? bytes.slice() : bytes, shape);
 }
 
 /** Base64 text -> bytes. */
@@ -137,20 +138,14 @@ async function inflate(name, bytes) {
   }
 }
 
-/** Every half-precision number by its bits, computed once. */
-function halves() {
-  return (halves.table ??= Float32Array.from({ length: 65536 }, (_, bits) => fromHalf(bits)));
-}
-
 /**
- * Half precision: 1 bit of sign, 5 of exponent, 10 of fraction.
- * @param {number} bits
+ * Whole numbers times the factor of their head. @param {Int16Array} codes, head by head @param {number[]} scales one for each head
  */
-export function fromHalf(bits) {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >> 10) & 31;
-  const fraction = bits & 1023;
-  if (exponent === 0) return sign * fraction * 2 ** -24;
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
+export function scaled(codes, scales) {
+  const numbers = new Float32Array(codes.length);
+  const each = codes.length / scales.length;
+  scales.forEach((scale, head) => {
+    for (let place = head * each; place < (head + 1) * each; place++) numbers[place] = codes[place] * scale;
+  });
+  return numbers;
 }

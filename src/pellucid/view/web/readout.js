@@ -92,7 +92,8 @@ export function truthOf({ entry, dtype, stored, coding }) {
   const measured = error == null
     ? "They were not compared with the model’s own weights."
     : `Largest difference from the model’s own weights in this layer${entry.measured_rows ? `, measured in ${entry.measured_rows} rows of each head` : ""}: ${Number(error.toPrecision(2))}.`;
-  if (!stored) return `Weights after softmax, recomputed here from query and key stored as ${dtype}. ${measured}`;
-  const how = coding ? `in one byte each (${coding === "sqrt" ? "in steps of their square root" : "in even steps"})` : `as ${dtype}`;
+  const plain = dtype === "int16" ? "in 16 bits each" : `as ${dtype}`;
+  if (!stored) return `Weights after softmax, recomputed here from query and key stored ${plain}. ${measured}`;
+  const how = coding ? `in one byte each (${coding === "sqrt" ? "in steps of their square root" : "in even steps"})` : plain;
   return `Weights after softmax, stored ${how}, not recomputed. ${measured}`;
 }
