@@ -167,9 +167,16 @@ class _Over(Contents):
             raise self.wrong(
                 f"{name} is nothing in a {known.page.architecture}; task_type in {FILE} says which head there is"
             )
-        if known.shared(next(iter(places.values()))):
+        if known.shared(next(iter(places.values()))) and self._is_copy(name):
             raise self._twice(name)
         return known.theirs.get(frozenset(places), name)
+
+    def _is_copy(self, name: str) -> bool:
+        """Whether the library puts a module of its own in place of this one, or of one around it, and leaves the base's
+        table as it is; else it writes into that table."""
+        words = name.split(".")[:-1]
+        paths = [".".join(words[: i + 1]) for i in range(len(words))]
+        return any(path.endswith(one) for path in paths for one in self.adapter.facts.whole)
 
     def _twice(self, what: str) -> CheckpointMismatchError:
         base = self.adapter.base_name
@@ -198,8 +205,10 @@ class _Known:
         return self.theirs.get(frozenset(places)), next(iter(places.values()), None)
 
     def shared(self, place: Place) -> bool:
-        """Whether a table is that of the tokens, and a head reads it too that has none of its own in the file."""
-        ours = set(self.places(place.theirs))
+        """Whether a table is that of the tokens and serves twice, as the file of the base has it: a head reads it too,
+        or encoder and decoder do."""
+        held = {name for names in self.theirs for name in names}
         reads = self.page.head is not None and self.page.head.answers == "vocabulary"
-        own = any("head.decoder.weight" in names for names in self.theirs)
-        return reads and not own and any(name.endswith("embeddings.token.weight") for name in ours)
+        one_for_both = {name for name in held if name.endswith("coder.embeddings.token.weight")}
+        twice = (reads and "head.decoder.weight" not in held) or len(one_for_both) == 1
+        return twice and any(name.endswith("embeddings.token.weight") for name in self.places(place.theirs))

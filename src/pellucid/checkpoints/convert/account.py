@@ -5,11 +5,15 @@ import re
 from typing import Any
 
 from pellucid.checkpoints.convert.bert import Body
-from pellucid.checkpoints.convert.graph import shown
+from pellucid.checkpoints.convert.graph import Node, shown
 from pellucid.checkpoints.convert.steps import Linear
 from pellucid.errors import CheckpointMismatchError, InputError, several
 
 log = logging.getLogger("pellucid")
+
+
+WORDS = {"embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"}
+"""The tables that read and guess words are one in most models, and a file calls it by either name."""
 
 
 def check_heads(heads: int, width: int) -> None:
@@ -77,6 +81,9 @@ def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> N
 
 def check_cut(body: Body, facts: dict[str, Any]) -> None:
     """The graph cuts the query into heads; where that shows, it must be as config.json says."""
+    for node in body.steps.graph.nodes:
+        if node.kind in ("Attention", "MultiHeadAttention"):
+            _check_attention(body, node, facts)
     query = next(step for step in body.used if isinstance(step, Linear))
     cut = next((node for node in body.steps.graph.readers.get(query.output, []) if node.kind == "Reshape"), None)
     if cut is None:
@@ -89,6 +96,17 @@ def check_cut(body: Body, facts: dict[str, Any]) -> None:
     if len(shape) == 4 and (shape[2] not in (None, -1, heads) or shape[3] not in (None, -1, width // heads)):
         found = shape[2] if shape[2] not in (None, -1) else width // max(int(shape[3]), 1)
         raise body.wrong(f"it cuts into {found} heads, config.json says {heads}")
+
+
+def _check_attention(body: Body, node: Node, facts: dict[str, Any]) -> None:
+    """An attention that is one operation says by its settings how many heads it has, and how it weighs."""
+    heads, said = facts["num_attention_heads"], node.settings
+    found = said.get("num_heads", said.get("q_num_heads", heads))
+    if found != heads:
+        raise body.wrong(f"it cuts into {found} heads, config.json says {heads}")
+    usual = (facts["hidden_size"] // heads) ** -0.5
+    if said.get("unidirectional") or said.get("is_causal") or abs((said.get("scale") or usual) / usual - 1) > 1e-3:
+        raise body.wrong(f"{node} looks only back, or scales its scores in another way")
 
 
 def check_account(body: Body) -> None:
@@ -105,7 +123,7 @@ def check_account(body: Body) -> None:
         raise body.wrong(f"{len(lost)} tables have no place in it ({several(lost, 4)})")
     for source, names in places.items():
         said = _named(source, body)
-        if len(names) == 1 and said not in (None, names[0]):
+        if len(names) == 1 and said not in (None, names[0]) and {said, names[0]} != WORDS:
             raise body.wrong(f"it uses {shown(source)} as {names[0]}")
 
 

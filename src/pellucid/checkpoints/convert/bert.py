@@ -1,7 +1,10 @@
 """Where the steps of a graph stand in BERT (Devlin et al., 2018): found by what each reads, not by its name."""
 
 from dataclasses import dataclass, field
+from math import isclose
 from typing import Any
+
+import torch
 
 from pellucid.checkpoints.convert.constants import Part
 from pellucid.checkpoints.convert.graph import Node, shown
@@ -10,13 +13,23 @@ from pellucid.errors import CheckpointMismatchError, several
 
 ACTIVATIONS = {
     "gelu": ("Erf", "Gelu", "BiasGelu"),
-    "gelu_new": ("Tanh", "FastGelu"),
+    "gelu_new": ("Tanh", "FastGelu", "Gelu by tanh"),
     "relu": ("Relu",),
     "silu": ("Sigmoid", "Silu", "Swish"),
 }
-"""How an activation shows in a graph."""
+"""How an activation shows in a graph (`activation_of`)."""
 
-SPELLINGS = {"gelu_python": "gelu", "gelu_fast": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "swish": "silu"}
+SPELLINGS = {"gelu_python": "gelu", "gelu_fast": "gelu_new", "swish": "silu"}
+"""Older words for an activation that pellucid calls otherwise."""
+
+ACTIVE = ("pooler.dense", "intermediate.dense", "predictions.transform.dense")
+"""Products that an activation may follow within the same operation."""
+
+LEAST_OF_HALF = 1.2e-7
+"""What exporters make of an epsilon that half precision cannot hold."""
+
+ALIKE = {"gelu_pytorch_tanh": "gelu_new"}
+"""Activations that a graph does not tell apart."""
 
 
 @dataclass
@@ -34,6 +47,8 @@ class Body:
     def place(self, step: Linear | Norm | Lookup, name: str) -> None:
         """Takes the tables of a step as `name`; a product without a bias adds nothing, which is a bias of zeros."""
         self.used.append(step)
+        if step.node.kind == "FusedGemm" and not name.endswith(ACTIVE):
+            raise self.wrong(f"an activation follows {name} ({step.node})")
         if isinstance(step, Lookup):
             self.tables[f"{name}.weight"] = step.table
             return
@@ -60,7 +75,9 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
         raise body.wrong(f"it has more layers than the {facts['num_hidden_layers']} of config.json")
     body.last = hidden
     norms = [step for step in body.used if isinstance(step, Norm)]
-    strange = [norm.epsilon for norm in norms if abs(norm.epsilon / facts["layer_norm_eps"] - 1) > 1e-3]
+    half = any(norm.weight.numbers.dtype == torch.float16 for norm in norms)
+    allowed = {"rel_tol": 2e-3, "abs_tol": LEAST_OF_HALF if half else 0.0}
+    strange = [norm.epsilon for norm in norms if not isclose(norm.epsilon, facts["layer_norm_eps"], **allowed)]
     if strange:
         raise body.wrong(f"its norms add {strange[0]:.3g}, config.json says layer_norm_eps {facts['layer_norm_eps']}")
     return body
@@ -86,12 +103,13 @@ def _embeddings(body: Body, facts: dict[str, Any]) -> Norm:
 
 
 def _role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
-    """What a table is for: the indices of words and types are inputs, those of positions are counted."""
+    """What a table is for: the indices of words and types are inputs; those of positions are counted, or named so."""
     rows = lookup.table.shape[0]
     given = [found for found in body.steps.back(*lookup.inputs) if isinstance(found, str)]
     if given:
         words = "input_ids" if "input_ids" in body.steps.graph.inputs else body.steps.graph.inputs[0]
-        return "word_embeddings" if given[0] == words else "token_type_embeddings"
+        others = "position_embeddings" if "position" in given[0] else "token_type_embeddings"
+        return "word_embeddings" if given[0] == words else others
     if rows == facts["type_vocab_size"] != facts["max_position_embeddings"]:
         return "token_type_embeddings"
     return "position_embeddings"
@@ -109,7 +127,7 @@ def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
     end, down = _sum(body, middle, f"{name} has no sum with its feed-forward part and norm after it")
     match body.steps.before(*down.inputs):
         case [Linear() as up] if body.steps.before(*up.inputs) == [middle]:
-            _check_activation(body, down, facts)
+            _check_activation(body, up, down, facts)
         case _:
             raise body.wrong(f"{name} has no two products between its norms ({down.node})")
     body.place(up, f"{name}.intermediate.dense")
@@ -160,11 +178,22 @@ def _meeting(body: Body, value: str) -> Node | None:
     return next((n for n in body.steps.back(value) if isinstance(n, Node) and n.kind in kinds), None)
 
 
-def _check_activation(body: Body, down: Linear, facts: dict[str, Any]) -> None:
-    kinds = {node.kind for node in body.steps.back(*down.inputs) if isinstance(node, Node)}
+def _check_activation(body: Body, up: Linear, down: Linear, facts: dict[str, Any]) -> None:
+    between = [node for node in body.steps.back(*down.inputs) if isinstance(node, Node)]
+    kinds = {activation_of(node) for node in (*between, up.node)}
     found = [name for name, signs in ACTIVATIONS.items() if kinds & set(signs)]
-    said = SPELLINGS.get(str(facts["hidden_act"]), facts["hidden_act"])
-    if found and said not in found:
+    said = SPELLINGS.get(facts["hidden_act"], facts["hidden_act"])
+    if ALIKE.get(said, said) not in found:
         raise body.wrong(
-            f"it uses {several(found)} where config.json says hidden_act {shown(str(facts['hidden_act']))}"
+            f"it uses {several(found) or 'no activation that is known'} where config.json says "
+            f"hidden_act {shown(facts['hidden_act'])}"
         )
+
+
+def activation_of(node: Node) -> str:
+    """The activation that an operation is, or holds within; its kind where it is none."""
+    if node.settings.get("approximate") == "tanh":
+        return f"{node.kind} by tanh"
+    if node.kind == "QuickGelu" and node.settings.get("alpha") == 1:  # ONNX Runtime's x * sigmoid(alpha * x)
+        return "Silu"
+    return str(node.settings["activation"]) if node.kind == "FusedGemm" and "activation" in node.settings else node.kind

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pellucid.checkpoints.convert.bert import Body
+from pellucid.checkpoints.convert.bert import Body, activation_of
 from pellucid.checkpoints.convert.graph import Node
 from pellucid.checkpoints.convert.steps import Linear, Norm, Step
 
@@ -32,7 +32,9 @@ def read_head(body: Body, architecture: str) -> str:
 
 def _through_tanh(body: Body, step: Step) -> bool:
     """Whether the result goes straight into a tanh, as the pooled first token does."""
-    return isinstance(step, Linear) and body.steps.graph.reader(step.output, ["Tanh"]) is not None
+    if not isinstance(step, Linear):
+        return False
+    return activation_of(step.node) == "Tanh" or body.steps.graph.reader(step.output, ["Tanh"]) is not None
 
 
 def _masked_words(body: Body, rest: Sequence[Step], before: dict[int, list[Step]]) -> bool:

@@ -4,15 +4,21 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from pellucid.checkpoints.convert.graph import Graph, Node
-from pellucid.errors import CheckpointMismatchError
+from pellucid.errors import CheckpointMismatchError, UnsafeFileError
 
 DTYPES = {1: torch.float32, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16, 6: torch.int32, 7: torch.int64}
 """ONNX's numbers for the types that a table may be cast to."""
+
+MOST_BYTES = 2**28
+MOST_GROWTH = 32
+"""All numbers that are read and computed take at most so many bytes, and so many for each byte of the files: tables of
+4 bits grow to 8 times their size."""
 
 _MOST_STEPS = 16
 
@@ -39,6 +45,19 @@ class Constants:
 
     graph: Graph
     known: dict[str, Part | None] = field(default_factory=dict)
+    sizes: dict[Path, int] = field(default_factory=dict)
+    bytes: int = 0
+
+    def counted(self, numbers: Tensor) -> Tensor:
+        """Numbers that were read or computed: any number of operations may each make a table of one in the file.
+
+        Raises UnsafeFileError where all of them are more than the files can mean.
+        """
+        self.bytes += numbers.nbytes
+        size = sum(self.sizes.values())
+        if self.bytes > MOST_BYTES + MOST_GROWTH * size:
+            raise UnsafeFileError(f"{self.graph.path} makes {self.bytes:,} bytes of {size:,}; not read further")
+        return numbers
 
     def get(self, name: str, steps: int = 0) -> Part | None:
         """The value, or None where it depends on an input or on an operation that no exporter puts before a table."""
@@ -65,7 +84,11 @@ class Constants:
 
     def _find(self, name: str, steps: int) -> Part | None:
         if name in self.graph.held:
-            return Part(self.graph.held[name].read(), frozenset([name]))
+            held = self.graph.held[name]
+            numbers = held.read()
+            for path in (self.graph.path, *((self.graph.path.parent / held.file,) if held.file else ())):
+                self.sizes.setdefault(path, path.stat().st_size)
+            return Part(self.counted(numbers), frozenset([name]))
         node = self.graph.makers.get(name)
         if node is None or node.kind not in _STEPS:
             return None
@@ -79,6 +102,9 @@ class Constants:
             numbers = _STEPS[node.kind](node, [part.numbers for part in whole])
         except (RuntimeError, IndexError, ValueError, KeyError, TypeError) as error:
             raise CheckpointMismatchError(f"{self.graph.path}: {node} does not fit its tables ({error})") from error
+        places = {part.numbers.untyped_storage().data_ptr() for part in whole}
+        if numbers.untyped_storage().data_ptr() not in places:  # else it is a view, which takes no memory
+            self.counted(numbers)
         return Part(numbers, frozenset().union(*(part.sources for part in whole)))
 
 
@@ -107,10 +133,11 @@ def _spread(part: Tensor, numbers: Tensor, axis: int, block: int) -> Tensor:
     if not -numbers.dim() <= axis < numbers.dim():
         raise ValueError(f"axis {axis} of {numbers.dim()}")
     axis %= numbers.dim()
-    if block > 0 and part.dim() == numbers.dim() and part.shape[axis] == -(-numbers.shape[axis] // block):
-        return part.repeat_interleave(block, dim=axis).narrow(axis, 0, numbers.shape[axis])
-    if part.numel() != numbers.shape[axis]:
-        raise ValueError(f"{part.numel()} scales for {numbers.shape[axis]} rows")
+    size = numbers.shape[axis]
+    if block > 0 and part.shape == (*numbers.shape[:axis], -(-size // block), *numbers.shape[axis + 1 :]):
+        return part.repeat_interleave(min(block, size), dim=axis).narrow(axis, 0, size)
+    if part.numel() != size:
+        raise ValueError(f"{part.numel()} scales for {size} rows")
     return part.reshape([-1 if i == axis else 1 for i in range(numbers.dim())])
 
 

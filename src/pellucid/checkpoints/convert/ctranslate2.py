@@ -33,6 +33,7 @@ LAYER = {
 
 ENDS = {
     "encoder/embeddings/weight": "encoder.embeddings.token.weight",
+    "encoder/embeddings_0/weight": "encoder.embeddings.token.weight",
     "decoder/embeddings/weight": "decoder.embeddings.token.weight",
     "decoder/projection/weight": "head.decoder.weight",
     "decoder/projection/bias": "head.bias",
@@ -44,8 +45,14 @@ ENDS = {
 
 LAST = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
 
-UNDERSTOOD = {"pre_norm": 1, "activation": 0, "embeddings_merge": 0, "scale_embeddings": 1}
+UNDERSTOOD = {
+    "pre_norm": 1, "activation": 0, "embeddings_merge": 0, "scale_embeddings": 1, "start_from_zero_embedding": 0,
+    "multi_query_attention": 0, "alibi": 0, "scale_alibi": 0,
+}  # fmt: skip
 """Settings that newer files hold as tensors of one number, and the value that is understood."""
+
+INERT = ("alignment_layer", "alignment_heads", "alibi_use_positive_positions")
+"""Settings that change no number of a pass without ALiBi."""
 
 _LAYER_NAME = re.compile(r"(encoder|decoder)/layer_(\d{1,3})/([a-z_]+/[a-z]+(?:_\d|_norm))/(gamma|beta|weight|bias)")
 _SETTING = re.compile(r"(?:encoder|decoder)/(\w+)")
@@ -113,7 +120,7 @@ def _settings(folder: Path, held: dict[str, Tensor], heads: int | None) -> int:
             if heads is not None and heads != said:
                 raise InputError(f"heads is {heads}, {folder} says {said:.0f}; leave it out")
             heads = int(said)
-        elif UNDERSTOOD.get(key) != said:
+        elif key not in INERT and UNDERSTOOD.get(key) != said:
             raise CheckpointMismatchError(f"{folder}: {name} is {said:g}, which is not understood")
     if heads is None:
         raise InputError(

@@ -11,7 +11,15 @@ from pellucid.checkpoints.convert.ctranslate2_words import Words
 from pellucid.checkpoints.families import family_of
 from pellucid.checkpoints.plan import make_plan
 from pellucid.checkpoints.weights import Stored
-from pellucid.errors import CheckpointMismatchError
+from pellucid.config.checks import within
+from pellucid.errors import CheckpointMismatchError, InputError
+from pellucid.files import read_json
+
+USUAL = {
+    "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decoder_start_token": "<s>",
+    "add_source_bos": False, "add_source_eos": False, "multi_query_attention": False,
+}  # fmt: skip
+"""What the config.json of newer folders may say; anything else is not understood."""
 
 
 def facts_of(folder: Path, tensors: dict[str, Tensor], heads: int, words: Words) -> dict[str, Any]:
@@ -26,6 +34,7 @@ def facts_of(folder: Path, tensors: dict[str, Tensor], heads: int, words: Words)
     words.check(source, target)
     layers = [_layers(tensors, side) for side in ("encoder", "decoder")]
     tied = _tie(tensors)
+    epsilon = _epsilon(folder)
     begin, end = words.target_id("<s>"), words.target_id("</s>")
     return {
         "model_type": "transformer",
@@ -41,7 +50,7 @@ def facts_of(folder: Path, tensors: dict[str, Tensor], heads: int, words: Words)
         "decoder_intermediate_size": inner[1],
         "hidden_act": "relu",
         "residual": "pre",
-        "layer_norm_eps": 1e-5,
+        "layer_norm_eps": epsilon,
         "scale_embedding": True,
         "waves": "tensor2tensor",
         "position_offset": 1,
@@ -56,6 +65,23 @@ def facts_of(folder: Path, tensors: dict[str, Tensor], heads: int, words: Words)
         "pad_token_id": None,
         "dtype": str(tensors["decoder.embeddings.token.weight"].dtype).removeprefix("torch."),
     }
+
+
+def _epsilon(folder: Path) -> float:
+    """What norms add, which a newer folder says in its config.json; what else that says must be the usual."""
+    path = folder / "config.json"
+    said = read_json(path) if path.is_file() else {}
+    for key, usual in USUAL.items():
+        if said.get(key) not in (None, usual):
+            raise CheckpointMismatchError(f"{path}: {key} is {ascii(said[key])[:60]}; only {usual!r} is understood")
+    found = said.get("layer_norm_epsilon")
+    if found is None:
+        return 1e-5
+    try:
+        within("layer_norm_epsilon", found, above=0.0, below=1.0)
+    except InputError as error:
+        raise CheckpointMismatchError(f"{path}: {error}") from error
+    return float(found)
 
 
 def _layers(tensors: dict[str, Tensor], side: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from pellucid.checkpoints.convert.account import check_account, check_cut, check_heads, check_shapes
-from pellucid.checkpoints.convert.bert import Body, read_body
+from pellucid.checkpoints.convert.bert import SPELLINGS, Body, read_body
 from pellucid.checkpoints.convert.bert_head import PLAIN, read_head
 from pellucid.checkpoints.convert.constants import Part
 from pellucid.checkpoints.convert.graph import shown
@@ -50,6 +50,7 @@ def read_encoder(
         said = several(shown(str(name)) for name in stated)
         log.warning("%s holds a %s; config.json said %s", path.name, architecture, said)
     config = {key: value for key, value in raw.items() if key not in FOREIGN} | {"architectures": [architecture]}
+    config |= {"hidden_act": SPELLINGS.get(facts["hidden_act"], facts["hidden_act"])}
     config |= _tied(body, raw, architecture)
     check_shapes(body, facts, config)
     check_cut(body, facts)

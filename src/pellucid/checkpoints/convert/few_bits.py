@@ -17,7 +17,7 @@ def looked_up(steps: Steps, node: Node, table: Part) -> tuple[Part, str]:
         return table, output
     zero = steps.constants.get(after.input(2)) if after.input(2) else None
     numbers = dequantised(after, [table.numbers, scale.numbers, zero.numbers if zero else None])
-    return Part(numbers, _sources(table, scale, zero)), after.outputs[0]
+    return Part(steps.constants.counted(numbers), _sources(table, scale, zero)), after.outputs[0]
 
 
 def blocks(steps: Steps, node: Node) -> Part:
@@ -38,7 +38,7 @@ def blocks(steps: Steps, node: Node) -> Part:
         table = from_blocks(packed.numbers, scale.numbers, zero.numbers if zero else None, shape, block, bits)
     except RuntimeError as error:
         raise steps.wrong(f"{node} has blocks that do not make a table of {shape[0]} x {shape[1]}") from error
-    return Part(table, _sources(packed, scale, zero))
+    return Part(steps.constants.counted(table), _sources(packed, scale, zero))
 
 
 def from_blocks(
@@ -81,7 +81,7 @@ def whole_numbers(steps: Steps, node: Node) -> tuple[Part, str]:
     if table is None or scaled is None or len(scales) != 1:
         raise steps.wrong(f"{node} multiplies whole numbers, and the scale of its table does not follow it")
     numbers = dequantise(table.numbers, scales[0].numbers, zero.numbers if zero else None, axis=1)
-    return Part(numbers, _sources(table, scales[0], zero)), scaled.outputs[0]
+    return Part(steps.constants.counted(numbers), _sources(table, scales[0], zero)), scaled.outputs[0]
 
 
 def _sources(*parts: Part | None) -> frozenset[str]:

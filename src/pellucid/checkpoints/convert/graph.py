@@ -37,11 +37,15 @@ class Node:
 
 @dataclass(frozen=True)
 class Held:
-    """Numbers that lie in the file and have not been read yet; `kind` is ONNX's word for their type."""
+    """Numbers that have not been read yet; `kind` is ONNX's word for their type.
+
+    file: the name of the file that they lie in, where it is another one beside the graph.
+    """
 
     kind: str
     shape: tuple[int, ...]
     read: Callable[[], Tensor]
+    file: str = ""
 
     @property
     def like_weights(self) -> bool:

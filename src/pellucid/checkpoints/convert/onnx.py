@@ -134,7 +134,8 @@ def _held(onnx: ModuleType, path: Path, tensor: Any) -> Held:
     shape = tuple(tensor.dims)
     if any(not 0 <= size < 2**40 for size in shape) or len(shape) > 8 or prod(shape) >= 2**40:
         raise CorruptFileError(f"{path}: {tensor.name[:80]!r} has shape {list(shape)[:9]}, which no model has")
-    return Held(kind, shape, partial(_read, onnx, path, tensor, kind, shape))
+    file = _said(tensor).get("location", "") if tensor.data_location == onnx.TensorProto.EXTERNAL else ""
+    return Held(kind, shape, partial(_read, onnx, path, tensor, kind, shape), file)
 
 
 def _read(onnx: ModuleType, path: Path, tensor: Any, kind: str, shape: tuple[int, ...]) -> Tensor:
@@ -159,7 +160,7 @@ def _read(onnx: ModuleType, path: Path, tensor: Any, kind: str, shape: tuple[int
 
 def _with_data(onnx: ModuleType, path: Path, tensor: Any, size: int) -> Any:
     """The tensor with the numbers that it keeps in another file of the same folder."""
-    said = {entry.key: entry.value for entry in tensor.external_data}
+    said = _said(tensor)
     place = beside(path, said.get("location", ""))
     start, length = _whole(said.get("offset", "0")), _whole(said.get("length", str(size)))
     if length != size:
@@ -173,6 +174,11 @@ def _with_data(onnx: ModuleType, path: Path, tensor: Any, size: int) -> Any:
         file.seek(start)
         whole.raw_data = file.read(length)
     return whole
+
+
+def _said(tensor: Any) -> dict[str, str]:
+    """Where the numbers of a tensor lie in another file, in the words of that format."""
+    return {entry.key: entry.value for entry in tensor.external_data}
 
 
 def beside(path: Path, name: str) -> Path:

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterator
 
-import torch
-
 from pellucid.bars import bar
 from pellucid.checkpoints.convert.constants import Constants, Part
 from pellucid.checkpoints.convert.few_bits import blocks, looked_up, whole_numbers
@@ -158,7 +156,8 @@ def _norm(
 ) -> Iterator[Step]:
     scale, shift = steps.constants.vector(weight), steps.constants.vector(bias)
     if scale is not None:
-        shift = shift or Part(torch.zeros_like(scale.numbers), frozenset())  # left out where all of it is zero
+        zeros = scale.numbers.new_zeros(()).expand(scale.shape)  # left out where all of it is zero
+        shift = shift or Part(zeros, frozenset())
         yield Norm(inputs, output, node, scale, shift, float(node.settings.get("epsilon", epsilon)))
 
 
@@ -166,6 +165,7 @@ _SPELLINGS: dict[str, Callable[[Steps, Node], Iterator[Step]]] = {
     "Gather": _gather,
     "MatMul": _matmul,
     "Gemm": _gemm,
+    "FusedGemm": _gemm,
     "MatMulNBits": _matmul_n_bits,
     "MatMulInteger": _matmul_integer,
     "Add": _add,

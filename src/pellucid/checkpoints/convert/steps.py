@@ -91,7 +91,8 @@ class Steps:
                     yield name
             elif node.kind not in ("Shape", "Size"):
                 yield node
-                waiting += reversed(self.inside.get(name, node.inputs))
+                read = node.inputs[:1] if node.kind == "CastLike" else node.inputs  # of the other it reads the type
+                waiting += reversed(self.inside.get(name, read))
 
     def through(self, name: str) -> Step | None:
         """The step that a value comes from, when nothing but its type or shape was changed since."""

@@ -1,0 +1,197 @@
+"""One thing in many words: activations, positions, heads and fused products, each as some exporter spells it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx.helper import make_attribute, make_node
+from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+
+from pellucid import load
+from pellucid.checkpoints.convert import convert
+from pellucid.errors import CheckpointMismatchError
+from tests.checkpoints.convert.exports import HEADS, export, ids, logits, tiny_bert
+
+
+def said(folder: Path, **values: object) -> None:
+    """Other words in config.json."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def answer(folder: Path, head: str) -> np.ndarray:
+    with torch.no_grad():
+        return HEADS[head].from_pretrained(folder)(*ids()).logits.numpy()
+
+
+@pytest.mark.parametrize(("older", "usual"), [("gelu_python", "gelu"), ("gelu_fast", "gelu_new"), ("swish", "silu")])
+def test_older_words_for_an_activation_become_the_usual_ones(tmp_path: Path, older: str, usual: str) -> None:
+    folder = export(tiny_bert("tokens", hidden_act=older), tmp_path / "foreign", "traced", 17)
+    done = convert(folder, tmp_path / "ours").folder
+    assert json.loads((done / "config.json").read_text())["hidden_act"] == usual
+    assert load(done).config.feed_forward.hidden_act == usual  # it could not be opened
+    np.testing.assert_allclose(answer(done, "tokens"), logits(folder / "model.onnx"), rtol=0, atol=1e-5)
+
+
+def test_gelu_by_tanh_is_told_from_gelu(tmp_path: Path) -> None:
+    """From opset 20 on both are one operation with a setting."""
+    folder = export(tiny_bert("tokens", hidden_act="gelu_pytorch_tanh"), tmp_path / "foreign", "traced", 20)
+    assert "Gelu" in {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
+    done = convert(folder, tmp_path / "ours").folder
+    np.testing.assert_allclose(answer(done, "tokens"), logits(folder / "model.onnx"), rtol=0, atol=1e-5)
+    said(folder, hidden_act="gelu")
+    with pytest.raises(CheckpointMismatchError, match=r"uses gelu_new where config.json says hidden_act gelu"):
+        convert(folder, tmp_path / "other")
+
+
+def test_an_activation_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    folder = export(tiny_bert("tokens", hidden_act="relu"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    for node in model.graph.node:
+        node.op_type = node.op_type.replace("Relu", "Softsign")
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match=r"no activation that is known where .* hidden_act relu"):
+        convert(folder, tmp_path / "ours")
+
+
+def test_places_that_are_an_input(tmp_path: Path) -> None:
+    model = tiny_bert("tokens")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    foreign = onnx.load(folder / "model.onnx")
+    lookup = next(node for node in foreign.graph.node if "position_embeddings.weight" in "".join(node.input[:1]))
+    lookup.input[1] = "position_ids"
+    foreign.graph.input.append(onnx.helper.make_tensor_value_info("position_ids", 7, ["batch", "seq"]))
+    onnx.save(foreign, folder / "model.onnx")
+    done = convert(folder, tmp_path / "ours").folder
+    wanted = dict(model.named_parameters())
+    found = dict(HEADS["tokens"].from_pretrained(done).named_parameters())
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+def fused(folder: Path) -> onnx.ModelProto:
+    from onnxruntime.transformers.fusion_options import FusionOptions
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    done = optimize_model(
+        str(folder / "model.onnx"), "bert", num_heads=4, hidden_size=32, opt_level=0,
+        optimization_options=FusionOptions("bert"),
+    )  # fmt: skip
+    return done.model
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("num_heads", 8, "cuts into 8 heads, config.json says 4"),
+        ("unidirectional", 1, "looks only back"),
+        ("scale", 0.5, "scales its scores in another way"),
+    ],
+)
+def test_settings_of_a_fused_attention_are_read(tmp_path: Path, setting: str, value: Any, says: str) -> None:
+    folder = export(tiny_bert("tokens", attn_implementation="eager"), tmp_path / "foreign", "traced", 17)
+    model = fused(folder)
+    for node in (node for node in model.graph.node if node.op_type == "Attention"):
+        kept = [one for one in node.attribute if one.name != setting]
+        del node.attribute[:]
+        node.attribute.extend([*kept, make_attribute(setting, value)])
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match=says):
+        convert(folder, tmp_path / "ours")
+
+
+def test_a_product_and_its_activation_in_one(tmp_path: Path) -> None:
+    """ONNX Runtime's FusedGemm: the pooled token goes through a tanh within its product."""
+    folder = export(tiny_bert("sequence"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    wanted = logits(folder / "model.onnx")
+    product = next(node for node in model.graph.node if node.op_type == "Gemm" and "pooler" in node.input[1])
+    tanh = next(node for node in model.graph.node if node.op_type == "Tanh")
+    product.op_type, product.domain = "FusedGemm", "com.microsoft"
+    product.attribute.append(make_attribute("activation", "Tanh"))
+    product.output[:] = tanh.output
+    model.graph.node.remove(tanh)
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    onnx.save(model, folder / "model.onnx")
+    np.testing.assert_allclose(wanted, logits(folder / "model.onnx"), rtol=0, atol=1e-6)
+    done = convert(folder, tmp_path / "ours").folder
+    np.testing.assert_allclose(answer(done, "sequence"), wanted, rtol=0, atol=1e-5)
+    last = [node for node in model.graph.node if node.op_type == "Gemm"][-1]
+    last.op_type, last.domain = "FusedGemm", "com.microsoft"
+    last.attribute.append(make_attribute("activation", "Relu"))
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match="an activation follows classifier"):
+        convert(folder, tmp_path / "other")
+
+
+def test_what_is_asked_for_its_type_alone_is_no_way_of_numbers(tmp_path: Path) -> None:
+    """Unoptimised exports cast the scale of the scores like the query; the key is then made of one product all the
+    same."""
+    folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    at = next(i for i, node in enumerate(model.graph.node) if node.op_type == "Softmax")
+    product = next(i for i in range(at, -1, -1) if model.graph.node[i].op_type == "MatMul")
+    query, key = model.graph.node[product].input
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1.0, "float32"), "one"))
+    model.graph.node[product].input[1] = "scaled"
+    model.graph.node.insert(product, make_node("Mul", [key, "cast"], ["scaled"]))
+    model.graph.node.insert(product, make_node("CastLike", ["one", query], ["cast"]))
+    onnx.save(model, folder / "model.onnx")
+    done = convert(folder, tmp_path / "ours").folder
+    np.testing.assert_allclose(answer(done, "tokens"), logits(folder / "model.onnx"), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("stated", "held"), [(1e-12, 1e-7), (1e-5, 1e-5)])
+def test_an_epsilon_in_half_precision_is_rounded(tmp_path: Path, stated: float, held: float) -> None:
+    """Older opsets write norms out, and optimisers round their epsilon to what half precision can hold."""
+    folder = export(tiny_bert("tokens", layer_norm_eps=held).half(), tmp_path / "foreign", "traced", 14)
+    assert "Sqrt" in {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
+    model = onnx.load(folder / "model.onnx")
+    for tensor in [node.attribute[0].t for node in model.graph.node if node.op_type == "Constant"]:
+        numbers = onnx.numpy_helper.to_array(tensor)
+        if numbers.size == 1 and numbers.dtype == np.float32 and 0 < numbers < 1e-4:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(numbers.astype("float16").astype("float32")))
+    onnx.save(model, folder / "model.onnx")
+    said(folder, layer_norm_eps=stated)
+    done = convert(folder, tmp_path / "ours").folder
+    assert json.loads((done / "config.json").read_text())["layer_norm_eps"] == stated
+    said(folder, layer_norm_eps=1e-3)
+    with pytest.raises(CheckpointMismatchError, match=r"says layer_norm_eps 0\.001"):
+        convert(folder, tmp_path / "other")
+
+
+def test_silu_as_the_runtime_writes_it(tmp_path: Path) -> None:
+    """Optimised, x * sigmoid(x) becomes QuickGelu with an alpha of 1."""
+    folder = export(tiny_bert("tokens", hidden_act="silu"), tmp_path / "foreign", "traced", 17)
+    wanted = logits(folder / "model.onnx")
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    settings.optimized_model_filepath = str(folder / "optimised")
+    onnxruntime.InferenceSession(folder / "model.onnx", settings, providers=["CPUExecutionProvider"])
+    (folder / "optimised").replace(folder / "model.onnx")
+    model = onnx.load(folder / "model.onnx")
+    gates = [node for node in model.graph.node if node.op_type == "QuickGelu"]
+    assert len(gates) == 2
+    done = convert(folder, tmp_path / "ours").folder
+    np.testing.assert_allclose(answer(done, "tokens"), wanted, rtol=0, atol=1e-5)
+    gates[0].attribute[0].f = 1.702
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match="no activation that is known"):
+        convert(folder, tmp_path / "other")
+
+
+def test_one_table_for_words_may_be_called_by_the_head(tmp_path: Path) -> None:
+    """An export names a table that is read and guessed with once; few bits then make two of it."""
+    folder = export(tiny_bert("words"), tmp_path / "foreign", "captured")
+    names = {tensor.name for tensor in onnx.load(folder / "model.onnx").graph.initializer}
+    assert "cls.predictions.decoder.weight" in names and not any("word_embeddings" in name for name in names)
+    settings = DefaultWeightOnlyQuantConfig(block_size=16, is_symmetric=True, bits=4)
+    worker = MatMulNBitsQuantizer(onnx.load(folder / "model.onnx"), algo_config=settings)
+    worker.process()
+    worker.model.save_model_to_file(str(folder / "model.onnx"))
+    done = convert(folder, tmp_path / "ours").folder
+    np.testing.assert_allclose(answer(done, "words"), logits(folder / "model.onnx"), rtol=0, atol=1e-5)

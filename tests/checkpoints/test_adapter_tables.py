@@ -1,0 +1,66 @@
+"""Adapters over the tables of words, which in many models serve twice: PEFT writes into some and copies others."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import pellucid
+from pellucid.errors import CheckpointMismatchError
+from tests.checkpoints import peft_files
+from tests.checkpoints.test_adapter import IDS, base_of
+
+
+@torch.no_grad()
+def ours(folder: Path) -> Tensor:
+    model = pellucid.load(folder)
+    given = {"decoder_input_ids": IDS} if model.config.kind == "encoder-decoder" else {}
+    out = model.module(IDS, **given)
+    return out["last_hidden_state"] if model.config.head is None else out["logits"]
+
+
+SAVED = [
+    ("distilbert", "masked-lm", ["q_lin"]),
+    ("gpt2", "causal-lm", ["c_fc"]),
+    ("llama", "causal-lm", ["q_proj"]),
+    ("bart", "sequence-to-sequence-lm", ["v_proj"]),
+    ("t5", "sequence-to-sequence-lm", ["q"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "head", "targets"), SAVED)
+def test_words_that_are_saved_beside_an_adapter(kind: str, head: str, targets: list[str], tmp_path: Path) -> None:
+    """`save_embedding_layers`: read into the base's own table, which the head and the other side go on sharing."""
+    facts = {"tie_word_embeddings": True} if kind == "llama" else {}
+    base, folder = base_of(tmp_path, kind, head, **facts), tmp_path / "adapter"
+    model = peft_files.written(base, folder, head, target_modules=targets)
+    before = peft_files.answer(model, IDS, head)
+    with torch.no_grad():
+        model.get_base_model().get_input_embeddings().weight.mul_(1.5)
+    with peft_files.spoken():
+        model.save_pretrained(folder, save_embedding_layers=True)
+    wanted = peft_files.answer(peft_files.opened(base, folder, head), IDS, head)
+    assert not torch.allclose(wanted, before, atol=1e-2)
+    torch.testing.assert_close(ours(folder), wanted, rtol=1e-4, atol=1e-4)
+
+
+ONE_SIDE: list[tuple[str, str | None, dict[str, Any], str]] = [
+    ("bart", None, {"target_modules": ["encoder.embed_tokens"]}, "encoder.embed_tokens"),
+    ("bart", "sequence-classification", {"target_modules": ["model.shared", "fc1"]}, "model.shared"),
+    ("t5", None, {"target_modules": ["encoder.embed_tokens", "wo"]}, "encoder.embed_tokens"),
+    ("bart", None, {"target_modules": ["fc2"], "modules_to_save": ["encoder"]}, "encoder.embed_tokens.weight"),
+    ("bart", None, {"target_modules": ["fc2"], "modules_to_save": ["shared"]}, "shared.weight"),
+]
+
+
+@pytest.mark.parametrize(("kind", "head", "config", "named"), ONE_SIDE)
+def test_one_side_alone_is_refused(
+    kind: str, head: str | None, config: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    """PEFT changes what the encoder reads, or what nobody reads; one table for both sides cannot say so."""
+    base = base_of(tmp_path, kind, head)
+    peft_files.written(base, tmp_path / "adapter", head, **config)
+    with pytest.raises(CheckpointMismatchError, match=rf"it changes {named}, whose table serves twice"):
+        pellucid.load(tmp_path / "adapter")
