@@ -158,3 +158,26 @@ def test_the_overview_of_a_comparison_fits_a_phone(show: Show, monkeypatch: pyte
     tab = show(compared(0, 3), "#view=diff", viewport=PHONE)
     tab.evaluate(DRAWN)
     assert box(tab, ".diff [aria-label='every head'] canvas")["right"] <= 304
+
+
+def test_a_dialog_can_be_read_and_closed_on_a_phone(show: Show) -> None:
+    tab = show(written(), "#view=tensor", viewport={"width": 320, "height": 500})
+    tab.keyboard.press("t")
+    caption = tab.locator("dialog caption").evaluate("(one) => one.getBoundingClientRect().right")
+    assert caption <= box(tab, "dialog")["right"] < 320
+    tab.keyboard.press("Escape")
+    tab.keyboard.press("?")
+    tab.locator("dialog").evaluate("(one) => (one.scrollTop = one.scrollHeight)")
+    close, frame = box(tab, "dialog .close"), box(tab, "dialog")
+    assert frame["top"] <= close["top"] and close["right"] <= frame["right"]
+    tab.locator("dialog .close").click()
+    assert not tab.locator("dialog").count()
+
+
+def test_letters_from_right_to_left_turn_no_name_around(show: Show) -> None:
+    tab = show(make_case(texts=["שלום"] * 40), "#view=heads")
+    for key, name in (("t", "tbody th"), ("/", "li")):
+        tab.keyboard.press(key)
+        found = tab.locator(f"dialog {name}").first
+        assert found.inner_text().startswith("“שלום” (") and found.locator("bdi").inner_text() == "שלום"
+        tab.keyboard.press("Escape")
