@@ -181,3 +181,27 @@ def test_letters_from_right_to_left_turn_no_name_around(show: Show) -> None:
         found = tab.locator(f"dialog {name}").first
         assert found.inner_text().startswith("“שלום” (") and found.locator("bdi").inner_text() == "שלום"
         tab.keyboard.press("Escape")
+
+
+TOP = "() => document.querySelector('.stage').getBoundingClientRect().top + scrollY"
+
+
+@pytest.mark.parametrize(("view", "width"), [("heads", 768), ("matrix", 480), ("lens", 768), ("tensor", 320)])
+def test_nothing_moves_away_from_a_pointer(show: Show, view: str, width: int) -> None:
+    tab = show(written(), f"#view={view}", viewport=PHONE | {"width": width})
+    tops = [tab.evaluate(TOP)]
+    for key in [*["ArrowDown"] * 3, *["ArrowRight"] * 3, "Space", "ArrowDown"]:
+        tab.keyboard.press(key)
+        tab.evaluate(DRAWN)
+        tops.append(tab.evaluate(TOP))
+    assert len(set(tops)) == 1, tops
+
+
+def test_what_has_taken_several_lines_keeps_them_in_its_view(show: Show) -> None:
+    tab = show(make_case(texts=["a", "b", "incomprehensibilities" * 2, "c"]), "#view=matrix", viewport=PHONE)
+    tops = []
+    for key in ["ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight", "h"]:
+        tab.keyboard.press(key)
+        tab.evaluate(READ)
+        tops.append(tab.evaluate(TOP))
+    assert tops[:-1] == sorted(tops[:-1]) and tops[0] < tops[-2] and tops[-1] < tops[-2]
