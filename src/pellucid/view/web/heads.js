@@ -9,7 +9,7 @@ import { Strip } from "./strip.js";
 import { inWords, percent, shortened } from "./tokens.js";
 
 /** About how broad a letter is, and least room for the lines, and for a number with its gaps, in pixels. */
-const [LETTER, LINES, NUMBER] = [9, 56, 94];
+const [LETTER, LINES, NUMBER] = [9, 56, 102];
 
 const OTHER = { query: "key", key: "query" };
 

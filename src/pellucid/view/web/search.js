@@ -1,7 +1,7 @@
 // search.js: finds a token by its letters and goes to it.
 import { make, mark } from "./dom.js";
 import { openSheet } from "./dialogs.js";
-import { inNodes, visible } from "./tokens.js";
+import { inWords, visible } from "./tokens.js";
 
 /** Most tokens that are listed. */
 const MOST = 50;
@@ -37,7 +37,7 @@ class Search {
     const found = [...this.tokens.keys()].filter(fits);
     const rest = found.length > MOST ? `, of which the first ${MOST} are listed` : "";
     this.said.textContent = `${found.length} ${found.length === 1 ? "token" : "tokens"}${rest}`;
-    const option = (index) => make("li", { id: `${this.name}-${index}`, role: "option", "data-index": index }, ...inNodes(this.tokens, index));
+    const option = (index) => make("li", { id: `${this.name}-${index}`, role: "option", "data-index": index }, make("bdi", {}, inWords(this.tokens, index)));
     this.list.replaceChildren(...found.slice(0, MOST).map(option));
     this.choose(0);
   }

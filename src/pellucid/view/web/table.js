@@ -4,7 +4,7 @@ import { make } from "./dom.js";
 import { Problem } from "./data.js";
 import { copyButton, csv } from "./copy.js";
 import { openSheet } from "./dialogs.js";
-import { chosenTokens, exact, inNodes, tokenLabel } from "./tokens.js";
+import { chosenTokens, exact, inNodes, inWords, tokenLabel } from "./tokens.js";
 
 /** Up to this many tokens the table holds a whole head, beyond it one row of it. */
 const WHOLE_HEAD = 32;
@@ -82,6 +82,6 @@ function rowTable(page, shown, head, query) {
   return {
     caption: ["From ", ...inNodes(page.queryTokens(), query), `, strongest first${left ? `; ${left} smaller ones are left out` : ""}.`
       + " Other tokens have tables of their own."],
-    corner: "looks at", columns: ["weight"], rows: keys.map((key) => ({ name: make("span", {}, ...inNodes(page.keyTokens(), key)), cells: [exact(row[key])] })),
+    corner: "looks at", columns: ["weight"], rows: keys.map((key) => ({ name: make("bdi", {}, inWords(page.keyTokens(), key)), cells: [exact(row[key])] })),
   };
 }
