@@ -103,6 +103,12 @@ def test_few_numbers_are_drawn_too(lines: Lines) -> None:
     assert ways(svg) or list(svg.iter(f"{SVG}circle"))
 
 
+def test_a_long_title_has_room() -> None:
+    title = "text-classification of many rows " * 4
+    svg = ElementTree.fromstring(curves(log(5), title).text())
+    assert float(svg.attrib["width"]) > 7 * len(title) and drawn(log(5)).attrib["width"] == "760"
+
+
 def test_scores_of_another_size_are_left_out() -> None:
     lines = [{"step": i, "scores": {"bleu": 30.0 + i, "exact_match": 0.1, "perplexity": 8.0}} for i in (1, 2)]
     assert {"bleu", "perplexity"} == {"bleu", "perplexity", "exact_match"} & set(texts(drawn(lines)))

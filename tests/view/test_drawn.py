@@ -211,6 +211,19 @@ def test_hostile_tokens_stay_text(view: str) -> None:
     assert render_png(svg).startswith(b"\x89PNG")
 
 
+def test_letters_that_are_newer_than_this_python_are_written() -> None:
+    data = plain(2)
+    tokens = data.manifest["sequences"][0]["tokens"]
+    tokens[0]["text"], tokens[1]["text"] = "\U0003fab7", "\ufffe\U0001ffff"  # not yet a letter; never one
+    found = texts_of(draw(data, heads=1))
+    assert "\U0003fab7" in found and "\ufffd\ufffd" in found
+
+
+@pytest.mark.parametrize("heads", [[1], [0, 1, 2]])
+def test_a_matrix_says_which_side_looks(heads: list[int]) -> None:
+    assert "A row is a query, a column a key." in " ".join(texts_of(draw(plain(), view="matrix", heads=heads)))
+
+
 def test_one_token() -> None:
     data = plain(1)
     assert len(lines_of(draw(data, heads=0))) == len(cells_of(draw(data, view="matrix", heads=0))) == 1

@@ -43,6 +43,15 @@ def test_the_page_shows_every_number_to_everyone(
         row.locator("td").nth(j).evaluate("cell => cell.className.includes('best')") for j, row in enumerate(best)
     )
     assert page.locator("td.best").count() == len(found.query)
+    rows = page.locator("tbody tr").evaluate_all(
+        "(all) => all.map((row) => [...row.cells].slice(1).map((one) => one.classList[0]))"
+    )
+    darkest = [max(row, key=lambda shade: int(shade[1:])) for row in rows]
+    assert page.locator(".passage span").evaluate_all("(all) => all.map((one) => one.className)") == darkest
+    assert (
+        "In the text above, a word has the shade of the largest number of its row."
+        in page.locator(".note").inner_text()
+    )
     assert _paper(page) == {"light": "rgb(253, 252, 249)", "dark": "rgb(21, 24, 29)"}[theme]
     page.evaluate(AXE)
     assert page.evaluate(SERIOUS) == []

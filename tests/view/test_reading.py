@@ -15,6 +15,7 @@ from tests.view.conftest import MOUNTED, READ, Show, until
 from tests.view.made import plain
 from tests.view.test_page import make_case
 from tests.view.test_recipes import PAIR, SMALL, TARGET, TEXT
+from tests.view.written import compared, written
 
 PIXELS = """([cells, queries, keys]) => {
   const canvas = document.querySelector(".plot canvas");
@@ -177,6 +178,64 @@ def test_an_address_is_not_written_over_before_it_is_read(show: Show) -> None:
     }""")
     until(tab, "() => location.hash.includes('heads=5&head=5')")
     assert chosen(tab, "heads") == ["5"]
+
+
+KEPT = ["view=heads&threshold=0.2&scale=linear", "view=tensor&tensor=layers.1.attention.query", "view=diff&diff=lens",
+        "view=lens&cell=2.5"]  # fmt: skip
+
+
+@pytest.mark.parametrize("chosen", KEPT)
+def test_the_address_keeps_what_a_view_has_of_its_own(show: Show, chosen: str) -> None:
+    tab = show(compared(0, 3), f"#{chosen}")
+    said = {
+        "heads": "0.2 hides",
+        "tensor": "layers.1.attention.query · point",
+        "diff": "lens · point at a cell to read what both",
+        "lens": "layer 1 · at “·and” (5)",
+    }
+    for _ in range(2):
+        tab.evaluate(READ)
+        assert said[chosen.split("&")[0][5:]] in tab.locator(".pellucid").inner_text()
+        assert set(chosen.split("&")) <= set(tab.url.split("#")[1].split("&"))
+        tab.reload()
+        until(tab, MOUNTED)
+    tab.evaluate("location.hash = '#view=heads&threshold=7&scale=log&tensor=none&cell=9.9&diff=none'")
+    until(tab, "() => location.hash === '#view=heads&layer=0&heads=0&head=0'")  # what does not fit is as at first
+
+
+def test_a_cell_of_a_lens_and_its_scale_reach_the_address(show: Show) -> None:
+    tab = show(written(), "#view=lens")
+    tab.locator(".word[data-row='1'][data-column='4']").click()
+    tab.get_by_label("colour scale").select_option("linear")
+    until(tab, "() => location.hash.endsWith('&scale=linear&cell=1.4')")
+
+
+def test_a_token_that_the_address_names_is_in_sight(show: Show) -> None:
+    tab = show(make_case(seq=200), "#view=heads&query=180")
+    tab.evaluate(READ)
+    row, frame = (tab.locator(one).bounding_box() for one in (".row[aria-selected=true]", ".scroller"))
+    assert frame["y"] <= row["y"] and row["y"] + row["height"] <= frame["y"] + frame["height"]
+    tab.evaluate("location.hash = '#view=heads&key=3'")
+    until(tab, "() => document.querySelector('.scroller').scrollTop < 80")
+
+
+def test_a_cell_that_the_address_names_is_in_sight(show: Show) -> None:
+    page = written(texts=[f"w{i}" for i in range(60)])
+    tab = show(page, "#view=lens&cell=2.55")
+    tab.evaluate(READ)
+    cell, frame = (tab.locator(one).bounding_box() for one in (".word[aria-selected=true]", ".words"))
+    assert frame["x"] <= cell["x"] and cell["x"] + cell["width"] <= frame["x"] + frame["width"]
+
+
+def test_letters_from_right_to_left_turn_no_readout_around(show: Show) -> None:
+    page = written(texts=["שלום", "עולם", "c", "d", "e", "f", "g"])
+    tab = show(page, "#view=tensor")
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("ArrowDown")
+    tab.evaluate(READ)
+    words = tab.locator(".readout-words")
+    assert words.inner_text() == "layers.0.attention.query [0, 0, 1, 0] · seq “עולם” (1)"
+    assert words.locator("bdi").inner_text() == "עולם"
 
 
 @pytest.mark.parametrize("view", ["heads", "neuron"])

@@ -41,7 +41,8 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
     for panel in panels:
         _fill(sheet, panel, colours, largest, scale)
     _ramp(sheet, colours, largest)
-    notes = [f"Colour runs from 0 to {largest:.4g} on a {'square root' if scale == 'sqrt' else scale} scale."]
+    notes = ["A row is a query, a column a key."]
+    notes += [f"Colour runs from 0 to {largest:.4g} on a {'square root' if scale == 'sqrt' else scale} scale."]
     if fold > 1:
         notes.append(
             f"Of {len(chosen.queries)} x {len(chosen.keys)} weights each cell is the largest of {fold} x {fold}."

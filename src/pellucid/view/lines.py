@@ -60,7 +60,8 @@ def drawn(title: str, said: str, panels: Sequence[Panel], last: float, theme: st
         marks.append(words(x, bottom + 16, f"{tick:,.0f}", colours["quiet"], font_size=SIZE, text_anchor="middle"))
     marks.append(words(LEFT + WIDTH, bottom + 36, "step", colours["ink"], font_size=12, text_anchor="end"))
     told = "; ".join(f"{panel.name}: {_told(panel)}" for panel in panels)
-    return document(LEFT + WIDTH + RIGHT, bottom + 54, marks, colours["paper"], title, f"{said}. {told}")
+    width = max(LEFT + WIDTH + RIGHT, 2 * EDGE + width_of(title, 16))
+    return document(width, bottom + 54, marks, colours["paper"], title, f"{said}. {told}")
 
 
 def steps_axis(last: float) -> Axis:

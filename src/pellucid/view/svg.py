@@ -39,7 +39,7 @@ def document(width: float, height: float, marks: list[str], paper: str, title: s
 
 def printable(text: str) -> str:
     """Nothing invisible and nothing that XML forbids: spaces, line ends and control characters become signs."""
-    return "".join(_SIGNS.get(c) or (_sign(c) if unicodedata.category(c) in ("Cc", "Cs", "Cn") else c) for c in text)
+    return "".join(_SIGNS.get(c) or (_sign(c) if _unwritable(c) else c) for c in text)
 
 
 def label(token: str, longest: int = LONGEST) -> str:
@@ -54,6 +54,11 @@ def width_of(text: str, size: float = 13) -> float:
         1.05 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 0.58 for c in text
     )
     return broad * size
+
+
+def _unwritable(character: str) -> bool:
+    """Control characters, halves of a pair, and what Unicode will never assign; what is merely new to us is written."""
+    return unicodedata.category(character) in ("Cc", "Cs") or ord(character) & 0xFFFE == 0xFFFE
 
 
 def _sign(character: str) -> str:

@@ -3,16 +3,17 @@
 import { make, mark } from "./dom.js";
 import { tokenLabel, tokenTitle } from "./tokens.js";
 
-/** @typedef {{tops: number[], height: number, row: number}} Layout where each token of a column stands, in pixels */
+/** @typedef {{tops: number[], height: number, row: number, middle: number}} Layout where each token of a column stands, in pixels */
 
 /**
  * Places tokens under each other, with a gap where the text changes.
  * @param {import("./data.js").Token[]} tokens
  * @param {number[]} indices the tokens shown
+ * @param {boolean} [stacked] does a number stand below its word, and not beside it?
  * @returns {Layout}
  */
-export function layOut(tokens, indices) {
-  const row = indices.length <= 24 ? 30 : indices.length <= 64 ? 26 : 22;
+export function layOut(tokens, indices, stacked = false) {
+  const row = stacked ? 40 : indices.length <= 24 ? 30 : indices.length <= 64 ? 26 : 22;
   const tops = [];
   let height = 0;
   indices.forEach((index, place) => {
@@ -20,7 +21,7 @@ export function layOut(tokens, indices) {
     tops.push(height);
     height += row;
   });
-  return { tops, height, row };
+  return { tops, height, row, middle: stacked ? 13 : row / 2 };
 }
 
 export class Column {

@@ -190,6 +190,7 @@ class Grid {
 
   /** The cell under the pointer. @returns {{place: number, head: number}|null} */
   at(event) {
+    if (event.target.closest(".grid-layer")) return null; // it stands over the pictures that were scrolled away
     const box = this.body.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left - SIZE.side, event.clientY - box.top];
     const head = Math.floor(x / this.step);

@@ -8,6 +8,9 @@ import { isMean, strandsOf } from "./strands.js";
 import { Strip } from "./strip.js";
 import { inWords, percent, shortened } from "./tokens.js";
 
+/** About how broad a letter is, and least room for the lines, and for a number with its gaps, in pixels. */
+const [LETTER, LINES, NUMBER] = [9, 56, 102];
+
 const OTHER = { query: "key", key: "query" };
 
 /** @type {import("./app.js").ViewModule} */
@@ -34,17 +37,26 @@ class Heads {
   draw() {
     const state = this.page.state();
     const { queries, keys } = this.page.entry();
-    const choice = [queries, keys, state.pair].join();
+    const text = [queries, keys].join();
+    if (this.text !== text) this.letters = longest(this.tokens());
+    this.text = text;
+    const choice = [text, state.pair, this.isStacked()].join();
     if (this.choice !== choice) this.choose();
     this.choice = choice;
     this.element.style.setProperty("--hue", headColour(state.head, this.page.theme()));
     mark(this.element, "data-reading", state[state.side] !== null);
+    this.follow(state);
     const { scrollTop: top, clientHeight: height } = this.scroller;
     this.drawColumns(state, top, height);
     this.drawCanvas(state, top, height);
     const { all, drawn } = this.mass;
     this.hidden = percent(all > drawn ? 1 - drawn / all : 0);
     this.slider.draw(state, all && state.threshold ? this.hidden : "");
+  }
+
+  /** Is there too little room for numbers beside the words? Then they stand below them. */
+  isStacked() {
+    return this.element.clientWidth < LINES + 2 * (NUMBER + LETTER * Math.min(26, this.letters));
   }
 
   tokens() {
@@ -62,16 +74,17 @@ class Heads {
     const hand = { enter: (side, index) => this.enter(side, index), press: (side, index) => this.press(side, index) };
     this.columns = { query: new Column("query", tokens.query, hand), key: new Column("key", tokens.key, hand) };
     this.body.replaceChildren(this.columns.query.element, this.middle, this.columns.key.element);
-    const longest = [...tokens.query, ...tokens.key].reduce((most, token) => Math.max(most, [...shortened(token.text)].length), 3);
-    this.element.style.setProperty("--letters", String(longest));
+    this.element.style.setProperty("--letters", String(this.letters));
+    const stacked = this.isStacked();
+    mark(this.element, "data-stacked", stacked);
     this.shown = this.page.shown();
     /** @type {Record<string, Map<number, number>>} where the middle of each row is */
     this.places = {};
     this.total = 0;
     for (const side of ["query", "key"]) {
-      const layout = layOut(tokens[side], this.shown[side]);
+      const layout = layOut(tokens[side], this.shown[side], stacked);
       this.columns[side].setTokens(this.shown[side], layout);
-      this.places[side] = new Map(this.shown[side].map((index, place) => [index, layout.tops[place] + layout.row / 2]));
+      this.places[side] = new Map(this.shown[side].map((index, place) => [index, layout.tops[place] + layout.middle]));
       this.total = Math.max(this.total, layout.height);
     }
     this.body.style.height = `${this.total}px`;
@@ -170,11 +183,29 @@ class Heads {
     return this.shown[side].findIndex((index) => this.places[side].get(index) >= height - 1);
   }
 
+  /** A pinned token that was chosen elsewhere, as by the address, is brought into sight. */
+  follow({ side, pinned, ...state }) {
+    const index = pinned ? state[side] : null;
+    const name = `${this.choice} ${side} ${index}`;
+    const [place, { scrollTop: top, clientHeight: height }] = [this.places[side].get(index), this.scroller];
+    if (this.followed !== name && (place < top || place > top + height)) this.scrollTo(side, index);
+    this.followed = name;
+  }
+
   /** Scrolls a token into the window and gives it the keyboard. */
   reveal(side, index) {
+    this.scrollTo(side, index);
+    requestAnimationFrame(() => this.columns[side].focus(index));
+  }
+
+  scrollTo(side, index) {
     const [place, { scrollTop: top, clientHeight: height }] = [this.places[side].get(index), this.scroller];
     if (place < top + 30) this.scroller.scrollTop = place - 30;
     if (place > top + height - 30) this.scroller.scrollTop = place - height + 30;
-    requestAnimationFrame(() => this.columns[side].focus(index));
   }
+}
+
+/** Letters of the longest word. */
+function longest({ query, key }) {
+  return [...query, ...key].reduce((most, token) => Math.max(most, [...shortened(token.text)].length), 3);
 }

@@ -5,7 +5,7 @@ import { ramp } from "./colour.js";
 import { scaleSwitch } from "./controls.js";
 import { stepped } from "./hand.js";
 import { paintRamp } from "./heatmap.js";
-import { exact, inNodes, inWords, percent, shortened, tokenLabel, visible } from "./tokens.js";
+import { exact, inNodes, percent, shortened, tokenLabel, visible } from "./tokens.js";
 import { WordGrid } from "./wordgrid.js";
 
 /** @type {import("./app.js").ViewModule} */
@@ -111,6 +111,8 @@ class Lens {
     });
     this.element.replaceChildren(this.grid.element, this.detail);
     this.hits = this.countHits();
+    const { place, token, pinned } = this.hand();
+    if (pinned) this.grid.reveal(place, token, false); // the address has named it
   }
 
   /** How often the likeliest word after the last layer is the one that the text holds. */
@@ -194,7 +196,7 @@ class Lens {
     const words = (place) => numbers.top(place, token).slice(0, most).flatMap(({ text, log }) => [visible(text), exact(log)]);
     return {
       title: "Lens",
-      caption: [`At ${inWords(numbers.tokens, token)}: the ${most} likeliest words after each layer and their log-probabilities;`
+      caption: ["At ", ...inNodes(numbers.tokens, token), `: the ${most} likeliest words after each layer and their log-probabilities;`
         + " other tokens have tables of their own."],
       columns: Array.from({ length: most }, (_, rank) => [`${rank + 1}`, "log-probability"]).flat(),
       rows: numbers.places.map((name, place) => ({ name: placeName(name), cells: words(place) })),

@@ -19,7 +19,7 @@ export class Overview {
     [this.page, this.source] = [page, page.source];
     const { attentions, sequences } = page.manifest;
     this.heat = new Heat({ label: "largest difference of every head; arrow keys choose one", ...hand });
-    this.element = make("section", { "aria-label": "every head" }, make("h2", {}, "Every head"),
+    this.element = make("section", { class: "diff-overview", "aria-label": "every head" }, make("h2", {}, "Every head"),
       make("div", { class: "tensor-scroll" }, this.heat.element), (this.ends = new Ends()).element,
       this.same = make("p", { class: "quiet" }, "Both runs are the same: no weight of any head differs."));
     /** @type {Map<number, Float64Array>} one number per head, by place; NaN where no comparison is possible */
@@ -77,10 +77,11 @@ export class Overview {
     this.ends.element.hidden = !largest;
     this.same.hidden = [...attentions.keys()].some((place) => !this.done.get(place)?.every((value) => value === 0));
     this.ends.draw(largest, false, this.page.theme());
+    const room = Math.min(20 * heads, Math.max(120, this.element.parentElement.clientWidth - 106));
     const value = (place, head) => (this.done.has(place) && head < attentions[place].heads ? this.done.get(place)[head] : Infinity);
     const names = { row: (place) => make("span", {}, layerWords(attentions[place]).replace("layer ", "")), column: String };
     this.heat.draw({ key: String(this.done.size), rows: attentions.length, columns: heads, value, largest, signed: false, scale: this.page.state().scale,
-      names, axes: { row: "layer", column: "head" }, room: 20 * heads, height: 22 * attentions.length },
+      names, axes: { row: "layer", column: "head" }, room, height: 22 * attentions.length },
     { row: at.place, column: at.head, pinned: chosen, theme: this.page.theme(),
       said: `largest difference of each of ${heads} heads in ${attentions.length} layers; ${this.inWords(at)}` });
   }

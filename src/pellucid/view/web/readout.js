@@ -28,10 +28,20 @@ export class Readout {
     const same = before === `${this.words.textContent} ${this.value.textContent}` && this.noted === said.note;
     if (!same) this.note.textContent = said.note ?? ""; // else it may say that this number was copied
     this.noted = said.note;
+    this.keepTall();
     mark(this.value, "data-layer", cell && page.layerName());
     mark(this.value, "data-head", cell && page.state().head);
     mark(this.value, "data-query", cell && cell.query);
     mark(this.value, "data-key", cell && cell.key);
+  }
+
+  /** What has taken several lines keeps them, so that nothing below it moves away from a pointer. */
+  keepTall() {
+    const place = `${this.page.state().view} ${window.innerWidth}`;
+    if (place !== this.kept) this.element.style.minHeight = "";
+    this.kept = place;
+    const tall = `${this.element.offsetHeight}px`;
+    if (this.element.style.minHeight !== tall) this.element.style.minHeight = tall;
   }
 
   /** layer 3 · head 5, and of an encoder-decoder which attention it is */

@@ -100,7 +100,7 @@ export function groupPlaces(manifest, group) {
   return [...manifest.attentions.keys()].filter((place) => groupOf(manifest.attentions[place]) === group);
 }
 
-/** The state as the text after # in the address. */
+/** The state as the text after # in the address; what is as it was at first is not said. */
 export function toHash(state, manifest) {
   const entry = manifest.attentions[state.layer];
   const words = { view: state.view, layer: entry.layer, heads: state.heads.join("."), head: state.head };
@@ -108,6 +108,12 @@ export function toHash(state, manifest) {
   if (state.pair !== "all") words.pair = state.pair;
   if (state.pinned && state.query !== null) words.query = state.query;
   if (state.pinned && state.key !== null) words.key = state.key;
+  const { threshold, scale } = firstState(manifest);
+  if (state.threshold !== threshold) words.threshold = state.threshold;
+  if (state.scale !== scale) words.scale = state.scale;
+  if (state.tensor) words.tensor = state.tensor.name;
+  if (state.lens?.pinned) words.cell = `${state.lens.place}.${state.lens.token}`;
+  if (state.diff?.of === "lens") words.diff = "lens";
   return "#" + new URLSearchParams(words);
 }
 
@@ -123,7 +129,7 @@ export function fromHash(hash, manifest, views, layer) {
   const words = new URLSearchParams(hash.replace(/^#/, ""));
   const number = (text, end) => (/^\d+$/.test(text ?? "") && Number(text) < end ? Number(text) : null);
   /** @type {Partial<State>} */
-  const patch = { pair: "all" }; // an address without a pair means all
+  const patch = { pair: "all", ...pickedOf(words, manifest) }; // an address without a pair means all
   const place = placeOf(words, manifest);
   if (place >= 0) patch.layer = place;
   const entry = manifest.attentions[patch.layer ?? layer];
@@ -142,6 +148,21 @@ export function fromHash(hash, manifest, views, layer) {
   }
   if (patch.pinned) patch.side = patch.query === undefined ? "key" : "query";
   return patch;
+}
+
+/** What the address says of thresholds, scales, and the views that have something of their own in hand. */
+function pickedOf(words, manifest) {
+  const { threshold, scale } = firstState(manifest);
+  const [place, token] = /^(\d+)\.(\d+)$/.exec(words.get("cell") ?? "")?.slice(1).map(Number) ?? [];
+  const inLens = place < manifest.lens?.places.length && token < manifest.sequences.at(-1).tokens.length;
+  const name = words.get("tensor");
+  return {
+    threshold: THRESHOLDS.find((step) => String(step) === words.get("threshold")) ?? threshold,
+    scale: words.get("scale") === "linear" ? "linear" : scale,
+    tensor: manifest.tensors?.some((tensor) => tensor.name === name) ? { name } : null,
+    lens: inLens ? { place, token, pinned: true } : null,
+    diff: words.get("diff") === "lens" && manifest.lens && manifest.other?.lens ? { of: "lens" } : null,
+  };
 }
 
 /** The attention that the address names, by its layer's number in the model; -1 where there is none. */

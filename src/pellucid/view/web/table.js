@@ -82,6 +82,6 @@ function rowTable(page, shown, head, query) {
   return {
     caption: ["From ", ...inNodes(page.queryTokens(), query), `, strongest first${left ? `; ${left} smaller ones are left out` : ""}.`
       + " Other tokens have tables of their own."],
-    corner: "looks at", columns: ["weight"], rows: keys.map((key) => ({ name: inWords(page.keyTokens(), key), cells: [exact(row[key])] })),
+    corner: "looks at", columns: ["weight"], rows: keys.map((key) => ({ name: make("bdi", {}, inWords(page.keyTokens(), key)), cells: [exact(row[key])] })),
   };
 }

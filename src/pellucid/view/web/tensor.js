@@ -8,7 +8,7 @@ import { around, stepped } from "./hand.js";
 import { Ends, Heat } from "./heat.js";
 import { factsOf, firstCut, shortest, Slice } from "./numbers.js";
 import { TensorList } from "./tensorlist.js";
-import { exact, inWords, tokenLabel } from "./tokens.js";
+import { exact, inNodes, tokenLabel } from "./tokens.js";
 
 /** Most rows and columns of a table, most numbers that are copied, height of the picture in pixels. */
 const [ROWS, COLUMNS, COPIED, TALL] = [24, 10, 250_000, 560];
@@ -168,11 +168,11 @@ class TensorView {
     const cell = { rows: row, columns: column };
     const at = ["rows", "columns"].flatMap((which) => {
       const tokens = this.tokensOf(this.slice.cut[which]);
-      return tokens ? [`${this.axisName(which)} ${inWords(tokens, cell[which])}`] : [];
+      return tokens ? [` · ${this.axisName(which)} `, ...inNodes(tokens, cell[which])] : [];
     });
     return {
-      words: [`${this.tensor.name} `, make("b", {}, this.places(row, column))], value: exact(this.slice.at(row, column)),
-      note: [...at, pinned && "pinned"].filter(Boolean).join(" · "),
+      words: [`${this.tensor.name} `, make("b", {}, this.places(row, column)), ...at], value: exact(this.slice.at(row, column)),
+      note: pinned ? "pinned" : "",
     };
   }
 

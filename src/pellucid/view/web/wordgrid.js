@@ -118,14 +118,14 @@ export class WordGrid {
   }
 
   /** Scrolls a cell into the window and gives it the keyboard. */
-  reveal(row, column) {
+  reveal(row, column, focus = true) {
     const { scrollLeft, clientWidth, scrollTop, clientHeight } = this.element;
     const [left, top] = [column * WIDTH, row * HEIGHT];
     if (left < scrollLeft) this.element.scrollLeft = left;
     if (left + WIDTH + NAMES > scrollLeft + clientWidth) this.element.scrollLeft = left + WIDTH + NAMES - clientWidth;
     if (top < scrollTop) this.element.scrollTop = top;
     if (top + 2 * HEIGHT > scrollTop + clientHeight) this.element.scrollTop = top + 2 * HEIGHT - clientHeight;
-    requestAnimationFrame(() => this.rows[row].querySelector(`[data-column="${column}"]`)?.focus({ preventScroll: true }));
+    if (focus) requestAnimationFrame(() => this.rows[row].querySelector(`[data-column="${column}"]`)?.focus({ preventScroll: true }));
   }
 }
 
