@@ -265,11 +265,13 @@ def test_a_completion_tells_what_the_model_said(exact: pellucid.Model) -> None:
     found = exact.complete("the house", **options)
     said = said_by(exact, [*prompt, *found.ids])[len(prompt) - 1 : -1]
     assert len(found.ids) == len(found.tokens) == len(found.log_probabilities) == len(found.alternatives) == 12
-    assert found.log_probabilities == pytest.approx(said.gather(1, torch.tensor(found.ids)[:, None])[:, 0].tolist())
+    assert found.log_probabilities == pytest.approx(
+        said.gather(1, torch.tensor(found.ids)[:, None])[:, 0].tolist(), rel=1e-12
+    )
     for place, alternatives in zip(said, found.alternatives):
         values, ids = place.topk(4)
         assert [one.id for one in alternatives] == ids.tolist()
-        assert [one.log_probability for one in alternatives] == pytest.approx(values.tolist())
+        assert [one.log_probability for one in alternatives] == pytest.approx(values.tolist(), rel=1e-12)
     pieces = list(exact.stream("the house", **options))
     assert tuple(piece.alternatives for piece in pieces) == found.alternatives
     assert tuple(piece.log_probability for piece in pieces) == found.log_probabilities
