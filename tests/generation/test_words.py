@@ -14,6 +14,7 @@ import torch
 
 import pellucid
 from pellucid.blocks import Cache
+from pellucid.edits import scale
 from pellucid.errors import InputError
 from pellucid.generation import Piece
 from pellucid.generation.prompts import end_of_turn
@@ -427,6 +428,12 @@ def test_a_score_is_the_probability_of_each_token(exact: pellucid.Model) -> None
         assert one.mean == pytest.approx(float(wanted.mean()))
         assert one.perplexity == pytest.approx(math.exp(-float(wanted.mean())))
     assert exact.score(texts[0]).log_probabilities[1:] == pytest.approx(exact.score(texts)[0].log_probabilities[1:])
+
+
+def test_a_text_may_be_beyond_all_surprise(exact: pellucid.Model) -> None:
+    with exact.edit({"logits": scale(1e5)}):
+        found = exact.score("the house")
+    assert found.mean < -1000 and found.perplexity == math.inf and "perplexity inf" in repr(found)
 
 
 def test_a_target_is_scored_behind_its_text(pair: pellucid.Model) -> None:
