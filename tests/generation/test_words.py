@@ -14,6 +14,7 @@ import torch
 
 import pellucid
 from pellucid.blocks import Cache
+from pellucid.edits import scale
 from pellucid.errors import InputError
 from pellucid.generation import Piece
 from pellucid.generation.prompts import end_of_turn
@@ -265,11 +266,13 @@ def test_a_completion_tells_what_the_model_said(exact: pellucid.Model) -> None:
     found = exact.complete("the house", **options)
     said = said_by(exact, [*prompt, *found.ids])[len(prompt) - 1 : -1]
     assert len(found.ids) == len(found.tokens) == len(found.log_probabilities) == len(found.alternatives) == 12
-    assert found.log_probabilities == pytest.approx(said.gather(1, torch.tensor(found.ids)[:, None])[:, 0].tolist())
+    assert found.log_probabilities == pytest.approx(
+        said.gather(1, torch.tensor(found.ids)[:, None])[:, 0].tolist(), rel=1e-12
+    )
     for place, alternatives in zip(said, found.alternatives):
         values, ids = place.topk(4)
         assert [one.id for one in alternatives] == ids.tolist()
-        assert [one.log_probability for one in alternatives] == pytest.approx(values.tolist())
+        assert [one.log_probability for one in alternatives] == pytest.approx(values.tolist(), rel=1e-12)
     pieces = list(exact.stream("the house", **options))
     assert tuple(piece.alternatives for piece in pieces) == found.alternatives
     assert tuple(piece.log_probability for piece in pieces) == found.log_probabilities
@@ -425,6 +428,12 @@ def test_a_score_is_the_probability_of_each_token(exact: pellucid.Model) -> None
         assert one.mean == pytest.approx(float(wanted.mean()))
         assert one.perplexity == pytest.approx(math.exp(-float(wanted.mean())))
     assert exact.score(texts[0]).log_probabilities[1:] == pytest.approx(exact.score(texts)[0].log_probabilities[1:])
+
+
+def test_a_text_may_be_beyond_all_surprise(exact: pellucid.Model) -> None:
+    with exact.edit({"logits": scale(1e5)}):
+        found = exact.score("the house")
+    assert found.mean < -1000 and found.perplexity == math.inf and "perplexity inf" in repr(found)
 
 
 def test_a_target_is_scored_behind_its_text(pair: pellucid.Model) -> None:

@@ -1,6 +1,7 @@
 """Gradients at any point: what a nudge of a number changes, for every family, also where attention is fused."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -108,6 +109,25 @@ def test_each_text_of_a_batch_has_its_own(minilm: pellucid.Model) -> None:
         alone = minilm.trace(text, keep="layers.*.attention.weights", gradients_of=first)
         for name, gradient in alone.gradients.items():
             torch.testing.assert_close(together.row(i).gradients[name], gradient, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
+def test_what_texts_share_has_a_gradient_for_each(family: str, minilm: pellucid.Model, tmp_path: Path) -> None:
+    """Positions are the same for all texts, and what they do to the answer is not."""
+
+    def first(output: Output) -> Tensor:
+        return output.last_hidden_state[:, 0].sin().sum()
+
+    model, texts = model_of(family, minilm.tokenizer, dtype="float64"), [TEXT, "hi", "fruit flies"]
+    shared = [name for name in model.points() if name.endswith(("embeddings.position", "position_bias"))]
+    together = model.trace(texts, keep=shared, gradients_of=first)
+    together = pellucid.open_trace(together.save(tmp_path / "a.trace"))
+    for i, text in enumerate(texts):
+        alone, row = model.trace(text, keep=shared, gradients_of=first), together.row(i)
+        for name in shared:
+            torch.testing.assert_close(row[name], alone[name], rtol=0, atol=1e-12)
+            torch.testing.assert_close(row.gradients[name], alone.gradients[name], rtol=0, atol=1e-9)
+        assert any(bool(row.gradients[name].any()) for name in shared)
 
 
 def test_behind_a_cache_they_are_those_of_one_pass(minilm: pellucid.Model) -> None:

@@ -128,7 +128,7 @@ class _Writing:
     def steps(self) -> Iterator[Step]:
         while self.rows:
             with torch.inference_mode():  # not around the yield: what the caller does between is his own business
-                said = self.logits.float().log_softmax(dim=-1) if self.log_probabilities else None
+                said = self.logits.log_softmax(dim=-1) if self.log_probabilities else None
                 tokens = self._choose()
             chosen = tokens.tolist()
             finished = self._finished(chosen)

@@ -45,8 +45,11 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """e^-mean: among how many equally likely tokens the model hesitates on average."""
-        return math.exp(-self.mean)
+        """e^-mean: among how many equally likely tokens the model hesitates on average; infinite beyond all floats."""
+        try:
+            return math.exp(-self.mean)
+        except OverflowError:
+            return math.inf
 
     def __repr__(self) -> str:
         return f"Score({counted(len(self.ids), 'token')}, total {self.total:.2f}, perplexity {self.perplexity:.2f})"

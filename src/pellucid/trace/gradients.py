@@ -14,16 +14,19 @@ class Feeler:
     """An onlooker that keeps points together with the graph that leads from them to the answer.
 
     What it keeps it answers with, as a tensor of its own; so a layer whose scores or weights are kept computes with
-    these, step by step, instead of beside them.
+    these, step by step, instead of beside them. What all texts share it keeps for each of them (`texts`: how many
+    there are), for what it does to the answer differs from text to text.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self.names = frozenset(names)
+    def __init__(self, names: Iterable[str], texts: int) -> None:
+        self.names, self.texts = frozenset(names), texts
         self.nodes: dict[str, Tensor] = {}
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         if name not in self.names:
             return value
+        if value.shape[0] < self.texts:
+            value = value.expand(self.texts, *value.shape[1:])
         node = value.view_as(value) if value.requires_grad else value.detach().clone().requires_grad_()
         self.nodes[name] = node
         return node
@@ -44,7 +47,7 @@ def felt(
     but one number that depends on the pass, and for models of 8 or 4 bits.
     """
     module.real("a gradient")
-    feeler = Feeler(names)
+    feeler = Feeler(names, len(batch["input_ids"]))
     with torch.enable_grad():
         answer = of(module(**batch, watch=feeler))
         _check(answer)

@@ -10,6 +10,7 @@ from tests.quick import few
 from tests.trace.explain.models import built, with_head
 
 TEXT = "time flies like an arrow"
+KINDS = ("zero", "pad", "mask")
 HEADS = ("causal-lm", "masked-lm", "sequence-to-sequence-lm", "sequence-classification", "token-classification")
 FAMILIES = with_head(*HEADS, "question-answering", "next-sentence")
 
@@ -125,6 +126,16 @@ def test_places_stay_where_padding_begins(minilm: pellucid.Model) -> None:
     found = model.explain.integrated_gradients(TEXT, 1, baseline="pad")
     assert found.baseline == pytest.approx(expected, abs=1e-9)
     assert found.error < 0.005 * float(found.scores.abs().sum())
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
+def test_the_way_ends_at_the_text_in_few_bits(minilm: pellucid.Model, family: str) -> None:
+    """In bfloat16 the start and what is added to it do not sum to the text."""
+    head = {"bert": "sequence-classification", "gpt2": "causal-lm"}.get(family, "sequence-to-sequence-lm")
+    model = built(minilm.tokenizer, family, head, "bfloat16")
+    target = 1 if family == "bert" else "banana"
+    values = {kind: model.explain.integrated_gradients(TEXT, target, baseline=kind, steps=32).value for kind in KINDS}
+    assert len(set(values.values())) == 1, values
 
 
 def test_a_text_that_is_its_own_baseline_matters_nowhere(minilm: pellucid.Model) -> None:

@@ -61,7 +61,7 @@ class Way:
     """
 
     def __init__(self, values: Callable[[Points], Tensor], start: Points, end: Points) -> None:
-        self.values, self.start = values, start
+        self.values, self.start, self.end = values, start, end
         self.whole = {name: point - start[name] for name, point in end.items()}
         self.tokens = sum(point.shape[1] for point in self.whole.values())
 
@@ -131,7 +131,17 @@ class Way:
     def _inputs(self, places: Tensor) -> Iterator[Points]:
         """The embeddings there, some places at a time: Float[Tensor, "places seq hidden"] by the name of the point"""
         for some in places.split(max(BUDGET // self.tokens, 1)):
-            yield {name: self.start[name] + some.to(part)[:, None, None] * part for name, part in self.whole.items()}
+            yield {name: _between(self.start[name], end, some) for name, end in self.end.items()}
+
+
+def _between(start: Tensor, end: Tensor, places: Tensor) -> Tensor:
+    """Points of the straight line, each rounded once, so that the ends are the ends whatever the kind of number.
+
+    Float[Tensor, "1 seq hidden"] twice, Float64[Tensor, "places"]  ->  Float[Tensor, "places seq hidden"]
+    """
+    wide = torch.promote_types(end.dtype, torch.float32)
+    where = places.to(end.device, wide)[:, None, None]
+    return torch.lerp(start.to(wide), end.to(wide), where).to(end.dtype)
 
 
 def _cut(pairs: Tensor, middle: Tensor) -> Tensor:
