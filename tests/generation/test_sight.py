@@ -57,6 +57,16 @@ def test_only_what_is_asked_for_is_kept(model: pellucid.Model) -> None:
         trace_writing(model.loaded, "a b", num_return_sequences=3)
 
 
+def test_a_step_is_asked_by_other_names_too(model: pellucid.Model) -> None:
+    side, theirs = ("decoder.", "decoder_") if model.config.kind == "encoder-decoder" else ("", "")
+    (step,) = model.trace_writing("a b c", max_new_tokens=1, keep=f"{theirs}attentions[*]").steps
+    assert step.names() == list(step) == [f"{side}layers.{i}.attention.weights" for i in range(len(step))]
+    last = f"{theirs}attentions[-1]"
+    assert last in step and step[last] is step.get(last) is step[step.names()[-1]] and step.get("nothing") is None
+    with pytest.raises(InputError, match=r"this step has no 'logits'; names\(\) lists what it has"):
+        step["logits"]
+
+
 def test_it_ends_where_writing_ends_and_says_the_same(model: pellucid.Model) -> None:
     whole = model.complete("a b c d", max_new_tokens=12)
     stop = whole.text[len(whole.text) // 2 :][:2]

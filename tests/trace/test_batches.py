@@ -1,5 +1,8 @@
 """Several texts in one pass, and texts behind a cache: each text's numbers are those of its own pass."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -118,3 +121,13 @@ def test_bad_input_is_one_clear_error(minilm: pellucid.Model) -> None:
     ):
         with pytest.raises(InputError, match=said):
             asked()
+
+
+@pytest.mark.parametrize("name", ["t5-feelings", "bart-nli"])
+def test_a_judged_text_has_no_target(name: str, checkpoint: Callable[[str], Path]) -> None:
+    model = pellucid.load(checkpoint(name))
+    with pytest.raises(InputError, match="target was given, and sequence-classification judges the text itself"):
+        model.trace("a few words of a text", target="other")
+    ids = torch.tensor([model.tokenizer.encode(["a few words of a text"])[0].ids])
+    with pytest.raises(InputError, match=r"the decoder read 2 other tokens: leave decoder_input_ids out"):
+        model(ids, decoder_input_ids=ids[:, :2])

@@ -36,10 +36,10 @@ def ids(length: int, seed: int = 1) -> Tensor:
     return torch.randint(3, 90, (BATCH, length), generator=torch.Generator().manual_seed(seed))
 
 
-def inputs(model: pellucid.Model, length: int = SEQ) -> dict[str, Tensor]:
+def inputs(model: pellucid.Model, length: int = SEQ, target: int = TARGET) -> dict[str, Tensor]:
     mask = torch.ones(BATCH, length, dtype=torch.long)
     mask[1, -2:] = 0
-    read, written = ids(length), ids(TARGET)
+    read, written = ids(length), ids(target)
     if not isinstance(model.module, EncoderDecoder):
         return {"input_ids": read, "attention_mask": mask}
     (end,) = model.config.end_tokens
@@ -62,13 +62,14 @@ def expected(known: Points, name: str, config: Config, source: int | None = None
 def test_every_name_is_told_once_in_order_and_with_its_axes(family: str, head: Head | None, attention: str) -> None:
     config = config_of(family, head)
     model = pellucid.build(config, attention=attention)
-    counting, given = Counting(), inputs(model)
+    target = SEQ if head is not None and head.per == "text" else TARGET  # a text is judged by its own end
+    counting, given = Counting(), inputs(model, target=target)
     with torch.no_grad():
         plain, watched = model.module(**given), model.module(**given, watch=counting)
     assert list(counting.told) == list(points(config))
     assert set(counting.told.values()) == {1}
     for name, shape in counting.shapes.items():
-        wanted = expected(model.points(), name, config)
+        wanted = expected(model.points(), name, config, target=target)
         assert list(shape) == wanted or list(shape) == [1, *wanted[1:]], name
     for name in plain:
         assert torch.equal(plain[name], watched[name]), name

@@ -1,15 +1,14 @@
 """Writing that is looked at: the numbers of every pass, and what was chosen because of them."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, InputError, near
+from pellucid.errors import Argument, InputError
 from pellucid.generation.answers import Alternative, named
 from pellucid.generation.loop import write
 from pellucid.generation.prompts import Messages, order_one
@@ -17,21 +16,23 @@ from pellucid.generation.score import seen
 from pellucid.generation.words import Draft, judge_of, one_each, text_of
 from pellucid.models import EncoderDecoder
 from pellucid.text import tokens_of
-from pellucid.trace import Recorder, kept_names
+from pellucid.trace import NamedTensors, Recorder, kept_names
 
 ALTERNATIVES = 5
 
 
 @dataclass(frozen=True, eq=False)
-class TracedStep(Mapping[str, Tensor]):
+class TracedStep(NamedTensors):
     """One pass and the choice behind it: `step["layers.0.attention.weights"]`, as `Trace` names them.
 
     read: the tokens that this pass read, all of the prompt in the first and one in each other; the rows of attention.
     before: all tokens that stood there then; the columns of attention.
     token, id, log_probability: what was chosen, and what the model gave it before any rule.
     alternatives: the likeliest tokens in its place.
-    points: the tensors by name.
+    points: the tensors by name.  config: the facts of the model.
     """
+
+    called: ClassVar[str] = "step"
 
     read: tuple[str, ...]
     before: tuple[str, ...]
@@ -39,21 +40,6 @@ class TracedStep(Mapping[str, Tensor]):
     id: int
     log_probability: float
     alternatives: tuple[Alternative, ...]
-    points: dict[str, Tensor]
-
-    __eq__ = object.__eq__  # as a trace's
-    __hash__ = object.__hash__
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self.points:
-            raise InputError(f"this step has no {name!r}{near(name, self.points)}")
-        return self.points[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.points)
-
-    def __len__(self) -> int:
-        return len(self.points)
 
     def __repr__(self) -> str:
         return f"TracedStep({self.token!r}, probability {math.exp(self.log_probability):.3f}, {len(self)} tensors)"
@@ -102,6 +88,7 @@ def trace_writing(
                 log_probability=one.log_probability,
                 alternatives=named(order.words, one.likely),
                 points=recorders[-1].kept,
+                config=loaded.config,
             )
         )
         draft.ids += step.tokens

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.blocks import ACTIVATIONS
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError, counted
 
 
 class Pooler(nn.Module):
@@ -43,6 +43,10 @@ class Pick(nn.Module):
             return pooled
         if self.place == "first":
             return stream[:, 0]
+        if stream.shape[:2] != input_ids.shape:
+            others = counted(stream.shape[1], "other token")
+            why = f"a text is judged by its own end, and the decoder read {others}: leave "
+            raise InputError(why, Argument("decoder_input_ids"), " out")
         wanted = self._wanted(input_ids, mask)
         if self.place == "eos" and not (there := wanted.any(dim=1)).all():
             ends = " or ".join(map(str, self.end_tokens)) or "eos_token_id, which is not set"

@@ -1,6 +1,7 @@
 """What happened inside: one pass, recorded by name. Tracing is no mode of the model; it only looks on."""
 
 from pellucid.trace.aliases import resolve as resolve
+from pellucid.trace.named import NamedTensors as NamedTensors
 from pellucid.trace.points import Points as Points
 from pellucid.trace.points import axes_of as axes_of
 from pellucid.trace.points import points as points

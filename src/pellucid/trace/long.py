@@ -89,7 +89,7 @@ def record_long(
     _check_room(_largest(loaded, rows), len(rows[0].tokens))
     sampler = Sampler([*kept_names(loaded.config, "view"), *(kept_names(loaded.config, also) if also else ())])
     evaluating(loaded.module)(**batch_of(loaded, rows), watch=sampler)
-    return LongTrace(sampler.kept, rows, samples=sampler.samples, **about(loaded))
+    return LongTrace(sampler.kept, rows=rows, samples=sampler.samples, **about(loaded))
 
 
 def is_long(

@@ -122,6 +122,9 @@ def _written(loaded: Loaded, ids: list[int], target: str | None) -> list[int]:
             why = f" was given, and a model of kind {loaded.config.kind!r} has no decoder beside it: leave it out"
             raise InputError(Argument("target"), why)
         return []
+    head = loaded.config.head
+    if target is not None and head is not None and head.per == "text":
+        raise InputError(Argument("target"), f" was given, and {head.name} judges the text itself: leave it out")
     words = loaded.target_tokenizer or loaded.tokenizer
     if target is not None and words is not None:
         ids = words.encode([target])[0].ids

@@ -91,7 +91,7 @@ def record(
         kept, gradients = recorder.kept, {}
     else:
         kept, gradients = felt(module, batch, names, gradients_of)
-    return Trace(kept, rows, gradients=gradients, padding=padding, **about(loaded))
+    return Trace(kept, rows=rows, gradients=gradients, padding=padding, **about(loaded))
 
 
 def about(loaded: Loaded) -> dict[str, Any]:

@@ -1,23 +1,21 @@
 """What a pass leaves behind: its numbers by name, and what it had read."""
 
 import os
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from pellucid.config import Config
-from pellucid.errors import InputError, counted, near
-from pellucid.trace.aliases import aliases
+from pellucid.errors import InputError, counted
+from pellucid.trace.named import NamedTensors
 from pellucid.trace.points import axes_of, sides_of
 from pellucid.trace.reading import Reading
 
 
 @dataclass(frozen=True, eq=False)
-class Trace(Mapping[str, Tensor]):
+class Trace(NamedTensors):
     """One pass, number by number: `trace["layers.0.attention.weights"]` is a tensor, `trace.names()` lists all.
 
     points: the tensors by name.  rows: what was read, one `Reading` for each text of the batch.
@@ -29,43 +27,14 @@ class Trace(Mapping[str, Tensor]):
     What was read of the only text stands on the trace itself: `trace.tokens`; of several, ask `trace.row(i)`.
     """
 
-    points: dict[str, Tensor]
+    called: ClassVar[str] = "trace"
+
     rows: tuple[Reading, ...]
-    config: Config
     model: str
     parameters: int
     gradients: dict[str, Tensor] = field(default_factory=dict)
     edits: tuple[str, ...] = ()
     padding: str = "right"
-
-    __eq__ = object.__eq__  # that of a mapping would compare tensors, which have no one answer
-    __hash__ = object.__hash__
-
-    def __getitem__(self, name: str) -> Tensor:
-        found = self._ours(name)
-        if found not in self.points:
-            raise InputError(f"this trace has no {name!r}{near(found, self.points)}; names() lists what it has")
-        return self.points[found]
-
-    def __contains__(self, name: object) -> bool:
-        return self._ours(str(name)) in self.points
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The tensor of this name, or `default` where the trace has none."""
-        return self.points.get(self._ours(name), default)
-
-    def _ours(self, name: str) -> str:
-        return name if name in self.points else aliases(self.config).get(name, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.points)
-
-    def __len__(self) -> int:
-        return len(self.points)
-
-    def names(self) -> list[str]:
-        """The names of everything that was kept, in the order in which it arose."""
-        return list(self.points)
 
     # -- what was read ------------------------------------------------------------------------------------------------
 
