@@ -196,6 +196,18 @@ def without_device(path: str, text: str) -> list[str]:
     ]
 
 
+def open_to_autocast(path: str, text: str) -> list[str]:
+    """Work without gradients that says so in PyTorch's words, which a caller's autocast would reach."""
+    if path == "machine.py":
+        return []
+    found = {"torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled", "torch.autocast"}
+    return [
+        f"{path}:{node.lineno} {ast.unparse(node)}"
+        for node in nodes(text)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in found
+    ]
+
+
 def readers_of_config(path: str, text: str) -> list[str]:
     """Blocks know no config at all; of the models only assemble.py reads it."""
     if not path.startswith(("blocks/", "models/")) or path == "models/assemble.py":

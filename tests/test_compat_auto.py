@@ -223,6 +223,18 @@ def test_a_model_answers_as_the_reference_does(family: str, task: str, tmp_path:
             alike(one, other)
 
 
+@pytest.mark.parametrize("padded", [slice(0, 3), slice(2, 4), slice(4, 6)], ids=["left", "within", "right"])
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_padding_of_what_a_decoder_reads_counts_as_in_the_reference(family: str, padded: slice, tmp_path: Path) -> None:
+    theirs = reference(family, "Seq2SeqLM", tmp_path)
+    inputs, written = given("", True), torch.arange(24, 36).view(2, 6)
+    mask = torch.ones_like(written)
+    mask[1, padded] = 0
+    inputs |= {"decoder_input_ids": written, "decoder_attention_mask": mask}
+    found, wanted = ours("Seq2SeqLM", tmp_path)(**inputs).logits, theirs(**inputs).logits
+    alike(found[mask.bool()], wanted[mask.bool()])
+
+
 def test_a_real_model_on_a_real_pair(minilm_folder: Path) -> None:
     answers = []
     for library in (compat, transformers):

@@ -27,6 +27,7 @@ LAWS: dict[Callable[[str, str], list[str]], tuple[str, str]] = {
         "from pellucid.blocks.attention import Attention\nAttention.forward = None\n",
     ),
     house.without_device: ("tasks/new.py", "ids = torch.tensor([1, 2])\n"),
+    house.open_to_autocast: ("tasks/new.py", "with torch.no_grad():\n    pass\n"),
     house.too_long: ("view/new.py", "def f():\n" + "    pass\n" * 90),
     house.undocumented: ("view/new.py", "def open_page():\n    return 1\n"),
 }

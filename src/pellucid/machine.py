@@ -8,6 +8,7 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,8 +28,41 @@ NARROWER = {"bfloat16": 16, "int8": 8, "int4": 4}
 REAL = {"bfloat16": NARROWER["bfloat16"]}
 """Those of them that are real numbers, which alone learn and are compared with another library's."""
 
+AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+"""The kinds of device for which `torch.autocast` may be set."""
+
 GROUP = Path("/sys/fs/cgroup")
 """What the control group of this process may take."""
+
+
+class no_grad(torch.no_grad):  # noqa: N801 - called as PyTorch calls it
+    """PyTorch's own, for work of ours: a caller's `torch.autocast` stays outside, as it would round our products."""
+
+    def __enter__(self) -> None:
+        self.outside = _autocast([kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)], on=False)
+        super().__enter__()
+
+    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+        super().__exit__(exc_type, exc_value, traceback)
+        _autocast(self.outside, on=True)
+
+
+class inference_mode(torch.inference_mode):  # noqa: N801
+    """The same of PyTorch's other one. mode: False turns it off, for work that needs gradients."""
+
+    def __enter__(self) -> None:
+        self.outside = _autocast([kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)], on=False)
+        super().__enter__()
+
+    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+        super().__exit__(exc_type, exc_value, traceback)
+        _autocast(self.outside, on=True)
+
+
+def _autocast(kinds: list[str], *, on: bool) -> list[str]:
+    for kind in kinds:
+        torch.set_autocast_enabled(kind, on)
+    return kinds
 
 
 def choose_device(device: str | torch.device) -> torch.device:

@@ -93,7 +93,7 @@ class Model(Editable):
         *,
         decoder_input_ids: Tensor | None = None,
     ) -> Output:
-        """One pass.
+        """One pass; it follows a caller's `torch.autocast`, which changes nothing of anything else here.
 
         input_ids: Int[Tensor, "batch seq"], or one text, or several texts (padded together). Without a mask every
             position counts as real.

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 import torch
 
+from pellucid.machine import inference_mode
+
 Batch = TypeVar("Batch")
 Made = TypeVar("Made")
 
@@ -23,7 +25,7 @@ def abreast(count: int) -> int:
     return max(n for n in range(1, threads + 1) if threads % n == 0 and n <= max(count, 1))
 
 
-@torch.inference_mode()
+@inference_mode()
 def side_by_side(work: Callable[[Batch], Made], batches: Sequence[Batch], *, alone: int = 0) -> Iterator[Made]:
     """What `work` makes of each batch, in their order, without gradients.
 
@@ -53,13 +55,13 @@ def _in_streams(work: Callable[[Batch], Made], batches: Sequence[Batch], streams
 
     crew = ThreadPoolExecutor(streams, "pellucid-stream", begin)
     try:
-        begun: deque[Future[Made]] = deque(crew.submit(torch.inference_mode()(work), one) for one in batches[:streams])
+        begun: deque[Future[Made]] = deque(crew.submit(inference_mode()(work), one) for one in batches[:streams])
         for _ in range(streams):
             shared.acquire()
         torch.set_num_threads(threads)  # what a thread that begins from now on has, outside of these
         go.set()
         for one in batches[streams:]:
-            begun.append(crew.submit(torch.inference_mode()(work), one))
+            begun.append(crew.submit(inference_mode()(work), one))
             yield begun.popleft().result()
         while begun:
             yield begun.popleft().result()

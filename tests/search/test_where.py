@@ -1,15 +1,26 @@
 """Conditions on what else is known of a text: how they are read, what they cost, and how much of them is too much."""
 
+import contextlib
+import json
 import logging
+import math
 import re
+import unicodedata
+from collections.abc import Callable
+from decimal import Decimal
+from operator import ge, gt, le, lt
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import pellucid
 from pellucid.errors import InputError
+from pellucid.search.entries import Entries, Entry, write_entries
+from pellucid.search.metadata import packed
 from pellucid.search.opened import KEPT
-from pellucid.search.where import MOST, MOST_VALUES, conditions, typed
+from pellucid.search.where import MOST, MOST_VALUES, OPERATORS, conditions, typed
 
 CITIES = ("Zürich", "ZÜRICH", "Zu\u0308rich", "Straße", "STRASSE", "ΕΛΛΑΣ", "Łódź", None)
 
@@ -52,6 +63,89 @@ def test_whole_numbers_are_compared_exactly_however_large(minilm: pellucid.Model
             assert fitting(index, {column: {">=": n}}) == fitting(index, f"{column} >= {n}") == set(range(i, 4))
         assert fitting(index, {column: {"!=": large[3]}}) == {0, 1, 2}
     assert index.delete(where=f"said = {large[3]}") == 1
+
+
+VALUES: list[Any] = [
+    0, -0.0, 1, 7.0, "07", " 7 ", 0.1, 0.3, 0.1 + 0.2, "0.30000000000000004", 1e22, 5e-324, 1.7976931348623157e308,
+    2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, -(2**63) - 1, 12345678901234567890, 10**20, 10**309, -(10**400), 10**400,
+    "1e400", "1e-400", "1" + "0" * 400, "1e5", 1e5, "inf", "nan", "1_000", "3M", "2026-01-02", True, False, "true",
+    None, "", "a", "A", "a\0b", "a\0c", "\0", "\0a", "a\0", "1\0", "é", "e\u0301", "a\\u0000b", "'", "%", [1, 2.5], {},
+    {"a": {"b": [1e22, 0.1, "x\0y", 10**25]}}, ["a\0b", True, None], "１２", 12, "9" * 5_000,
+]  # fmt: skip
+"""Numbers that SQLite rounds, texts in which its own end, and others."""
+
+
+@pytest.mark.parametrize("column", ["n", "", "a b.c", 'a"\\', "a\0b", "é"])
+def test_conditions_say_what_plain_python_says(column: str, tmp_path: Path) -> None:
+    write_entries((Entry(str(i), "", {column: value}) for i, value in enumerate(VALUES)), tmp_path / "entries")
+    entries = Entries(tmp_path / "entries", len(VALUES))
+    assert entries.columns() == {column}
+    for wanted in VALUES:
+        for operator in OPERATORS if isinstance(wanted, str | int | float) else ():
+            found = entries.fitting(conditions({column: {operator: wanted}}), len(VALUES)).tolist()
+            expected = [value is not None and fits(value, operator, wanted) for value in VALUES]
+            assert found == expected, (operator, wanted)
+
+
+def fits(value: Any, operator: str, wanted: Any) -> bool:
+    """What a condition says of a value, in plain Python."""
+    one, other = (as_text(each) for each in (value, wanted))
+    if operator == "~":
+        return simple(str(wanted)) in simple(one)
+    numbers = as_number(value), as_number(wanted)
+    if operator in ("=", "!="):
+        same = one == other or (None not in numbers and numbers[0] == numbers[1])
+        return (same or (isinstance(value, bool) and str(wanted).lower() == str(value).lower())) == (operator == "=")
+    if numbers[1] is not None:
+        return numbers[0] is not None and bool(ORDERS[operator](*numbers))
+    return numbers[0] is None and one != "" and bool(ORDERS[operator](one.encode(), other.encode()))
+
+
+ORDERS: dict[str, Callable[..., bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+
+
+def simple(text: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
+
+
+def as_text(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def as_number(value: Any) -> int | float | None:
+    if not isinstance(value, str):
+        return value if isinstance(value, int | float) else None
+    if "_" in value or not any(map(str.isdigit, value)):
+        return None
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            number = kind(value)
+            return 10**400 if value == "1e400" else None if number == math.inf else number
+    return None
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, np.float32("inf"), Decimal("Infinity")])
+def test_what_is_no_finite_number_is_no_value(value: Any) -> None:
+    with pytest.raises(InputError, match=r"n is compared with .*, expected a text or a number"):
+        conditions({"n": {"<": value}})
+
+
+def test_exact_numbers_stay_themselves_however_large() -> None:
+    for text in ("1e400", "1" * 401, "-" + "7" * 4_299, "9" * 5_000):
+        held = json.loads(packed("a", {"n": Decimal(text)}))["n"]
+        assert Decimal(held) == Decimal(text)
+    assert json.loads(packed("a", {"n": Decimal("-Infinity")})) == {"n": None}
+
+
+def test_only_a_value_that_no_row_has_is_told(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"text": f"row {i}", "flag": i % 2 == 0, "n": float(i), "name": f"v{i}"} for i in range(6)]
+    index = pellucid.Index.build(minilm, rows, column="text", progress=False)
+    for where in ({"flag": True, "n": 99}, {"n": 3, "name": "nobody"}, {"name": ["v1", "x"], "n": 98}):
+        assert fitting(index, where) == set()
+    told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert told == ["no row has n = 99", "no row has name = nobody", "no row has n = 98"]
 
 
 def test_of_several_values_those_that_are_numbers_are_compared_as_such(minilm: pellucid.Model) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
 from torch import nn
 
 import pellucid
@@ -302,6 +303,30 @@ def test_the_adapter_alone_makes_its_vectors(option: dict[str, Any], checkpoint:
     torch.testing.assert_close(pellucid.load(folder).embed(text), model.embed(text), rtol=0, atol=1e-6)
     (folder / "modules.json").unlink()
     assert pellucid.load(folder).loaded.pooling == pellucid.load(checkpoint("bert-body")).loaded.pooling
+
+
+@pytest.mark.parametrize("name", ["bert-body", "bert-filler", "roberta-toxic", "mpnet-topics"])
+def test_sentence_transformers_opens_the_adapter_alone(name: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """It looks for the words in this folder and not with the base; PEFT and pellucid open it as before."""
+    ends = [("a good film about the sea", "the sea", 0.9), ("bad food", "a long story of a house", 0.1)]
+    rows = [{"sentence1": one, "sentence2": two, "score": score} for one, two, score in ends * 2]
+    said = {"lora": 2, "learning_rate": 5e-3, "precision": "float32", "max_steps": 2, "validation": 0, "max_length": 9}
+    folder = tmp_path / "adapter"
+    model = pellucid.train(checkpoint(name), rows, "similarity", adapter_only=True, out=folder, **said)
+    texts = ["The people went home, and read a story about a film.", "Good food", ""]
+    wanted = model.embed(texts)
+    assert (pellucid.load(checkpoint(name), head=None).embed(texts, max_length=9) - wanted).abs().max() > 1e-3
+    theirs = torch.as_tensor(SentenceTransformer(str(folder), device="cpu").encode(texts))
+    torch.testing.assert_close(theirs, wanted, rtol=0, atol=2e-6)
+    found = pellucid.load(folder)
+    torch.testing.assert_close(found.embed(texts), wanted, rtol=0, atol=1e-6)
+    assert found.tokenizer is not None and model.tokenizer is not None
+    assert found.tokenizer(texts)["input_ids"] == model.tokenizer(texts)["input_ids"]
+    with peft_files.spoken() as peft:
+        other = peft.AutoPeftModelForFeatureExtraction.from_pretrained(folder)
+    ids = torch.tensor([found.tokenizer(texts[1])["input_ids"]])
+    states = model(ids).last_hidden_state.detach()
+    torch.testing.assert_close(peft_files.answer(other, ids, None), states, rtol=0, atol=1e-5)
 
 
 def test_the_adapter_alone_says_what_stands_before_a_text(checkpoint: Checkpoint, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ module stays the reference, and only work that asks for speed uses the packed tw
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from pellucid.blocks import packed as fast
@@ -17,6 +16,7 @@ from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.packing import Packing, Part
 from pellucid.blocks.position import Table
+from pellucid.machine import no_grad
 
 
 def evaluating(module: nn.Module) -> Any:
@@ -26,7 +26,7 @@ def evaluating(module: nn.Module) -> Any:
     return copied(module, type(module), lambda name, part: evaluating(part))
 
 
-@torch.no_grad()
+@no_grad()
 def packed(module: nn.Module, packing: Packing, path: str = "") -> Any:
     """An evaluating copy, its numbers laid out by `packing` where that gains something.
 

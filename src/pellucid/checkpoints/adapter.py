@@ -23,6 +23,7 @@ from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config
 from pellucid.errors import CheckpointMismatchError, near, several
+from pellucid.machine import no_grad
 from pellucid.text import Tokenizer
 from pellucid.text.files import open_tokenizer
 
@@ -47,7 +48,8 @@ class _Low:
         def read() -> Tensor:
             table = base.read()
             kind = torch.promote_types(table.dtype, torch.float32)
-            change = self.scale * (self.up.read().to(kind) @ self.down.read().to(kind))
+            with no_grad():
+                change = self.scale * (self.up.read().to(kind) @ self.down.read().to(kind))
             return table.to(kind) + (change.T if self.flipped else change)
 
         return Stored(base.dtype, base.shape, read)

@@ -23,6 +23,7 @@ from pellucid.config import Config
 from pellucid.errors import InputError
 from pellucid.files import path_of
 from pellucid.models import ties
+from pellucid.text.files import write_tokenizer
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ def save_adapter(
         (folder / FILE).write_text(json.dumps(said, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         if loaded.pooling is not None:  # which may have been learned with, and is not the base's then
             write_pooling(loaded.pooling, loaded.config.hidden_size, folder)
+            if loaded.tokenizer is not None:  # sentence-transformers looks for it here alone
+                write_tokenizer(loaded.tokenizer, folder)
     return target
 
 

@@ -13,7 +13,7 @@ from pellucid.checkpoints.moves import AS_IT_IS
 from pellucid.checkpoints.plan import Plan
 from pellucid.checkpoints.weights import Stored
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
-from pellucid.machine import REAL, release_memory, require_memory, within_memory
+from pellucid.machine import REAL, no_grad, release_memory, require_memory, within_memory
 from pellucid.models import Network, assemble, count, initialise
 from pellucid.models.assemble import allocate, tie
 
@@ -46,7 +46,7 @@ def fill(
     if plan.fresh:
         initialise(module, plan.config.initializer_range, seed)
     parameters = dict(module.named_parameters())
-    with torch.no_grad():
+    with no_grad():
         for ours, place in plan.placed.items():
             parameters[ours].copy_(place.take(_read(place.theirs, tensors[place.theirs])))
         _check_doubled(plan, tensors, lambda ours: parameters[ours])

@@ -19,6 +19,7 @@ from pellucid.compat.writing import GenerationConfig, written
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth
 from pellucid.errors import InputError
+from pellucid.machine import no_grad
 from pellucid.model import Model, build
 from pellucid.models import resize_vocabulary
 from pellucid.tasks.forward import forward
@@ -139,7 +140,7 @@ class PreTrainedModel(nn.Module):
         behind = {name: seen.get(name) for name in (*names, "encoder_hidden_states", "encoder_attentions")}
         return first | behind | {"encoder_last_hidden_state": found["encoder_last_hidden_state"]}
 
-    @torch.no_grad()
+    @no_grad()
     def generate(self, inputs: Any = None, attention_mask: Tensor | None = None, **options: Any) -> Any:
         """Ids of texts that are written behind prompts. See `pellucid.compat.writing.written`.
 

@@ -7,6 +7,7 @@ import torch
 
 from pellucid.compat.attention import Page, answer, theme
 from pellucid.errors import InputError, several
+from pellucid.machine import no_grad
 from pellucid.model import Model, load
 from pellucid.trace import Trace
 from pellucid.trace.record import kept_names
@@ -77,7 +78,7 @@ def _last(model: Model) -> str:
     return f"{side}norm.output" if model.config.residual == "pre" else f"{side}layers.{depth - 1}.residual.post"
 
 
-@torch.no_grad()
+@no_grad()
 def _check_numbers(theirs: torch.nn.Module, trace: Trace, last: str) -> None:
     """The model in memory is the one that was opened; one that was trained since would be shown with old numbers."""
     given: dict[str, Any] = {"input_ids": torch.tensor([trace.ids], device="cpu")}

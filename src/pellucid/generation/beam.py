@@ -23,6 +23,7 @@ from pellucid.errors import Argument, InputError
 from pellucid.generation.loop import beginning, ends, room, writer
 from pellucid.generation.reader import begin
 from pellucid.generation.settings import Settings
+from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder
 
 TextJudge = Callable[[int, list[int]], str | None]
@@ -124,7 +125,7 @@ class _Search:
     names: what each prompt is called.  most: tokens to choose at most.  until: when time is up.
     """
 
-    @torch.inference_mode()
+    @inference_mode()
     def __init__(
         self,
         module: Decoder | EncoderDecoder,
@@ -150,7 +151,7 @@ class _Search:
         self.followed = Beams.none(len(prompts), self.beams, wide)
         self.followed.scores[:, 0] = 0  # all beams of a prompt begin alike, and one of them is enough
 
-    @torch.inference_mode()
+    @inference_mode()
     def run(self) -> dict[int, list[Hypothesis]]:
         """The best texts of each prompt by its name."""
         found: dict[int, list[Hypothesis]] = {}

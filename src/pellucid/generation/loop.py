@@ -15,6 +15,7 @@ from pellucid.generation.rules import apply
 from pellucid.generation.sample import draw, generators, likeliest
 from pellucid.generation.settings import Settings
 from pellucid.generation.written import Written
+from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder, evaluating
 
 Judge = Callable[[int, int], str | None]
@@ -127,13 +128,13 @@ class _Writing:
 
     def steps(self) -> Iterator[Step]:
         while self.rows:
-            with torch.inference_mode():  # not around the yield: what the caller does between is his own business
+            with inference_mode():  # not around the yield: what the caller does between is his own business
                 said = self.logits.log_softmax(dim=-1) if self.log_probabilities else None
                 tokens = self._choose()
             chosen = tokens.tolist()
             finished = self._finished(chosen)
             yield Step(self.rows, chosen, finished, said)
-            with torch.inference_mode():
+            with inference_mode():
                 self._on(tokens, finished)
 
     def _choose(self) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.blocks import Cache, Watch
+from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder
 
 PACKED = 1024
@@ -29,7 +30,7 @@ class Reader:
     memory: Tensor | None = None
     watch: Callable[[], Watch] | None = None
 
-    @torch.inference_mode()
+    @inference_mode()
     def next(self, tokens: Tensor) -> Tensor:
         """Reads one more token in every row: Int[Tensor, "rows"]  ->  logits Float[Tensor, "rows vocab"]"""
         if isinstance(self.module, EncoderDecoder):
@@ -39,7 +40,7 @@ class Reader:
             read = self.module(tokens[:, None], cache=self.cache, watch=self._onlooker())
         return _wide(read.logits[:, -1])
 
-    @torch.inference_mode()
+    @inference_mode()
     def choose(self, rows: Tensor, *, since: int = 0) -> Self:
         """Keeps these rows in this order; a row may come several times. Int[Tensor, "kept"]
 
@@ -55,7 +56,7 @@ class Reader:
         return None if self.watch is None else self.watch()
 
 
-@torch.inference_mode()
+@inference_mode()
 def begin(
     module: Decoder | EncoderDecoder,
     prompts: Sequence[Sequence[int]],

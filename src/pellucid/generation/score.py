@@ -13,6 +13,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, counted
 from pellucid.generation.loop import writer
 from pellucid.generation.prompts import encoded, words_of
+from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder
 from pellucid.text import by_length, tokens_of
 
@@ -107,7 +108,7 @@ def seen(said: Tensor, chosen: Tensor, alternatives: int = 0) -> list[Seen]:
     return [Seen(one, list(zip(*row))) for one, *row in zip(each, ids.tolist(), values.tolist())]
 
 
-@torch.inference_mode()
+@inference_mode()
 def _said(
     module: Decoder | EncoderDecoder, given: Sequence[Sequence[int]], written: Sequence[Sequence[int]]
 ) -> Iterator[Tensor]:

@@ -10,6 +10,7 @@ from pellucid import blocks
 from pellucid import config as facts
 from pellucid.config import Config
 from pellucid.errors import InputError
+from pellucid.machine import inference_mode, no_grad
 from pellucid.models import heads
 from pellucid.models.decoder import Decoder
 from pellucid.models.encoder import Encoder
@@ -53,11 +54,11 @@ def allocate(module: nn.Module, device: torch.device, dtype: torch.dtype) -> Non
     (PyTorch's own `to_empty` does the same and loads half a second of symbolic algebra to do it.) Within
     `torch.inference_mode` too they are tensors that tell when they were written, and may learn.
     """
-    with torch.inference_mode(False):
+    with inference_mode(False):
         module._apply(lambda tensor: torch.empty(tensor.shape, device=device, dtype=dtype))
 
 
-@torch.no_grad()
+@no_grad()
 def initialise(module: nn.Module, std: float, seed: int) -> None:
     """Random numbers as the reference draws those of most families: tables normal with `std`, padding rows and biases
     0, gains 1. (It draws some tables of GPT-2 narrower by depth, and those of T5 by their widths.)

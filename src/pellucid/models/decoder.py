@@ -19,6 +19,7 @@ class Decoder(Stack, Swift):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "segments")
+    skips_padding = True
 
     def __init__(
         self, embeddings: Embeddings, layers: list[nn.Module], *, head: nn.Module | None = None, **parts: Any

@@ -60,6 +60,8 @@ class EncoderDecoder(Swift):
         input_ids: Int[Tensor, "batch source"]; attention_mask: the same shape, 1 = word, 0 = padding.
         decoder_input_ids: Int[Tensor, "batch seq"]; where not given, the input moved one place to the right behind the
             start token, as these models were trained.
+        decoder_attention_mask: the same shape. Padding before a text takes places of it, as in the reference, so what
+            counts places (BART) answers otherwise than to the text alone: pad on the right.
         memory: the `encoder_last_hidden_state` of an earlier pass, in place of input_ids.
         cache: what earlier passes of the decoder read; the decoder's ids are then only the new ones.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"] (the decoder's), encoder_last_hidden_state

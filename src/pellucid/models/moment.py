@@ -12,6 +12,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from pellucid.machine import no_grad
+
 
 class Moment:
     """The parts and the numbers of a module now: which they are, where they stand, how often each was written; and what
@@ -75,7 +77,7 @@ def foreign(module: nn.Module, path: str = "") -> str | None:
     return next((name for name in parts if name), None)
 
 
-@torch.no_grad()
+@no_grad()
 def _tell(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """PyTorch's fused steps do not count what they write; so it is counted here, whoever makes them."""
     for group in optimizer.param_groups:

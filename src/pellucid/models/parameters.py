@@ -7,6 +7,7 @@ from torch import nn
 
 from pellucid.blocks.quantized import Int4Linear, Int8Linear, Int8Table
 from pellucid.errors import InputError, near
+from pellucid.machine import no_grad
 
 
 def freeze(module: nn.Module, *patterns: str, frozen: bool = True) -> list[str]:
@@ -30,7 +31,7 @@ _ROWS = ("embeddings.token.weight", "head.decoder.weight", "head.decoder.bias", 
 """What has a row for each token of the vocabulary, by the end of its name."""
 
 
-@torch.no_grad()
+@no_grad()
 def resize_vocabulary(module: nn.Module, before: int, rows: int) -> None:
     """Gives the tables of tokens `rows` rows in place of `before`, in place.
 

@@ -28,7 +28,10 @@ class Stack(Watched):
     depth: how many layers a token runs through, where it is more than there are layers: each then stands at several
         neighbouring depths (Lan et al., 2019, arXiv:1909.11942, section 3.1).
     rotary, relative_bias: what attention knows of distances.
+    skips_padding: whether padding before a text takes no place.
     """
+
+    skips_padding = False
 
     def __init__(
         self,
@@ -82,11 +85,11 @@ class Stack(Watched):
         return stream if isinstance(self.norm, nn.Identity) else run.see("norm.output", self.norm(stream))
 
     def _places(self, input_ids: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
-        """Where each token stands: Int[Tensor, "batch|1 seq"]. Padding before a text takes no place."""
+        """Where each token stands: Int[Tensor, "batch|1 seq"]"""
         places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         if cache is not None and cache.filled:
             places = places + cache.next_positions()
-        elif self.causal and attention_mask is not None:
+        elif self.skips_padding and attention_mask is not None:
             places = places - attention_mask.long().argmax(dim=1, keepdim=True)
         self._check_length(places)
         return places if cache is None else places.expand(len(input_ids), -1)

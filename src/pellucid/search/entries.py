@@ -20,7 +20,7 @@ import numpy as np
 
 from pellucid.errors import CorruptFileError, counted
 from pellucid.search.metadata import packed
-from pellucid.search.where import LENT, Condition
+from pellucid.search.where import LENT, NUL, Condition
 from pellucid.search.words import terms
 from pellucid.text.cut import whole_characters
 
@@ -227,7 +227,9 @@ class Entries:
 
     def columns(self) -> set[str]:
         """The names of the metadata that some row has."""
-        return {row[0] for row in self._run("SELECT DISTINCT key FROM rows, json_each(metadata)")}
+        known = {row[0] for row in self._run(f"SELECT DISTINCT key FROM rows, json_each(metadata) WHERE NOT {NUL}")}
+        others = self._run(f"SELECT id, text, metadata, first, last FROM rows WHERE {NUL}")
+        return known.union(*(self._entry(row).metadata for row in others))
 
     def values(self, column: str, most: int = 2_000) -> set[str]:
         """Some of the values of one column, as texts."""

@@ -11,6 +11,9 @@ from pellucid.errors import InputError
 from pellucid.text.cut import whole_characters
 from pellucid.text.rows import is_missing
 
+MOST_DIGITS = 4_300
+"""Of a whole number that Python reads."""
+
 
 def packed(id_: str, metadata: dict[str, Any]) -> str:
     """Metadata as JSON: what is missing is null, dates and paths are texts. Raises InputError for what JSON does not
@@ -36,8 +39,9 @@ def plain(value: Any) -> Any:
         return None
     if isinstance(value, Decimal):
         text, near = str(value), float(value)
-        whole = text.lstrip("-").isdigit()
-        return None if math.isinf(near) else int(text) if whole else near if Decimal(repr(near)) == value else text
+        whole = text.lstrip("-").isdigit() and len(text) <= MOST_DIGITS
+        exact = value.is_finite() and Decimal(repr(near)) == value
+        return None if value.is_infinite() else int(text) if whole else near if exact else text
     if isinstance(value, UUID):
         return str(value)
     if hasattr(value, "isoformat"):

@@ -159,7 +159,7 @@ def _read(folder: Path, manifest: Manifest, segment: Segment) -> Vectors:
 
 def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], alive: list[np.ndarray | None]) -> None:
     """Refuses a column that no row has, where a condition leaves nothing; says which value no row has."""
-    if not conditions or not segments or any(here is None or here.any() for here in alive):
+    if not conditions or not segments or any(map(_some, alive)):
         return
     known = {column for segment in segments for column in segment.entries.columns()}
     for condition in conditions:
@@ -167,9 +167,12 @@ def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], a
             hint = near(condition.column, known)
             there = f"there are {several(sorted(known))}" if known else "rows have nothing beside their texts"
             raise InputError(Argument("where"), f": no row has {condition.column!r}{hint}; {there}")
-        if condition.operator == "=":
+        if condition.operator == "=" and not any(_some(segment.alive([condition])) for segment in segments):
+            strange = sorted({str(one) for one in condition.values})
             held = {value for segment in segments for value in segment.entries.values(condition.column)}
-            strange = sorted({str(one) for one in condition.values} - held)
             hint = near(strange[0], held) if len(strange) == 1 else ""
-            if strange:
-                log.warning("no row has %s = %s%s", condition.column, several(strange), hint)
+            log.warning("no row has %s = %s%s", condition.column, several(strange), hint)
+
+
+def _some(alive: np.ndarray | None) -> bool:
+    return alive is None or bool(alive.any())

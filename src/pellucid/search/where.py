@@ -8,10 +8,11 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from pellucid.errors import Argument, InputError
-from pellucid.search.metadata import plain
+from pellucid.search.metadata import MOST_DIGITS, plain
 from pellucid.text.cut import whole_characters
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
@@ -46,35 +47,41 @@ class Condition:
     def sql(self) -> tuple[str, list[Any]]:
         """A clause, and the values that stand for its question marks; no value is ever part of the clause."""
         numbers = [number for value in self.values if (number := number_of(value)) is not None]
-        column, kind, path = *_EXTRACTED, f'$."{self.column}"'
-        if any(sign in '"\\' or sign < " " for sign in self.column) or any(abs(one) >= BEYOND for one in numbers):
-            column, kind, path = *_LOOKED_UP, self.column
+        path = f'$."{self.column}"'
+        column, kind, place, named = *_EXTRACTED, [path, self.column, path], path
+        if any(sign in '"\\' or sign < " " for sign in self.column):
+            column, kind, place, named = *_LOOKED_UP, [self.column], self.column
         if self.operator == "~":
-            return f"instr({FOLDED}({column}), ?) > 0", [path, folded(str(self.values[0]))]
+            return f"instr({FOLDED}({column}), ?) > 0", [*place, folded(str(self.values[0]))]
         if self.operator in ("=", "!="):
             marks = ",".join("?" * len(self.values))
-            clause, given = f"CAST({column} AS TEXT) IN ({marks})", [path, *map(_text, self.values)]
+            clause, given = f"CAST({column} AS TEXT) IN ({marks})", [*place, *map(_text, self.values)]
             if numbers:
                 marks = ",".join("?" * len(numbers))
-                clause, given = f"({clause} OR IFNULL({SPELLED}({column}) IN ({marks}), 0))", [*given, path]
+                clause, given = f"({clause} OR IFNULL({SPELLED}({column}) IN ({marks}), 0))", [*given, *place]
                 given += [str(spelled(one)) for one in numbers]
             if truths := [str(value).lower() for value in self.values if str(value).lower() in ("true", "false")]:
                 marks = ",".join("?" * len(truths))
-                clause, given = f"({clause} OR {kind} IN ({marks}))", [*given, path, *truths]
+                clause, given = f"({clause} OR {kind} IN ({marks}))", [*given, named, *truths]
             return (clause if self.operator == "=" else f"NOT {clause}"), given
         if numbers:
-            return f"{COMPARED}({column}, ?) {self.operator} 0", [path, spelled(numbers[0])]
+            return f"{COMPARED}({column}, ?) {self.operator} 0", [*place, spelled(numbers[0])]
         text = f"CAST({column} AS TEXT)"  # of texts that are some, and no numbers: "2005" is not less than "O2000"
         clause = f"({text} {self.operator} ? AND {text} != '' AND {SPELLED}({column}) IS NULL)"
-        return clause, [path, str(self.values[0]), path, path]
+        return clause, [*place, str(self.values[0]), *place, *place]
 
 
-_EXTRACTED = "json_extract(metadata, ?)", "json_type(metadata, ?)"
+NUL = "instr(metadata, '\\u0000')"
+"""How SQLite says that a NUL stands in the metadata of a row, as JSON writes it: there its own texts of JSON end."""
+
+_EXTRACTED = (
+    f"CASE WHEN {NUL} OR typeof(json_extract(metadata, ?)) = 'real' THEN value_in(metadata, ?) "
+    "ELSE json_extract(metadata, ?) END",
+    "json_type(metadata, ?)",
+)
 _LOOKED_UP = "value_in(metadata, ?)", "kind_in(metadata, ?)"
-"""How SQLite says the value of a column, and what kind of JSON it is. A path of SQLite cannot say every name, and its
-whole numbers end below `BEYOND`: there we look ourselves."""
-
-BEYOND = 2**63
+"""How SQLite says the value of a column, and what kind of JSON it is. A path of SQLite cannot say every name, its whole
+numbers end below 2^63, and it writes 15 digits of a real one: there we look ourselves."""
 
 SPELLED, COMPARED, FOLDED = "spelled", "compared", "folded"
 """The names by which SQLite calls the functions that it is lent."""
@@ -82,7 +89,7 @@ SPELLED, COMPARED, FOLDED = "spelled", "compared", "folded"
 
 def number_of(value: Any) -> int | float | None:
     """A value as a number, where all of it is one: "12", " -1.5e3 ", 7; None for "3M", "2026-01-02", "inf", "1_000".
-    A whole number is itself, however large."""
+    A whole number is itself, however large, "1e400" too."""
     if isinstance(value, str) and ("_" in value or not any(sign.isdigit() for sign in value)):
         return None
     try:
@@ -96,7 +103,16 @@ def _real(value: Any) -> float | None:
         found = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return found if math.isfinite(found) else _whole(value)
+
+
+def _whole(value: Any) -> int | None:
+    """What a float cannot hold, where it is a whole number of no more digits than Python reads."""
+    with contextlib.suppress(ArithmeticError):
+        exact = Decimal(value)
+        if exact.is_finite() and exact.adjusted() < MOST_DIGITS and exact == exact.to_integral_value():
+            return int(exact)
+    return None
 
 
 def spelled(value: Any) -> str | None:
@@ -120,11 +136,11 @@ def _wanted_number(text: str) -> int | float:
 
 
 def value_in(metadata: str, column: str) -> Any:
-    """What SQLite would extract, but for numbers that are too large for it, which are texts."""
+    """What SQLite would extract, but for numbers that it would round, which are texts."""
     value = json.loads(metadata).get(column)
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return str(value) if isinstance(value, int) and abs(value) >= BEYOND else value
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def kind_in(metadata: str, column: str) -> str:
@@ -228,7 +244,7 @@ def _value(column: str, value: Any) -> Any:
         value = value if isinstance(value, str | int | float) else plain(value)
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         raise InputError(WHERE, f": {column} is compared with a number of more than {MOST_BITS:,} bits")
-    if not isinstance(value, str | int | float) or value != value:
+    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
         raise InputError(WHERE, f": {column} is compared with {str(given)[:40]!r}, expected a text or a number")
     return whole_characters(value) if isinstance(value, str) else value
 

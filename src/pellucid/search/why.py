@@ -10,6 +10,7 @@ import torch
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, counted
+from pellucid.machine import inference_mode
 from pellucid.text import Window, windows
 from pellucid.text.cut import bare
 from pellucid.view.likeness import Likeness, LikenessView, Span
@@ -95,7 +96,7 @@ def _states(loaded: Loaded, window: Window) -> np.ndarray:
     """The hidden states behind the last layer: Float32[ndarray, "seq hidden"]"""
     module = loaded.module.swift()
     device = module.embeddings.token.like.device
-    with torch.inference_mode():
+    with inference_mode():
         ids = torch.tensor([window.ids], device=device)
         types = torch.tensor([window.type_ids], device=device)
         return module.states(ids, None, types)[0].float().cpu().numpy()

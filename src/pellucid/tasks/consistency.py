@@ -13,6 +13,7 @@ from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.errors import counted
+from pellucid.machine import no_grad
 from pellucid.models import Decoder, EncoderDecoder, Network, Output, assemble
 from pellucid.tasks.measure import Check, Point, compare, difference, judge
 
@@ -31,7 +32,7 @@ def twin(loaded: Loaded, attention: str = "fused") -> Network:
     return module
 
 
-@torch.no_grad()
+@no_grad()
 def fused_is_explicit(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
     """One kernel against scores, softmax and sum."""
     other = twin(loaded, "explicit")
@@ -39,7 +40,7 @@ def fused_is_explicit(loaded: Loaded, rows: list[Row], tolerance: float) -> Chec
     return compare("fused = explicit attention", points, tolerance)
 
 
-@torch.no_grad()
+@no_grad()
 def packed_is_plain(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
     """The twin for speed, which `embed` uses, against the plain module."""
     other = twin(loaded).swift()
@@ -47,7 +48,7 @@ def packed_is_plain(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
     return compare("packed = plain", points, tolerance)
 
 
-@torch.no_grad()
+@no_grad()
 def cached_is_full(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
     """A decoder that reads token by token and remembers, against one pass over all."""
     module, points = loaded.module, list[Point]()
@@ -85,7 +86,7 @@ def _running(loaded: Loaded) -> list[str]:
     return ["last_hidden_state", *(["logits"] if loaded.config.writes else [])]
 
 
-@torch.no_grad()
+@no_grad()
 def padded_is_alone(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
     """Texts side by side, filled up to one length, against each text alone; decoders are filled on either side."""
     points: list[Point] = []

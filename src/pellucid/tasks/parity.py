@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import PellucidError, counted
+from pellucid.machine import no_grad
 from pellucid.models import Decoder, EncoderDecoder
 from pellucid.tasks.consistency import Row, twin
 from pellucid.tasks.measure import Check, Point, compare, judge
@@ -63,7 +64,7 @@ def against_reference(
 def _points(loaded: Loaded, model: Any, row: Row) -> list[Point]:
     """Every place that both show, in the order of the pass."""
     recorder = Recorder(tuple(f"*{ending}" for endings in GROUPS.values() for ending in endings))
-    with torch.no_grad():
+    with no_grad():
         twin(loaded, "explicit")(**row, watch=recorder)
     wanted = _theirs(ask(model, **row, output_hidden_states=True, output_attentions=True), set(recorder.kept))
     order = {name: i for i, name in enumerate(recorder.kept)}
@@ -138,7 +139,7 @@ def _their_words(model: Any, row: Row, tokens: int) -> tuple[list[int], list[Ten
     return said, logits
 
 
-@torch.no_grad()
+@no_grad()
 def _our_words(loaded: Loaded, row: Row, tokens: int) -> list[int]:
     module, said = loaded.module, []
     assert isinstance(module, Decoder | EncoderDecoder)  # only these have a head that writes

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-import torch
-
 from pellucid.models import Network
 from pellucid.streams import abreast, side_by_side
 from pellucid.text.batch import PASS, TOKEN_BUDGET, by_length
@@ -22,11 +20,10 @@ def passes(
 
     work: may be called from several threads; what it gives is kept until its turn, so it should be small.
     apart: whether several groups may be worked on at a time. They are where the model is laid out for a processor, but
-        for a group that the others would wait for, and for what is said of one thread (`torch.autocast`).
+        for a group that the others would wait for.
     """
     groups = sorted(by_length(lengths), key=lambda group: -len(group) * lengths[group[0]])
     apart = apart and module.laid_out and module.embeddings.token.like.device.type == "cpu"
-    apart = apart and not torch.is_autocast_enabled("cpu")
     sizes = [len(group) * lengths[group[0]] + PASS for group in groups]
     yield from zip(groups, side_by_side(work, groups, alone=_alone(sizes) if apart else len(groups)))
 

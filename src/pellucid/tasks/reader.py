@@ -11,6 +11,7 @@ from torch import Tensor
 from pellucid.checkpoints.batch import as_batch
 from pellucid.config.checks import truth
 from pellucid.errors import Argument, InputError
+from pellucid.machine import no_grad
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Read
 from pellucid.tasks.passes import passes
@@ -91,6 +92,7 @@ class Reader(Task):
             yield self._answered(work, item, [Stretch(rows[i], kept.pop(i)) for i in numbers])
             start += len(windows_)
 
+    @no_grad()
     def _answered(self, work: Work, item: Any, stretches: list[Stretch]) -> Found:
         found = self.answer(work, item, stretches)
         if not self.explain:

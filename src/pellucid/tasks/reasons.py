@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument
+from pellucid.machine import inference_mode, no_grad
 from pellucid.models import EncoderDecoder, Network, Output, evaluating
 from pellucid.tasks.answer import Answer, Answers, Reason
 from pellucid.tasks.task import Work
@@ -95,7 +96,7 @@ def reason_of_writing(loaded: Loaded, prompt: Sequence[int], written: Sequence[i
 def _slopes(loaded: Loaded, batch: dict[str, Any], of: Callable[[Output], Tensor]) -> dict[str, Tensor]:
     """Gradient times embedding for each token of one text, by the side that read it: Float64[Tensor, "seq"]"""
     sides = ("encoder.", "decoder.") if isinstance(loaded.module, EncoderDecoder) else ("",)
-    with torch.inference_mode(False):
+    with inference_mode(False):
         module, inputs = _asked(loaded, batch)
         points, gradients = felt(module, inputs, [f"{side}embeddings.output" for side in sides], of)
     return {name: (points[name] * gradients[name])[0].sum(dim=-1).cpu().double() for name in points}
@@ -111,7 +112,7 @@ def _asked(loaded: Loaded, batch: dict[str, Any]) -> tuple[Network, dict[str, An
 def _shares(work: Work, batch: dict[str, Any], of: Callable[[Output], Tensor]) -> dict[str, Tensor]:
     """What each token of one text adds to a number, by the side that read it: Float64[Tensor, "seq"]"""
     loaded, words = work.loaded, work.loaded.words
-    with torch.inference_mode(False), torch.no_grad():
+    with inference_mode(False), no_grad():
         module, inputs = _asked(loaded, batch)
 
         def values(points: dict[str, Tensor]) -> Tensor:

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.errors import several
-from pellucid.machine import REAL, require_memory
+from pellucid.machine import REAL, no_grad, require_memory
 from pellucid.models import count
 
 
@@ -115,7 +115,7 @@ def ask(model: Any, **inputs: Any) -> Any:
     """One pass of the reference; without its cache, which lays keys out anew and so rounds otherwise."""
     settings = {"use_cache": False} if getattr(model.config, "use_cache", False) else {}
     wide = next(model.parameters()).dtype == torch.float64
-    with torch.no_grad(), _quiet(), _InFull() if wide else contextlib.nullcontext():
+    with no_grad(), _quiet(), _InFull() if wide else contextlib.nullcontext():
         try:
             return model(**inputs, **settings)
         except Exception as error:  # as above

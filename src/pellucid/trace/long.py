@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, Blank, ResourceError
-from pellucid.machine import free_memory
+from pellucid.machine import free_memory, no_grad
 from pellucid.models import evaluating
 from pellucid.trace.points import points
 from pellucid.trace.reading import Reading, batch_of, read
@@ -70,7 +70,7 @@ def sample(weights: Tensor) -> Sample:
     return Sample(rows, weights[:, rows].float().cpu().clone(), picture.cpu())
 
 
-@torch.no_grad()
+@no_grad()
 def record_long(
     loaded: Loaded,
     text: str,

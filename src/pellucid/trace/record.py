@@ -5,12 +5,12 @@ import fnmatch
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
 from pellucid.errors import Argument, InputError
+from pellucid.machine import inference_mode, no_grad
 from pellucid.models import Decoder, Network, Output, count, evaluating
 from pellucid.trace.aliases import resolve
 from pellucid.trace.edit import edits_of
@@ -65,7 +65,7 @@ def own(value: Tensor) -> Tensor:
     return value if alone else value.clone()
 
 
-@torch.inference_mode(False)  # a caller's own setting does not matter: gradients need plain tensors to begin with
+@inference_mode(False)  # a caller's own setting does not matter: gradients need plain tensors to begin with
 def record(
     loaded: Loaded,
     text: Texts,
@@ -86,7 +86,7 @@ def record(
     batch = batch_of(loaded, rows, left=left) | _remembered(loaded, module, rows)
     if gradients_of is None:
         recorder = Brief(names) if module.onlooker is None else Recorder(names)  # an edit may stand further on
-        with torch.no_grad(), contextlib.suppress(Enough):
+        with no_grad(), contextlib.suppress(Enough):
             module(**batch, watch=recorder)
         kept, gradients = recorder.kept, {}
     else:
@@ -131,7 +131,7 @@ def _is_left(loaded: Loaded, padding: str, after: Texts | None) -> bool:
     return padding == "left"
 
 
-@torch.no_grad()
+@no_grad()
 def _remembered(loaded: Loaded, module: Network, rows: tuple[Reading, ...]) -> dict[str, object]:
     """A cache that holds what was read before, where anything was."""
     if not rows[0].before_ids or not isinstance(module, Decoder):

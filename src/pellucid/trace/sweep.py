@@ -10,6 +10,7 @@ from torch import Tensor
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, counted, near
+from pellucid.machine import no_grad
 from pellucid.models import Output, evaluating
 from pellucid.trace.edit import Entry, edited
 from pellucid.trace.edits import Edit, edit_of, patch, zero
@@ -26,7 +27,7 @@ OVER = {"layers x heads": ("head", "attention.heads"), "layers x positions": ("p
 """What is gone over: the word that chooses in an edit, and the point that is edited by default."""
 
 
-@torch.no_grad()
+@no_grad()
 def sweep(
     loaded: Loaded,
     text: str,

@@ -13,6 +13,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth
 from pellucid.errors import InputError, counted
+from pellucid.machine import inference_mode
 from pellucid.text import by_length
 from pellucid.training.likely import OverVocabulary, likely, scores
 from pellucid.training.losses import IGNORED
@@ -119,7 +120,7 @@ class TextGeneration(OverVocabulary):
             batch["segments"] = padded([row.segments for _, row in read], 0)
         return {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
 
-    @torch.inference_mode()
+    @inference_mode()
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         module: Any = loaded.module.swift()
         found = []

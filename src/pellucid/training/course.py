@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.checkpoints.source import Source
 from pellucid.errors import InputError, Interrupted, Words
 from pellucid.files import to_disk
+from pellucid.machine import inference_mode
 from pellucid.training import low_rank
 from pellucid.training.advice import RESUME
 from pellucid.training.interrupt import interruptible
@@ -37,7 +36,7 @@ PAUSE = 30.0
 """Seconds: where nobody says how often, a look that comes sooner after a state keeps none of its own."""
 
 
-@torch.inference_mode(False)  # and it learns, whatever a caller has turned off around it
+@inference_mode(False)  # and it learns, whatever a caller has turned off around it
 def learn(
     given: Loaded,
     data: Any,

@@ -15,6 +15,7 @@ from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import within
 from pellucid.errors import InputError, several
+from pellucid.machine import no_grad
 from pellucid.training.data import missing
 from pellucid.training.objective import Fields, Objective, passes
 from pellucid.training.reading import encoded
@@ -74,7 +75,7 @@ class Taught(Objective):
         """The truth's loss and the teacher's as one, by their shares."""
         return (1.0 - self.teacher_share) * own + self.teacher_share * theirs
 
-    @torch.no_grad()
+    @no_grad()
     def answers(self, given: Mapping[str, Tensor]) -> Tensor:
         """The teacher's logits for a batch, without a gradient: Float32[Tensor, "batch seq vocab"]"""
         assert self.taught_by is not None

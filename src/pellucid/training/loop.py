@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, PellucidError
+from pellucid.machine import no_grad
 from pellucid.training.learner import Learner
 from pellucid.training.log import finite
 from pellucid.training.objective import Example, Objective
@@ -244,7 +244,7 @@ class Loop:
             now.scores = scores
         return Told(now.step, scores, True, now.waited == 0, seconds=time.perf_counter() - started)
 
-    @torch.no_grad()
+    @no_grad()
     def finish(self) -> Loaded:
         """The model as it is to be kept: its best numbers, evaluating."""
         for name, numbers in (self.shelf.get() if self.ranks.first else {}).items():

@@ -20,7 +20,7 @@ from torch.nn.utils import parametrize
 from pellucid.checkpoints.adapter_save import Change, base_name, save_adapter
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, near, several
-from pellucid.machine import DTYPES
+from pellucid.machine import DTYPES, no_grad
 from pellucid.models import freeze, untrained
 from pellucid.training.settings import Settings
 
@@ -46,8 +46,7 @@ class LowRank(nn.Module):
 
     def forward(self, table: Tensor) -> Tensor:
         """Float[Tensor, "out in"]  ->  the same shape"""
-        with torch.autocast(table.device.type, enabled=False):  # the sum is as exact as the table
-            return table + self.scale * (self.up @ self.down)
+        return table + self.scale * (self.up @ self.down)
 
 
 def attached(loaded: Loaded, settings: Settings) -> Loaded:
@@ -114,7 +113,7 @@ def changes(module: nn.Module) -> dict[str, Change]:
     return found
 
 
-@torch.no_grad()
+@no_grad()
 def merged(loaded: Loaded) -> Loaded:
     """A plain model of its own with the adapters in its tables; the same one where it has none."""
     module = loaded.module

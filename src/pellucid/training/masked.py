@@ -13,6 +13,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth, within
 from pellucid.errors import InputError
+from pellucid.machine import inference_mode
 from pellucid.text import Tokenizer, Window, by_length, windows
 from pellucid.training.data import place
 from pellucid.training.likely import OverVocabulary, likely, scores
@@ -140,7 +141,7 @@ class FillMask(OverVocabulary):
         read = np.where(becomes_mask, reader.mask_token_id, np.where(becomes_other, others, ids))
         return read, np.where(chosen, ids, IGNORED)
 
-    @torch.inference_mode()
+    @inference_mode()
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         module: Any = loaded.module.swift()
         found = []

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pellucid.machine import no_grad
+
 ROWS = 1_024
 """Anchors that are compared with all candidates at a time."""
 
@@ -59,7 +61,7 @@ def multiple_negatives(vectors: Tensor, texts: Tensor, scale: float, symmetric: 
     return (loss + functional.cross_entropy(back, places)) / 2
 
 
-@torch.no_grad()
+@no_grad()
 def nearest(vectors: Tensor, texts: Tensor) -> float:
     """The share of anchors that are nearer to their own positive than to any other text that is none of theirs."""
     right = 0

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
+from pellucid.machine import inference_mode
 from pellucid.text import by_length
 from pellucid.training.learner import Learner
 from pellucid.training.ranks import Ranks
@@ -155,7 +155,7 @@ def head_for(loaded: Loaded, name: str) -> Head:
     return head
 
 
-@torch.inference_mode()
+@inference_mode()
 def passes(loaded: Loaded, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> list[Tensor]:
     """The logits of every row, float32 on the processor, padding cut away; in the order of the rows.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import nn
 
+from pellucid.machine import no_grad
 from pellucid.training.settings import Settings
 
 
@@ -24,7 +25,7 @@ def optimizer(parameters: Mapping[str, nn.Parameter], settings: Settings) -> tor
     )
 
 
-@torch.no_grad()
+@no_grad()
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
     """The length of all gradients as one vector; not finite where one of their numbers is not."""
     squares = [torch.dot(flat, flat) for p in parameters if p.grad is not None for flat in [p.grad.flatten()]]

@@ -14,6 +14,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import MODES, Pooling
 from pellucid.config.checks import choice, truth, within
 from pellucid.errors import Argument, Blank, InputError
+from pellucid.machine import inference_mode, no_grad
 from pellucid.tasks.embed import pool
 from pellucid.tasks.feature_extraction import states_of
 from pellucid.text import by_length
@@ -204,7 +205,7 @@ class SentenceSimilarity(Objective):
         parts = []
         for number, piece in pieces:
             learner.begin(step, number)
-            with torch.no_grad():
+            with no_grad():
                 parts.append(self._vectors(learner, piece))
         own = [len(one) for one in parts]
         vectors, before = _everywhere(ranks, parts)
@@ -232,7 +233,7 @@ class SentenceSimilarity(Objective):
             found["accuracy"] = nearest(vectors, torch.tensor([one.target.texts for one in examples], device="cpu"))
         return found
 
-    @torch.inference_mode()
+    @inference_mode()
     def _embedded(self, loaded: Loaded, examples: Sequence[Example]) -> Tensor:
         """As `pellucid.embed` does: Float[Tensor, "pairs texts width"]"""
         ids, types = [row for one in examples for row in one.ids], [row for one in examples for row in one.types]

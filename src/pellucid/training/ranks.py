@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from pellucid.errors import Argument, InputError, PellucidError
+from pellucid.machine import no_grad
 
 PATIENCE = timedelta(hours=1)
 """How long a process waits for the others; the first one alone looks at what was held out, and that may take long."""
@@ -60,7 +61,7 @@ class Ranks:
                 dist.broadcast_object_list(held, src=0, device=self.device)
         return held[0]
 
-    @torch.no_grad()
+    @no_grad()
     def same(self, tensors: Iterable[Tensor]) -> None:
         """Gives every process the numbers of the first, in place."""
         for bucket in _buckets(tensors) if self.world > 1 else ():
@@ -69,7 +70,7 @@ class Ranks:
                 dist.broadcast(flat, src=0)
             _laid_back(flat, bucket)
 
-    @torch.no_grad()
+    @no_grad()
     def add_up(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replaces each gradient by its sum over all processes. One that a process lacks counts as nothing there, and
         one that all of them lack stays away."""
@@ -87,7 +88,7 @@ class Ranks:
         for p, many in zip(known, there):
             p.grad = p.grad if many else None
 
-    @torch.no_grad()
+    @no_grad()
     def gathered(self, tensor: Tensor) -> list[Tensor]:
         """The tensor of each process, by rank; they may differ in the length of their first axis."""
         if self.world == 1:

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
@@ -27,6 +26,7 @@ from pellucid.checkpoints.folder import OVERWRITE, check_target
 from pellucid.errors import Argument, Blank, CorruptFileError, InputError, ResourceError
 from pellucid.files import cannot_write, digest_of, listed, to_disk
 from pellucid.lock import alone
+from pellucid.machine import no_grad
 from pellucid.training.advice import AGAIN, RESUME
 from pellucid.training.log import Log
 from pellucid.training.loop import Loop
@@ -80,7 +80,7 @@ class State:
         finally:
             self.sweep()
 
-    @torch.no_grad()
+    @no_grad()
     def restore(self, loop: Loop) -> None:
         """Puts the loop where it was. Raises CorruptFileError for a file that was changed since."""
         assert self.manifest is not None

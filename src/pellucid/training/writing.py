@@ -14,6 +14,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth, within
 from pellucid.errors import InputError
+from pellucid.machine import inference_mode
 from pellucid.models import EncoderDecoder
 from pellucid.tasks.told import prefix_of
 from pellucid.tasks.writing import Translation
@@ -165,7 +166,7 @@ class TextToText(Objective):
 
     # -- scores -------------------------------------------------------------------------------------------------------
 
-    @torch.inference_mode()
+    @inference_mode()
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """The loss of the right tokens, unsmoothed, and what follows from it; with `generate`, also `final`'s."""
         module = loaded.module.swift()

@@ -10,6 +10,7 @@ from pellucid.blocks import Embeddings
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import WRITING
 from pellucid.errors import InputError
+from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder
 from pellucid.text import tokens_of
 from pellucid.trace import Trace
@@ -73,7 +74,7 @@ class DirectAttribution:
         return f"DirectAttribution: {self.said} at position {self.position} is {self.logit:.4f}\n{table(rows)}"
 
 
-@torch.no_grad()
+@no_grad()
 def direct_logit_attribution(
     loaded: Loaded,
     text: str | Trace,

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
+from pellucid.machine import inference_mode
 from pellucid.trace.explain.slope import Question, Work, baseline_of, prepared, value_of
 from pellucid.trace.explain.table import short, table
 from pellucid.trace.explain.way import NODES, Way
@@ -46,7 +47,7 @@ class Attribution:
         return f"Attribution by {self.method}: {self.said} is {self.value:.4f}{told}\n{table(rows)}"
 
 
-@torch.inference_mode(False)  # a caller's own setting does not matter
+@inference_mode(False)  # a caller's own setting does not matter
 def gradient_x_input(
     loaded: Loaded,
     text: str,
@@ -76,7 +77,7 @@ def gradient_x_input(
     return _shared_out(work, "gradient x input", float(way.answers(end)), way.slopes(end)[0])
 
 
-@torch.inference_mode(False)
+@inference_mode(False)
 def integrated_gradients(
     loaded: Loaded,
     text: str,

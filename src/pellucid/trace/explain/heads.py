@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, counted, near
+from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, evaluating
 from pellucid.trace import Recorder, Trace
 from pellucid.trace.explain.given import side_of, target_words, traced
@@ -115,7 +116,7 @@ def _mean(weights: Tensor, pairs: Tensor) -> Tensor:
     return (weights * pairs[:, None]).sum(dim=(0, 2, 3)) / asking  # 0 / 0 is NaN, as it should be
 
 
-@torch.no_grad()
+@no_grad()
 def _repeated(loaded: Loaded, side: str, length: int, rows: int, seed: int) -> tuple[list[Tensor], Tensor, Tensor]:
     """Attention on random tokens read twice over: the weights of each layer, the ids, and which are real."""
     for name, number in (("length", length), ("rows", rows)):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import OF_TOKENS
 from pellucid.errors import InputError
+from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder
 from pellucid.text import tokens_of
 from pellucid.trace import Trace
@@ -48,7 +49,7 @@ class LogitLens:
         return f"LogitLens: the likeliest {self.kind} and its probability{said}\n{table(rows)}"
 
 
-@torch.no_grad()
+@no_grad()
 def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: str | None = None) -> LogitLens:
     """The stream behind every layer through the model's own last norm and head (nostalgebraist, 2020, "interpreting
     GPT: the logit lens").

@@ -4,10 +4,12 @@ import torch
 from torch import Tensor
 
 from pellucid.errors import InputError
+from pellucid.machine import no_grad
 from pellucid.trace import Trace
 from pellucid.trace.explain.given import side_of
 
 
+@no_grad()
 def attention_rollout(trace: Trace, *, side: str | None = None, residual: float = 0.5) -> Tensor:
     """Attention multiplied through the layers (Abnar and Zuidema, 2020, arXiv:2005.00928, section 3).
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
+from pellucid.machine import no_grad
 from pellucid.models import Decoder, Output, evaluating
 from pellucid.text import Tokenizer
 from pellucid.trace import Recorder
@@ -67,7 +68,7 @@ def prepared(loaded: Loaded, question: Question, what: str) -> Work:
     return Work(reading, inputs, where, points)
 
 
-@torch.no_grad()
+@no_grad()
 def _embeddings(loaded: Loaded, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
     """The embeddings of a text on each side, and its logits."""
     recorder = Recorder(("*embeddings.output",))
@@ -105,7 +106,7 @@ def baseline_of(loaded: Loaded, work: Work, baseline: str) -> dict[str, Tensor]:
     return emptied(loaded, work.inputs, empty)
 
 
-@torch.no_grad()
+@no_grad()
 def emptied(loaded: Loaded, inputs: dict[str, Tensor], empty: dict[str, int]) -> dict[str, Tensor]:
     """The embeddings of the same text where another token stands in place of each that is not special; places are
     those of the text, also where a model counts them by what is no padding.

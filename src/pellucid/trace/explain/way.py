@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pellucid.bars import bar
+from pellucid.machine import no_grad
 
 BUDGET = 512
 """Positions in one pass: full matrix products, and a bounded memory for the gradients of their logits."""
@@ -67,7 +68,7 @@ class Way:
 
     def answers(self, places: Tensor) -> Tensor:
         """The answer at places between 0 and 1: Float64[Tensor, "places"]  ->  Float64[Tensor, "places"]"""
-        with torch.no_grad():
+        with no_grad():
             found = [self.values(here) for here in self._inputs(places)]
         return torch.cat(found).cpu().double()
 
