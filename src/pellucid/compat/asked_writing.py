@@ -23,9 +23,6 @@ log = logging.getLogger("pellucid")
 LONGEST = 256
 """New tokens, where nobody says anything."""
 
-UNBOUNDED = 1_000_000
-"""Tokens that a model without places reads: where nothing is cut, this reference asks no tokenizer for them."""
-
 _OURS = {"stop_strings": "stop"}
 _NOTHING = ("use_cache", "cache_implementation", "pad_token_id", "return_text", "return_type")
 """Arguments that change no text here."""
@@ -141,8 +138,7 @@ class Rewritten(Written):
     def options(self) -> dict[str, Any]:
         prefix = prefix_of(self.model.loaded, [self.task]) or ""
         tidy = {"clean_up_tokenization_spaces": bool(self.said.get("clean_up_tokenization_spaces"))}
-        known = {"prefix": prefix, "max_length": self.model.config.longest or UNBOUNDED}
-        return known | super().options() | tidy
+        return {"prefix": prefix} | super().options() | tidy
 
     def stopped(self, ids: list[int]) -> list[int]:
         return ids[:1]
@@ -187,11 +183,10 @@ class Continued(Written):
                 raise InputError(
                     f"handle_long_generation is {said['handle_long_generation']!r}, expected 'hole' or None"
                 )
-            return super().options() | own | {"long": "truncate", "truncation_side": "left"}
-        side = {"truncation_side": self.words.truncation_side}
-        return (
-            super().options() | own | (long | side if long else {"max_length": self.model.config.longest or UNBOUNDED})
-        )
+            long = {"long": "truncate", "max_length": None, "truncation_side": "left"}
+        elif "long" in long:
+            long["truncation_side"] = self.words.truncation_side
+        return super().options() | own | long
 
     def single(self, given: list[Any]) -> bool:
         return bool(given) and isinstance(given[0], Mapping)

@@ -33,7 +33,7 @@ class AutoTokenizer(Vocabulary):
     is_fast = True
 
     def __init__(self, pellucid: Tokenizer, name: str = "") -> None:
-        vars(self).update(pellucid=pellucid, name_or_path=name)
+        vars(self).update(pellucid=with_settings(pellucid, {}), name_or_path=name)
 
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "AutoTokenizer":

@@ -118,6 +118,6 @@ def _check_text(loaded: Loaded, text: str, pair: str | None) -> None:
     (row,) = words.encode([text], None if pair is None else [pair])
     if all(row.special):
         raise InputError("the text is empty: there is nothing to explain")
-    limit = words.model_max_length or loaded.config.longest
+    limit = loaded.longest
     if limit is not None and len(row.ids) > limit:
         raise InputError(f"the text has {len(row.ids):,} tokens, and this model reads {limit:,}: explain it in parts")
