@@ -10,6 +10,7 @@ import torch
 from pellucid.compat.asked import Asked, Round
 from pellucid.compat.said import Unfollowed
 from pellucid.compat.writing import REFERENCE_TOP_K, UNFOLLOWED, useful
+from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import REFERENCE_LENGTH
@@ -63,6 +64,7 @@ class Written(Asked, ABC):
         made = {name: value for name, value in _plain(self.made).items() if name not in told}
         heard = {name: told[name] for name in self.defaults if name in told}
         said = {"top_k": top_k, **self.defaults, **made, **heard, **_plain(self.call)}
+        count("num_beams", said.get("num_beams", 1))
         if "do_sample" not in self.said and said.get("num_beams", 1) > 1:
             said["do_sample"] = False
         if "num_beams" not in self.said and said.get("do_sample"):
