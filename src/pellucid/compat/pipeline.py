@@ -183,13 +183,13 @@ class Pipeline:
             if name not in known and name not in elsewhere:
                 hint = near(name, [*known, *elsewhere]) or f": it has {several(known, 12)}"
                 raise InputError(f"{self.task} has no option {name!r}{hint}")
-            if name not in _SEVERAL:
+            if name not in _FURTHER:
                 one_value(name, options[name])
         return followed(options, elsewhere)
 
 
-_SEVERAL = "candidate_labels targets ignore_labels eos_token_id".split()
-"""Arguments that may hold several values, in an array too."""
+_FURTHER = "candidate_labels targets ignore_labels eos_token_id function_to_apply".split()
+"""Arguments that may hold several values, in an array too, or whose own check says more."""
 
 
 def _kind(task: str) -> type[Asked]:
