@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from pellucid.errors import InputError, short
+
 PATIENCE = 1.0
 """Work that is done within so many seconds shows no bar."""
 
@@ -28,6 +30,8 @@ def bar(
     shown: None shows it once the work has lasted a second, where stderr is a terminal; True elsewhere too.
     style: of tqdm.
     """
+    if shown is not None and type(shown) is not bool:
+        raise InputError(f"progress is {short(repr(shown))}, expected true or false")
     said: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "leave": False, "mininterval": PACE}
     return _kind()(rows, disable=None if shown is None else not shown, delay=PATIENCE, **said | style)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pellucid.errors import Argument, InputError, ResourceError, Words, near
+from pellucid.errors import Argument, InputError, ResourceError, Words, near, short
 
 DTYPES = {
     "float32": torch.float32,
@@ -71,8 +71,8 @@ def choose_device(device: str | torch.device) -> torch.device:
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         chosen = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise InputError(f"device is {device!r}, expected 'cpu', 'cuda', 'mps' or 'auto'") from error
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"device is {short(repr(device))}, expected 'cpu', 'cuda', 'mps' or 'auto'") from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise InputError("device is 'cuda', and this PyTorch sees no CUDA GPU; use 'cpu', or install a CUDA build")
     if chosen.type == "mps" and not torch.backends.mps.is_available():
@@ -95,15 +95,17 @@ def choose_dtype(
         return torch.float32
     if isinstance(dtype, torch.dtype):
         chosen = dtype
-    elif dtype == "checkpoint":
+    elif isinstance(dtype, str) and dtype == "checkpoint":
         chosen = stored
-    elif dtype == "auto":
+    elif isinstance(dtype, str) and dtype == "auto":
         chosen = fastest_dtype(device)
     elif isinstance(dtype, str) and dtype in DTYPES:
         chosen = DTYPES[dtype]
     else:
         expected = ", ".join((*DTYPES, "auto", "checkpoint", *more))
-        raise InputError(f"dtype is {dtype!r}{near(str(dtype), (*DTYPES, *more))}, expected one of {expected}")
+        raise InputError(
+            f"dtype is {short(repr(dtype))}{near(str(dtype), (*DTYPES, *more))}, expected one of {expected}"
+        )
     if not chosen.is_floating_point:
         raise InputError(f"dtype is {chosen}, expected a kind of real number")
     return chosen

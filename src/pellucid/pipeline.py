@@ -51,18 +51,20 @@ def pipeline(
     """
     name, said = named(task)
     place: dict[str, Any] = {"revision": revision, "token": token, "local_files_only": local_files_only}
-    kind = None if dtype in ("auto", "bfloat16", torch.bfloat16) else dtype
+    later = isinstance(dtype, str | torch.dtype) and dtype in ("auto", "bfloat16", torch.bfloat16)
+    kind = None if later else dtype
     if isinstance(model, Model):
         _check_loaded({"device": device, "dtype": kind, **place})
         held = model
     else:
-        held = load(model or name.model, device="cpu" if device is None else device, dtype=kind, **place)
-    return Pipeline(name, held, None if kind == dtype else dtype, said | options)
+        asked = name.model if model is None else model
+        held = load(asked, device="cpu" if device is None else device, dtype=kind, **place)
+    return Pipeline(name, held, dtype if later else None, said | options)
 
 
 def _check_loaded(said: Mapping[str, Any]) -> None:
     """Refuses what a model that is loaded already cannot follow."""
-    if late := [name for name, value in said.items() if value not in (None, False)]:
+    if late := [name for name, value in said.items() if value is not None and value is not False]:
         raise InputError(f"the model is loaded already, so {several(late)} would say nothing: pass it to pellucid.load")
 
 

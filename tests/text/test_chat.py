@@ -49,6 +49,48 @@ def test_the_text_is_the_reference_s(name: str) -> None:
     assert compared >= 8
 
 
+MACROS = """\
+{% macro listed(documents) %}<documents>{% for one in documents %}
+{{ loop.index0 }} {{ one.title }}: {{ one.text }}{% endfor %}</documents>{% endmacro %}
+{% macro modes(knobs) %}<modes>{{ knobs.style }}</modes>{% endmacro %}
+{% set ns = namespace(first=listed) %}
+{% set calls, given = [], [] %}
+{% if documents %}{% set calls, given = calls + [listed], given + [[documents]] %}{% endif %}
+{% if knobs %}{% set calls, given = calls + [modes], given + [[knobs]] %}{% endif %}
+{% for i in range(calls | length) %}{{ calls[i](*given[i]) }}|{% endfor %}
+{{ {'a': listed}['a'](documents) }}{{ ns.first(documents) }}{{ messages[-1].content }}
+"""
+
+
+@pytest.mark.parametrize("knobs", [None, {"style": "brief"}])
+@pytest.mark.parametrize("documents", [[], [{"title": "One", "text": "a"}, {"title": "Two", "text": "b"}]])
+def test_a_macro_may_stand_in_a_list(documents: list[dict[str, str]], knobs: dict[str, str] | None) -> None:
+    """As in Jamba's template, which gathers the macros that write its documents and modes, and calls them in turn."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    given = {"documents": documents, "knobs": knobs}
+    (wanted,), _ = render_jinja_template([[USER]], chat_template=MACROS, **given)
+    assert render_chat(MACROS, [USER], given) == wanted
+
+
+_KEPT = "{% set ns.x = ns.x + [f] %}"
+_KEEPING = {
+    "macro in a macro": "{% macro g(a) %}{% macro f() %}{{ a }}{% endmacro %}"
+    + _KEPT
+    + "{% endmacro %}{{ g('a' * 9) }}",
+    "macro in a loop that calls itself": "{% for a in [1] recursive %}{% macro f() %}{{ a }}{% endmacro %}"
+    + _KEPT
+    + "{% endfor %}",
+    "macro in a block": "{% block b %}{% macro f() %}{% endmacro %}{% set ns = namespace(x=[f]) %}{% endblock %}",
+}
+
+
+@pytest.mark.parametrize("name", _KEEPING)
+def test_a_macro_that_keeps_values_of_its_own_stands_in_no_list(name: str) -> None:
+    with pytest.raises(InputError, match="it builds a value with a Macro in it"):
+        render_chat("{% set ns = namespace(x=[]) %}" + _KEEPING[name], [USER], {})
+
+
 HARM = {
     "long range": "{% for i in range(10**9) %}x{% endfor %}",
     "nested loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",

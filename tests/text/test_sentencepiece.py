@@ -84,6 +84,60 @@ def test_ids_and_places_are_the_library_s(models: dict[str, Path], shared: Share
             assert row.offsets == places, text
 
 
+GIVEN = {
+    "words": ["wor", "<x>", "the", "<|code|>"],
+    "spaces": ["▁▁", "▁▁▁▁", "\n", "\t"],
+    "ends of lines": ["\n", "\t"],
+    "over one another": ["ab", "abc", "bcd", "▁th", "of▁the", "½", "A"],
+}
+PARTS = ["the", "wor", "world", "there", " of the", "<x>", "<|code|>", "abcd", "bc", "A", "½", " ", "    ", "\n", "\t"]
+PARTS += ["é", "☃", "中", "▁", "d", "1", "</s>", "<s>", "<unk>", "＜"]
+KEEPING = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+SETTINGS: list[tuple[str, str, dict[str, Any]]] = [
+    ("bpe", "words", {"byte_fallback": True} | KEEPING),  # GPT-SW3's
+    ("bpe", "words", {}),
+    ("bpe", "words", {"add_dummy_prefix": False}),
+    ("bpe", "spaces", {"byte_fallback": True} | KEEPING),
+    ("bpe", "spaces", {}),
+    ("bpe", "over one another", KEEPING),
+    ("bpe", "over one another", {"byte_fallback": True}),
+    ("unigram", "words", KEEPING),
+    ("unigram", "ends of lines", {"byte_fallback": True}),
+    ("unigram", "ends of lines", {}),
+    ("unigram", "ends of lines", {"add_dummy_prefix": False} | KEEPING),
+    ("unigram", "over one another", {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "options"), SETTINGS)
+def test_pieces_of_the_model_s_user_stand_where_the_library_finds_them(
+    shared: Shared, tmp_path: Path, kind: str, given: str, options: dict[str, Any]
+) -> None:
+    lines = wiki(shared("data/wikitext2/valid.txt"), 230)
+    said = {"model_type": kind, "user_defined_symbols": GIVEN[given], "vocab_size": 600} | options
+    path = train_pieces(lines[:200], tmp_path / "one.model", **said)
+    folder = folder_of(tmp_path / "folder", "", {"spiece.model": path})
+    ours = open_tokenizer(folder, max_length=None, token_types=False)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    chance = random.Random(3)
+    parts = PARTS + (["wor<0x4", "1>"] if kind == "bpe" else [])
+    drawn = ["".join(chance.choices(parts, k=chance.randint(1, 9))) for _ in range(300)]
+    texts = [*ODD, *GIVEN[given], *parts, *drawn, *lines[200:]]
+    for text, row in zip(texts, ours.encode(texts, add_special_tokens=False)):
+        ids = processor.encode(text)
+        assert row.ids == ids, text
+        if processor.unk_id() not in ids and "▁▁" not in row.tokens[:1]:
+            assert ours.decode(ids) == processor.decode(ids), text
+
+
+def test_more_pieces_of_a_user_than_can_be_looked_for_are_refused(shared: Shared, tmp_path: Path) -> None:
+    lines = wiki(shared("data/wikitext2/valid.txt"), 200)
+    many = {"user_defined_symbols": [f"<{i}>" for i in range(4097)], "vocab_size": 4700, "model_type": "bpe"}
+    folder = folder_of(tmp_path / "folder", "", {"spiece.model": train_pieces(lines, tmp_path / "one.model", **many)})
+    with pytest.raises(CorruptFileError, match=r"with 4,097 pieces that stand in a text as they are, expected at most"):
+        open_tokenizer(folder, max_length=None, token_types=False)
+
+
 # -- ALBERT -----------------------------------------------------------------------------------------------------------
 
 

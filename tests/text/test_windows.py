@@ -50,8 +50,7 @@ def of_text(window: Window, side: int = 0) -> list[int]:
 def test_stretches_are_the_references(both: tuple[Tokenizer, object], size: int, stride: int) -> None:
     ours, theirs = both
     found = windows(ours, TEXT, rule="windows", max_length=size, stride=stride)
-    limit = min(size, ours.model_max_length or size)
-    settings = {"max_length": limit, "stride": stride, "truncation": True, "return_overflowing_tokens": True}
+    settings = {"max_length": size, "stride": stride, "truncation": True, "return_overflowing_tokens": True}
     wanted = theirs([TEXT], return_offsets_mapping=True, **settings)
     assert [one.ids for one in found] == wanted["input_ids"]
     assert [one.offsets for one in found] == [list(map(tuple, row)) for row in wanted["offset_mapping"]]
@@ -180,10 +179,13 @@ def test_exactly_the_limit_fits_and_one_more_does_not(bert: Tokenizer) -> None:
         windows(bert, QUESTION, index=7, max_length=size - 1)
 
 
-def test_the_limit_is_never_more_than_the_model_reads(bert: Tokenizer) -> None:
+@pytest.mark.parametrize(("asked", "read"), [(None, 96), (40, 40), (110, 110)])
+def test_the_tokenizer_s_own_limit_holds_where_no_other_is_asked_for(
+    bert: Tokenizer, asked: int | None, read: int
+) -> None:
     assert bert.model_max_length == 96
-    assert max(len(one.ids) for one in windows(bert, TEXT * 3, rule="windows", max_length=5_000)) == 96
-    assert len(windows(bert, TEXT * 3, rule="truncate", max_length=5_000)[0].ids) == 96
+    assert max(len(one.ids) for one in windows(bert, TEXT * 3, rule="windows", max_length=asked)) == read
+    assert len(windows(bert, TEXT * 3, rule="truncate", max_length=asked)[0].ids) == read
 
 
 def test_ten_thousand_words_are_all_read(bert: Tokenizer) -> None:

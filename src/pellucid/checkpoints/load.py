@@ -16,7 +16,8 @@ from pellucid.checkpoints.plan import Plan, make_plan
 from pellucid.checkpoints.source import locate
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config, Head
-from pellucid.errors import Argument, CheckpointMismatchError, InputError
+from pellucid.config.checks import among
+from pellucid.errors import Argument, CheckpointMismatchError, InputError, short
 from pellucid.machine import NARROWER, choose_device, choose_dtype
 from pellucid.models import Network
 from pellucid.text import Tokenizer
@@ -48,6 +49,9 @@ def open_checkpoint(
     narrower: kinds of number that may be advised in the place of `dtype` where there is no room: {} for a caller who
         leaves nobody the choice.
     """
+    if head is not None and not isinstance(head, str | Head):
+        raise InputError(f"head is {short(repr(head))}, expected the name of a head, or None for none")
+    among("attention", attention, ("fused", "explicit"))
     source = locate(name, revision=revision, token=token, local_files_only=local_files_only, cache_dir=cache_dir)
     contents = read_source(source)
     family = _family(contents)

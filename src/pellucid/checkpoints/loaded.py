@@ -67,8 +67,11 @@ class Loaded:
     def longest(self) -> int | None:
         """How many tokens of a text are read at once, by what the tokenizer and the model say; None where neither
         says anything."""
-        own = self.tokenizer.model_max_length if self.tokenizer else None
-        return min((most for most in (own, self.config.longest) if most), default=None)
+        return self.most(self.tokenizer.model_max_length if self.tokenizer else None)
+
+    def most(self, asked: int | None) -> int | None:
+        """So many tokens at once, and no more than the model was made for, whatever its tokenizer says."""
+        return min((most for most in (asked, self.config.longest) if most), default=None)
 
     @property
     def padding(self) -> int:

@@ -18,6 +18,12 @@ COMMON = frozenset(
 )
 """Arguments that change no answer."""
 
+UNBOUNDED = 1_000_000
+"""Tokens of a text, where nobody but the model says how many it reads."""
+
+SHORTER = "tokenizer=AutoTokenizer.from_pretrained(NAME, model_max_length=...)"
+"""What asks for long texts to be cut, where this reference has no other argument for it."""
+
 Round = tuple[Iterable[Any], dict[str, Any]]
 
 
@@ -91,9 +97,18 @@ class Asked:
         return found
 
     def cut(self, truncation: Any, max_length: int | None) -> dict[str, Any]:
-        """The rule for long texts. A greatest length alone asks for cutting, as in the reference's tokenizers."""
+        """The rule for long texts. A greatest length alone asks for cutting, as in the reference's tokenizers.
+
+        Where nothing is cut, this reference asks the model alone how much it reads, and no tokenizer.
+        """
         wanted = max_length is not None if truncation is None else truncation not in (False, "do_not_truncate")
-        return {"long": "truncate", "max_length": max_length} if wanted else {}
+        return {"long": "truncate", "max_length": max_length} if wanted else {"max_length": UNBOUNDED}
+
+    def always_cut(self) -> dict[str, Any]:
+        """The rule of what this reference cuts unasked, as the tokenizer says: in silence, so to no fewer tokens."""
+        own, most = self.words.model_max_length, self.model.config.longest
+        fits = own is not None and (most is None or own <= most)
+        return {"long": "truncate"} if fits else {"max_length": UNBOUNDED}
 
     def how(self, name: str, said: Mapping[str, Any]) -> dict[str, Any]:
         """An argument that is a dict of a tokenizer's arguments; InputError for those that are heeded nowhere."""
@@ -149,6 +164,7 @@ class Classified(Asked):
 class Tagged(Asked):
     """Tokens or entities, by the reference's guesses of words, and windows of which the longest entity wins."""
 
+    cuts = SHORTER
     takes = "aggregation_strategy ignore_labels stride is_split_into_words delimiter grouped_entities ignore_subwords"
 
     def single(self, given: list[Any]) -> bool:
@@ -158,7 +174,8 @@ class Tagged(Asked):
         said, way, stride = self.said, self._strategy(), self.said.get("stride")
         if stride is not None and way == "none":
             raise InputError(f"stride is {stride!r} and nothing is grouped: pass an aggregation_strategy")
-        long = {"long": "truncate"} if stride is None else {"long": "windows", "stride": stride, "overlap": "longest"}
+        windows = {"long": "windows", "stride": stride, "overlap": "longest"}
+        long = self.always_cut() if stride is None else windows
         words = {name: said[name] for name in ("is_split_into_words", "delimiter") if said.get(name) is not None}
         ignored = {} if said.get("ignore_labels") is None else {"ignore_labels": said["ignore_labels"]}
         return {"aggregation_strategy": way, "boundaries": "heuristic", "decoded": True} | long | words | ignored
@@ -240,6 +257,7 @@ class Filled(Asked):
 class Judged(Asked):
     """Labels of one's own, with entailment and contradiction where the reference looks for them."""
 
+    cuts = SHORTER
     takes = "candidate_labels hypothesis_template multi_label multi_class"
     fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True, "roles": "fixed"}
 
@@ -256,7 +274,7 @@ class Judged(Asked):
                 said["multi_label"] = here["multi_class"]
             elif "multi_label" in here:
                 said["multi_label"] = False if here["multi_label"] is None else here["multi_label"]
-        return {"long": "truncate"} | said
+        return self.always_cut() | said
 
 
 class Features(Asked):

@@ -10,6 +10,7 @@ import torch
 from pellucid.compat.asked import Asked, Round
 from pellucid.compat.said import Unfollowed
 from pellucid.compat.writing import REFERENCE_TOP_K, UNFOLLOWED, useful
+from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import REFERENCE_LENGTH
@@ -22,9 +23,6 @@ log = logging.getLogger("pellucid")
 
 LONGEST = 256
 """New tokens, where nobody says anything."""
-
-UNBOUNDED = 1_000_000
-"""Tokens that a model without places reads: where nothing is cut, this reference asks no tokenizer for them."""
 
 _OURS = {"stop_strings": "stop"}
 _NOTHING = ("use_cache", "cache_implementation", "pad_token_id", "return_text", "return_type")
@@ -66,6 +64,7 @@ class Written(Asked, ABC):
         made = {name: value for name, value in _plain(self.made).items() if name not in told}
         heard = {name: told[name] for name in self.defaults if name in told}
         said = {"top_k": top_k, **self.defaults, **made, **heard, **_plain(self.call)}
+        count("num_beams", said.get("num_beams", 1))
         if "do_sample" not in self.said and said.get("num_beams", 1) > 1:
             said["do_sample"] = False
         if "num_beams" not in self.said and said.get("do_sample"):
@@ -141,8 +140,7 @@ class Rewritten(Written):
     def options(self) -> dict[str, Any]:
         prefix = prefix_of(self.model.loaded, [self.task]) or ""
         tidy = {"clean_up_tokenization_spaces": bool(self.said.get("clean_up_tokenization_spaces"))}
-        known = {"prefix": prefix, "max_length": self.model.config.longest or UNBOUNDED}
-        return known | super().options() | tidy
+        return {"prefix": prefix} | super().options() | tidy
 
     def stopped(self, ids: list[int]) -> list[int]:
         return ids[:1]
@@ -187,11 +185,10 @@ class Continued(Written):
                 raise InputError(
                     f"handle_long_generation is {said['handle_long_generation']!r}, expected 'hole' or None"
                 )
-            return super().options() | own | {"long": "truncate", "truncation_side": "left"}
-        side = {"truncation_side": self.words.truncation_side}
-        return (
-            super().options() | own | (long | side if long else {"max_length": self.model.config.longest or UNBOUNDED})
-        )
+            long = {"long": "truncate", "max_length": None, "truncation_side": "left"}
+        elif "long" in long:
+            long["truncation_side"] = self.words.truncation_side
+        return super().options() | own | long
 
     def single(self, given: list[Any]) -> bool:
         return bool(given) and isinstance(given[0], Mapping)

@@ -23,7 +23,7 @@ from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import PLACE, accepted, placed
 from pellucid.compat.words import AutoTokenizer
 from pellucid.compat.writing import GenerationConfig as GenerationConfig
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, near, short
 from pellucid.model import Model
 
 log = logging.getLogger("pellucid")
@@ -39,19 +39,23 @@ def opened(
     said = accepted(said, None, "a model")
     place = {key: said.pop(key) for key in PLACE if key in said}
     own = {key: said.pop(key) for key in _OPENING if key in said}
-    config = own.get("config") or AutoConfig.from_pretrained(name, **place)
+    config = own.get("config")
+    if config is None:
+        config = AutoConfig.from_pretrained(name, **place)
+    elif not isinstance(config, PretrainedConfig):
+        raise InputError(f"config is {type(config).__name__}, expected what AutoConfig.from_pretrained gives")
     for key, value in said.items():
         config.change(key, value)
     if family is not None and config.family is not family:
         raise InputError(f"{name} is a {config.model_type}, not a {family.model_type}: open it with an Auto class")
     kernel = own.get("attn_implementation")
-    if kernel not in _KERNELS:
-        raise InputError(f"attn_implementation is {kernel!r}, expected 'sdpa' or 'eager'")
+    if not (kernel is None or isinstance(kernel, str)) or kernel not in _KERNELS:
+        raise InputError(f"attn_implementation is {short(repr(kernel))}, expected 'sdpa' or 'eager'")
     dtype = own.get("dtype", own.get("torch_dtype"))
     loaded = open_checkpoint(
         name,
         device=placed("device_map", own.get("device_map"), "cpu"),
-        dtype="checkpoint" if dtype == "auto" else dtype,
+        dtype="checkpoint" if isinstance(dtype, str) and dtype == "auto" else dtype,
         head=head,
         attention=_KERNELS[kernel],
         config=config.read(),

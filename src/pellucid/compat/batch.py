@@ -10,7 +10,7 @@ import torch
 from pellucid.config.checks import among
 from pellucid.errors import Argument, InputError, near
 from pellucid.text import Batch
-from pellucid.text.batch import KINDS, PADDINGS, check_equally_long
+from pellucid.text.batch import KINDS, PADDINGS, check_equally_long, listed
 from pellucid.text.cut import cuts_second
 
 Features = dict[str, list[Any]]
@@ -184,7 +184,7 @@ def sides(text: Any, pair: Any) -> tuple[list[str], list[str] | None]:
         raise InputError(f"the tokenizer was given {type(text).__name__}, expected a text or a list of texts")
     if pair is None and firsts and all(isinstance(one, list | tuple) and len(one) == 2 for one in firsts):
         return [one[0] for one in firsts], [one[1] for one in firsts]
-    return list(firsts), [pair] if isinstance(pair, str) else None if pair is None else list(pair)
+    return list(firsts), None if pair is None else listed("text_pair", pair)
 
 
 def stretches(first: Any, second: Any, room: int, strategy: str, stride: int, direction: str) -> list[tuple[Any, Any]]:

@@ -66,6 +66,8 @@ def pad(
     tokenizer: Tokenizer, features: Features, padding: bool | str, length: int | None, multiple: int | None, side: str
 ) -> None:
     """Makes the rows of every column equally long, in place.  length: with "max_length", else the tokenizer's own."""
+    if length is not None:
+        count("max_length", length.item() if isinstance(length, np.integer) else length, least=0)
     if multiple is not None:
         count("pad_to_multiple_of", multiple)
     length = length or tokenizer.model_max_length
@@ -74,8 +76,7 @@ def pad(
 
 def check_side(name: str, value: Any) -> str:
     """A side of a text; InputError for anything else."""
-    if value not in ("left", "right"):
-        raise InputError(f"{name} is {value!r}, expected 'left' or 'right'")
+    among(name, value, ("left", "right"))
     return value
 
 

@@ -4,6 +4,7 @@ import copy
 import functools
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +14,8 @@ from pellucid.checkpoints.load import read_config
 from pellucid.checkpoints.page import Family
 from pellucid.compat.said import PLACE
 from pellucid.config import Config, Head
-from pellucid.errors import InputError, near
+from pellucid.config.checks import count
+from pellucid.errors import InputError, near, short
 
 MARKS = ("output_attentions", "output_hidden_states", "return_dict", "problem_type", "num_labels")
 """What a config says of calls, of losses and of labels beside the keys of its family."""
@@ -62,6 +64,7 @@ class PretrainedConfig:
 
     @num_labels.setter
     def num_labels(self, number: int) -> None:
+        count("num_labels", number, most=1_000_000)
         if number != len(self.id2label):
             self.id2label = {i: f"LABEL_{i}" for i in range(number)}
 
@@ -92,6 +95,8 @@ class PretrainedConfig:
     def __setattr__(self, name: str, value: Any) -> None:
         theirs = {ours: key for key, ours in self.family.keys.renamed.items()}
         if name == "id2label":
+            if not isinstance(value, Mapping) or not all(isinstance(i, int) or str(i).isdigit() for i in value):
+                raise InputError(f"id2label is {short(repr(value))}, expected labels by number: {{0: 'no', 1: 'yes'}}")
             value = {int(i): label for i, label in value.items()}
             vars(self)["label2id"] = {label: i for i, label in value.items()}
         object.__setattr__(self, theirs.get(name, name), value)

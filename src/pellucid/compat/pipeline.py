@@ -15,6 +15,7 @@ from pellucid.compat.asked import COMMON, Asked, Classified, Features, Filled, J
 from pellucid.compat.asked_writing import Continued, Rewritten
 from pellucid.compat.said import PLACE, followed, placed, warn_of_code
 from pellucid.compat.words import AutoTokenizer
+from pellucid.config.checks import is_several, one_value
 from pellucid.errors import InputError, near, several
 from pellucid.model import Model, load
 from pellucid.pipeline import Pipeline as Task
@@ -78,7 +79,7 @@ def pipeline(
     kind = next((one for one in kinds if one is not None), None)
     how: dict[str, Any] = {
         "device": placed("device", device, "auto"),
-        "dtype": "checkpoint" if kind == "auto" else kind,
+        "dtype": "checkpoint" if isinstance(kind, str) and kind == "auto" else kind,
     }
     if task is None:
         own = _opened(own, how | place)
@@ -86,7 +87,8 @@ def pipeline(
     fixed = _kind(named(task)[0].name).fixed
     own = _USUAL.get(named(task)[0].name) if own is None else own
     made = task_of(task, own, **({} if isinstance(own, Model) else how | place), **fixed)
-    own_words = made.model.loaded.words if tokenizer is None or tokenizer == model else tokenizer
+    same = tokenizer is None or tokenizer is model or (isinstance(tokenizer, str | os.PathLike) and tokenizer == model)
+    own_words = made.model.loaded.words if same else tokenizer
     return Pipeline(
         task, made, {name: value for name, value in options.items() if name not in COMMON}, _words(own_words)
     )
@@ -157,8 +159,7 @@ class Pipeline:
         call = {name: value for name, value in call.items() if name not in COMMON}
         given, call = self._asked.given(inputs, call)
         asked = self._asked(self.task, self.model, self._options, self._known(call))
-        read_in_turn = isinstance(given, Iterable) or hasattr(given, "__getitem__")
-        if read_in_turn and not isinstance(given, str | list | tuple | Mapping):
+        if is_several(given) and not isinstance(given, list | tuple):
             return self._answers(asked, given)
         many = isinstance(given, list) and not asked.single(given)
         found = list(self._answers(asked, given if many else [given]))
@@ -182,7 +183,13 @@ class Pipeline:
             if name not in known and name not in elsewhere:
                 hint = near(name, [*known, *elsewhere]) or f": it has {several(known, 12)}"
                 raise InputError(f"{self.task} has no option {name!r}{hint}")
+            if name not in _FURTHER:
+                one_value(name, options[name])
         return followed(options, elsewhere)
+
+
+_FURTHER = "candidate_labels targets ignore_labels eos_token_id function_to_apply".split()
+"""Arguments that may hold several values, in an array too, or whose own check says more."""
 
 
 def _kind(task: str) -> type[Asked]:

@@ -78,7 +78,7 @@ def placed(name: str, said: Any, usual: str) -> str | torch.device:
         (said,) = places
     if type(said) is int:
         return "cpu" if said < 0 else f"cuda:{said}"
-    return usual if said is None else "auto" if said in _SEVERAL else said
+    return usual if said is None else "auto" if isinstance(said, str) and said in _SEVERAL else said
 
 
 def lacking(what: str, name: str, known: Iterable[str], elsewhere: str) -> AttributeError:

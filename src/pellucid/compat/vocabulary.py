@@ -8,8 +8,9 @@ from pellucid.compat.encoding import check_side
 from pellucid.config.checks import truth
 from pellucid.errors import InputError, near
 from pellucid.text import Tokenizer
-from pellucid.text.files import ENDLESS, with_tokens
+from pellucid.text.files import with_tokens
 from pellucid.text.layouts import ROLES
+from pellucid.text.settings import stated_length
 
 _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 _SIDES = ("padding_side", "truncation_side")
@@ -143,12 +144,10 @@ class Vocabulary:
 
 
 def with_settings(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> Tokenizer:
-    """The same tokenizer under other settings."""
+    """The same tokenizer under other settings. It cuts where they say: the reference asks no model what it reads."""
     own = copy.copy(tokenizer)
     own.settings = own.settings | dict(settings)
-    if "model_max_length" in settings:
-        longest = settings["model_max_length"]
-        own.model_max_length = None if longest is None or longest >= ENDLESS else int(longest)
+    own.model_max_length = stated_length(own.settings)
     return own
 
 

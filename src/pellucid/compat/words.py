@@ -12,8 +12,10 @@ from pellucid.compat.batch import BatchEncoding, batched, conversations, plain
 from pellucid.compat.encoding import Asked, encoded, pad
 from pellucid.compat.said import PLACE, accepted, lacking
 from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
-from pellucid.errors import InputError, NotFoundError, several
+from pellucid.config.checks import is_several, truth
+from pellucid.errors import InputError, NotFoundError, several, short
 from pellucid.text import Tokenizer
+from pellucid.text.cut import ids_of
 from pellucid.text.files import write_tokenizer
 
 log = logging.getLogger("pellucid")
@@ -33,7 +35,7 @@ class AutoTokenizer(Vocabulary):
     is_fast = True
 
     def __init__(self, pellucid: Tokenizer, name: str = "") -> None:
-        vars(self).update(pellucid=pellucid, name_or_path=name)
+        vars(self).update(pellucid=with_settings(pellucid, {}), name_or_path=name)
 
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "AutoTokenizer":
@@ -86,7 +88,7 @@ class AutoTokenizer(Vocabulary):
             return_overflowing_tokens=return_overflowing_tokens,
             return_tensors=return_tensors,
             pad_to_multiple_of=pad_to_multiple_of,
-            padding_side=padding_side or self.padding_side,
+            padding_side=self.padding_side if padding_side is None else padding_side,
             is_split_into_words=is_split_into_words,
             columns=asked,
         )
@@ -121,13 +123,16 @@ class AutoTokenizer(Vocabulary):
         """Rows that were encoded one by one, side by side, with a mask that tells tokens from padding."""
         given = encoded_inputs
         if not isinstance(given, Mapping):
+            if not isinstance(given, list | tuple) or not all(isinstance(row, Mapping) for row in given):
+                raise InputError(f"the rows to be padded are {short(repr(given))}, expected dicts with input_ids")
             given = {name: [row[name] for row in given] for name in (given[0] if given else ())}
         features = {name: [plain(row) for row in column] for name, column in given.items()}
         if "input_ids" not in features:
             raise InputError(f"the rows to be padded hold {several(features) or 'nothing'}, expected input_ids")
         if return_attention_mask is not False and "attention_mask" not in features:
             features["attention_mask"] = [[1] * len(row) for row in features["input_ids"]]
-        pad(self.pellucid, features, padding, max_length, pad_to_multiple_of, padding_side or self.padding_side)
+        side = self.padding_side if padding_side is None else padding_side
+        pad(self.pellucid, features, padding, max_length, pad_to_multiple_of, side)
         return batched(features, return_tensors, False)
 
     # -- ids to words -------------------------------------------------------------------------------------------------
@@ -141,6 +146,8 @@ class AutoTokenizer(Vocabulary):
             files say. It is never taken from BPE's texts, whose tokens spell their spaces.
         """
         ids = plain(token_ids)
+        if clean_up_tokenization_spaces is not None:
+            truth("clean_up_tokenization_spaces", clean_up_tokenization_spaces)
         if isinstance(ids, list) and ids and isinstance(ids[0], list):
             return self.batch_decode(ids, skip_special_tokens, clean_up_tokenization_spaces)
         if clean_up_tokenization_spaces and self.pellucid.spells_spaces:
@@ -155,15 +162,18 @@ class AutoTokenizer(Vocabulary):
         clean_up_tokenization_spaces: bool | None = None,
     ) -> list[str]:
         """Rows of ids back to texts."""
-        return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces) for row in sequences]
+        if not is_several(plain(sequences)):
+            raise InputError(f"the rows of ids are {short(repr(sequences))}, expected several rows")
+        return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces) for row in plain(sequences)]
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """One id as its token, or several as theirs."""
         ids = plain(ids)
         if isinstance(ids, int):
             return self.pellucid.convert_ids_to_tokens([ids])[0]
+        truth("skip_special_tokens", skip_special_tokens)
         special = self.pellucid.special_ids if skip_special_tokens else ()
-        return self.pellucid.convert_ids_to_tokens(i for i in ids if i not in special)
+        return self.pellucid.convert_ids_to_tokens([i for i in ids_of(ids) if i not in special])
 
     def apply_chat_template(
         self,

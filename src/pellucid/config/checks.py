@@ -68,6 +68,14 @@ def activation(name: str, value: object) -> None:
     choice(name, value, ACTIVATIONS)
 
 
+def one_value(name: str, value: Any) -> None:
+    """A value that is true or false by itself: an array of several is neither, and pandas' NA is not."""
+    try:
+        bool(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # NA's, NumPy's and PyTorch's
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected one value") from error
+
+
 def is_several(given: Any) -> bool:
     """Whether this holds several things, in whatever form; a single number of NumPy or PyTorch only looks as if."""
     if isinstance(given, str | bytes | Mapping):
@@ -77,3 +85,11 @@ def is_several(given: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def names_of(name: str, value: Any, expected: str) -> tuple[str, ...]:
+    """One name, or several in whatever holds them, as a tuple; InputError where it holds anything else."""
+    found = (value,) if isinstance(value, str) else tuple(value) if is_several(value) else None
+    if found is None or not all(isinstance(one, str) for one in found):
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected {expected}")
+    return found

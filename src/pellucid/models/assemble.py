@@ -9,7 +9,7 @@ from torch import nn
 from pellucid import blocks
 from pellucid import config as facts
 from pellucid.config import Config
-from pellucid.errors import InputError
+from pellucid.config.checks import among
 from pellucid.machine import inference_mode, no_grad
 from pellucid.models import heads
 from pellucid.models.decoder import Decoder
@@ -25,8 +25,7 @@ def assemble(config: Config, *, attention: str = "fused") -> Network:
 
     attention: "fused" (one kernel) or "explicit" (step by step).
     """
-    if attention not in ("fused", "explicit"):
-        raise InputError(f"attention is {attention!r}, expected 'fused' or 'explicit'")
+    among("attention", attention, ("fused", "explicit"))
     explicit = attention == "explicit"
     match config.kind:
         case "encoder":

@@ -12,8 +12,8 @@ from torch import Tensor
 from pellucid.bars import bar
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.sentence import Pooling
-from pellucid.config.checks import count, is_several
+from pellucid.checkpoints.sentence import MODES, Pooling
+from pellucid.config.checks import choice, count, is_several, truth
 from pellucid.errors import InputError, several
 from pellucid.machine import choose_dtype
 from pellucid.tasks.passes import passes
@@ -83,6 +83,10 @@ def _listed(texts: Iterable[str]) -> list[str]:
 
 
 def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_length: int | None) -> Pooling:
+    if pooling is not None:
+        choice("pooling", pooling, tuple(MODES))
+    if normalize is not None:
+        truth("normalize", normalize)
     own = loaded.pooling or Pooling()
     modes = own.modes if pooling is None else (pooling,)
     if max_length is not None:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, near, short
 
 if TYPE_CHECKING:
     from pellucid.tasks.task import Task
@@ -140,6 +140,8 @@ _PAIR = re.compile(r"translation_(\w+?)_to_(\w+)")
 
 def named(task: str) -> tuple[Name, dict[str, Any]]:
     """The task that goes by a name, and the options that the name says: translation_en_to_de names two languages."""
+    if not isinstance(task, str):
+        raise InputError(f"task is {short(repr(task))}, expected the name of a task, such as 'text-classification'")
     if found := _PAIR.fullmatch(task):
         return named("translation")[0], {"src_lang": found[1], "tgt_lang": found[2]}
     for one in TASKS:

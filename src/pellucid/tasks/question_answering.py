@@ -60,11 +60,10 @@ class QuestionAnswering(Reader):
 
     @classmethod
     def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
-        if options.get("scores") != "per_window" or loaded.tokenizer is None:
+        alone = isinstance(said := options.get("scores"), str) and said == "per_window"
+        if not alone or loaded.tokenizer is None:
             return dict(options)
-        length = options.get("max_length") or min(
-            loaded.tokenizer.model_max_length or REFERENCE_LENGTH, REFERENCE_LENGTH
-        )
+        length = options.get("max_length") or min(loaded.longest or REFERENCE_LENGTH, REFERENCE_LENGTH)
         shared = min(length // 2, REFERENCE_STRIDE) if isinstance(length, int) else None
         return {"long": "windows", "max_length": length, "stride": shared} | dict(options)
 

@@ -74,10 +74,12 @@ class Reader(Task):
         index: the number of the item, or what an error calls the text.
         side: which of a pair is cut; None for the longer one.
         """
-        place: dict[str, Any] = {"rule": self.long, "max_length": self.max_length, "stride": self.stride}
+        loaded = work.loaded
+        most = loaded.longest if self.max_length is None else loaded.most(self.max_length)
+        place: dict[str, Any] = {"rule": self.long, "max_length": most, "stride": self.stride}
         place |= {"index": index, "side": side, "parse_special_tokens": self.parse_special_tokens}
         place["apart"] = isinstance(text, list)
-        found = windows(work.loaded.words, text, pair, **place)
+        found = windows(loaded.words, text, pair, **place)
         if not found[0].ids:
             raise InputError(f"{called(index, 'item')} has no tokens: a model reads at least one")
         return found

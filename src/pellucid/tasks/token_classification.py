@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, truth
+from pellucid.config.checks import choice, names_of, truth
 from pellucid.errors import Argument, InputError, near, several
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer, Answers
@@ -75,12 +75,9 @@ class TokenClassification(Reader):
         if not isinstance(self.delimiter, str):
             raise InputError(f"delimiter is {type(self.delimiter).__name__}, expected a text such as ' '")
         ignored: object = self.ignore_labels
-        if (
-            isinstance(ignored, str)
-            or not isinstance(ignored, Collection)
-            or not all(isinstance(i, str) for i in ignored)
-        ):
+        if isinstance(ignored, str) or not isinstance(ignored, Collection):
             raise InputError(f"ignore_labels is {ignored!r}, expected a list of labels")
+        names_of("ignore_labels", ignored, "a list of labels")
         if self.overlap == "longest" and self.aggregation_strategy == "none":
             grouped = Argument("aggregation_strategy", "simple")
             raise InputError(Argument("overlap", "longest"), " compares entities: pass ", grouped, ", say")
@@ -90,7 +87,8 @@ class TokenClassification(Reader):
         """The options; a label that is to be left out has to be one of the model's, unless it is "O"."""
         labels, ignored = tuple(loaded.config.labels), options.get("ignore_labels")
         known = {*labels, *(tag.kind for tag in tags_of(labels)), "O"}
-        if options.get("boundaries") != "heuristic" and isinstance(ignored, list | tuple):
+        guessed = isinstance(said := options.get("boundaries"), str) and said == "heuristic"
+        if not guessed and isinstance(ignored, list | tuple):
             for label in {label for label in ignored if isinstance(label, str)} - known:
                 has = several(sorted(known))
                 raise InputError(f"ignore_labels names {label!r}{near(label, known)}, and this model has {has}")

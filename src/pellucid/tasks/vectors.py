@@ -41,7 +41,8 @@ class Comparing(Reader):
     def fitting(cls, loaded: Loaded, options: Any) -> dict[str, Any]:
         """The length that the checkpoint was made for is the limit, as long as no other is given."""
         longest = loaded.pooling.max_length if loaded.pooling else None
-        return ({} if longest is None else {"max_length": longest}) | dict(options)
+        most = longest and min(longest, loaded.longest or longest)
+        return ({} if most is None else {"max_length": most}) | dict(options)
 
     def compared(self, work: Work, one: Tensor, other: Tensor) -> Tensor:
         """How alike two texts are, from their vectors before these are finished: Float[Tensor, "width"], twice"""

@@ -63,8 +63,7 @@ class Writing(Writer):
         return Answer({self.key: whole}, ids=ids, finish_reason=ends, why=self.why(work, prompts, texts))
 
     def _limit(self, loaded: Loaded, tokenizer: Tokenizer) -> int | None:
-        asked = self.max_length or tokenizer.model_max_length
-        return min((n for n in (loaded.config.longest, asked) if n is not None), default=None)
+        return loaded.most(self.max_length or tokenizer.model_max_length)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,8 @@ class ZeroShotClassification(Reader):
 
     @classmethod
     def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
-        if options.get("roles") != "fixed" and entailment(loaded.config.labels) is None:
+        fixed = isinstance(said := options.get("roles"), str) and said == "fixed"
+        if not fixed and entailment(loaded.config.labels) is None:
             raise InputError(
                 f"none of the model's labels ({several(loaded.config.labels)}) means entailment: choose a model of "
                 "natural language inference, or pass ",

@@ -1,10 +1,11 @@
 """Before and after the library: texts made clean, pairs made short enough, panics made errors."""
 
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pellucid.errors import Argument, CorruptFileError, InputError, counted
+from pellucid.errors import Argument, CorruptFileError, InputError, counted, short
 
 MOST_CHARACTERS = 10_000_000
 """Longest single text that is tokenised at all; a longer one is refused before any work is done."""
@@ -24,6 +25,17 @@ def clean_text(text: object, index: int | str, what: str) -> str:
             f"{called(index, what)} has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first"
         )
     return whole_characters(text)
+
+
+def ids_of(ids: Any) -> list[int]:
+    """The ids of tokens as plain numbers, from whatever holds them."""
+    try:
+        found = [operator.index(i) for i in ids]
+    except TypeError:
+        found = [-1]
+    if found and not 0 <= min(found) <= max(found) < 2**32:
+        raise InputError(f"the ids are {short(repr(ids))}, expected the ids of tokens: whole numbers from 0")
+    return found
 
 
 def whole_characters(text: str) -> str:

@@ -13,16 +13,13 @@ from pellucid.text.cut import guarded
 from pellucid.text.dress import make_special
 from pellucid.text.growth import check_growth, check_tables
 from pellucid.text.layouts import layout_of
-from pellucid.text.settings import read_settings
+from pellucid.text.settings import read_settings, stated_length
 from pellucid.text.stated import follow, lower_first
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.wordpiece import open_wordpiece
 
 _AS_IT_STANDS = "PreTrainedTokenizerFast"
 TARGET = "target_tokenizer.json"
-ENDLESS = 1_000_000_000
-"""Files write a huge number where they mean "no limit"."""
-
 Opened = tuple[tokenizers.Tokenizer, dict[str, Any]]
 
 
@@ -53,11 +50,9 @@ def open_tokenizer(
     check_growth(backend, folder / name)
     if name != "tokenizer.json":
         settings = settings | {"tokenizer_class": _AS_IT_STANDS}
-    stated: Any = settings.get("model_max_length")
-    limits = [int(n) for n in (max_length, stated) if isinstance(n, int | float) and 1 <= n < ENDLESS]
-    return Tokenizer(
-        backend, settings=settings, max_length=min(limits, default=None), token_types=token_types, tiled=plain
-    )
+    limits = [n for n in (max_length, stated_length(settings)) if n is not None]
+    most = min(limits, default=None)
+    return Tokenizer(backend, settings=settings, max_length=most, token_types=token_types, tiled=plain)
 
 
 def lower_cased(tokenizer: Tokenizer) -> Tokenizer:

@@ -75,6 +75,7 @@ def train_tokenizer(
     corpus = corpus_of(files, texts, column, encoding)
     wanted = Wanted(corpus, vocab_size, special, layout.roles.get("unk"), min_frequency, cleaning)
     backend, settings = learned(kind, wanted), _settings(kind, layout, extra_tokens)
+    settings |= {} if max_length is None else {"model_max_length": max_length}
     dress(backend, layout, settings, Path(corpus.name))
     return Tokenizer(backend, settings=settings, max_length=max_length, token_types=kind == "wordpiece")
 

@@ -9,7 +9,7 @@ from types import GeneratorType, NoneType
 from typing import Any
 
 from jinja2.exceptions import TemplateRuntimeError
-from jinja2.runtime import Undefined
+from jinja2.runtime import Macro, Undefined
 from jinja2.utils import Namespace
 
 MOST_CHARACTERS = 4_000_000
@@ -64,7 +64,7 @@ def weight(value: Any) -> int:
     """How many characters a value has; a thing in another counts 16, as often as it stands there.
 
     Ends the rendering where they are too many, and where something stands in another that is no plain value: what a
-    namespace, a macro or a loop holds would be counted nowhere.
+    namespace, a loop or a macro within a macro holds would be counted nowhere.
     """
     left, stack = MOST_CHARACTERS, [value]
     while stack:
@@ -80,11 +80,18 @@ def weight(value: Any) -> int:
                 stack += [part for pair in one.items() for part in pair] if isinstance(one, Mapping) else one
         elif one is value and isinstance(one, Namespace):
             stack += one._Namespace__attrs.values()  # type: ignore[attr-defined]
-        elif one is not value and not isinstance(one, _SMALL):
+        elif one is not value and not isinstance(one, _SMALL) and not _holds_nothing(one):
             refuse(f"a value with a {type(one).__name__.strip('_')} in it")
         if left < 0:
             refuse("a giant value")
     return MOST_CHARACTERS - left
+
+
+def _holds_nothing(one: Any) -> bool:
+    """Whether this is a macro of the template's own level: what it reads are that level's variables, which are there
+    once, however often it is made. A macro that another makes, or a loop that calls itself, keeps those of each call.
+    """
+    return isinstance(one, Macro) and one._func.__qualname__ == "root.<locals>.macro"
 
 
 def paced(things: Iterable[Any]) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from pellucid.errors import CorruptFileError
 from pellucid.text.cut import guarded
 from pellucid.text.dress import dress, with_roles
+from pellucid.text.given_pieces import held, taken_apart, taken_out
 from pellucid.text.layouts import Layout, layout_of
 from pellucid.text.pieces import SPACE
 from pellucid.text.settings import content
@@ -20,6 +21,8 @@ FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 _NUMBER_COMMA = re.compile(r".*\d,\Z")
 """ALBERT was trained with the comma after a number as a token of its own; its vocabulary holds both together."""
 _MOST_SPLITS = 8_000_000
+_MOST_SPACES = 1_000_000
+"""What no text begins with: all of them are taken away where the model was trained on texts without."""
 
 
 def open_sentencepiece(
@@ -43,6 +46,8 @@ def open_sentencepiece(
         _as_words(backend, model, layout, settings)
     elif known is not None:
         _as_llama(backend, settings)
+    if model.merging:
+        _give(backend, model, plain=known is None)
     backend.add_special_tokens([AddedToken(p, normalized=False, special=True) for p in model.of(Kind.CONTROL)])
     dress(backend, layout, settings, path)
     return backend, settings
@@ -56,10 +61,22 @@ def plain_tokenizer(model: SentencePieceModel) -> tokenizers.Tokenizer:
         # No piece reaches over a space, so words can be looked at one by one; the result is the same and soon cached.
         backend.pre_tokenizer = pre_tokenizers.Split(SPACE, behavior="merged_with_next")
     steps: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    backend.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if model.dummy_prefix else steps)
-    if model.merging:
-        backend.add_tokens([AddedToken(piece, normalized=True) for piece in model.of(Kind.USER)])
+    most = _MOST_SPACES if model.remove_spaces else 1 if model.dummy_prefix else 0
+    backend.decoder = decoders.Sequence([*steps, decoders.Strip(" ", most, 0)] if most else steps)
     return backend
+
+
+def _give(backend: tokenizers.Tokenizer, model: SentencePieceModel, plain: bool) -> None:
+    """Lets a model of merges find the pieces that its user gave it, wherever they stand in a text."""
+    given, normalizer = model.of(Kind.USER), backend.normalizer
+    if not plain or normalizer is None or all(normalizer.normalize_str(piece) == piece for piece in given):
+        backend.add_tokens([AddedToken(piece, normalized=True) for piece in given])
+        return
+    # Added tokens are looked for as normalisation leaves them, behind a space, say: so they are cut out afterwards.
+    words = [] if backend.pre_tokenizer is None else [backend.pre_tokenizer]
+    splits: list[Any] = [taken_out(given), *words, *taken_apart(backend.model, model)]
+    backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    backend.model.ignore_merges = True
 
 
 def _unigram(model: SentencePieceModel) -> models.Unigram:
@@ -67,12 +84,11 @@ def _unigram(model: SentencePieceModel) -> models.Unigram:
 
 
 def _scores(model: SentencePieceModel) -> list[float]:
-    """The scores as the library uses them: a piece that its user defined wins over the letters that it is made of."""
-    normal = [score for score, kind in zip(model.scores, model.kinds) if kind is Kind.NORMAL]
-    best, worst = max(normal, default=0.0), min(normal, default=0.0)
+    """The scores as the library uses them: a piece that its user defined wins over whatever else it may be made of."""
+    worst = min((score for score, kind in zip(model.scores, model.kinds) if kind is Kind.NORMAL), default=0.0)
     scores = []
     for piece, score, kind in zip(model.pieces, model.scores, model.kinds):
-        bonus = max(len(piece.encode()) * best - 0.1, worst)
+        bonus = 0.1 * (len(piece.encode()) - 1)  # older libraries gave long pieces less than their parts
         # `worst` for the rest: the library takes the penalty of an unknown character from the least of all scores.
         scores.append(score if kind is Kind.NORMAL else bonus if kind is Kind.USER else worst)
     return scores
@@ -107,7 +123,7 @@ def _merges(model: SentencePieceModel, ids: dict[str, int]) -> list[tuple[str, s
 
 
 def _normalizer(model: SentencePieceModel) -> normalizers.Normalizer:
-    steps: list[Any] = [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
+    steps = held(model.of(Kind.USER), normalizers.Precompiled(model.charsmap)) if model.charsmap else []
     if model.remove_spaces:
         ends = Regex(rf"\A +|[ {SPACE}]+\z")  # no other blank: a newline at the end of a text is a piece
         steps += [normalizers.Replace(ends, ""), normalizers.Replace(Regex(" {2,}"), " ")]

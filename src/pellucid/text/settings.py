@@ -7,6 +7,9 @@ from pellucid.errors import CorruptFileError
 from pellucid.files import MOST_BYTES, read_json
 from pellucid.text.layouts import ROLES
 
+ENDLESS = 1_000_000_000
+"""Files write a huge number where they mean "no limit"."""
+
 _FLAGS = (
     "do_lower_case",
     "strip_accents",
@@ -35,6 +38,12 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if (added := _object(folder / "added_tokens.json")) is not None:
         merged.setdefault("added_tokens_decoder", _by_id(added, folder / "added_tokens.json"))
     return merged | _template(folder)
+
+
+def stated_length(settings: dict[str, Any]) -> int | None:
+    """How many tokens of a text the settings allow; None where they state no number, or one that means no limit."""
+    stated: Any = settings.get("model_max_length", settings.get("max_len"))  # older files say max_len
+    return int(stated) if isinstance(stated, int | float) and 1 <= stated < ENDLESS else None
 
 
 def added_tokens(settings: dict[str, Any]) -> dict[int, dict[str, Any]]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import tokenizers
 
-from pellucid.config.checks import among, truth
+from pellucid.config.checks import among, names_of, truth
 from pellucid.errors import Argument, Blank, InputError, counted
 from pellucid.text.batch import KINDS, PADDINGS, Batch, as_kind, check_equally_long, collate, listed, uncollated
 from pellucid.text.chat import find_template, render_chat
-from pellucid.text.cut import clean_text, cut_pair, guarded, whole_characters
+from pellucid.text.cut import clean_text, cut_pair, guarded, ids_of, whole_characters
 from pellucid.text.encoded import Encoded, tiled
 from pellucid.text.layouts import ROLES
 from pellucid.text.literal import literal_twin
@@ -123,6 +123,7 @@ class Tokenizer(SpecialTokens, Spelling):
 
     def added_tokens(self, *, pair: bool) -> int:
         """How many special tokens stand around a text, or around a pair."""
+        truth("pair", pair)
         return (self._after or self._backend).num_special_tokens_to_add(pair)
 
     def finish(
@@ -188,7 +189,8 @@ class Tokenizer(SpecialTokens, Spelling):
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Ids back to a text, spaced as the file's decoder does it; files may ask for `cleaned` beside it."""
-        return self._backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
+        truth("skip_special_tokens", skip_special_tokens)
+        return self._backend.decode(ids_of(ids), skip_special_tokens=skip_special_tokens)
 
     def decode_stream(self, skip_special_tokens: bool = False) -> DecodeStream:
         """Ids back to a text, one at a time: `step(id)` gives what is certain by then, `end()` the rest."""
@@ -197,16 +199,16 @@ class Tokenizer(SpecialTokens, Spelling):
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """Each id as its token, as the vocabulary writes it."""
         tokens = []
-        for i in ids:
-            token = self._backend.id_to_token(int(i))
+        for i in ids_of(ids):
+            token = self._backend.id_to_token(i)
             if token is None:
-                raise InputError(f"id {int(i)} is not in this vocabulary of {counted(len(self), 'token')}")
+                raise InputError(f"id {i} is not in this vocabulary of {counted(len(self), 'token')}")
             tokens.append(token)
         return tokens
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int | None]:
         """Each token as its id; None for one that the vocabulary lacks."""
-        return [self._backend.token_to_id(whole_characters(token)) for token in tokens]
+        return [self._backend.token_to_id(whole_characters(token)) for token in names_of("tokens", tokens, "tokens")]
 
     # -- conversations ------------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ def windows(
 
     rule: "error" refuses what is longer than `max_length`, "truncate" cuts its end off, or its beginning where the
         tokenizer's `truncation_side` is "left", and counts what was cut, "windows" reads all of it in stretches.
-    max_length: tokens of a stretch, special ones among them; by default the tokenizer's own limit, and never more.
+    max_length: tokens of a stretch, special ones among them; by default the tokenizer's own limit.
     stride: tokens that a stretch shares with the one before; by default a quarter of what a stretch holds.
     side: which text of a pair is cut, 0 or 1; the other stays whole. None cuts the longer one, then both in turn; in
         stretches it is the first.
@@ -104,7 +104,7 @@ def _laid_out(window: Window, words: list[str]) -> Window:
 def _limit(tokenizer: Tokenizer, max_length: int | None) -> int | None:
     if max_length is not None and (type(max_length) is not int or max_length < 1):
         raise InputError(f"max_length is {max_length!r}, expected a whole number from 1")
-    return min((n for n in (max_length, tokenizer.model_max_length) if n is not None), default=None)
+    return tokenizer.model_max_length if max_length is None else max_length
 
 
 def _shorten(

@@ -52,7 +52,7 @@ def read(
     before = _before(loaded, after, pair, len(texts))
     if most is not None:
         count("max_length", most)
-    limit = words.model_max_length if most is None else most
+    limit = loaded.longest if most is None else most
     if limit is not None and most is None:
         limit = max(limit - max(len(ids) for ids in before), 1)
     rows = words.encode(texts, pairs, max_length=limit, add_special_tokens=after is None)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
-from pellucid.errors import Argument, InputError
+from pellucid.config.checks import among, names_of
+from pellucid.errors import Argument, InputError, short
 from pellucid.machine import inference_mode, no_grad
 from pellucid.models import Decoder, Network, Output, count, evaluating
 from pellucid.trace.aliases import resolve
@@ -84,6 +85,11 @@ def record(
     rows = read(loaded, text, pair, target, after, max_length)
     module = evaluating(loaded.module)
     batch = batch_of(loaded, rows, left=left) | _remembered(loaded, module, rows)
+    if gradients_of is not None and not callable(gradients_of):
+        raise InputError(
+            f"gradients_of is {short(repr(gradients_of))}, expected a function of the output, such as "
+            "lambda output: output.logits[0, -1, 42]"
+        )
     if gradients_of is None:
         recorder = Brief(names) if module.onlooker is None else Recorder(names)  # an edit may stand further on
         with no_grad(), contextlib.suppress(Enough):
@@ -110,20 +116,19 @@ def kept_names(config: Config, keep: str | Iterable[str]) -> list[str]:
     keep: "all"; "view" for what a page of attention needs; a name or glob, or several, also as others call them.
     Raises InputError for a name that no point answers to.
     """
-    own = points(config)
-    if keep == "all":
+    own, given = points(config), names_of("keep", keep, "'all', 'view', or names of points")
+    if isinstance(keep, str) and keep == "all":
         return list(own)
-    if keep == "view":
+    if isinstance(keep, str) and keep == "view":
         return [name for name in own if name.endswith(FOR_A_PAGE)]
-    wanted = {name for asked in ((keep,) if isinstance(keep, str) else keep) for name in resolve(asked, config)}
+    wanted = {name for asked in given for name in resolve(asked, config)}
     if not wanted:
         raise InputError("keep names nothing: expected 'all', 'view', or names of points")
     return [name for name in own if name in wanted]
 
 
 def _is_left(loaded: Loaded, padding: str, after: Texts | None) -> bool:
-    if padding not in ("right", "left"):
-        raise InputError(f"padding is {padding!r}, expected 'right' or 'left'")
+    among("padding", padding, ("right", "left"))
     if padding == "left" and (loaded.config.kind != "decoder" or after is not None):
         raise InputError(
             "padding on the left is for decoders that read from the beginning: pass ", Argument("padding", "right")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, counted, near
+from pellucid.errors import InputError, counted, near, short
 from pellucid.machine import no_grad
 from pellucid.models import Output, evaluating
 from pellucid.trace.edit import Entry, edited
@@ -45,8 +45,8 @@ def sweep(
 
     Edits of several places run side by side, as the rows of one batch.
     """
-    if over not in OVER:
-        raise InputError(f"over is {over!r}{near(over, OVER)}, expected {' or '.join(map(repr, OVER))}")
+    if not isinstance(over, str) or over not in OVER:
+        raise InputError(f"over is {short(repr(over))}{near(str(over), OVER)}, expected {' or '.join(map(repr, OVER))}")
     word, usual = OVER[over]
     measure = metric if callable(metric) else _difference(loaded, metric)
     make = edit or (zero if source is None else lambda **where: patch(source, **where))

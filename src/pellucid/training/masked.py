@@ -91,11 +91,12 @@ class FillMask(OverVocabulary):
 
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         reader, room = loaded.words, row_length(loaded, self.max_length, MOST)
+        most = min(room, reader.model_max_length or room)
         found = [
             window
             for i, text in enumerate(texts_of(rows))
             if text.strip()
-            for window in windows(reader, text, index=place(rows[i], i), rule="windows", max_length=room, stride=0)
+            for window in windows(reader, text, index=place(rows[i], i), rule="windows", max_length=most, stride=0)
         ]
         if self.packing == "stream":
             return list(_stream(reader, found, room))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import among
 from pellucid.errors import InputError, counted
 from pellucid.text import Tokenizer
 from pellucid.trace import Trace, record
@@ -42,8 +43,8 @@ def traced(loaded: Loaded, text: str | Trace, keep: Sequence[str], decoder_text:
 def side_of(loaded_or_trace: Loaded | Trace, side: str | None, default: str) -> str:
     """The beginning of the names of one stack: "encoder." or "decoder." in an encoder-decoder, else nothing."""
     kind = loaded_or_trace.config.kind
-    if side not in (None, "encoder", "decoder"):
-        raise InputError(f"side is {side!r}, expected 'encoder' or 'decoder'")
+    if side is not None:
+        among("side", side, ("encoder", "decoder"))
     if kind == "encoder-decoder":
         return f"{side or default}."
     if side is not None and side != kind:
@@ -118,6 +119,6 @@ def _check_text(loaded: Loaded, text: str, pair: str | None) -> None:
     (row,) = words.encode([text], None if pair is None else [pair])
     if all(row.special):
         raise InputError("the text is empty: there is nothing to explain")
-    limit = words.model_max_length or loaded.config.longest
+    limit = loaded.longest
     if limit is not None and len(row.ids) > limit:
         raise InputError(f"the text has {len(row.ids):,} tokens, and this model reads {limit:,}: explain it in parts")

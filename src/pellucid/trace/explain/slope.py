@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import among
 from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.models import Decoder, Output, evaluating
@@ -92,10 +93,9 @@ def answered(loaded: Loaded, inputs: dict[str, Any], points: dict[str, Tensor]) 
 
 def baseline_of(loaded: Loaded, work: Work, baseline: str) -> dict[str, Tensor]:
     """The embeddings of an input that stands for nothing."""
+    among("baseline", baseline, ("zero", "pad", "mask"))
     if baseline == "zero":
         return {name: torch.zeros_like(point) for name, point in work.points.items()}
-    if baseline not in ("pad", "mask"):
-        raise InputError(f"baseline is {baseline!r}, expected 'zero', 'pad' or 'mask'")
     empty: dict[str, int] = {}
     for name in _READ & work.inputs.keys():
         words = _words(loaded, name)

@@ -1,0 +1,123 @@
+"""Arrays, tensors and pandas' NA in the place of one value: each comes to one sentence that names the argument."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import pellucid
+from pellucid import compat
+from pellucid.errors import InputError
+
+Checkpoint = Callable[[str], Path]
+ODD = {
+    "array": np.arange(2),
+    "texts": np.array(["a", "b"]),
+    "tensor": torch.arange(2),
+    "NA": pd.NA,
+    "number": np.array(3),
+}
+GIVEN: dict[str, tuple[Any, ...]] = {
+    "question-answering": ({"question": "Who?", "context": "Me and you."},),
+    "fill-mask": ("A [MASK].",),
+    "sentence-similarity": ("a", ["b"]),
+}
+TASKS = [
+    ("token-classification", "bert-people", "boundaries"),
+    ("token-classification", "bert-people", "ignore_labels"),
+    ("question-answering", "bert-reader", "scores"),
+    ("zero-shot-classification", "bert-nli", "roles"),
+    ("text-classification", "bert-feelings", "long"),
+]
+PIPES = [
+    ("text-classification", "bert-feelings", "return_all_scores truncation"),
+    ("ner", "bert-people", "grouped_entities aggregation_strategy stride"),
+    ("feature-extraction", "bert-body", "truncation return_tensors"),
+    ("question-answering", "bert-reader", "max_seq_len top_k"),
+    ("text-generation", "gpt2", "return_tensors truncation do_sample num_beams handle_long_generation"),
+    ("summarization", "bart", "return_tensors clean_up_tokenization_spaces do_sample num_beams"),
+]
+
+
+@pytest.fixture(params=ODD)
+def odd(request: pytest.FixtureRequest) -> Any:
+    return ODD[request.param]
+
+
+def refused(name: str, call: Callable[[], Any]) -> None:
+    with pytest.raises(InputError, match=name) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("task", "model", "name"), TASKS)
+def test_a_task_refuses_it(checkpoint: Checkpoint, odd: Any, task: str, model: str, name: str) -> None:
+    given = GIVEN.get(task, ("A text.",))
+    if name == "ignore_labels" and odd is ODD["texts"]:  # labels, in an array
+        assert isinstance(pellucid.pipeline(task, checkpoint(model), ignore_labels=odd)(*given), list)
+        return
+    said: dict[str, Any] = {"candidate_labels": ["x", "y"]} if task.startswith("zero") else {}
+    refused(f"^{name} is", lambda: pellucid.pipeline(task, checkpoint(model))(*given, **said, **{name: odd}))
+
+
+@pytest.mark.parametrize(("task", "model", "names"), PIPES)
+def test_a_pipeline_of_compat_refuses_it(checkpoint: Checkpoint, task: str, model: str, names: str) -> None:
+    pipe = compat.pipeline(task, model=checkpoint(model))
+    for name in names.split():
+        for odd in (ODD["array"], ODD["tensor"], ODD["NA"]):
+            refused(name, lambda: pipe(*GIVEN.get(task, ("A text.",)), **{name: odd}))  # noqa: B023
+    refused("item 0 is ndarray, expected", lambda: pipe(np.array(3)))
+
+
+def test_what_opens_a_model_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
+    folder = checkpoint("bert-feelings")
+    for name in ("head", "attention", "dtype", "device"):
+        refused(name, lambda: pellucid.load(folder, **{name: odd}))  # noqa: B023
+    for name in ("task", "tokenizer", "device", "dtype"):
+        said = {"task": "text-classification"} | {name: odd}
+        refused(name, lambda: compat.pipeline(model=str(folder), **said))  # noqa: B023
+    for name in ("config", "dtype", "device_map", "attn_implementation", "id2label", "num_labels"):
+        wanted = {"device_map": "device"}.get(name, name)
+        refused(wanted, lambda: compat.AutoModel.from_pretrained(folder, **{name: odd}))  # noqa: B023
+    refused(
+        "num_labels is 10+, expected a whole number",
+        lambda: compat.AutoModel.from_pretrained(folder, num_labels=10**30),
+    )
+
+
+def test_a_model_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
+    model, writer = pellucid.load(checkpoint("bert-body")), pellucid.load(checkpoint("gpt2"))
+    for name in ("pooling", "normalize", "dtype", "max_length"):
+        refused(name, lambda: model.embed("a", **{name: odd}))  # noqa: B023
+    refused("padding", lambda: model.trace("a", padding=odd))
+    refused("gradients_of", lambda: model.trace("a", gradients_of=odd))
+    refused("progress", lambda: writer.generate("a", progress=odd, max_new_tokens=1))
+    if not (isinstance(odd, np.ndarray) and odd.dtype.kind == "U"):
+        refused("keep", lambda: model.trace("a", keep=odd))
+    wanted = list(model.trace("a", keep=["layers.0.attention.weights", "layers.1.attention.output"]))
+    assert list(model.trace("a", keep=(name for name in wanted))) == wanted
+    assert list(model.trace("a", keep=np.array(wanted))) == wanted
+
+
+def test_a_tokenizer_refuses_it(checkpoint: Checkpoint) -> None:
+    words = compat.AutoTokenizer.from_pretrained(checkpoint("bert-body"))
+    for odd in (ODD["array"], ODD["tensor"], ODD["NA"]):
+        refused("padding_side", lambda: words("a", padding_side=odd))  # noqa: B023
+        refused("padding_side", lambda: setattr(words, "padding_side", odd))  # noqa: B023
+        refused("skip_special_tokens", lambda: words.decode([5], odd))  # noqa: B023
+        refused("skip_special_tokens", lambda: words.convert_ids_to_tokens([5], odd))  # noqa: B023
+        refused("clean_up_tokenization_spaces", lambda: words.batch_decode([[5]], False, odd))  # noqa: B023
+        refused("max_length", lambda: words.pad([{"input_ids": [5]}], max_length=odd))  # noqa: B023
+    refused("text_pair is ndarray", lambda: words("a", np.array(3)))
+    refused("the rows to be padded are", lambda: words.pad(np.arange(2)))
+    refused("the rows of ids are", lambda: words.batch_decode(np.array(3)))
+    refused("tokens is", lambda: words.convert_tokens_to_ids(np.arange(2)))
+    for ids in (["a"], [-1], [2**32], [None], np.array([0.5]), np.array(["a"])):
+        refused("the ids are", lambda: words.decode(ids))  # noqa: B023
+        refused("the ids are", lambda: words.convert_ids_to_tokens(ids))  # noqa: B023
+    assert words.decode(np.array([5, 6])) == words.decode(torch.tensor([5, 6])) == words.decode([5, 6])
+    assert words.batch_decode(np.array([[5, 6]])) == [words.decode([5, 6])]
