@@ -17,7 +17,7 @@ from pellucid.checkpoints.source import locate
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config, Head
 from pellucid.config.checks import among
-from pellucid.errors import Argument, CheckpointMismatchError, InputError, short
+from pellucid.errors import Argument, CheckpointMismatchError, InputError
 from pellucid.machine import NARROWER, choose_device, choose_dtype
 from pellucid.models import Network
 from pellucid.text import Tokenizer
@@ -49,19 +49,18 @@ def open_checkpoint(
     narrower: kinds of number that may be advised in the place of `dtype` where there is no room: {} for a caller who
         leaves nobody the choice.
     """
-    if head is not None and not isinstance(head, str | Head):
-        raise InputError(f"head is {short(repr(head))}, expected the name of a head, or None for none")
+    own = isinstance(head, str) and head == OWN_HEAD
     among("attention", attention, ("fused", "explicit"))
     source = locate(name, revision=revision, token=token, local_files_only=local_files_only, cache_dir=cache_dir)
     contents = read_source(source)
     family = _family(contents)
     config = config or family.read(contents.facts, contents.said_in)
-    if head != OWN_HEAD:
+    if not own:
         wanted = family.head_named(head) if isinstance(head, str) else head
         family.page(wanted)  # refuses a head that the family does not have
         config = config.replace(head=wanted)
     tensors = contents.tensors
-    plan = make_plan(family, config, tensors, contents.said_in, new_head=head not in (OWN_HEAD, None))
+    plan = make_plan(family, config, tensors, contents.said_in, new_head=not own and head is not None)
     reads, writes = _tables(plan.config)
     words = contents.tokenizer(plan.config)
     if words is not None and contents.pooling is not None and contents.pooling.do_lower_case:
