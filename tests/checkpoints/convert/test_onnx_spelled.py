@@ -195,3 +195,27 @@ def test_one_table_for_words_may_be_called_by_the_head(tmp_path: Path) -> None:
     worker.model.save_model_to_file(str(folder / "model.onnx"))
     done = convert(folder, tmp_path / "ours").folder
     np.testing.assert_allclose(answer(done, "words"), logits(folder / "model.onnx"), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_scores_that_are_multiplied_otherwise_are_refused(tmp_path: Path, attention: str) -> None:
+    """Written out, the scale of the scores is a number of the graph, before or after the product."""
+    model = tiny_bert("tokens")
+    model.set_attn_implementation(attention)
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    convert(folder, tmp_path / "ours")
+    foreign = onnx.load(folder / "model.onnx")
+    root = 8**-0.25 if attention == "sdpa" else 8**-0.5
+    found = [
+        attribute.t
+        for node in foreign.graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if np.allclose(onnx.numpy_helper.to_array(attribute.t), root)
+    ]
+    assert found
+    for number in found:
+        number.CopyFrom(onnx.numpy_helper.from_array(np.array(0.25, "float32")))
+    onnx.save(foreign, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match=r"scores are multiplied by 0\.\d+ .* means 0.3536"):
+        convert(folder, tmp_path / "other")

@@ -80,10 +80,18 @@ def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> N
 
 
 def check_cut(body: Body, facts: dict[str, Any]) -> None:
-    """The graph cuts the query into heads; where that shows, it must be as config.json says."""
+    """The graph cuts the query into heads and scales their scores; where that shows, it must be as config.json says."""
     for node in body.steps.graph.nodes:
         if node.kind in ("Attention", "MultiHeadAttention"):
             _check_attention(body, node, facts)
+    _check_query(body, facts)
+    for node in body.steps.graph.nodes:
+        if node.kind == "Softmax":
+            _check_scale(body, node, (facts["hidden_size"] // facts["num_attention_heads"]) ** -0.5)
+
+
+def _check_query(body: Body, facts: dict[str, Any]) -> None:
+    """The shape that the first query is given."""
     query = next(step for step in body.used if isinstance(step, Linear))
     cut = next((node for node in body.steps.graph.readers.get(query.output, []) if node.kind == "Reshape"), None)
     if cut is None:
@@ -107,6 +115,27 @@ def _check_attention(body: Body, node: Node, facts: dict[str, Any]) -> None:
     usual = (facts["hidden_size"] // heads) ** -0.5
     if said.get("unidirectional") or said.get("is_causal") or abs((said.get("scale") or usual) / usual - 1) > 1e-3:
         raise body.wrong(f"{node} looks only back, or scales its scores in another way")
+
+
+def _check_scale(body: Body, softmax: Node, usual: float) -> None:
+    """Scores are divided by the root of a head's width: a graph that says so by a number must mean this one."""
+    steps, scale = body.steps, 1.0
+    nodes = [found for found in steps.back(softmax.input(0)) if isinstance(found, Node)]
+    scores = next((node for node in nodes if node.kind in ("MatMul", "FusedMatMul")), None)
+    if scores is None:
+        return
+    after = [node for node in nodes if scores in steps.back(*node.inputs)]
+    before = [node for node in nodes if node not in after and any(steps.before(*node.inputs))]
+    for node in (*after, *before):
+        scale *= node.settings.get("alpha", 1.0) if node.kind == "FusedMatMul" else 1.0
+        if node.kind not in ("Mul", "Div"):
+            continue
+        numbers = [number for name in node.inputs if (number := steps.constants.number(name)) is not None]
+        if len(numbers) != 1 or numbers[0] == 0:  # computed from a shape
+            return
+        scale *= numbers[0] if node.kind == "Mul" else 1 / numbers[0]
+    if abs(scale / usual - 1) > 3e-3:
+        raise body.wrong(f"its scores are multiplied by {scale:.4g} ({scores}), config.json means {usual:.4g}")
 
 
 def check_account(body: Body) -> None:
