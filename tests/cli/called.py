@@ -32,7 +32,10 @@ def caller(patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> Pe
         piped = stdin if isinstance(stdin, bytes) else stdin.encode()
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped), encoding="utf-8"))
         capture.readouterr()
-        code = run(app)
+        try:
+            code = run(app)
+        except SystemExit as ended:  # which a process ends with
+            code = int(ended.code or 0)
         return Done(code, *capture.readouterr())
 
     return called

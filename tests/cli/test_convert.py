@@ -1,7 +1,6 @@
 """`pellucid convert`: the folder on stdout, what was found on stderr, one sentence and a code where it does not fit."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,13 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.quick import few
-
-
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pellucid", *arguments]
-    environment = os.environ | {"NO_COLOR": "1", "COLUMNS": "100"}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, timeout=120)
+from tests.cli.called import Pellucid
 
 
 @pytest.fixture(scope="module")
@@ -24,21 +17,21 @@ def aren(shared: Callable[[str], Path]) -> str:
     return str(shared("models/aren-transliteration"))
 
 
-def test_a_folder_comes_out(aren: str, tmp_path: Path) -> None:
-    done = run(tmp_path, "convert", aren, "--heads", "8", "-o", "new/aren")
-    assert (done.returncode, done.stdout) == (0, "new/aren\n")
-    assert "260 tensors, 0.18 million numbers" in done.stderr
+def test_a_folder_comes_out(command: Pellucid, aren: str, tmp_path: Path) -> None:
+    done = command("convert", aren, "--heads", "8", "-o", "new/aren")
+    assert (done.code, done.out) == (0, "new/aren\n")
+    assert "260 tensors, 0.18 million numbers" in done.err
     assert json.loads((tmp_path / "new" / "aren" / "config.json").read_text())["num_attention_heads"] == 8
     assert len(load_file(tmp_path / "new" / "aren" / "model.safetensors")) == 260
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["aren"]
 
 
-def test_quiet_and_over_older_files(aren: str, tmp_path: Path) -> None:
+def test_quiet_and_over_older_files(command: Pellucid, aren: str, tmp_path: Path) -> None:
     (tmp_path / "old" / "notes").mkdir(parents=True)
     for name in ("pytorch_model.bin", "vocab.txt", "config.json", "mine.txt"):
         (tmp_path / "old" / name).write_text("older")
-    done = run(tmp_path, "--quiet", "convert", aren, "--heads", "8", "-o", "old", "--overwrite")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "old\n", "")
+    done = command("--quiet", "convert", aren, "--heads", "8", "-o", "old", "--overwrite")
+    assert (done.code, done.out, done.err) == (0, "old\n", "")
     names = {path.name for path in (tmp_path / "old").iterdir()}
     assert {"mine.txt", "notes", "model.safetensors"} <= names  # what is not of the older model stays
     assert not names & {"pytorch_model.bin", "vocab.txt"}
@@ -62,18 +55,18 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", few(WRONG, ["no output", "no heads", "nowhere", "a taken folder", "into itself"]))
-def test_what_is_wrong_is_one_sentence_and_a_code(aren: str, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, aren: str, tmp_path: Path, name: str) -> None:
     arguments, code, fragment = WRONG[name]
     (tmp_path / "taken").mkdir()
     (tmp_path / "empty").mkdir()
     (tmp_path / "taken" / "file.txt").write_text("mine")
     (tmp_path / "taken" / "cut.onnx").write_bytes(b"\x08")
     before = sorted(tmp_path.rglob("*"))
-    done = run(tmp_path, "convert", *(word.format(aren=aren) for word in arguments))
-    assert done.returncode == code, done.stderr
-    assert done.stdout == "" and fragment in done.stderr and "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    done = command("convert", *(word.format(aren=aren) for word in arguments))
+    assert done.code == code, done.err
+    assert done.out == "" and fragment in done.err and "Traceback" not in done.err
+    assert len(done.err.strip().splitlines()) == 1
     assert sorted(tmp_path.rglob("*")) == before
 
 

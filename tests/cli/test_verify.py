@@ -11,16 +11,11 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import pellucid
+from tests.cli.called import Pellucid
 from tests.conftest import tiny_config
 
 COMMAND = [sys.executable, "-m", "pellucid"]
 ENVIRONMENT = os.environ | {"NO_COLOR": "1", "COLUMNS": "100"}
-
-
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, env=ENVIRONMENT, timeout=300
-    )
 
 
 @pytest.fixture
@@ -28,36 +23,36 @@ def folder(tmp_path: Path) -> Path:
     return pellucid.build(tiny_config(), seed=1).save(tmp_path / "tiny")
 
 
-def test_a_line_for_each_check_and_a_verdict(folder: Path) -> None:
-    done = run(folder.parent, "verify", "./tiny", "--dtype", "float64")
-    assert (done.returncode, done.stderr) == (0, "")
-    *lines, empty, verdict = done.stdout.splitlines()
+def test_a_line_for_each_check_and_a_verdict(command: Pellucid, folder: Path) -> None:
+    done = command("verify", "./tiny", "--dtype", "float64")
+    assert (done.code, done.err) == (0, "")
+    *lines, empty, verdict = done.out.splitlines()
     assert verdict == "./tiny may be trusted: 9 checks hold in float64" and not empty
     assert all(line.startswith("ok     ") for line in lines)
     assert all("<= 1e-09" in line for line in lines if "transformers" in line)
 
 
 @pytest.mark.slow
-def test_json_has_every_place(folder: Path) -> None:
-    done = run(folder.parent, "verify", "./tiny", "--json")
-    report = json.loads(done.stdout)
-    assert (done.returncode, report["holds"], report["dtype"]) == (0, True, "float32")
+def test_json_has_every_place(command: Pellucid, folder: Path) -> None:
+    done = command("verify", "./tiny", "--json")
+    report = json.loads(done.out)
+    assert (done.code, report["holds"], report["dtype"]) == (0, True, "float32")
     whole = next(check for check in report["checks"] if check["name"].startswith("transformers 5"))
     assert list(whole["points"])[:3] == ["embeddings.output", "layers.0.attention.weights", "layers.0.residual.post"]
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_what_does_not_hold_ends_with_1(folder: Path, form: list[str]) -> None:
+def test_what_does_not_hold_ends_with_1(command: Pellucid, folder: Path, form: list[str]) -> None:
     tables = load_file(folder / "model.safetensors")
     tables.pop("encoder.layer.1.output.dense.bias")
     save_file(tables, folder / "model.safetensors")
-    done = run(folder.parent, "verify", "./tiny", *form)
-    assert (done.returncode, done.stderr) == (1, "")
+    done = command("verify", "./tiny", *form)
+    assert (done.code, done.err) == (1, "")
     if form:
-        assert json.loads(done.stdout)["holds"] is False
+        assert json.loads(done.out)["holds"] is False
     else:
-        assert done.stdout.startswith("FAILS  every tensor accounted for")
-        assert done.stdout.splitlines()[-1] == "do not trust ./tiny: 1 of 1 checks fail in float32"
+        assert done.out.startswith("FAILS  every tensor accounted for")
+        assert done.out.splitlines()[-1] == "do not trust ./tiny: 1 of 1 checks fail in float32"
 
 
 def test_interrupted_it_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:
@@ -77,22 +72,22 @@ def test_interrupted_it_leaves_nothing_behind(folder: Path, tmp_path: Path) -> N
     assert not list(left.iterdir())
 
 
-def test_diff_shows_what_differs(tmp_path: Path) -> None:
-    done = run(tmp_path, "diff", "bert", "roberta")
-    assert done.returncode == 0
-    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:]}
+def test_diff_shows_what_differs(command: Pellucid) -> None:
+    done = command("diff", "bert", "roberta")
+    assert done.code == 0
+    rows = {line.split()[0]: line.split()[1:] for line in done.out.splitlines()[1:]}
     assert rows["skip_padding"] == ["False", "True"] and rows["vocab_size"] == ["30,522", "50,265"]
-    assert "hidden_size" not in rows and "axes differ" in done.stderr
-    everything = run(tmp_path, "--quiet", "diff", "bert", "roberta", "--all")
-    assert "hidden_size" in everything.stdout and everything.stderr == ""
+    assert "hidden_size" not in rows and "axes differ" in done.err
+    everything = command("--quiet", "diff", "bert", "roberta", "--all")
+    assert "hidden_size" in everything.out and everything.err == ""
 
 
 @pytest.mark.slow
-def test_diff_for_machines(tmp_path: Path) -> None:
-    found = json.loads(run(tmp_path, "diff", "all-MiniLM-L6-v2", "bert", "--json").stdout)
+def test_diff_for_machines(command: Pellucid) -> None:
+    found = json.loads(command("diff", "all-MiniLM-L6-v2", "bert", "--json").out)
     assert {"name": "hidden_size", "left": 384, "right": 768, "differs": True} in found
     assert all(row["differs"] for row in found)
-    assert json.loads(run(tmp_path, "diff", "bert", "bert", "--json").stdout) == []
+    assert json.loads(command("diff", "bert", "bert", "--json").out) == []
 
 
 WRONG = {
@@ -105,11 +100,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_one_sentence_and_a_code(tmp_path: Path, name: str) -> None:
+def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, name: str) -> None:
     arguments, code, fragment = WRONG[name]
-    done = run(tmp_path, *arguments)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert fragment in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    done = command(*arguments)
+    assert (done.code, done.out) == (code, "")
+    assert fragment in done.err and len(done.err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["verify", "diff"])
