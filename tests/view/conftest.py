@@ -11,7 +11,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from pellucid.view.page import render
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update"
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
+    # Two pages behind the address bar, which a window without one loads beside each page, at nearly its price; the
+    # others are Playwright's own, whose list this one replaces.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,PaintHolding,OptimizationHints,MediaRouter,HttpsUpgrades"
+)
 READ = """() => new Promise((done) => {
   const look = () => document.querySelector("[aria-busy='true']") ? requestAnimationFrame(look)
     : done(((value) => [value.textContent, value.dataset])(document.querySelector(".readout-value")));
