@@ -7,6 +7,8 @@ import time
 import traceback
 from collections.abc import Callable
 
+import torch
+
 KILLED = -signal.SIGKILL
 
 
@@ -19,7 +21,8 @@ def start(work: Callable[[], object]) -> int:
         return process
     code = 1
     try:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # whose threads are not here
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # whose threads are not here, nor are PyTorch's
+        torch.set_num_threads(1)
         work()
         code = 0
     except BaseException:  # noqa: BLE001 - the parent reads the exit code
