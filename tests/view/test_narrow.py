@@ -166,12 +166,13 @@ def test_a_dialog_can_be_read_and_closed_on_a_phone(show: Show) -> None:
     caption = tab.locator("dialog caption").evaluate("(one) => one.getBoundingClientRect().right")
     assert caption <= box(tab, "dialog")["right"] < 320
     tab.keyboard.press("Escape")
+    tab.locator("dialog").wait_for(state="detached")
     tab.keyboard.press("?")
     tab.locator("dialog").evaluate("(one) => (one.scrollTop = one.scrollHeight)")
     close, frame = box(tab, "dialog .close"), box(tab, "dialog")
     assert frame["top"] <= close["top"] and close["right"] <= frame["right"]
     tab.locator("dialog .close").click()
-    assert not tab.locator("dialog").count()
+    tab.locator("dialog").wait_for(state="detached")
 
 
 def test_letters_from_right_to_left_turn_no_name_around(show: Show) -> None:
@@ -181,6 +182,7 @@ def test_letters_from_right_to_left_turn_no_name_around(show: Show) -> None:
         found = tab.locator(f"dialog {name}").first
         assert found.locator("bdi").inner_text() == found.inner_text() and "“שלום” (" in found.inner_text()
         tab.keyboard.press("Escape")
+        tab.locator("dialog").wait_for(state="detached")
 
 
 TOP = "() => document.querySelector('.stage').getBoundingClientRect().top + scrollY"

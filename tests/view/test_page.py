@@ -155,7 +155,7 @@ def test_everything_is_within_reach_of_the_keyboard(show: Show) -> None:
     press(tab, "Escape Escape h ?")
     assert tab.evaluate(READ)[0] == "" and tab.locator("dialog").is_visible()
     press(tab, "Escape")
-    assert tab.locator("dialog").count() == 0
+    tab.locator("dialog").wait_for(state="detached")
 
 
 def test_pair_filter_keeps_the_right_part(show: Show) -> None:
