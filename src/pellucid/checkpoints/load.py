@@ -16,7 +16,7 @@ from pellucid.checkpoints.plan import Plan, make_plan
 from pellucid.checkpoints.source import locate
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config, Head
-from pellucid.config.checks import among
+from pellucid.config.checks import among, is_word
 from pellucid.errors import Argument, CheckpointMismatchError, InputError
 from pellucid.machine import NARROWER, choose_device, choose_dtype
 from pellucid.models import Network
@@ -49,7 +49,7 @@ def open_checkpoint(
     narrower: kinds of number that may be advised in the place of `dtype` where there is no room: {} for a caller who
         leaves nobody the choice.
     """
-    own = isinstance(head, str) and head == OWN_HEAD
+    own = is_word(head, OWN_HEAD)
     among("attention", attention, ("fused", "explicit"))
     source = locate(name, revision=revision, token=token, local_files_only=local_files_only, cache_dir=cache_dir)
     contents = read_source(source)

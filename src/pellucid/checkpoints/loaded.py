@@ -73,6 +73,12 @@ class Loaded:
         """So many tokens at once, and no more than the model was made for, whatever its tokenizer says."""
         return min((most for most in (asked, self.config.longest) if most), default=None)
 
+    def most_pooled(self, asked: int | None = None) -> int | None:
+        """Tokens that the vector of a text is made of: what was asked for, else what the pooling says, and no more than
+        are read at once."""
+        own = self.pooling.max_length if self.pooling else None
+        return min((most for most in (asked or own, self.longest) if most), default=None)
+
     @property
     def padding(self) -> int:
         """The token that stands where a row has ended: by which the model knows it, else the tokenizer's, else 0."""

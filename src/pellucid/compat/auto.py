@@ -23,6 +23,7 @@ from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import PLACE, accepted, placed
 from pellucid.compat.words import AutoTokenizer
 from pellucid.compat.writing import GenerationConfig as GenerationConfig
+from pellucid.config.checks import is_word
 from pellucid.errors import InputError, near, short
 from pellucid.model import Model
 
@@ -55,7 +56,7 @@ def opened(
     loaded = open_checkpoint(
         name,
         device=placed("device_map", own.get("device_map"), "cpu"),
-        dtype="checkpoint" if isinstance(dtype, str) and dtype == "auto" else dtype,
+        dtype="checkpoint" if is_word(dtype, "auto") else dtype,
         head=head,
         attention=_KERNELS[kernel],
         config=config.read(),

@@ -15,7 +15,7 @@ from pellucid.compat.asked import COMMON, Asked, Classified, Features, Filled, J
 from pellucid.compat.asked_writing import Continued, Rewritten
 from pellucid.compat.said import PLACE, followed, placed, warn_of_code
 from pellucid.compat.words import AutoTokenizer
-from pellucid.config.checks import is_several, one_value
+from pellucid.config.checks import is_several, is_word, one_value
 from pellucid.errors import InputError, near, several
 from pellucid.model import Model, load
 from pellucid.pipeline import Pipeline as Task
@@ -79,7 +79,7 @@ def pipeline(
     kind = next((one for one in kinds if one is not None), None)
     how: dict[str, Any] = {
         "device": placed("device", device, "auto"),
-        "dtype": "checkpoint" if isinstance(kind, str) and kind == "auto" else kind,
+        "dtype": "checkpoint" if is_word(kind, "auto") else kind,
     }
     if task is None:
         own = _opened(own, how | place)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pellucid.config.checks import is_word
 from pellucid.errors import InputError, near
 
 log = logging.getLogger("pellucid")
@@ -78,7 +79,7 @@ def placed(name: str, said: Any, usual: str) -> str | torch.device:
         (said,) = places
     if type(said) is int:
         return "cpu" if said < 0 else f"cuda:{said}"
-    return usual if said is None else "auto" if isinstance(said, str) and said in _SEVERAL else said
+    return usual if said is None else "auto" if is_word(said, *_SEVERAL) else said
 
 
 def lacking(what: str, name: str, known: Iterable[str], elsewhere: str) -> AttributeError:

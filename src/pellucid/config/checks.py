@@ -24,6 +24,11 @@ def choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         )
 
 
+def is_word(value: object, *words: str) -> bool:
+    """Whether this is one of these words; an array would answer for each of its values."""
+    return isinstance(value, str) and value in words
+
+
 def among(name: str, value: object, known: Sequence[str | bool | None]) -> None:
     """One of a few words, or True, False or None; arrays are none of these."""
     if not (value is None or isinstance(value, str | bool)) or value not in known:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.config.checks import count, token, truth, within
+from pellucid.config.checks import count, is_word, token, truth, within
 from pellucid.errors import Argument, Blank, InputError, near
 from pellucid.generation.rules import OPTIONS, Rule, chain
 
@@ -52,7 +52,7 @@ class Settings:
         count("num_beams", self.num_beams, most=1_000)
         within("length_penalty", self.length_penalty, least=-100, most=100)
         early = self.early_stopping
-        if type(early) is not bool and not (isinstance(early, str) and early == "never"):
+        if type(early) is not bool and not is_word(early, "never"):
             raise InputError(Argument("early_stopping"), f" is {early!r}, expected true, false or 'never'")
         count("num_return_sequences", self.num_return_sequences, most=1_000)
         self._check_stops()

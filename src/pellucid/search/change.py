@@ -232,8 +232,7 @@ def _written(
 
 def _cut(loaded: Loaded, tokens: int | None) -> Cut:
     """Where a text is divided into passages: by the tokens that the model reads at once, or fewer."""
-    own = loaded.pooling.max_length if loaded.pooling else None
-    longest = min((n for n in (own, loaded.longest, tokens) if n), default=None)
+    longest = min((n for n in (loaded.most_pooled(), tokens) if n), default=None)
 
     def places(text: str, number: int) -> list[tuple[int, int]]:
         if longest is None or 4 * len(text) + 8 <= longest:  # a character is four bytes, and so four tokens, at most

@@ -46,14 +46,13 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     if loaded.random:
         raise InputError(f"{name} is not trained: its vectors are random, and a search in them finds nothing")
     own = loaded.pooling or Pooling()
-    limits = [n for n in (own.max_length, loaded.longest) if n]
     return Encoder(
         name=name,
         digest=_fingerprint(loaded),
         dimension=own.width(loaded.config.hidden_size),
         pooling=tuple(own.modes),
         normalize=own.normalize,
-        max_length=min(limits, default=None),
+        max_length=loaded.most_pooled(),
         prompt=prompt,
         revision=loaded.source.revision if loaded.source else None,
         reading=reading,

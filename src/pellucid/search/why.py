@@ -81,9 +81,7 @@ def _said(hit: Mapping[str, Any], cut: int) -> str:
 def _words(loaded: Loaded, text: str, prompt: str) -> tuple[tuple[Span, ...], np.ndarray, int]:
     """Where the words of a text stand; their vectors, of length 1: Float32[ndarray, "words hidden"]; how many tokens
     were cut off."""
-    limits = (loaded.pooling.max_length if loaded.pooling else None, loaded.longest)
-    longest = min((most for most in limits if most), default=None)
-    (window,) = windows(loaded.words, prompt + text, rule="truncate", max_length=longest)
+    (window,) = windows(loaded.words, prompt + text, rule="truncate", max_length=loaded.most_pooled())
     every = _places(window, len(prompt))
     places = [place for place in every if not _is_punctuation((prompt + text)[slice(*place[2])])] or every
     states = _states(loaded, window)

@@ -91,9 +91,8 @@ def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_lengt
     modes = own.modes if pooling is None else (pooling,)
     if max_length is not None:
         count("max_length", max_length)
-    limits = [n for n in (own.max_length if max_length is None else max_length, loaded.longest) if n]
     scaled = own.normalize if normalize is None else normalize
-    return replace(own, modes=modes, normalize=scaled, max_length=min(limits, default=None))
+    return replace(own, modes=modes, normalize=scaled, max_length=loaded.most_pooled(max_length))
 
 
 def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, count, is_several, truth
+from pellucid.config.checks import choice, count, is_several, is_word, truth
 from pellucid.errors import InputError
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer
@@ -60,8 +60,7 @@ class QuestionAnswering(Reader):
 
     @classmethod
     def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
-        alone = isinstance(said := options.get("scores"), str) and said == "per_window"
-        if not alone or loaded.tokenizer is None:
+        if not is_word(options.get("scores"), "per_window") or loaded.tokenizer is None:
             return dict(options)
         length = options.get("max_length") or min(loaded.longest or REFERENCE_LENGTH, REFERENCE_LENGTH)
         shared = min(length // 2, REFERENCE_STRIDE) if isinstance(length, int) else None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, names_of, truth
+from pellucid.config.checks import choice, is_word, names_of, truth
 from pellucid.errors import Argument, InputError, near, several
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer, Answers
@@ -87,8 +87,7 @@ class TokenClassification(Reader):
         """The options; a label that is to be left out has to be one of the model's, unless it is "O"."""
         labels, ignored = tuple(loaded.config.labels), options.get("ignore_labels")
         known = {*labels, *(tag.kind for tag in tags_of(labels)), "O"}
-        guessed = isinstance(said := options.get("boundaries"), str) and said == "heuristic"
-        if not guessed and isinstance(ignored, list | tuple):
+        if not is_word(options.get("boundaries"), "heuristic") and isinstance(ignored, list | tuple):
             for label in {label for label in ignored if isinstance(label, str)} - known:
                 has = several(sorted(known))
                 raise InputError(f"ignore_labels names {label!r}{near(label, known)}, and this model has {has}")

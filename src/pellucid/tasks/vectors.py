@@ -40,9 +40,7 @@ class Comparing(Reader):
     @classmethod
     def fitting(cls, loaded: Loaded, options: Any) -> dict[str, Any]:
         """The length that the checkpoint was made for is the limit, as long as no other is given."""
-        longest = loaded.pooling.max_length if loaded.pooling else None
-        most = longest and min(longest, loaded.longest or longest)
-        return ({} if most is None else {"max_length": most}) | dict(options)
+        return {"max_length": loaded.most_pooled()} | dict(options)
 
     def compared(self, work: Work, one: Tensor, other: Tensor) -> Tensor:
         """How alike two texts are, from their vectors before these are finished: Float[Tensor, "width"], twice"""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, truth
+from pellucid.config.checks import choice, is_word, truth
 from pellucid.errors import Argument, InputError, several
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.entailment import contradiction, entailment
@@ -61,8 +61,7 @@ class ZeroShotClassification(Reader):
 
     @classmethod
     def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
-        fixed = isinstance(said := options.get("roles"), str) and said == "fixed"
-        if not fixed and entailment(loaded.config.labels) is None:
+        if not is_word(options.get("roles"), "fixed") and entailment(loaded.config.labels) is None:
             raise InputError(
                 f"none of the model's labels ({several(loaded.config.labels)}) means entailment: choose a model of "
                 "natural language inference, or pass ",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
-from pellucid.config.checks import among, names_of
+from pellucid.config.checks import among, is_word, names_of
 from pellucid.errors import Argument, InputError, short
 from pellucid.machine import inference_mode, no_grad
 from pellucid.models import Decoder, Network, Output, count, evaluating
@@ -117,9 +117,9 @@ def kept_names(config: Config, keep: str | Iterable[str]) -> list[str]:
     Raises InputError for a name that no point answers to.
     """
     own, given = points(config), names_of("keep", keep, "'all', 'view', or names of points")
-    if isinstance(keep, str) and keep == "all":
+    if is_word(keep, "all"):
         return list(own)
-    if isinstance(keep, str) and keep == "view":
+    if is_word(keep, "view"):
         return [name for name in own if name.endswith(FOR_A_PAGE)]
     wanted = {name for asked in given for name in resolve(asked, config)}
     if not wanted:

@@ -81,13 +81,14 @@ def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> N
 
 def check_cut(body: Body, facts: dict[str, Any]) -> None:
     """The graph cuts the query into heads and scales their scores; where that shows, it must be as config.json says."""
-    for node in body.steps.graph.nodes:
-        if node.kind in ("Attention", "MultiHeadAttention"):
-            _check_attention(body, node, facts)
+    heads = facts["num_attention_heads"]
+    usual = (facts["hidden_size"] // heads) ** -0.5
     _check_query(body, facts)
     for node in body.steps.graph.nodes:
-        if node.kind == "Softmax":
-            _check_scale(body, node, (facts["hidden_size"] // facts["num_attention_heads"]) ** -0.5)
+        if node.kind in ("Attention", "MultiHeadAttention"):
+            _check_attention(body, node, heads, usual)
+        elif node.kind == "Softmax":
+            _check_scale(body, node, usual)
 
 
 def _check_query(body: Body, facts: dict[str, Any]) -> None:
@@ -106,13 +107,12 @@ def _check_query(body: Body, facts: dict[str, Any]) -> None:
         raise body.wrong(f"it cuts into {found} heads, config.json says {heads}")
 
 
-def _check_attention(body: Body, node: Node, facts: dict[str, Any]) -> None:
+def _check_attention(body: Body, node: Node, heads: int, usual: float) -> None:
     """An attention that is one operation says by its settings how many heads it has, and how it weighs."""
-    heads, said = facts["num_attention_heads"], node.settings
+    said = node.settings
     found = said.get("num_heads", said.get("q_num_heads", heads))
     if found != heads:
         raise body.wrong(f"it cuts into {found} heads, config.json says {heads}")
-    usual = (facts["hidden_size"] // heads) ** -0.5
     if said.get("unidirectional") or said.get("is_causal") or abs((said.get("scale") or usual) / usual - 1) > 1e-3:
         raise body.wrong(f"{node} looks only back, or scales its scores in another way")
 
