@@ -12,7 +12,7 @@ import pytest
 from pellucid.view import page as page_module
 from pellucid.view.data import Data
 from tests.quick import few
-from tests.view.conftest import READ, Show
+from tests.view.conftest import MOUNTED, READ, Show, until
 from tests.view.made import Made, tokens_of
 from tests.view.steps import SETTLED, TOLD, across, add_up, biased, numbers, plain, rotary, said, weights, windowed
 from tests.view.test_access import AXE, CONTRAST, SERIOUS
@@ -85,6 +85,10 @@ def test_every_key_is_listed_with_its_score_and_its_weight(show: Show) -> None:
     tab.evaluate(SETTLED)
     order = tab.evaluate("() => [...document.querySelectorAll('.keylist-row')].map((row) => Number(row.dataset.key))")
     assert sorted(order, key=lambda key: -expected[key]) == order
+    until(tab, "() => location.hash.includes('&order=weight')")
+    tab.reload()
+    until(tab, MOUNTED)
+    assert rows.all_inner_texts() and tab.get_by_label("order of the keys").input_value() == "weight"
     tab.get_by_placeholder("find a key").fill("WORD3")
     tab.evaluate(SETTLED)
     assert rows.count() == 1 and "1 of 9 keys" in tab.locator(".legend").inner_text()

@@ -11,8 +11,8 @@ from playwright.sync_api import Page
 from torch import Tensor
 
 import pellucid
-from tests.view.conftest import READ, Show, until
-from tests.view.written import DRAWN, TEXTS, Written, written
+from tests.view.conftest import MOUNTED, READ, Show, until
+from tests.view.written import DRAWN, SIZE, TEXTS, Written, written
 
 PIXELS = """(canvas, [rows, columns]) => {
   const [height, width] = [canvas.height / rows, canvas.width / columns];
@@ -34,6 +34,7 @@ def choose(tab: Page, name: str) -> None:
 
 
 def point(tab: Page, row: int, column: int, cell: tuple[int, int] = (28, 28)) -> None:
+    tab.evaluate(DRAWN)  # what is not drawn yet stands elsewhere, and takes no pointer
     box = tab.locator(".plot canvas").bounding_box()
     tab.mouse.move(box["x"] + (column + 0.5) * cell[0], box["y"] + (row + 0.5) * cell[1])
     tab.evaluate(DRAWN)
@@ -96,6 +97,21 @@ def test_axes_are_chosen_and_the_others_stepped(show: Show) -> None:
     assert tab.locator(".tensor-main h2").inner_text() == "layers.1.attention.query"
     point(tab, 1, 5)
     assert number(tab) == pytest.approx(page.numbers["layers.1.attention.query.tensor"][1, 5, 3].item(), abs=1e-8)
+
+
+def test_the_address_names_the_cut(show: Show) -> None:
+    tab = show(page := written(), "#view=tensor")
+    choose(tab, "layers.1.attention.query")
+    tab.get_by_label("axis drawn as rows").select_option(label=f"head_dim ({SIZE})")
+    tab.get_by_label("next place on the axis heads").click()
+    until(tab, "() => location.hash.endsWith('tensor=layers.1.attention.query&cut=1.c.r')")
+    tab.reload()
+    until(tab, MOUNTED)
+    point(tab, 3, 4)
+    assert number(tab) == pytest.approx(page.numbers["layers.1.attention.query.tensor"][1, 4, 3].item(), abs=1e-8)
+    for words in ("3.r.c", "r.c", "0.r.r", "0.1.c", "0.r.x", "-1.r.c", ""):  # no cut through a tensor of this shape
+        tab.evaluate(f"location.hash = '#view=tensor&tensor=layers.1.attention.query&cut={words}'")
+        until(tab, "() => location.hash.endsWith('tensor=layers.1.attention.query')")
 
 
 def test_the_facts_are_those_of_what_is_drawn(show: Show) -> None:

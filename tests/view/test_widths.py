@@ -21,9 +21,12 @@ ENDS = """() => {
 """Where the stage, or what sticks out of it, begins and ends."""
 
 
-@pytest.mark.parametrize("width", few([320, 761], [320]))
-def test_the_words_of_the_heads_view_are_whole_at_every_width(show: Show, width: int) -> None:
-    tab = show(make_case(texts=["fruit", "flies", "like", "a", "banana"]), viewport={"width": width, "height": 900})
+SHORT, LONG = ["fruit", "flies", "like", "a", "banana"], ["the", "counterrevolutionaries", "misunderstood", "it"]
+
+
+@pytest.mark.parametrize("words, width", [(SHORT, 320), (SHORT, 761), *((LONG, each) for each in (700, 761, 830, 900))])
+def test_the_words_of_the_heads_view_are_whole_at_every_width(show: Show, words: list[str], width: int) -> None:
+    tab = show(make_case(texts=words), "#view=heads&query=1", viewport={"width": width, "height": 900})
     tab.evaluate(READ)
     assert tab.evaluate(CUT) == []
 

@@ -8,8 +8,8 @@ import { isMean, strandsOf } from "./strands.js";
 import { Strip } from "./strip.js";
 import { inWords, percent, shortened } from "./tokens.js";
 
-/** About how broad a letter is, and least room for the lines, and for a number with its gaps, in pixels. */
-const [LETTER, LINES, NUMBER] = [9, 56, 102];
+/** About how broad a letter is, in pixels; least room for the lines and for a number with its gaps; and both where it has a bar. */
+const [LETTER, LINES, NUMBER, BARRED_LINES, BARRED] = [9, 56, 102, 120, 176];
 
 const OTHER = { query: "key", key: "query" };
 
@@ -40,7 +40,7 @@ class Heads {
     const text = [queries, keys].join();
     if (this.text !== text) this.letters = longest(this.tokens());
     this.text = text;
-    const choice = [text, state.pair, this.isStacked()].join();
+    const choice = [text, state.pair, this.room()].join();
     if (this.choice !== choice) this.choose();
     this.choice = choice;
     this.element.style.setProperty("--hue", headColour(state.head, this.page.theme()));
@@ -54,9 +54,10 @@ class Heads {
     this.slider.draw(state, all && state.threshold ? this.hidden : "");
   }
 
-  /** Is there too little room for numbers beside the words? Then they stand below them. */
-  isStacked() {
-    return this.element.clientWidth < LINES + 2 * (NUMBER + LETTER * Math.min(26, this.letters));
+  /** What there is room for beside the words: "wide" for a bar and a number, "close" for a number, "stacked" for nothing. */
+  room() {
+    const left = this.element.clientWidth - 2 * LETTER * Math.min(26, this.letters);
+    return left < LINES + 2 * NUMBER ? "stacked" : left < BARRED_LINES + 2 * BARRED ? "close" : "wide";
   }
 
   tokens() {
@@ -75,14 +76,13 @@ class Heads {
     this.columns = { query: new Column("query", tokens.query, hand), key: new Column("key", tokens.key, hand) };
     this.body.replaceChildren(this.columns.query.element, this.middle, this.columns.key.element);
     this.element.style.setProperty("--letters", String(this.letters));
-    const stacked = this.isStacked();
-    mark(this.element, "data-stacked", stacked);
+    this.element.dataset.room = this.room();
     this.shown = this.page.shown();
     /** @type {Record<string, Map<number, number>>} where the middle of each row is */
     this.places = {};
     this.total = 0;
     for (const side of ["query", "key"]) {
-      const layout = layOut(tokens[side], this.shown[side], stacked);
+      const layout = layOut(tokens[side], this.shown[side], this.element.dataset.room === "stacked");
       this.columns[side].setTokens(this.shown[side], layout);
       this.places[side] = new Map(this.shown[side].map((index, place) => [index, layout.tops[place] + layout.middle]));
       this.total = Math.max(this.total, layout.height);

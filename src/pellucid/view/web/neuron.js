@@ -37,7 +37,7 @@ class Neuron {
       this.title, this.shared, this.vectors.element, this.told, this.chain.element, this.list.element));
     this.element = make("div", { class: "neuron" }, this.why, this.body);
     this.find = make("input", { type: "search", placeholder: "find a key", "aria-label": "list only keys that hold these letters", oninput: () => this.page.set({}) });
-    this.order = make("select", { "aria-label": "order of the keys", onchange: () => this.page.set({}) },
+    this.order = make("select", { "aria-label": "order of the keys", onchange: () => this.page.set({ order: this.order.value }) },
       make("option", { value: "text" }, "as in the text"), make("option", { value: "weight" }, "strongest first"));
     this.switch = scaleSwitch(page);
     this.controls = [this.switch.element, make("label", { class: "field" }, make("span", { class: "name" }, "Keys"), this.order), this.find];
@@ -51,6 +51,7 @@ class Neuron {
     if (!this.whole) return;
     const state = this.page.state();
     this.switch.draw(state);
+    this.order.value = state.order;
     this.tokens = { query: this.page.queryTokens(), key: this.page.keyTokens() };
     this.shown = this.keep("shown", `${this.page.entry().name} ${state.pair}`, () => this.page.shown());
     this.pair = this.pairOf(state, attention);
@@ -144,10 +145,10 @@ class Neuron {
     const { query, key } = this.pair;
     const row = attention.row(state.head, query);
     const wanted = this.find.value.trim().toLowerCase();
-    const name = [this.nameOf(state), state.pair, this.order.value, wanted].join();
+    const name = [this.nameOf(state), state.pair, state.order, wanted].join();
     const keys = this.keep("keys", name, () => {
       const found = this.shown.key.filter((index) => visible(this.tokens.key[index].text).toLowerCase().includes(wanted));
-      return this.order.value === "weight" ? found.sort((a, b) => row[b] - row[a]) : found;
+      return state.order === "weight" ? found.sort((a, b) => row[b] - row[a]) : found;
     });
     const picture = [this.nameOf(state), ...Object.values(this.look()), this.element.clientWidth, window.devicePixelRatio].join();
     const largest = this.keep("largest", name, () => keys.reduce((most, index) => Math.max(most, row[index]), 0));

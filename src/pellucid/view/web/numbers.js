@@ -63,10 +63,30 @@ export class Slice {
 }
 
 /** The axes that are drawn first: the last two that hold more than one number. */
-export function firstCut(shape, fixed = []) {
+export function firstCut(shape) {
   const wide = shape.map((side, axis) => (side > 1 ? axis : -1)).filter((axis) => axis >= 0);
   const [rows, columns] = wide.length > 1 ? wide.slice(-2) : [null, wide[0] ?? (shape.length ? shape.length - 1 : null)];
-  return { rows, columns, fixed: shape.map((side, axis) => Math.min(side - 1, fixed[axis] ?? 0)) };
+  return { rows, columns, fixed: shape.map(() => 0) };
+}
+
+/** A cut in the words of the address: "5.r.c" is rows by columns at place 5 of the first axis. */
+export function cutWords({ rows, columns, fixed }) {
+  return fixed.map((place, axis) => (axis === rows ? "r" : axis === columns ? "c" : place)).join(".");
+}
+
+/**
+ * The cut that these words name; null where they fit no cut through a tensor of this shape.
+ * @param {string} words
+ * @param {number[]} shape
+ * @returns {Cut|null}
+ */
+export function cutFrom(words, shape) {
+  const places = words.split(".");
+  const drawn = (letter) => places.indexOf(letter);
+  const fits = places.length === shape.length && places.every((word, axis) =>
+    (word === "r" || word === "c" ? drawn(word) === axis : /^\d+$/.test(word) && Number(word) < shape[axis]));
+  if (!fits || drawn("c") < 0 || (drawn("r") < 0 && firstCut(shape).rows !== null)) return null;
+  return { rows: drawn("r") < 0 ? null : drawn("r"), columns: drawn("c"), fixed: places.map((word) => Number(word) || 0) };
 }
 
 /**

@@ -1,5 +1,6 @@
 // state.js: what the reader has chosen. One plain object; every change goes through `set`, and the whole page draws from it.
 // The part of it that is worth keeping stands in the address (#layer=2&heads=8), so that a view can be bookmarked.
+import { cutFrom, cutWords } from "./numbers.js";
 import { chosenTokens, PAIRS } from "./tokens.js";
 
 /**
@@ -11,6 +12,7 @@ import { chosenTokens, PAIRS } from "./tokens.js";
  * @property {string} pair
  * @property {number} threshold weights below it are not drawn as lines
  * @property {"sqrt"|"linear"} scale
+ * @property {"text"|"weight"} order of the keys that Neuron lists
  * @property {"query"|"key"} side the column of the token in hand
  * @property {number|null} query
  * @property {number|null} key
@@ -29,7 +31,7 @@ export function firstState(manifest) {
   const twice = 2 / manifest.sequences[manifest.attentions[layer].keys].tokens.length; // of what an even row gives to each key
   return {
     view: show.view ?? "heads", layer, heads, head: heads[0] ?? 0, pair: "all",
-    threshold: THRESHOLDS.findLast((step) => step <= Math.min(0.02, Math.max(0.001, twice))), scale: "sqrt", side: "query", query: null, key: null, pinned: false,
+    threshold: THRESHOLDS.findLast((step) => step <= Math.min(0.02, Math.max(0.001, twice))), scale: "sqrt", order: "text", side: "query", query: null, key: null, pinned: false,
   };
 }
 
@@ -111,7 +113,9 @@ export function toHash(state, manifest) {
   const { threshold, scale } = firstState(manifest);
   if (state.threshold !== threshold) words.threshold = state.threshold;
   if (state.scale !== scale) words.scale = state.scale;
+  if (state.order !== "text") words.order = state.order;
   if (state.tensor) words.tensor = state.tensor.name;
+  if (state.tensor?.cut) words.cut = cutWords(state.tensor.cut);
   if (state.lens?.pinned) words.cell = `${state.lens.place}.${state.lens.token}`;
   if (state.diff?.of === "lens") words.diff = "lens";
   return "#" + new URLSearchParams(words);
@@ -155,11 +159,12 @@ function pickedOf(words, manifest) {
   const { threshold, scale } = firstState(manifest);
   const [place, token] = /^(\d+)\.(\d+)$/.exec(words.get("cell") ?? "")?.slice(1).map(Number) ?? [];
   const inLens = place < manifest.lens?.places.length && token < manifest.sequences.at(-1).tokens.length;
-  const name = words.get("tensor");
+  const tensor = manifest.tensors?.find((one) => one.name === words.get("tensor"));
   return {
     threshold: THRESHOLDS.find((step) => String(step) === words.get("threshold")) ?? threshold,
     scale: words.get("scale") === "linear" ? "linear" : scale,
-    tensor: manifest.tensors?.some((tensor) => tensor.name === name) ? { name } : null,
+    order: words.get("order") === "weight" ? "weight" : "text",
+    tensor: tensor ? { name: tensor.name, cut: cutFrom(words.get("cut") ?? "", manifest.blocks[tensor.block].shape) } : null,
     lens: inLens ? { place, token, pinned: true } : null,
     diff: words.get("diff") === "lens" && manifest.lens && manifest.other?.lens ? { of: "lens" } : null,
   };

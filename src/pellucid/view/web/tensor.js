@@ -49,10 +49,9 @@ class TensorView {
     this.controls = [this.switch.element, this.ends.element];
   }
 
-  /** The tensor and the cell in hand. */
+  /** The tensor, the cut through it (null for the first) and the cell in hand. */
   hand() {
-    const hand = { name: this.page.manifest.tensors[0].name, row: null, column: null, pinned: false, ...this.page.state().tensor };
-    return this.byName.has(hand.name) ? hand : { ...hand, name: this.page.manifest.tensors[0].name };
+    return { name: this.page.manifest.tensors[0].name, cut: null, row: null, column: null, pinned: false, ...this.page.state().tensor };
   }
 
   set(patch) {
@@ -61,17 +60,15 @@ class TensorView {
 
   /** Takes a cell of what is drawn; nothing while another tensor or cut of it is on its way. */
   take(cell) {
-    const { name } = this.hand();
-    if (this.drawn === this.cutName(name)) this.set(cell);
+    if (this.drawn === this.cutName(this.hand())) this.set(cell);
   }
 
   choose(name) {
-    this.set({ name, row: null, column: null, pinned: false });
+    this.set({ name, cut: this.cuts.get(name) ?? null, row: null, column: null, pinned: false });
   }
 
   recut(cut) {
-    this.cuts.set(this.hand().name, cut);
-    this.set({ row: null, column: null, pinned: false });
+    this.set({ cut, row: null, column: null, pinned: false });
   }
 
   press(row, column) {
@@ -90,7 +87,7 @@ class TensorView {
   draw() {
     const hand = this.hand();
     const { scale } = this.page.state();
-    this.cutOut(hand.name);
+    this.cutOut(hand);
     this.list.draw(hand.name);
     this.switch.draw(this.page.state());
     this.axes.draw(this.tensor.axes, this.slice);
@@ -107,15 +104,14 @@ class TensorView {
   }
 
   /** The slice that is drawn, and the facts about it; both only when another one is chosen. */
-  cutOut(name) {
+  cutOut({ name, cut }) {
     this.tensor = this.byName.get(name);
-    if (!this.cuts.has(name)) this.cuts.set(name, firstCut(this.shape(name)));
-    const cut = this.cuts.get(name);
-    const drawn = this.cutName(name);
+    this.cuts.set(name, cut);
+    const drawn = this.cutName({ name, cut });
     if (drawn === this.drawn) return;
     this.drawn = drawn;
     const values = this.page.source.block(this.tensor.block);
-    this.slice = new Slice(this.tensor, this.shape(name), values, cut);
+    this.slice = new Slice(this.tensor, this.shape(name), values, cut ?? firstCut(this.shape(name)));
     this.flat = Float32Array.from({ length: this.slice.rows * this.slice.columns }, (_, at) =>
       this.slice.at(Math.floor(at / this.slice.columns), at % this.slice.columns));
     this.said = factsOf(this.flat);
@@ -125,8 +121,8 @@ class TensorView {
     for (const button of this.copies.querySelectorAll("button:not(:last-of-type)")) button.disabled = this.said.count > COPIED;
   }
 
-  cutName(name) {
-    return JSON.stringify([name, this.cuts.get(name)]);
+  cutName({ name, cut }) {
+    return JSON.stringify([name, cut]);
   }
 
   /** The tokens that stand along an axis, if it is one of tokens. */
@@ -239,9 +235,7 @@ class TensorView {
     const found = /layers\.(\d+)\./.exec(this.tensor.name);
     const name = found && this.tensor.name.replace(found[0], `layers.${Number(found[1]) + by}.`);
     if (!this.byName.has(name)) return;
-    const { cut } = this.slice;
     if (this.shape(name).join() !== this.slice.shape.join()) return this.choose(name);
-    this.cuts.set(name, cut);
     this.set({ name });
   }
 
@@ -250,8 +244,7 @@ class TensorView {
     const axis = this.tensor.axes.findIndex((name) => name.includes("heads"));
     const { cut, shape } = this.slice;
     if (axis >= 0 && axis !== cut.rows && axis !== cut.columns) {
-      this.cuts.set(this.tensor.name, { ...cut, fixed: cut.fixed.with(axis, (cut.fixed[axis] + by + shape[axis]) % shape[axis]) });
-      this.set({});
+      this.set({ cut: { ...cut, fixed: cut.fixed.with(axis, (cut.fixed[axis] + by + shape[axis]) % shape[axis]) } });
     }
   }
 
