@@ -3,6 +3,7 @@ what was written, how fast it changes when the embedding grows.
 """
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,8 @@ ASKED: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "summarization": ("bart-summary", LONG, {"max_new_tokens": 3}),
 }
 """A question of each task about a long text."""
+OF = {"sentence-similarity": " of the second$", "text-ranking": " of the document$"}
+"""Which text of two was read in stretches, as a reason ends."""
 
 
 @pytest.mark.parametrize("rule", ["truncate", "windows"])
@@ -289,7 +292,10 @@ def test_every_task_tells_why_under_every_rule(tmp_path: Path, task: str, rule: 
     for one in [answer] if isinstance(answer, dict) else answer:
         assert one.why is not None and len(one.why.tokens) == len(one.why.scores) > 3
         assert torch.tensor(one.why.scores).isfinite().all() and max(map(abs, one.why.scores)) > 1e-4
-        assert task.endswith("generation") or "summ" in task or len(one.why.tokens) <= 2 * 48
+        writes = task.endswith("generation") or "summ" in task
+        assert writes or len(one.why.tokens) <= 2 * 48
+        whole = writes or rule == "truncate" or one.get("text") == TEXT
+        assert bool(re.search(r" in stretch \d+ of \d+( and stretch .*)?" + OF.get(task, "$"), one.why.said)) != whole
     assert answer
 
 

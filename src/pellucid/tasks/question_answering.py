@@ -131,7 +131,7 @@ class QuestionAnswering(Reader):
         if first is last:
             said = f"logits of start and end of {one['answer']!r}"
             return [Aim(said, first, lambda output: output["logits"][0, start, 0] + output["logits"][0, end, 1])]
-        said = f"logits of the start and of the end of {one['answer']!r}, in two stretches"
+        said = f"logits of the start and of the end of {one['answer']!r}"
         parts = ((first, start, 0), (last, end, 1))
         return [Aim(said, window, partial(_logit, place, side)) for window, place, side in parts]
 

@@ -34,17 +34,19 @@ class Aim:
     """One number that was answered.
 
     said: in words.  window: the stretch that it is about.  of: the number, from the model's output for that stretch.
+    text: what that is a stretch of, where several texts are read apart.
     """
 
     said: str
     window: Window
     of: Callable[[Output], Tensor]
+    text: str = ""
 
 
 def logit(said: str, window: Window, number: int, place: int | None = None) -> Aim:
     """A logit as an aim.  number: which one.  place: of which token; None where the text has one answer."""
     where = (0, number) if place is None else (0, place, number)
-    return Aim(f"logit of {said}{within(window)}", window, lambda output: output["logits"][where])
+    return Aim(f"logit of {said}", window, lambda output: output["logits"][where])
 
 
 def explained(work: Work, found: Answer | Answers, aims: Callable[[Answer], Sequence[Aim]]) -> Answer | Answers:
@@ -67,7 +69,7 @@ def reason(work: Work, aims: Sequence[Aim]) -> Reason:
         here = _shares(work, {name: ids for name, ids in batch.items() if name in work.loaded.module.reads}, aim.of)
         tokens += aim.window.tokens
         scores += _by_token(here)
-    return Reason(aims[0].said, tuple(tokens), tuple(scores), "integrated gradients")
+    return Reason(aims[0].said + _where(aims), tuple(tokens), tuple(scores), "integrated gradients")
 
 
 def reason_of_writing(loaded: Loaded, prompt: Sequence[int], written: Sequence[int]) -> Reason:
@@ -137,6 +139,11 @@ def _by_token(shares: dict[str, Tensor]) -> list[float]:
     return first.tolist()
 
 
-def within(window: Window) -> str:
-    """Which stretch, in words; nothing where there is but one."""
-    return "" if window.count == 1 else f" in stretch {window.number + 1} of {window.count}"
+def _where(aims: Sequence[Aim]) -> str:
+    """In which stretches, in words; nothing of a text that was read whole."""
+    parts = [
+        f"stretch {aim.window.number + 1} of {aim.window.count}{aim.text and f' of {aim.text}'}"
+        for aim in aims
+        if aim.window.count > 1
+    ]
+    return f" in {' and '.join(parts)}" if parts else ""

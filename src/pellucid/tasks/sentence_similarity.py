@@ -61,7 +61,10 @@ class SentenceSimilarity(Comparing):
 
     def aims(self, work: Work, item: tuple[str, str], stretches: list[Stretch], one: Answer) -> list[Aim]:
         first, second = _apart(stretches)
-        return [self.aim(work, first, vector_of(second)), self.aim(work, second, vector_of(first))]
+        return [
+            self.aim(work, first, vector_of(second), "the first"),
+            self.aim(work, second, vector_of(first), "the second"),
+        ]
 
 
 def _apart(stretches: list[Stretch]) -> tuple[list[Stretch], list[Stretch]]:

@@ -142,7 +142,10 @@ class TextRanking(Comparing):
         best = documents[one["corpus_id"]][one.window or 0]
         if _crosses(work.loaded):
             return [logit("the document", best.window, 0)]
-        return [self.aim(work, query, best.kept), self.aim(work, [best], vector_of(query))]
+        return [
+            self.aim(work, query, best.kept, "the query"),
+            self.aim(work, [best], vector_of(query), "the document"),
+        ]
 
     def _apart(self, work: Work, stretches: list[Stretch]) -> tuple[list[Stretch], list[list[Stretch]]]:
         """The stretches of the query where it is read alone, and those of each document."""

@@ -13,7 +13,7 @@ from pellucid.config.checks import choice
 from pellucid.models import Output
 from pellucid.tasks.embed import finished, pool
 from pellucid.tasks.reader import Reader, Stretch
-from pellucid.tasks.reasons import Aim, within
+from pellucid.tasks.reasons import Aim
 from pellucid.tasks.task import Work
 
 BODIES = (None, *OF_TOKENS)
@@ -47,8 +47,8 @@ class Comparing(Reader):
         plan = plan_of(work)
         return similar(self.similarity or plan.similarity, finished(one, plan), finished(other, plan))
 
-    def aim(self, work: Work, stretches: list[Stretch], other: Tensor) -> Aim:
-        """The similarity as a number of that stretch of a text which is most like the other one."""
+    def aim(self, work: Work, stretches: list[Stretch], other: Tensor, text: str) -> Aim:
+        """The similarity as a number of that stretch of a text which is most like the other one.  text: its name."""
         best = max(stretches, key=lambda stretch: float(self.compared(work, stretch.kept, other)))
         rest = [stretch for stretch in stretches if stretch is not best]
         fixed = other.clone()  # what a pass in inference kept takes no part in gradients
@@ -58,8 +58,7 @@ class Comparing(Reader):
             here = Stretch(best.window, pooled(work, states[0]))
             return self.compared(work, vector_of([here, *rest]), fixed.to(states))
 
-        said = f"{self.similarity or plan_of(work).similarity} of the two texts{within(best.window)}"
-        return Aim(said, best.window, of)
+        return Aim(f"{self.similarity or plan_of(work).similarity} of the two texts", best.window, of, text)
 
 
 def plan_of(work: Work) -> Pooling:
