@@ -134,3 +134,111 @@ def test_a_tokenizer_refuses_it(checkpoint: Checkpoint) -> None:
         refused("the ids are", lambda: words.convert_ids_to_tokens(ids))  # noqa: B023
     assert words.decode(np.array([5, 6])) == words.decode(torch.tensor([5, 6])) == words.decode([5, 6])
     assert words.batch_decode(np.array([[5, 6]])) == [words.decode([5, 6])]
+
+
+@pytest.fixture(scope="module")
+def index(checkpoint: Checkpoint) -> pellucid.Index:
+    return pellucid.Index.build(pellucid.load(checkpoint("bert-body")), ["a dog", "a cat"])
+
+
+def test_an_index_refuses_it(index: pellucid.Index, odd: Any) -> None:
+    hit, texts = index.search("dog", 1)[0], odd is ODD["texts"]
+    refused("query", lambda: index.why(odd, hit))
+    refused("hit", lambda: index.why("dog", odd))
+    refused("sample", lambda: index.verify(odd))
+    refused("by", lambda: index.evaluate(["dog"], ["1"], by=odd))
+    refused("mode", lambda: index.evaluate(["dog"], ["1"], mode=odd))
+    refused("update", lambda: index.add(["a bird"], update=odd))
+    if not texts:
+        refused("texts", lambda: index.encode(odd))
+    if odd is not ODD["array"] and odd is not ODD["tensor"]:  # several whole numbers
+        refused("^k is", lambda: index.evaluate(["dog"], ["1"], k=odd))
+        refused("^efSearch is", lambda: index.curve(["dog"], 1, efSearch=odd))
+    for name in ("queries", "answers"):
+        given = {"queries": ["dog"], "answers": ["1"]} | {name: odd}
+        refused("queries|answers|query|answer", lambda: index.evaluate(**given))  # noqa: B023
+    refused("skip_bad", lambda: pellucid.Index.build(index.loaded, ["a"], skip_bad=odd))
+    assert len(index) == 2
+
+
+def test_training_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
+    model, rows = checkpoint("bert-feelings"), [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    for name in ("columns", "from_scratch", "resume", "overwrite", "max_steps", "batch_size", "dropout", "lora"):
+        refused(name, lambda: pellucid.train(model, rows, "classify", **{name: odd}))  # noqa: B023
+    refused("task", lambda: pellucid.train(model, rows, odd))
+    refused("task", lambda: pellucid.evaluate(model, rows, odd))
+    refused("columns", lambda: pellucid.evaluate(model, rows, "classify", columns=odd))
+    for name in ("data", "validation"):
+        given = {"data": rows, "validation": rows} | {name: odd}
+        refused("data|row|expected", lambda: pellucid.train(model, task="classify", **given))  # noqa: B023
+
+
+def test_a_view_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
+    trace = pellucid.load(checkpoint("bert-body")).trace("A dog sleeps.")
+    for name in ("layer", "budget_mb", "show", "theme", "precision"):
+        refused(name, lambda: pellucid.view(trace, **{name: odd}))  # noqa: B023
+    refused("trace has no" if odd is ODD["texts"] else "tensors", lambda: pellucid.view(trace, tensors=odd))
+    refused("a trace", lambda: pellucid.view(trace, odd))
+    if odd is not ODD["array"] and odd is not ODD["tensor"]:
+        refused("heads", lambda: pellucid.view(trace, heads=odd))
+        refused("include_layers", lambda: pellucid.view(trace, include_layers=odd))
+    weights = trace["layers.0.attention.weights"]
+    given = {"attention": [weights], "tokens": trace.tokens}
+    if odd is not ODD["number"]:  # a single whole number
+        refused("sentence_b_start", lambda: pellucid.view(**given, sentence_b_start=odd))
+    refused("attention", lambda: pellucid.view(attention=odd, tokens=trace.tokens))
+    if odd is not ODD["texts"]:
+        refused("tokens", lambda: pellucid.view(attention=[weights], tokens=odd))
+    assert pellucid.view(trace, layer=np.int64(1), heads=np.arange(2), include_layers=torch.tensor([1])).data.manifest
+    refused("log|step", lambda: pellucid.curves(odd)) if odd is ODD["number"] or odd is ODD["NA"] else None
+
+
+def test_explanations_and_traces_refuse_it(checkpoint: Checkpoint, odd: Any) -> None:
+    judge, writer = pellucid.load(checkpoint("bert-feelings")), pellucid.load(checkpoint("gpt2"))
+    trace = judge.trace("A dog sleeps.")
+    refused("target", lambda: judge.explain.gradient_x_input("a", odd))
+    refused("^k is", lambda: writer.explain.logit_lens("a", k=odd))
+    for name in ("edit", "point", "over"):
+        refused(name, lambda: writer.sweep("a", lambda output: output["logits"].sum(), **{name: odd}))  # noqa: B023
+    if odd is not ODD["texts"]:  # two words
+        refused("metric|token|string", lambda: writer.sweep("a", odd))
+    refused("seed", lambda: pellucid.build(judge.config, seed=odd))
+    refused("config", lambda: pellucid.build(odd))
+    refused("most", lambda: trace.strongest(0, 0, odd))
+    if odd is not ODD["number"]:  # a single whole number
+        refused("row", lambda: trace.row(odd))
+        refused("head", lambda: trace.strongest(0, odd))
+    refused("head 77 is not there", lambda: trace.strongest(0, 77))
+
+
+def test_a_path_is_none_of_these(checkpoint: Checkpoint, index: pellucid.Index, odd: Any) -> None:
+    model, rows = pellucid.load(checkpoint("bert-body")), [{"text": "a", "label": "x"}]
+    trace = model.trace("A dog sleeps.")
+    for call in (
+        model.save, trace.save, pellucid.view(trace).save, pellucid.open_trace, index.save, pellucid.Index.open,
+        lambda out: pellucid.Index.build(model, ["a"], out),
+        lambda out: pellucid.train(model, rows, "classify", out=out),
+        lambda recipe: pellucid.train(recipe=recipe),
+    ):  # fmt: skip
+        refused("expected the path of a file or folder", lambda: call(odd))  # noqa: B023
+    refused("encoding", lambda: pellucid.train(model, rows, "classify", encoding=odd))
+    refused("pattern|parameter", lambda: model.freeze(odd))
+
+
+def test_the_home_is_a_place_for_an_index(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, index: pellucid.Index
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert index.save("~/kept") == tmp_path / "kept" and len(pellucid.Index.open("~/kept")) == 2
+    assert pellucid.Index.build(index.loaded, ["a dog"], "~/made").folder == tmp_path / "made"
+
+
+@pytest.mark.parametrize("said", ["no", "false", 1, 0, None, np.array(True)])
+def test_what_only_counts_as_true_writes_over_nothing(checkpoint: Checkpoint, tmp_path: Path, said: Any) -> None:
+    model, kept = pellucid.load(checkpoint("bert-feelings")), tmp_path / "kept" / "notes.txt"
+    kept.parent.mkdir()
+    kept.write_text("mine")
+    refused("overwrite", lambda: model.save(kept.parent, overwrite=said))
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    refused("overwrite", lambda: pellucid.train(model, rows, "classify", out=kept.parent, overwrite=said))
+    assert kept.read_text() == "mine" and list(kept.parent.iterdir()) == [kept]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from pellucid.errors import CorruptFileError, InputError, NotFoundError, PellucidError, ResourceError
+from pellucid.errors import CorruptFileError, InputError, NotFoundError, PellucidError, ResourceError, short
 
 MOST_BYTES = 20_000_000
 """Of a JSON file of a checkpoint."""
@@ -21,8 +21,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def path_of(name: str | os.PathLike[str]) -> Path:
-    """The path that `name` stands for, `~` as the home. Raises InputError where nothing can lie there: a name that is
-    too long or holds a NUL, the home of nobody, a closed folder."""
+    """The path that `name` stands for, `~` as the home. Raises InputError for what is no path, and where nothing can
+    lie: a name that is too long or holds a NUL, the home of nobody, a closed folder."""
+    if not isinstance(name, str | os.PathLike):
+        raise InputError(f"{short(repr(name))} is {type(name).__name__}, expected the path of a file or folder")
     try:
         path = Path(name).expanduser()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):

@@ -10,6 +10,7 @@ from typing import Any
 from pellucid.checkpoints.families import Config
 from pellucid.checkpoints.load import open_checkpoint, read_tokenizer
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import truth
 from pellucid.errors import Argument, InputError, PellucidError, counted, near
 from pellucid.files import path_of, write_whole
 from pellucid.machine import use_threads
@@ -17,7 +18,7 @@ from pellucid.model import Model, build
 from pellucid.training.account import plan, recipe_of
 from pellucid.training.card import card
 from pellucid.training.course import RECIPE, learn
-from pellucid.training.data import read
+from pellucid.training.data import columns_of, read
 from pellucid.training.given import Given, given
 from pellucid.training.log import finite
 from pellucid.training.names import OBJECTIVES, Name, named
@@ -117,6 +118,8 @@ def train(
     {'loss': 0.31, 'accuracy': 0.88, ...}
     """
     use_threads()
+    for flag, value in (("from_scratch", from_scratch), ("resume", resume), ("overwrite", overwrite)):
+        truth(flag, value)
     told = Recipe() if recipe is None else read_recipe(path_of(recipe))
     name = named(_wanted("task", task, told.task))
     said = as_said(name, told.said, f"{told.file}: ") | as_said(name, settings)
@@ -124,8 +127,8 @@ def train(
     base = _base(model, told, from_scratch, chosen)
     rows = _wanted("data", data, told.files("data") if data is None and told.file else None)
     held = told.held_out if validation is None else validation
-    columns = {**told.data.get("columns", {}), **(columns or {})}
-    encoding = encoding or told.data.get("encoding", "utf-8")
+    columns = {**told.data.get("columns", {}), **columns_of(columns)}
+    encoding = told.data.get("encoding", "utf-8") if encoding is None else encoding
     work = _Work(name, given(rows, held, columns, encoding), told)
     result = learn(
         base.loaded, rows, objective, chosen,

@@ -13,6 +13,8 @@ from pellucid.checkpoints.load import OWN_HEAD, open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.config import Config, Head
+from pellucid.config.checks import count
+from pellucid.errors import InputError
 from pellucid.generation import Completion, Piece, Score, TracedText
 from pellucid.generation.prompts import Messages
 from pellucid.generation.score import score
@@ -75,6 +77,9 @@ def build(
     >>> build(Config.of("bert", num_hidden_layers=2))        # doctest: +SKIP
     Model(UNTRAINED: bert, 2 layers, ...)
     """
+    if not isinstance(config, Config):
+        raise InputError(f"config is {type(config).__name__}, expected a pellucid.Config: Config.of('bert') is one")
+    count("seed", seed, most=2**63 - 1, least=0)
     place = choose_device(device)
     module = untrained(config, seed, place, choose_dtype(dtype, torch.float32, place), attention)
     return Model(Loaded(module, config, family_of(config.family, "config"), tokenizer, untrained=("all",)))

@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from pellucid.checkpoints import hub
+from pellucid.config.checks import truth
 from pellucid.errors import Argument, InputError, Words
 from pellucid.files import cannot_write, to_disk, usual_mode
 
@@ -32,6 +33,7 @@ def check_target(target: Path, *, overwrite: bool, how: Words = ("pass ", OVERWR
 
     how: what helps, besides another folder.
     """
+    truth("overwrite", overwrite)
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file, expected a folder to write into")
     if target.is_dir() and any(target.iterdir()) and not overwrite:

@@ -9,6 +9,7 @@ from typing import Literal
 from pellucid.checkpoints import hub, installed
 from pellucid.checkpoints.adapter_facts import FILE, is_adapter, read_adapter_facts
 from pellucid.checkpoints.converted import converted
+from pellucid.config.checks import truth
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, UnsafeFileError
 from pellucid.files import digest_of
 
@@ -47,6 +48,7 @@ def locate(
 
     An adapter stands over its base, which is looked for in the same way.
     """
+    truth("local_files_only", local_files_only)
     place = {"token": token, "local_files_only": local_files_only, "cache_dir": cache_dir}
     found = _located(name, revision, **place)
     refuse_links(found)

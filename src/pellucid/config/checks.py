@@ -1,6 +1,7 @@
 """What a value may be. Each check says in one sentence what is wrong and what was expected."""
 
 import math
+import operator
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -90,6 +91,22 @@ def is_several(given: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def listed(name: str, value: Any, expected: str) -> list[Any]:
+    """Several things in whatever holds them; InputError for what holds nothing, a text among it."""
+    if not is_several(value):
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected {expected}")
+    return list(value)
+
+
+def numbers_of(name: str, value: Any, expected: str) -> list[int]:
+    """Several whole numbers in whatever holds them, those of NumPy and PyTorch among them."""
+    found = listed(name, value, expected)
+    try:
+        return [operator.index(one) for one in found]
+    except (TypeError, RuntimeError) as error:  # PyTorch's, of a tensor that is no whole number
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected {expected}") from error
 
 
 def names_of(name: str, value: Any, expected: str) -> tuple[str, ...]:

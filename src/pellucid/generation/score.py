@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import listed
 from pellucid.errors import InputError, counted
 from pellucid.generation.loop import writer
 from pellucid.generation.prompts import encoded, words_of
@@ -159,6 +160,7 @@ def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:
 
 
 def _of_targets(loaded: Loaded, rows: list[list[int]], targets: Sequence[str]) -> list[Score]:
+    targets = listed("target", targets, "a text or several")
     if len(targets) != len(rows):
         raise InputError(
             f"there are {counted(len(rows), 'text')} and {counted(len(targets), 'target')}: each text needs one"

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from pellucid.blocks.quantized import Int4Linear, Int8Linear, Int8Table
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, near, short
 from pellucid.machine import no_grad
 
 
@@ -18,6 +18,8 @@ def freeze(module: nn.Module, *patterns: str, frozen: bool = True) -> list[str]:
     names = dict(module.named_parameters())
     chosen: dict[str, None] = {}
     for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise InputError(f"a pattern is {short(repr(pattern))}, expected the name of a parameter, or a glob")
         fits = fnmatch.filter(names, pattern) or fnmatch.filter(names, f"{pattern}.*")
         if not fits:
             raise InputError(f"no parameter is called {pattern!r}{near(pattern, names)}")

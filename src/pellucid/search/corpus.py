@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.config.checks import is_several, truth
 from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.search.entries import Entry
 from pellucid.search.files import facts, found, whole
@@ -46,6 +47,7 @@ class Corpus:
     digests: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        truth("skip_bad", self.skip_bad)
         for name in ("column", "id_column"):
             if not isinstance(value := getattr(self, name), str | None):
                 raise InputError(Argument(name), f" is {type(value).__name__}, expected the name of a column")
@@ -181,7 +183,7 @@ class Corpus:
         source = self.source
         if hasattr(source, "to_dict") and hasattr(source, "columns"):  # a data frame
             source = source.to_dict("records")
-        if isinstance(source, bytes | Mapping) or not isinstance(source, Iterable):
+        if not is_several(source):
             raise InputError(f"{type(source).__name__} was given, expected a file, or something that yields texts")
         numbers, place = itertools.count(self.number_from), -1
         try:

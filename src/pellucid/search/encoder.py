@@ -12,6 +12,7 @@ from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.config import Dropout
+from pellucid.config.checks import names_of
 from pellucid.errors import InputError
 from pellucid.search.generations import digest_of
 from pellucid.search.manifest import Encoder
@@ -96,7 +97,7 @@ def encoded(
     told: Callable[[int], object] | None = None,
 ) -> np.ndarray:
     """Float32[ndarray, "texts dimension"]  told: is told how many more are done."""
-    read = [prompt + text for text in texts] if prompt else list(texts)
+    read = [prompt + text for text in names_of("texts", texts, "texts")]
     return embed(loaded, read, dtype=dtype, progress=told or False).numpy()
 
 

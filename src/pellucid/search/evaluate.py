@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from pellucid.config.checks import choice, count
+from pellucid.config.checks import choice, count, is_word, listed
 from pellucid.errors import Argument, InputError, counted, near, several
 from pellucid.search.where import Condition
 
@@ -77,10 +77,12 @@ def evaluated(
 ) -> Evaluation:
     """See `Index.evaluate`."""
     choice("unlisted", unlisted, ("error", "skip"))
+    if by is not None and not isinstance(by, str):
+        raise InputError(Argument("by"), f" is {type(by).__name__}, expected the name of a column")
     ks = _depths(depths)
     asked, wanted = _given(queries, answers)
     kept = _kept(index, asked, wanted, by, unlisted)
-    if how.get("mode") != "words":
+    if not is_word(how.get("mode"), "words"):
         _ = index.loaded  # to load the model is no part of a search
     started = time.perf_counter()
     found = _found(index, [asked[i] for i in kept], ks[-1], by, how)
@@ -112,7 +114,7 @@ def _gain(grades: Sequence[float]) -> float:
 
 def _depths(depths: int | Sequence[int]) -> list[int]:
     """Every k, in order."""
-    ks = [depths] if isinstance(depths, int) else list(depths)
+    ks = [depths] if isinstance(depths, int) else listed("k", depths, "a whole number or several")
     if not ks:
         raise InputError("k names no number: give one or several, such as k=(1, 5)")
     for k in ks:
@@ -124,7 +126,7 @@ def _given(queries: Iterable[str], answers: Iterable[Any]) -> tuple[list[str], l
     """Queries and their right answers, one beside the other."""
     if isinstance(queries, str) or isinstance(answers, str):
         raise InputError("queries and answers are lists, one right answer or several for each query")
-    asked, given = list(queries), list(answers)
+    asked, given = listed("queries", queries, "a list of texts"), listed("answers", answers, "a list")
     if len(asked) != len(given):
         raise InputError(
             f"there are answers of {len(given)} to {counted(len(asked), 'query', 'queries')}: give each query its own"

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import is_several, truth
 from pellucid.errors import Argument, InputError, counted, several
+from pellucid.files import path_of
 from pellucid.search.change import Building, added, compacted, created, removed
 from pellucid.search.corpus import Corpus
 from pellucid.search.curve import Curve, measured
@@ -108,11 +110,11 @@ class Index:
         model: who reads the queries; by default the one that made the vectors, by its name, loaded when it is needed.
         Raises InputError for another model, CorruptFileError where a file was changed since it was written.
         """
-        manifest, segments = newest_opened(Path(folder))
+        manifest, segments = newest_opened(where := path_of(folder).absolute())
         loaded = None if model is None else held(model, head=None)
         if loaded is not None:
             check(manifest.encoder, loaded)
-        return cls(Path(folder).absolute(), manifest, segments, loaded)
+        return cls(where, manifest, segments, loaded)
 
     # -- ask ----------------------------------------------------------------------------------------------------------
 
@@ -200,6 +202,7 @@ class Index:
         source, read: as for `build`; `column` and `id_column` are by default those of the build.
         update: texts take the place of those with the same id; else a known id is an error.
         """
+        truth("update", update)
         with writing(self.folder):
             self._renew()
             before = self.manifest.rows
@@ -217,7 +220,7 @@ class Index:
         """
         if (ids is None) == (where is None):
             raise InputError("say what to delete: ids, or ", Argument("where"), ", and not both")
-        if ids is not None and (isinstance(ids, bytes) or not isinstance(ids, str | Iterable)):
+        if ids is not None and not isinstance(ids, str) and not is_several(ids):
             raise InputError(f"ids are {type(ids).__name__}, expected a text or several")
         wanted = None if ids is None else [ids] if isinstance(ids, str) else [str(one) for one in ids]
         chosen = conditions(where)
@@ -237,8 +240,7 @@ class Index:
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Copies this index to a folder of its own, which must not exist yet."""
-        target = Path(folder).absolute()
-        return copy(self.folder, self.manifest, target)
+        return copy(self.folder, self.manifest, path_of(folder).absolute())
 
     def verify(self, sample: int = 256) -> int:
         """Makes some vectors again and compares them with those that are kept; how many. Every file was compared with

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sized
 from pathlib import Path
 
+from pellucid.config.checks import is_several
 from pellucid.search.corpus import Corpus
 from pellucid.text.rows import OBJECTS, TABLES
 
@@ -13,7 +14,7 @@ def expected(corpus: Corpus) -> int | None:
     None where nobody knows; long texts become several rows, and the bar then goes beyond it."""
     source = corpus.source
     if not isinstance(source, str | os.PathLike):
-        return len(source) if isinstance(source, Sized) else None
+        return len(source) if isinstance(source, Sized) and is_several(source) else None
     try:
         path = Path(source).expanduser()
         if path.suffix.lower() not in (*TABLES, *OBJECTS) or not path.is_file():

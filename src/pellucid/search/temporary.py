@@ -8,12 +8,14 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+from pellucid.files import path_of
+
 
 @contextlib.contextmanager
 def place(out: str | os.PathLike[str] | None) -> Iterator[Path]:
     """The folder to build in: the one that was given, or a temporary one, which is gone again where building fails."""
     if out is not None:
-        yield Path(out).absolute()
+        yield path_of(out).absolute()
         return
     folder = Path(tempfile.mkdtemp(prefix="pellucid-index-"))
     try:

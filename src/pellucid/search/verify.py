@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import count
 from pellucid.errors import CheckpointMismatchError
 from pellucid.search.encoder import encoded
 from pellucid.search.manifest import Manifest
@@ -17,6 +18,7 @@ LEAST = 0.999
 
 def verified(loaded: Loaded, manifest: Manifest, segments: Sequence[Opened], sample: int) -> int:
     """Makes the vectors of some rows again, the same rows each time; how many."""
+    count("sample", sample)
     chance, checked = np.random.default_rng(0), 0
     for segment in segments:
         living = np.flatnonzero(~segment.dead)

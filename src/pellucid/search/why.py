@@ -56,7 +56,11 @@ class Match:
 
 def match(loaded: Loaded, query: str, hit: Mapping[str, Any], prompt: str = "") -> Match:
     """The words of a query beside those of a hit's text; of a long text, of as much as the model reads at once."""
-    text = hit["text"]
+    if not isinstance(query, str):
+        raise InputError(f"the query is {type(query).__name__}, expected a text")
+    text = hit.get("text") if isinstance(hit, Mapping) else None
+    if not isinstance(text, str):
+        raise InputError("the hit holds no text: give one of those that `search` found")
     asked, mine, _ = _words(loaded, query, "")
     if not asked:
         raise InputError(f"the query {query!r} holds no words that could be compared")

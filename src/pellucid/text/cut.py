@@ -99,6 +99,18 @@ def too_long(index: int | str, excess: int, limit: int) -> InputError:
     )
 
 
+def shared_tokens(stride: int | None, room: int) -> int:
+    """How many tokens each stretch of `room` shares with the one before: what was asked for, else a quarter of it."""
+    shared = room // 4 if stride is None else stride
+    if type(shared) is not int or not 0 <= shared < room:
+        raise InputError(
+            f"stride is {stride!r}, expected a whole number below the {counted(room, 'token')} of a stretch: ask for "
+            "fewer, or raise ",
+            Argument("max_length"),
+        )
+    return shared
+
+
 @contextmanager
 def guarded(what: str = "the tokenizer failed on this text") -> Iterator[None]:
     """The library at work; its panics, which no `except Exception` would see, become one of our errors, which begins

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from pellucid.errors import Argument, InputError, NotFoundError, near
+from pellucid.errors import Argument, InputError, NotFoundError, near, short
 
 MOST_LINE = 64 * 2**20
 """Characters of a line; a file without line ends is not read into memory whole."""
@@ -82,13 +82,12 @@ def no_file(path: Path) -> NotFoundError:
 def encoding_named(encoding: str) -> str:
     """Python's own name of an encoding of text. Raises InputError for what is none."""
     try:
-        found = codecs.lookup(encoding)
+        found = codecs.lookup(encoding) if isinstance(encoding, str) else None
     except (LookupError, ValueError):
         found = None
     if found is None or not getattr(found, "_is_text_encoding", True):
-        raise InputError(
-            f"encoding is {encoding[:40]!r}{near(encoding, _ENCODINGS)}, expected utf-8, latin-1, utf-16, ..."
-        )
+        hint = near(str(encoding), _ENCODINGS)
+        raise InputError(f"encoding is {short(repr(encoding))}{hint}, expected utf-8, latin-1, utf-16, ...")
     return "utf-8" if found.name == "utf-8-sig" else found.name
 
 

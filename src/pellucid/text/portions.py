@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError, counted
-from pellucid.text.cut import bare, clean_text, too_long
+from pellucid.text.cut import bare, clean_text, shared_tokens, too_long
 from pellucid.text.tokenizer import Tokenizer
 
 _SENTENCE = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』]*|\n(?=\s*\n)")
@@ -112,10 +112,7 @@ def endings(
         excess = len(whole) - room
         whole.truncate(room, direction="left" if left else "right")
         return [reading.behind(before, whole, excess)]
-    shared = room // 4 if stride is None else stride
-    if shared >= room:
-        raise InputError(f"stride is {stride}, expected a whole number below the {room} tokens of a stretch")
-    whole.truncate(room, stride=shared, direction="left")
+    whole.truncate(room, stride=shared_tokens(stride, room), direction="left")
     return [reading.behind(before, one) for one in (*reversed(whole.overflowing), whole)]
 
 

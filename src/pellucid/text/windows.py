@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError, counted
-from pellucid.text.cut import called, clean_text, cut_pair, too_long
+from pellucid.text.cut import called, clean_text, cut_pair, shared_tokens, too_long
 from pellucid.text.encoded import Encoded, tiled
 from pellucid.text.tokenizer import Tokenizer
 
@@ -128,9 +128,7 @@ def _shorten(
         raise InputError(
             f"{where}: what stands beside the text leaves no room in {counted(limit, 'token')}: shorten it"
         )
-    shared = (room // 4 if stride is None else stride) if rule == "windows" else 0
-    if type(shared) is not int or not 0 <= shared < room:
-        raise InputError(f"stride is {stride!r}, expected a whole number below the {room} tokens of a stretch")
+    shared = shared_tokens(stride, room) if rule == "windows" else 0
     encoding.truncate(room, stride=shared, direction=direction)
     return room - shared
 

@@ -275,7 +275,7 @@ def _number(given: Any, what: str) -> float:
         number = float(given)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(f"{what} is {short(repr(given))}, expected a number") from error
-    return given if isinstance(given, int) else number
+    return given if isinstance(given, int) and abs(given) < 2**63 else number
 
 
 def _texts(trace: Any) -> list[Mapping[str, Tensor]]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import listed
 from pellucid.errors import InputError, counted, near, short
 from pellucid.machine import no_grad
 from pellucid.models import Output, evaluating
@@ -48,6 +49,10 @@ def sweep(
     if not isinstance(over, str) or over not in OVER:
         raise InputError(f"over is {short(repr(over))}{near(str(over), OVER)}, expected {' or '.join(map(repr, OVER))}")
     word, usual = OVER[over]
+    if edit is not None and not callable(edit):
+        raise InputError(f"edit is {short(repr(edit))}, expected a function that makes an edit, such as zero")
+    if point is not None and not isinstance(point, str):
+        raise InputError(f"point is {short(repr(point))}, expected the name of a point behind its layer")
     measure = metric if callable(metric) else _difference(loaded, metric)
     make = edit or (zero if source is None else lambda **where: patch(source, **where))
     if not isinstance(text, str):
@@ -123,6 +128,7 @@ def _difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Te
     spoken = loaded.target_tokenizer or loaded.tokenizer
     if spoken is None or not loaded.config.writes:
         raise InputError("two words are compared behind a text, and this model does not write: give a function")
+    words = tuple(listed("metric", words, "a function or two words"))
     if len(words) != 2:
         raise InputError(
             f"a metric is {counted(len(words), 'word')}, expected a function or two words, the right one and another"

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from pellucid.config.checks import count, numbers_of
 from pellucid.errors import InputError, counted
 from pellucid.trace.named import NamedTensors
 from pellucid.trace.points import axes_of, sides_of
@@ -91,6 +92,7 @@ class Trace(NamedTensors):
 
     def row(self, i: int) -> "Trace":
         """The trace of one text of the batch, without its padding: views into the same numbers, `batch` of size 1."""
+        (i,) = numbers_of("row", [i], "the number of a text")
         if not -len(self.rows) <= i < len(self.rows):
             raise InputError(f"row {i} is not there: this trace is of {counted(len(self.rows), 'text')}, from row 0 on")
         i %= len(self.rows)
@@ -128,7 +130,12 @@ class Trace(NamedTensors):
         Of an encoder-decoder, those of the encoder. Behind a cache, those between the tokens of this pass.
         """
         side = "encoder." if self.config.kind == "encoder-decoder" else ""
-        weights = self[f"{side}layers.{layer}.attention.weights"][0, head, :, len(self.before) :].clone()
+        every = self[f"{side}layers.{layer}.attention.weights"][0, :, :, len(self.before) :]
+        count("most", most)
+        (head,) = numbers_of("head", [head], "the number of a head")
+        if not 0 <= head < len(every):
+            raise InputError(f"head {head} is not there: this model has heads 0 to {len(every) - 1}")
+        weights = every[head].clone()
         real = torch.tensor([not special for special in self.special], device="cpu")
         weights[~(real[:, None] & real[None, :])] = -1.0
         top = weights.flatten().topk(min(most, int(real.sum()) ** 2))

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.config.checks import is_several
 from pellucid.errors import Argument, Blank, InputError, near, several
-from pellucid.files import once
+from pellucid.files import once, path_of
 from pellucid.text.lines import no_file
 from pellucid.text.parallel import read_parallel
 from pellucid.text.rows import is_missing, read_rows
@@ -124,10 +125,19 @@ def check_there(data: Any) -> None:
             raise no_file(path)
 
 
+def columns_of(columns: Mapping[str, str] | None) -> Mapping[str, str]:
+    """What a person says of columns: nothing where they say nothing."""
+    if columns is not None and not isinstance(columns, Mapping):
+        raise InputError(
+            Argument("columns"), f" is {type(columns).__name__}, expected names, such as {{'label': 'sentiment'}}"
+        )
+    return columns or {}
+
+
 def check_names(columns: Mapping[str, str] | None, objective: Any) -> tuple[str, ...]:
     """What columns of an objective may be called. Raises InputError where `columns` names one that it does not read."""
     known = (*getattr(objective, "columns", ()), *getattr(objective, "optional", ()))
-    for ours in columns or {}:
+    for ours in columns_of(columns):
         if known and ours not in known:
             what = f"nothing is called {ours!r}{near(ours, known)}; it may be {several(known)}"
             raise InputError(Argument("columns"), f": {what}")
@@ -148,7 +158,7 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
 def _paths(data: Any) -> list[Path]:
     """The files that were given; none where something else was."""
     given = data if isinstance(data, list | tuple) else [data]
-    return [Path(one) for one in given] if all(isinstance(one, str | os.PathLike) for one in given) else []
+    return [path_of(one) for one in given] if all(isinstance(one, str | os.PathLike) for one in given) else []
 
 
 def _of_files(paths: list[Path], wanted: Collection[str], parallel: Sequence[str], encoding: str) -> Iterator[Record]:
@@ -180,7 +190,7 @@ def _of_memory(data: Any) -> Iterator[Record]:
     found: Any = rows_of_frame(data)
     if found is None and isinstance(data, Mapping):
         found = _of_columns(data)
-    if found is None and isinstance(data, Iterable) and not isinstance(data, bytes):
+    if found is None and is_several(data):
         found = data
     if found is None:
         kinds = "a file, rows as dicts, a dict of columns or a data frame"

@@ -6,7 +6,8 @@ It is read without torch, by the command line and by the documents.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pellucid.errors import InputError, near
+from pellucid.config.checks import is_word
+from pellucid.errors import InputError, near, short
 from pellucid.tasks.names import homed
 
 if TYPE_CHECKING:
@@ -114,8 +115,8 @@ OBJECTIVES = (
 def named(task: str) -> Name:
     """The objective that goes by a name. Raises InputError, with near names, for one that nobody goes by."""
     for one in OBJECTIVES:
-        if task in (one.name, *one.aliases):
+        if is_word(task, one.name, *one.aliases):
             return one
     known = [name for one in OBJECTIVES for name in (one.name, *one.aliases)]
-    hint = near(task, known) or f": one of {', '.join(known)}"
-    raise InputError(f"unknown task {task!r}{hint}")
+    hint = near(str(task), known) or f": one of {', '.join(known)}"
+    raise InputError(f"unknown task {short(repr(task))}{hint}")

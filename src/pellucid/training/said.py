@@ -2,10 +2,11 @@
 
 import json
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
+from pellucid.config.checks import is_several, is_word
 from pellucid.errors import InputError, near
 from pellucid.training.names import Name
 from pellucid.training.settings import Settings
@@ -75,7 +76,7 @@ def as_wanted(name: str, value: Any, hint: Any, where: str = "") -> Any:
     Raises InputError where it is of another type.
     """
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    if type(None) in kinds and (value is None or value == NOTHING):
+    if type(None) in kinds and (value is None or is_word(value, NOTHING)):
         return None
     if any(_strange(kind) for kind in kinds):
         return _taken(value)
@@ -125,7 +126,7 @@ def _listed(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Several values; a text alone is what stands between its commas, where texts are wanted."""
     if isinstance(value, str) and kinds[0] is str:
         value = [part.strip() for part in value.split(",") if part.strip()]
-    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+    if not is_several(value):
         return None
     values = list(value)
     each = [kinds[0]] * len(values) if Ellipsis in kinds else list(kinds)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pellucid.config.checks import listed
 from pellucid.errors import CorruptFileError, InputError, NotFoundError, counted
 from pellucid.files import path_of
 from pellucid.view.drawn import Drawing
@@ -81,9 +82,9 @@ def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str
     looks: dict[int, Mapping[str, float]] = {}
     best: int | None = None
     for number, line in enumerate(_lines(log), 1):
-        step = line.get("step")
+        step = line.get("step") if isinstance(line, Mapping) else None
         if type(step) is not int:
-            raise CorruptFileError(f"line {number} of the log names no step: {str(dict(line))[:80]}")
+            raise CorruptFileError(f"line {number} of the log names no step: {str(line)[:80]}")
         scores = line.get("scores")
         if isinstance(scores, Mapping):
             looks[step] = {name: value for name, value in scores.items() if number_of(value) is not None}
@@ -114,7 +115,7 @@ def _panel(name: str, lines: list[Line], height: float, *, even: bool = False) -
 
 def _lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
     if not isinstance(log, str | os.PathLike):
-        yield from log
+        yield from listed("log", log, "a file, a folder, or lines as dicts")
         return
     path = path_of(log)
     path = path / "log.jsonl" if path.is_dir() else path

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pellucid.errors import Argument, InputError, near
+from pellucid.config.checks import choice
+from pellucid.errors import Argument, InputError
 from pellucid.view.manifest import entry_of, manifest_of
 from pellucid.view.store import MOST_MEASURED, Store
 from pellucid.view.subject import Look, Subject
@@ -101,11 +102,6 @@ def _stored(subject: Subject, store: Store, extras: Any) -> dict[str, Any]:
 
 def _precision(subject: Subject, wish: Wish, told: list[str]) -> str:
     """The first of float32 and int16 that fits, unless one was asked for."""
-    if wish.precision not in PRECISIONS:
-        names = ", ".join(repr(name) for name in PRECISIONS)
-        raise InputError(
-            f"precision is {wish.precision!r}, expected one of {names}{near(str(wish.precision), PRECISIONS)}"
-        )
     if wish.precision != "auto":
         return wish.precision
     size = sum(_numbers(look) for look in subject.looks) * 4
@@ -140,10 +136,10 @@ def show_of(subject: Subject, wish: Wish) -> dict[str, Any]:
 
 
 def _check_look(wish: Wish) -> None:
-    if wish.view not in VIEWS:
-        raise InputError(f"show is {wish.view!r}, expected one of {', '.join(VIEWS)}{near(str(wish.view), VIEWS)}")
-    if wish.theme not in (None, "light", "dark"):
-        raise InputError(f"theme is {wish.theme!r}, expected 'light' or 'dark'")
+    choice("show", wish.view, VIEWS)
+    choice("precision", wish.precision, PRECISIONS)
+    if wish.theme is not None:
+        choice("theme", wish.theme, ("light", "dark"))
 
 
 def _leave_out(data: Data, most: int, shown: str) -> None:

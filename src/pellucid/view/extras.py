@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pellucid.config.checks import names_of
 from pellucid.errors import InputError, near
 from pellucid.trace import Trace, axes_of
 from pellucid.view.store import Store
@@ -40,14 +41,15 @@ class Extras:
         return {"tensors": tensors, "lens": None if lens is None else _lens(store, lens)}
 
     def _names(self) -> list[str]:
-        if not self.tensors:
+        wanted = names_of("tensors", self.tensors, "names of recorded numbers, or patterns")
+        if not wanted:
             return []
         if self.trace is None:
             raise InputError("tensors come from a trace, and weights of attention were given in its place")
-        if self.tensors == "auto":
+        if wanted == ("auto",):
             return self._fitting(self.trace)
         found: dict[str, None] = {}
-        for pattern in [self.tensors] if isinstance(self.tensors, str) else self.tensors:
+        for pattern in wanted:
             hits = [name for name in self.trace if fnmatch.fnmatchcase(name, pattern)]
             if not hits and pattern in self.trace:
                 hits = [pattern]

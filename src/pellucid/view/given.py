@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pellucid.config.checks import listed, numbers_of
 from pellucid.errors import Argument, Blank, InputError
 from pellucid.view.subject import Look, Subject, read
 
@@ -58,8 +59,8 @@ def subject_of_given(given: Given, include_layers: Iterable[int] | None = None) 
         )
     if given.attention is not None and two:
         raise InputError(f"attention and {two[0]} were both given: a model has one side or two")
-    layers = None if include_layers is None else set(include_layers)
-    depth = max(len(getattr(given, name)) for name in two or ["attention"])
+    layers = None if include_layers is None else set(numbers_of("include_layers", include_layers, "numbers of layers"))
+    depth = max(len(listed(name, getattr(given, name), "weights of each layer")) for name in two or ["attention"])
     for layer in layers or ():
         if layer not in range(depth):
             raise InputError(f"layer {layer!r} is not there: these weights have layers 0 to {depth - 1}")
@@ -96,12 +97,14 @@ def _sequences(given: Given, two: list[str]) -> list[dict[str, Any]]:
 def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list[dict[str, Any]]:
     if tokens is None:
         raise InputError(f"{name} are not there: the page writes them beside the weights")
-    words = [tokens] if isinstance(tokens, str) else list(tokens)
+    words = [tokens] if isinstance(tokens, str) else listed(name, tokens, "a list of tokens")
     for word in words:
         if not isinstance(word, str):
             raise InputError(f"{name} hold {word!r}, expected text: tokenizer.convert_ids_to_tokens makes it of ids")
     if not words or isinstance(tokens, str):
         raise InputError(f"{name} are {tokens!r}, expected a list of one token or more")
+    if second is not None:
+        (second,) = numbers_of("sentence_b_start", [second], "the place of a token")
     if second is not None and not 0 < second < len(words):
         raise InputError(f"sentence_b_start is {second}, expected the place of a token from 1 to {len(words) - 1}")
     special = [_SPECIAL.fullmatch(word) is not None for word in words]

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pellucid.config.checks import numbers_of, within
 from pellucid.errors import InputError, near
 from pellucid.trace import Trace
 from pellucid.view.data import Wish, data_of, show_of
@@ -64,12 +65,14 @@ def view(
         if others is not None and other is None:
             raise InputError("lens is a pair, and there is one trace: give the other trace, or one lens")
         extras = Extras(trace, tensors, lens)
-        second = None if other is None else (subject_of(other, include_layers), Extras(other, tensors, others))
-    shown = None if heads is None else list(heads)
-    first, name = layer, None
+        second = None
+        if other is not None:
+            second = subject_of(_a_trace(other), include_layers), Extras(other, tensors, others)
+    shown = None if heads is None else numbers_of("heads", heads, "the numbers of heads")
+    first, name = None if layer is None else numbers_of("layer", [layer], "the number of a layer")[0], None
     if second is not None:
         check_alike(subject, second[0])
-        most = most_different(subject, second[0], layer, shown)
+        most = most_different(subject, second[0], first, shown)
         if most is not None:
             first, name, shown = most[0].layer, most[0].name, [most[1]] if shown is None else shown
     first = subject.looks[0].layer if first is None else first
@@ -83,12 +86,16 @@ def view(
 def _of_trace(trace: Trace, given: dict[str, Any], include_layers: Iterable[int] | None) -> Subject:
     if given:
         raise InputError(f"a trace was given, and {next(iter(given))!r} beside it: a page is of one or the other")
-    if not isinstance(trace, Trace):
+    return subject_of(_a_trace(trace), include_layers)
+
+
+def _a_trace(given: Any) -> Trace:
+    if not isinstance(given, Trace):
         raise InputError(
-            f"a page is of a trace, not of {type(trace).__name__}: weights of attention go by name, "
+            f"a page is of a trace, not of {type(given).__name__}: weights of attention go by name, "
             "view(attention=..., tokens=...)"
         )
-    return subject_of(trace, include_layers)
+    return given
 
 
 def _known(given: dict[str, Any]) -> dict[str, Any]:
@@ -100,6 +107,7 @@ def _known(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bytes(budget_mb: float) -> int:
+    within("budget_mb", budget_mb, above=0)
     left = int(budget_mb * 1e6) - scaffold_size()
     if left <= 0:
         raise InputError(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config import RelativeBias
+from pellucid.config.checks import numbers_of
 from pellucid.errors import Argument, InputError
 from pellucid.trace import Trace
 from pellucid.trace.long import LongTrace
@@ -62,7 +63,7 @@ def _number(name: str) -> int:
 
 def _layers(wanted: Iterable[int], trace: Trace) -> set[int]:
     known = {_number(name) for name in _attentions(trace)}
-    chosen = set(wanted)
+    chosen = set(numbers_of("include_layers", wanted, "the numbers of layers"))
     for layer in chosen - known:
         raise InputError(f"layer {layer} is not there: this trace has layers {', '.join(map(str, sorted(known)))}")
     return chosen

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import is_word
 from pellucid.errors import Argument, Blank, InputError, near
 from pellucid.text import tokens_of
 from pellucid.trace.explain.given import place, source_words, target_words, token_id
@@ -92,7 +93,7 @@ def _number(loaded: Loaded, given: str | int, what: str, size: int) -> int:
         if not 0 <= given < size:
             raise InputError(f"{what} is label {given}, expected 0 to {size - 1}")
         return given
-    if given not in labels:
+    if not is_word(given, *labels):
         known = ", ".join(labels[:12]) + (", ..." if len(labels) > 12 else "")
         raise InputError(f"{what} {given!r} is no label of this model{near(str(given), labels)}: it has {known}")
     return labels.index(given)

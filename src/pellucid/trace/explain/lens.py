@@ -67,7 +67,7 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     """
     check_head(loaded, "the logit lens", *OF_TOKENS)
     rows = loaded.config.vocab_size
-    if not isinstance(k, int) or not 1 <= k <= rows:
+    if type(k) is not int or not 1 <= k <= rows:
         raise InputError(f"k is {k!r}, expected 1 to {rows}")
     side = side_of(loaded, None, "decoder")
     stack = loaded.module.decoder if isinstance(loaded.module, EncoderDecoder) else loaded.module
