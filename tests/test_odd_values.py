@@ -158,6 +158,8 @@ def test_an_index_refuses_it(index: pellucid.Index, odd: Any) -> None:
         given = {"queries": ["dog"], "answers": ["1"]} | {name: odd}
         refused("queries|answers|query|answer", lambda: index.evaluate(**given))  # noqa: B023
     refused("skip_bad", lambda: pellucid.Index.build(index.loaded, ["a"], skip_bad=odd))
+    known = {"dog": "1", "cat": "2"}
+    assert index.evaluate(known, known.values()).recall == index.evaluate(list(known), ["1", "2"]).recall
     assert len(index) == 2
 
 
@@ -182,6 +184,8 @@ def test_a_view_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
     if odd is not ODD["array"] and odd is not ODD["tensor"]:
         refused("heads", lambda: pellucid.view(trace, heads=odd))
         refused("include_layers", lambda: pellucid.view(trace, include_layers=odd))
+    for name, given in (("layer", True), ("heads", [True]), ("include_layers", [False]), ("heads", [0.0])):
+        refused(name, lambda: pellucid.view(trace, **{name: given}))  # noqa: B023
     weights = trace["layers.0.attention.weights"]
     given = {"attention": [weights], "tokens": trace.tokens}
     if odd is not ODD["number"]:  # a single whole number

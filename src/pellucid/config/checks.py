@@ -104,9 +104,12 @@ def numbers_of(name: str, value: Any, expected: str) -> list[int]:
     """Several whole numbers in whatever holds them, those of NumPy and PyTorch among them."""
     found = listed(name, value, expected)
     try:
-        return [operator.index(one) for one in found]
-    except (TypeError, RuntimeError) as error:  # PyTorch's, of a tensor that is no whole number
-        raise InputError(Argument(name), f" is {short(repr(value))}, expected {expected}") from error
+        numbers = [operator.index(one) for one in found if not isinstance(one, bool)]
+    except (TypeError, RuntimeError):  # PyTorch's, of a tensor that is no whole number
+        numbers = []
+    if len(numbers) != len(found):
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected {expected}")
+    return numbers
 
 
 def names_of(name: str, value: Any, expected: str) -> tuple[str, ...]:

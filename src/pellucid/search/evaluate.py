@@ -126,6 +126,7 @@ def _given(queries: Iterable[str], answers: Iterable[Any]) -> tuple[list[str], l
     """Queries and their right answers, one beside the other."""
     if isinstance(queries, str) or isinstance(answers, str):
         raise InputError("queries and answers are lists, one right answer or several for each query")
+    queries = queries.keys() if isinstance(queries, Mapping) else queries
     asked, given = listed("queries", queries, "a list of texts"), listed("answers", answers, "a list")
     if len(asked) != len(given):
         raise InputError(
