@@ -175,10 +175,21 @@ def test_training_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
         refused("data|row|expected", lambda: pellucid.train(model, task="classify", **given))  # noqa: B023
 
 
+def test_a_new_tokenizer_refuses_it(odd: Any) -> None:
+    if odd is not ODD["texts"]:  # an array of two names
+        refused("^files", lambda: pellucid.train_tokenizer(odd))
+        refused("^column is", lambda: pellucid.train_tokenizer("rows.csv", column=odd))
+
+
 def test_a_view_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
     trace = pellucid.load(checkpoint("bert-body")).trace("A dog sleeps.")
     for name in ("layer", "budget_mb", "show", "theme", "precision"):
         refused(name, lambda: pellucid.view(trace, **{name: odd}))  # noqa: B023
+    page = pellucid.view(trace)
+    for name in ("view", "layer", "theme", "token", "side", "threshold", "scale"):
+        refused(name, lambda: page.svg("a.svg", **{name: odd}))  # noqa: B023
+    for one in (1.5, [True], [0.5], ["a"], b"ab") if odd is ODD["array"] or odd is ODD["tensor"] else (odd,):
+        refused("head", lambda: page.svg("a.svg", heads=one))  # noqa: B023
     refused("trace has no" if odd is ODD["texts"] else "tensors", lambda: pellucid.view(trace, tensors=odd))
     refused("a trace", lambda: pellucid.view(trace, odd))
     if odd is not ODD["array"] and odd is not ODD["tensor"]:

@@ -253,7 +253,7 @@ def test_numbers_that_are_none_are_told() -> None:
         ({"side": "croos"}, "did you mean cross"),
         ({"theme": "sepia"}, "'light' or 'dark'"),
         ({"scale": "log"}, "'sqrt' or 'linear'"),
-        ({"threshold": 2}, "a weight from 0 to 1"),
+        ({"threshold": 2}, "threshold is 2, expected at least 0 and at most 1"),
     ],
 )
 def test_what_is_not_there_is_told(arguments: dict[str, Any], fragment: str) -> None:

@@ -224,7 +224,7 @@ def _named(column: str) -> str:
 def _wanted(column: str, wanted: Any) -> list[Condition]:
     if isinstance(wanted, Mapping):
         for operator in wanted:
-            if operator not in OPERATORS:
+            if not isinstance(operator, str) or operator not in OPERATORS:
                 raise InputError(WHERE, f": {column} has {operator!r}, expected one of {' '.join(OPERATORS)}")
         return [Condition(column, operator, (_value(column, value),)) for operator, value in wanted.items()]
     if isinstance(wanted, list | tuple | set):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pellucid.config.checks import listed, names_of
 from pellucid.errors import InputError, PellucidError, several
 from pellucid.files import path_of
 from pellucid.text.cut import clean_text
@@ -80,17 +81,17 @@ def corpus_of(files: Given, texts: Iterable[str] | None, column: str | Sequence[
 
     Raises InputError for none of both, for both, for what is no text, and for a table without a column.
     """
-    columns = (column,) if isinstance(column, str) else tuple(column)
+    columns = names_of("column", column, "the name of a column, or several")
     if (files is None) == (texts is None):
         raise InputError("give files, or texts=[...]: one of both" if files is None else "files and texts: give one")
     if texts is not None:
         if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
             raise InputError(f"texts is {type(texts).__name__}, expected several texts; a file goes to files")
         return Corpus("texts", texts=tuple(clean_text(text, i, "text") for i, text in enumerate(texts)))
-    paths = [files] if isinstance(files, str | os.PathLike) else files
-    if isinstance(paths, bytes) or not all(isinstance(path, str | os.PathLike) for path in paths or ()):
+    paths = [files] if isinstance(files, str | os.PathLike) else listed("files", files, "names of files")
+    if not all(isinstance(path, str | os.PathLike) for path in paths):
         raise InputError("files hold something that is no path, expected names of files; texts go to texts=[...]")
-    found = tuple(path_of(path) for path in paths or ())
+    found = tuple(map(path_of, paths))
     if not found:
         raise InputError("files is empty: there is nothing to learn from")
     for path in found:

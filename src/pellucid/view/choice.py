@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import InputError, near
+from pellucid.config.checks import choice, numbers_of
+from pellucid.errors import InputError, short
 from pellucid.view.data import Data
 from pellucid.view.numbers import weights_of
 
@@ -55,20 +56,28 @@ def choose(
     entry = entry_of(manifest, layer, side)
     if entry["weights"] is None and entry["query"] is None:
         raise InputError(f"{entry['name']} was left out of this page to keep it small: view it with a larger budget_mb")
-    chosen = manifest["show"]["heads"] if heads is None else [heads] if isinstance(heads, int) else list(heads)
-    chosen = [head for head in chosen if head < entry["heads"]] if heads is None else chosen
-    for head in chosen:
-        if not isinstance(head, int) or not 0 <= head < entry["heads"]:
-            raise InputError(f"head {head} is not there: this attention has heads 0 to {entry['heads'] - 1}")
-    if not chosen:
-        raise InputError("no head was chosen: heads takes a number or several, such as heads=[8]")
+    chosen = _heads(entry["heads"], manifest["show"]["heads"], heads)
     queries, keys = (manifest["sequences"][entry[part]]["tokens"] for part in ("queries", "keys"))
-    if token is not None and not -len(queries) <= token < len(queries):
-        raise InputError(f"token {token} is not there: the text has tokens 0 to {len(queries) - 1}")
+    if token is not None and not (type(token) is int and -len(queries) <= token < len(queries)):
+        raise InputError(f"token {short(repr(token))} is not there: the text has tokens 0 to {len(queries) - 1}")
     pairs = [weights_of(data, entry, head) for head in chosen]
     weights, seen = np.stack([weights for weights, _ in pairs]), pairs[0][1]
     place = None if token is None else token % len(queries)
     return Choice(entry, manifest["model"]["name"], chosen, weights, seen, queries, keys, place)
+
+
+def _heads(there: int, first: list[int], asked: Any) -> list[int]:
+    """The heads that were asked for, of so many; by default those that the page shows first."""
+    if asked is None:
+        return [head for head in first if head < there]
+    expected = "a number or several, such as heads=[8]"
+    chosen = numbers_of("heads", [asked] if isinstance(asked, int) else asked, expected)
+    for head in chosen:
+        if not 0 <= head < there:
+            raise InputError(f"head {head} is not there: this attention has heads 0 to {there - 1}")
+    if not chosen:
+        raise InputError(f"no head was chosen: heads takes {expected}")
+    return chosen
 
 
 def entry_of(manifest: dict[str, Any], layer: int | None, side: str | None) -> dict[str, Any]:
@@ -77,18 +86,18 @@ def entry_of(manifest: dict[str, Any], layer: int | None, side: str | None) -> d
     named = manifest["show"].get("name")
     if layer is None and side is None and named is not None:
         return next(entry for entry in entries if entry["name"] == named)
-    if side is not None and side not in SIDES:
-        raise InputError(f"side is {side!r}, expected one of {', '.join(SIDES)}{near(side, SIDES)}")
+    if side is not None:
+        choice("side", side, SIDES)
     of_side = [entry for entry in entries if side is None or side_of(entry) == side]
     if not of_side:
         raise InputError(f"this page has no attention of the {side}: it is of a model that has one side")
     wanted = manifest["show"]["layer"] if layer is None else layer
-    found = [entry for entry in of_side if entry["layer"] == wanted]
+    found = [entry for entry in of_side if type(wanted) is int and entry["layer"] == wanted]
     if not found and layer is None:
         return of_side[0]
     if not found:
         known = sorted({entry["layer"] for entry in of_side})
-        raise InputError(f"layer {layer} is not there: this page has layers {', '.join(map(str, known))}")
+        raise InputError(f"layer {short(repr(layer))} is not there: this page has layers {', '.join(map(str, known))}")
     return found[0]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import InputError
+from pellucid.config.checks import among
 
 _FILE = Path(__file__).with_name("web") / "colour.js"
 THEMES = {
@@ -20,8 +20,7 @@ THEMES = {
 
 def theme_of(name: str) -> dict[str, str]:
     """The plain colours of "light" or "dark"."""
-    if name not in THEMES:
-        raise InputError(f"theme is {name!r}, expected 'light' or 'dark'")
+    among("theme", name, tuple(THEMES))
     return THEMES[name]
 
 

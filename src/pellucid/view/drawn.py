@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from pellucid.config import checks
 from pellucid.errors import InputError, ResourceError, near
 from pellucid.files import path_of, write_whole
 from pellucid.view.cells import draw_matrix
@@ -50,14 +51,13 @@ def draw(
     """
     first = data.manifest["show"]["view"]
     view = (first if first in DRAWN else "heads") if view is None else view
-    if view not in DRAWN:
+    if not checks.is_word(view, *DRAWN):
         raise InputError(
-            f"view is {view!r}, expected {' or '.join(map(repr, DRAWN))}{near(view, DRAWN)}; the page draws the others"
+            f"view is {view!r}, expected {' or '.join(map(repr, DRAWN))}{near(str(view), DRAWN)}; the page draws the others"
         )
-    if scale not in ("sqrt", "linear"):
-        raise InputError(f"scale is {scale!r}, expected 'sqrt' or 'linear'")
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise InputError(f"threshold is {threshold}, expected a weight from 0 to 1")
+    checks.among("scale", scale, ("sqrt", "linear"))
+    if threshold is not None:
+        checks.within("threshold", threshold, least=0, most=1)
     theme_of(theme)
     choice = choose(data, layer, heads, token, side)
     if view == "matrix":
