@@ -309,6 +309,19 @@ def test_a_conversation() -> None:
         assert plain(ours.apply_chat_template(turns, **options)) == plain(theirs.apply_chat_template(turns, **options))
     ids = ours.apply_chat_template(turns, return_dict=False)
     assert ids == theirs.apply_chat_template(turns, return_dict=False)
+    more = {"tokenizer_kwargs": {"return_offsets_mapping": True}}
+    assert plain(ours.apply_chat_template(turns, **more)) == plain(theirs.apply_chat_template(turns, **more))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(["old", "house"], ["who", "barks"]), ([["old"], ["a", "house"]], [["who", "barks"], ["x"]])],
+    ids=["one", "two"],
+)
+def test_split_words_may_be_pairs(first: Any, second: Any) -> None:
+    ours, theirs = both("bert")
+    said = {"is_split_into_words": True, "padding": True}
+    assert plain(ours(first, second, **said)) == plain(theirs(first, second, **said))
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "gpt2"])
@@ -366,6 +379,17 @@ def test_what_is_set_is_its_own(tmp_path: Path) -> None:
         (
             lambda t: t("a", return_offset_mapping=True),
             r"no option 'return_offset_mapping' \(did you mean return_offsets",
+        ),
+        (lambda t: t([["a"], ["b"]], [["c"]], is_split_into_words=True), "2 texts but 1 second texts"),
+        (
+            lambda t: t.apply_chat_template([{"role": "user", "content": "x"}], sanitize_control_tokens=True),
+            "sanitize_control_tokens is True and is not followed: leave it out, .* and parse_special_tokens=False",
+        ),
+        (
+            lambda t: t.apply_chat_template(
+                [{"role": "user", "content": "x"}], chat_template="{{ 1 }}", continue_final_message="reasoning"
+            ),
+            "continue_final_message is 'reasoning', expected true or false",
         ),
         (lambda t: t([["a", 3]], is_split_into_words=True), "text 0 is .'a', 3., expected a list of words"),
         (lambda t: t(["a b c", "a"], return_tensors="pt"), "pass padding=True"),

@@ -11,7 +11,7 @@ import tokenizers
 
 def folder_of(place: Path, model_type: str, files: dict[str, Path], **settings: Any) -> Path:
     """A checkpoint's folder with these files under these names, a config and a tokenizer_config."""
-    place.mkdir(exist_ok=True)
+    place.mkdir(parents=True, exist_ok=True)
     for name, source in files.items():
         shutil.copyfile(source, place / name)
     (place / "config.json").write_text(json.dumps({"model_type": model_type}))
@@ -36,7 +36,7 @@ def train_pairs(lines: list[str], place: Path, special: list[str]) -> dict[str, 
     """Byte-level pairs, 800 of them, as `vocab.json` and `merges.txt`."""
     trained = tokenizers.ByteLevelBPETokenizer()
     trained.train_from_iterator(lines, vocab_size=800, min_frequency=2, special_tokens=special, show_progress=False)
-    place.mkdir(exist_ok=True)
+    place.mkdir(parents=True, exist_ok=True)
     trained.save_model(str(place))
     return {name: place / name for name in ("vocab.json", "merges.txt")}
 

@@ -280,6 +280,20 @@ def test_named_templates() -> None:
         find_template(named, "rag")
     with pytest.raises(InputError, match="no chat template"):
         find_template({})
+    assert find_template({"chat_template": "a"}, "default") == "a"
+    with pytest.raises(InputError, match="no chat template 'rag': its only one has no name, leave chat_template out"):
+        find_template({"chat_template": "a"}, "rag")
+
+
+def test_what_is_set_in_a_generation_ends_with_it() -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    template = (
+        "{% set x = 'a' %}{% generation %}{% set x = 'b' %}{{ x }}{{ messages[0].content }}{% endgeneration %}{{ x }}"
+    )
+    messages = [{"role": "user", "content": "m"}]
+    (wanted,), _ = render_jinja_template([messages], chat_template=template)
+    assert render_chat(template, messages, {}) == wanted == "bma"
 
 
 @pytest.mark.parametrize("form", ["settings", "jinja", "named", "json"])
@@ -300,6 +314,8 @@ def test_ids_are_the_reference_s(shared: Any, tmp_path: Path, model: str, form: 
     settings["tokenizer_class"] = {"gpt2": "GPT2Tokenizer", "llama": "LlamaTokenizer"}[model]
     if form == "settings":
         settings["chat_template"] = template
+    if form == "json":  # the last to be asked
+        del settings["chat_template"]
     folder = folder_of(tmp_path / "chat", model, files, **settings)
     if form == "named":
         (folder / "additional_chat_templates").mkdir()

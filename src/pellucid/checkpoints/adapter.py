@@ -91,7 +91,8 @@ class _Over(Contents):
     def tokenizer(self, config: Config) -> Tokenizer | None:
         """The adapter's own, where it has one."""
         said = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
-        own = open_tokenizer(self.adapter.folder, max_length=config.longest, **said)
+        stated = self.base.facts.get("tokenizer_class")
+        own = open_tokenizer(self.adapter.folder, max_length=config.longest, stated_class=stated, **said)
         return own or self.base.tokenizer(config)
 
     @property

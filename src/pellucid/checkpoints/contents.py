@@ -75,7 +75,8 @@ class _Folder(Contents):
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
         said = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
-        return open_tokenizer(self.folder, max_length=config.longest, **said)
+        stated = self.facts.get("tokenizer_class")
+        return open_tokenizer(self.folder, max_length=config.longest, stated_class=stated, **said)
 
     @cached_property
     def target_tokenizer(self) -> Tokenizer | None:

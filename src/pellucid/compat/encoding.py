@@ -12,6 +12,7 @@ from pellucid.compat.said import Unfollowed, followed
 from pellucid.config.checks import among, count, truth
 from pellucid.errors import InputError
 from pellucid.text import Tokenizer
+from pellucid.text.batch import listed
 from pellucid.text.cut import cut_pair
 
 _UNFOLLOWED: Unfollowed = {"truncation_side": "set tokenizer.truncation_side, which holds for every call"}
@@ -83,12 +84,21 @@ def check_side(name: str, value: Any) -> str:
 def _raw(tokenizer: Tokenizer, text: Any, pair: Any, single: bool, asked: Asked) -> Iterable[tuple[Any, Any]]:
     """Each text, or pair, without special tokens around it."""
     if asked.is_split_into_words:
-        return zip(tokenizer.raw_words([text] if single else text or []), itertools.repeat(None))
+        firsts = tokenizer.raw_words([text] if single else text or [])
+        if pair is None:
+            return zip(firsts, itertools.repeat(None))
+        seconds = tokenizer.raw_words([pair] if single else listed("text_pair", pair))
+        return _paired(firsts, seconds)
     firsts, seconds = sides(text, pair)
-    if seconds is not None and len(firsts) != len(seconds):
+    if seconds is None:
+        return zip(tokenizer.raw(firsts, True, "text"), itertools.repeat(None))
+    return _paired(tokenizer.raw(firsts, True, "text"), tokenizer.raw(seconds, True, "second text"))
+
+
+def _paired(firsts: list[Any], seconds: list[Any]) -> Iterable[tuple[Any, Any]]:
+    if len(firsts) != len(seconds):
         raise InputError(f"{len(firsts)} texts but {len(seconds)} second texts: a pair needs one of each")
-    raw = tokenizer.raw(firsts, True, "text")
-    return zip(raw, [None] * len(raw) if seconds is None else tokenizer.raw(seconds, True, "second text"))
+    return zip(firsts, seconds)
 
 
 def _rows(tokenizer: Tokenizer, raw: Iterable[tuple[Any, Any]], asked: Asked) -> tuple[list[Any], list[int]]:

@@ -13,7 +13,7 @@ from pellucid.compat.encoding import Asked, encoded, pad
 from pellucid.compat.said import PLACE, accepted, lacking
 from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
 from pellucid.config.checks import is_several, truth
-from pellucid.errors import InputError, NotFoundError, several, short
+from pellucid.errors import Argument, InputError, NotFoundError, several, short
 from pellucid.text import Tokenizer
 from pellucid.text.cut import ids_of
 from pellucid.text.files import write_tokenizer
@@ -187,13 +187,24 @@ class AutoTokenizer(Vocabulary):
         return_tensors: str | None = None,
         return_dict: bool = True,
         return_assistant_tokens_mask: bool = False,
+        sanitize_control_tokens: bool = False,
+        tokenizer_kwargs: Mapping[str, Any] | None = None,
         **variables: Any,
     ) -> Any:
         """A conversation as the text, the batch, or (`return_dict=False`) the ids that a chat model was trained on.
 
         conversation: messages, or a list of conversations, which gives as many of each.
+        tokenizer_kwargs: further arguments for the call that makes tokens.
         variables: whatever else the template reads.
         """
+        if sanitize_control_tokens:
+            raise InputError(
+                "sanitize_control_tokens is True and is not followed: leave it out, and call "
+                "tokenizer.pellucid.apply_chat_template with ",
+                Argument("tokenize", True),
+                " and ",
+                Argument("parse_special_tokens", False),
+            )
         if return_assistant_tokens_mask:
             raise InputError("return_assistant_tokens_mask is True, and no template is asked who speaks: leave it out")
         said: dict[str, Any] = {"add_generation_prompt": add_generation_prompt, **variables}
@@ -213,7 +224,8 @@ class AutoTokenizer(Vocabulary):
         if not tokenize:
             return given
         how: dict[str, Any] = {"padding": padding, "truncation": truncation, "max_length": max_length}
-        batch = self(given, add_special_tokens=False, return_tensors=return_tensors, **how)
+        how |= {"add_special_tokens": False, "return_tensors": return_tensors} | dict(tokenizer_kwargs or {})
+        batch = self(given, **how)
         return batch if return_dict else batch["input_ids"]
 
     # -- facts --------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def open_bytelevel(
             f"{folder}: vocab.json and merges.txt do not tell how {model_type or 'this model'} splits words, "
             "expected GPT-2's or RoBERTa's family: add its tokenizer.json"
         )
-    settings = with_roles(layout, settings)
+    settings = with_roles(layout.roles, settings)
     spaced = settings.get("add_prefix_space", False)
     try:
         backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges, fuse_unk=False))

@@ -37,6 +37,12 @@ def find_template(settings: Mapping[str, Any], name: str | None = None, tools: o
         if wanted not in found:
             raise InputError(f"this tokenizer has no chat template {wanted!r}; it has {several(map(str, found))}")
         found = found[wanted]
+    elif name not in (None, "default"):
+        raise InputError(
+            f"this tokenizer has no chat template {name!r}: its only one has no name, leave ",
+            Argument("chat_template"),
+            " out",
+        )
     if not isinstance(found, str):
         raise CorruptFileError(f"the chat template is a {type(found).__name__}, expected text")
     return found

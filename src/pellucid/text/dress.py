@@ -1,5 +1,6 @@
 """What every tokenizer gets once its model stands: special tokens, added tokens, and their order around texts."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ _ADDED_BY_ROLE = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 """Roles in the order in which the reference adds tokens for them, which their ids follow."""
 
 
-def with_roles(layout: Layout, settings: dict[str, Any]) -> dict[str, Any]:
+def with_roles(roles: Mapping[str, str], settings: dict[str, Any]) -> dict[str, Any]:
     """The settings with the family's token for each role that they leave open; null in the settings means none."""
-    return {f"{role}_token": token for role, token in layout.roles.items()} | settings
+    return {f"{role}_token": token for role, token in roles.items()} | settings
 
 
 def dress(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any], path: Path) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import tokenizers
 
+from pellucid.errors import InputError
 from pellucid.text import sentencepiece
 from pellucid.text.bytelevel import open_bytelevel
 from pellucid.text.cut import guarded
-from pellucid.text.dress import make_special
+from pellucid.text.dress import make_special, with_roles
 from pellucid.text.growth import check_growth, check_tables
-from pellucid.text.layouts import layout_of
+from pellucid.text.layouts import layout_of, stranger
 from pellucid.text.settings import read_settings, stated_length
 from pellucid.text.stated import follow, lower_first
 from pellucid.text.tokenizer import Tokenizer
@@ -24,7 +25,12 @@ Opened = tuple[tokenizers.Tokenizer, dict[str, Any]]
 
 
 def open_tokenizer(
-    folder: Path, *, max_length: int | None, token_types: bool | None = None, model_type: str | None = None
+    folder: Path,
+    *,
+    max_length: int | None,
+    token_types: bool | None = None,
+    model_type: str | None = None,
+    stated_class: object = None,
 ) -> Tokenizer | None:
     """The tokenizer of a checkpoint folder, or None where there is none.
 
@@ -35,8 +41,11 @@ def open_tokenizer(
     token_types: whether the model tells the two texts of a pair apart; None where there is no model to ask, and the
         files are: what they list as the model's inputs, or a tokenizer of BERT's.
     model_type: the value in `config.json`; it says which special tokens stand where, which older files do not tell.
+    stated_class: `tokenizer_class` of `config.json`, which counts where the tokenizer's own files state none.
     """
     settings = read_settings(folder)
+    if isinstance(stated_class, str):
+        settings = {"tokenizer_class": stated_class} | settings
     name = next((name for name in _FORMS if (folder / name).is_file()), None)
     if name is None:
         return None
@@ -46,6 +55,11 @@ def open_tokenizer(
         known = layout is not None and layout.numbers_texts
         token_types = "token_type_ids" in listed if isinstance(listed, list) and listed else known
     plain = name in sentencepiece.FILES and layout_of(model_type, settings, "sentencepiece") is None
+    if name != "tokenizer.json" and (other := stranger(settings)) is not None:
+        raise InputError(
+            f"{folder}: tokenizer_class is {other!r}, and how that class reads words is not told by {name}: "
+            "add its tokenizer.json"
+        )
     backend, settings = _FORMS[name](folder / name, settings, model_type)
     check_growth(backend, folder / name)
     if name != "tokenizer.json":
@@ -109,7 +123,13 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 def _from_json(path: Path, settings: dict[str, Any], model_type: str | None) -> Opened:
     backend = _as_it_stands(path, settings)
-    follow(backend, settings, model_type)
+    layout = follow(backend, settings, model_type)
+    if layout is None:
+        return backend, settings
+    held = backend.get_vocab(with_added_tokens=True)
+    own = {role: token for role, token in layout.roles.items() if token in held}
+    settings = with_roles(own, settings)
+    make_special(backend, settings)
     return backend, settings
 
 

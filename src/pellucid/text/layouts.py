@@ -104,14 +104,27 @@ _SAME = {
 """Which layout a `model_type` or a `tokenizer_class` means, both without `-`, `_`, `Tokenizer` and `Fast`."""
 
 
+_ANY = ("PreTrained", "PreTrainedTokenizerBase", "TokenizersBackend", "PythonBackend", "SentencePieceBackend", "Auto")
+"""Classes, without `Tokenizer` and `Fast`, that say nothing of how words are read."""
+
+
+def stranger(settings: Mapping[str, Any]) -> str | None:
+    """The class that the settings state, where it is of a family that no layout knows."""
+    stated = settings.get("tokenizer_class")
+    plain = _plain(stated)
+    return stated if plain and plain not in _ANY and _named(plain) is None else None
+
+
+def _plain(stated: object) -> str | None:
+    return stated.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(stated, str) else None
+
+
 def layout_of(model_type: str | None, settings: Mapping[str, Any], form: Form | None = None) -> Layout | None:
     """The layout that the settings' class, or else the model's type, means; None where neither is known.
 
     form: None too where the family came in files of another form.
     """
-    stated = settings.get("tokenizer_class")
-    plain = stated.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(stated, str) else None
-    name, own = _named(plain), _named(model_type)
+    name, own = _named(_plain(settings.get("tokenizer_class"))), _named(model_type)
     if name is None or (own is not None and LAYOUTS[own].states == name):
         name = own
     found = None if name is None else LAYOUTS[name]

@@ -131,13 +131,14 @@ def _dict(*arguments: Any, **named: Any) -> dict[Any, Any]:
 
 
 class _Generation(Extension):
-    """`{% generation %}`, which marks what the assistant says for training; here only its content counts."""
+    """`{% generation %}`, which marks what the assistant says for training; here only its content counts. What is set
+    within it ends with it."""
 
     tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so
 
     def parse(self, parser: Any) -> Any:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
 class _Metered(NodeTransformer):

@@ -35,7 +35,7 @@ def open_sentencepiece(
     model = read_sentencepiece(path)
     known = layout_of(model_type, settings, "sentencepiece")
     layout = known or Layout(_plain_roles(model))
-    settings = with_roles(layout, settings)
+    settings = with_roles(layout.roles, settings)
     model = _arranged(model, layout, settings)
     if len(set(model.pieces)) != len(model.pieces):
         raise CorruptFileError(f"{path} holds a piece that its family puts elsewhere: it belongs to another family")

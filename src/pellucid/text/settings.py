@@ -21,6 +21,7 @@ _FLAGS = (
     "trim_offsets",
     "legacy",
     "clean_up_tokenization_spaces",
+    "split_special_tokens",
 )
 _SIDES = ("truncation_side", "padding_side")
 _NULLABLE = (*_FLAGS, *_SIDES)
@@ -29,15 +30,25 @@ _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """`special_tokens_map.json` and `tokenizer_config.json` in one, the later over the earlier, with the chat template
-    from wherever it stands and the tokens of `added_tokens.json`."""
-    merged: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        if (found := _object(folder / name)) is not None:
-            merged |= _checked(found, folder / name)
+    """`tokenizer_config.json` with the chat template from wherever it stands, the tokens of `added_tokens.json`, and
+    `special_tokens_map.json` over it where it lists no `added_tokens_decoder`: as in the reference, which reads that
+    file beside older ones alone."""
+    merged, older = (_said_in(folder / name) for name in ("tokenizer_config.json", "special_tokens_map.json"))
+    if "added_tokens_decoder" not in merged:
+        newer, more = (one.get("extra_special_tokens") for one in (merged, older))
+        merged |= older
+        if isinstance(newer, list) and isinstance(more, list):
+            merged["extra_special_tokens"] = [*newer, *(token for token in more if token not in newer)]
     if (added := _object(folder / "added_tokens.json")) is not None:
         merged.setdefault("added_tokens_decoder", _by_id(added, folder / "added_tokens.json"))
-    return merged | _template(folder)
+    found = _object(folder / "chat_template.json") or {}  # of models that see or hear: the last to be asked
+    usual = {"chat_template": found["chat_template"]} if "chat_template" in found else {}
+    return usual | merged | _template(folder)
+
+
+def _said_in(path: Path) -> dict[str, Any]:
+    found = _object(path)
+    return {} if found is None else _checked(found, path)
 
 
 def stated_length(settings: dict[str, Any]) -> int | None:
@@ -55,8 +66,19 @@ def added_tokens(settings: dict[str, Any]) -> dict[int, dict[str, Any]]:
 
 def extra_tokens(settings: dict[str, Any]) -> list[Any]:
     """Special tokens without a role, in the order of the settings, each a string or an object with `content`."""
-    found = [token for name in _EXTRA for token in _listed(settings.get(name))]
+    listed = settings.get("extra_special_tokens")
+    others = [] if isinstance(listed, list) and listed else _listed(settings.get("additional_special_tokens"))
+    found = [*others, *(listed if isinstance(listed, list) else ()), *named_tokens(settings).values()]
     return list({content(token): token for token in found}.values())
+
+
+def named_tokens(settings: dict[str, Any]) -> dict[str, Any]:
+    """Special tokens of one model alone by the names that templates know, such as `image_token`."""
+    own = {f"{role}_token" for role in ROLES}
+    found = {name: token for name, token in settings.items() if name.endswith("_token") and name not in own}
+    more = [settings.get(name) for name in ("extra_special_tokens", "model_specific_special_tokens")]
+    named = [one for one in more if isinstance(one, dict)]
+    return {name: token for one in (found, *named) for name, token in one.items() if _is_token(token)}
 
 
 def content(token: Any) -> str | None:
@@ -126,8 +148,7 @@ def _template(folder: Path) -> dict[str, Any]:
     if named:
         texts = [{"name": name, "template": _text(path)} for name, path in named.items()]
         return {"chat_template": texts[0]["template"] if list(named.values()) == [usual] else texts}
-    found = _object(folder / "chat_template.json")
-    return {"chat_template": found["chat_template"]} if found and "chat_template" in found else {}
+    return {}
 
 
 def _text(path: Path) -> str:

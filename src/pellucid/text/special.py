@@ -21,6 +21,14 @@ class SpecialTokens:
         kept = (name for name in vars(self) if not isinstance(getattr(kind, name, None), functools.cached_property))
         return {name: vars(self)[name] for name in kept}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._switch()
+
+    def _switch(self) -> None:
+        """Where the settings ask for it, special tokens in a text are plain characters, whoever wrote them."""
+        self._backend.encode_special_tokens = bool(self.settings.get("split_special_tokens"))
+
     def special_token(self, role: str) -> str | None:
         """The token that plays `role`: "pad", "unk", "cls", "sep", "mask", "bos" or "eos"."""
         return content(self.settings.get(f"{role}_token"))

@@ -7,7 +7,7 @@ from typing import Any
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers, processors
 
-from pellucid.text.layouts import Form, layout_of
+from pellucid.text.layouts import Form, Layout, layout_of
 
 _OVER: tuple[tuple[Form, str, type, Mapping[str, str]], ...] = (
     (
@@ -34,10 +34,11 @@ Other families' classes, other kinds of parts and the class that takes the file 
 """
 
 
-def follow(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: str | None) -> None:
+def follow(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: str | None) -> Layout | None:
     """Changes what the settings contradict, in place; what they leave open stays as the file has it.
 
     model_type: the value in `config.json`, which counts where the settings state no class.
+    ->  the layout of the family whose class the reference takes; None where it takes the file as it stands
     """
     layout = layout_of(None if settings.get("tokenizer_class") else model_type, settings)
     for form, place, kind, names in _OVER:
@@ -47,6 +48,7 @@ def follow(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: 
                 if name in settings and getattr(part, attribute) != settings[name]:
                     setattr(part, attribute, settings[name])
             setattr(backend, place, part)  # added tokens are normalised anew only where a part is set
+    return layout
 
 
 def lower_first(backend: tokenizers.Tokenizer) -> None:

@@ -16,6 +16,7 @@ from pellucid.text.encoded import Encoded, tiled
 from pellucid.text.layouts import ROLES
 from pellucid.text.literal import literal_twin
 from pellucid.text.marks import mark, marked_ids
+from pellucid.text.settings import content, named_tokens
 from pellucid.text.special import SpecialTokens
 from pellucid.text.spelling import Spelling
 from pellucid.text.unrolled import DecodeStream, spelled_bytes
@@ -46,6 +47,8 @@ class Tokenizer(SpecialTokens, Spelling):
         # Every file that was written after a text was cut or padded says "right"; "left" is meant.
         sides = {"truncation_side": backend.truncation, "padding_side": backend.padding}
         said = {name: "left" for name, how in sides.items() if how and how["direction"] == "left"}
+        if (how := backend.padding) and backend.token_to_id(how["pad_token"]) is not None:
+            said["pad_token"] = how["pad_token"]
         backend.no_truncation()
         backend.no_padding()
         # Trimming a token's place is post-processing too, and the library would do it both when it encodes and when it
@@ -53,6 +56,7 @@ class Tokenizer(SpecialTokens, Spelling):
         self._after, backend.post_processor = backend.post_processor, None
         self._backend = backend
         self.settings = said | (settings or {})
+        self._switch()
         self.model_max_length = max_length
         self.token_types = token_types
         self.tiled = tiled
@@ -234,11 +238,14 @@ class Tokenizer(SpecialTokens, Spelling):
         variables: whatever else the template reads, such as `tools`.
         Raises InputError where there is no template, or it cannot be used on these messages.
         """
+        for name, value in (("tokenize", tokenize), ("continue_final_message", continue_final_message)):
+            truth(name, value)
         tools, whole = variables.get("tools"), chat_template is not None and "{" in chat_template
         template = str(chat_template) if whole else find_template(self.settings, chat_template, tools)
         roles = {f"{role}_token": self.special_token(role) for role in ROLES if self.special_token(role)}
         ends = add_generation_prompt and not continue_final_message
-        given = {"add_generation_prompt": ends, "tools": None, "documents": None} | roles | variables
+        named = {name: content(token) for name, token in named_tokens(self.settings).items()}
+        given = {"add_generation_prompt": ends, "tools": None, "documents": None} | named | roles | variables
         render = functools.partial(render_chat, template, variables=given, unfinished=continue_final_message)
         if not tokenize:
             return render(messages)

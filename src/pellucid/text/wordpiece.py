@@ -9,6 +9,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from pellucid.errors import CorruptFileError
 from pellucid.text.dress import dress, with_roles
 from pellucid.text.layouts import LAYOUTS, layout_of
+from pellucid.text.settings import content
 
 
 def open_wordpiece(
@@ -17,16 +18,19 @@ def open_wordpiece(
     """The tokenizer of a list of words, one a line, and its settings with every role filled."""
     vocabulary = _vocabulary(path)
     layout = layout_of(model_type, settings, "wordpiece") or LAYOUTS["bert"]
-    settings = with_roles(layout, settings)
-    needed = [layout.roles[role] for role in ("unk", "cls", "sep")]
+    said, settings = settings, with_roles(layout.roles, settings)
+    unknown = content(settings["unk_token"]) or layout.roles["unk"]
+    needed = [unknown, *(layout.roles[role] for role in ("cls", "sep") if said.get(f"{role}_token") is None)]
     if missing := [token for token in needed if token not in vocabulary]:
-        raise CorruptFileError(f"{path} lacks {', '.join(missing)}, which every BERT vocabulary has")
+        raise CorruptFileError(
+            f"{path} lacks {', '.join(missing)}, which stands for unknown words or around every text"
+        )
     settings = {
         role: token
         for role, token in settings.items()
         if not role.endswith("_token") or token not in layout.roles.values() or token in vocabulary
     }
-    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=layout.roles["unk"]))
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
     backend.normalizer = normalizers.BertNormalizer(
         lowercase=settings.get("do_lower_case", True),
         strip_accents=settings.get("strip_accents"),

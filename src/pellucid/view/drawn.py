@@ -52,9 +52,8 @@ def draw(
     first = data.manifest["show"]["view"]
     view = (first if first in DRAWN else "heads") if view is None else view
     if not checks.is_word(view, *DRAWN):
-        raise InputError(
-            f"view is {view!r}, expected {' or '.join(map(repr, DRAWN))}{near(str(view), DRAWN)}; the page draws the others"
-        )
+        known = f"{' or '.join(map(repr, DRAWN))}{near(str(view), DRAWN)}"
+        raise InputError(f"view is {view!r}, expected {known}; the page draws the others")
     checks.among("scale", scale, ("sqrt", "linear"))
     if threshold is not None:
         checks.within("threshold", threshold, least=0, most=1)
