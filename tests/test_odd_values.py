@@ -45,6 +45,8 @@ TASKS = [
     ("question-answering", "bert-reader", "scores"),
     ("zero-shot-classification", "bert-nli", "roles"),
     ("text-classification", "bert-feelings", "long"),
+    ("translation", "t5-tasks", "src_lang"),
+    ("translation", "t5-tasks", "tgt_lang"),
 ]
 PIPES = [
     ("text-classification", "bert-feelings", "return_all_scores truncation"),

@@ -112,10 +112,13 @@ def test_strongest_links(trace: "pellucid.trace.Trace") -> None:
     assert all(weights[i, j] <= links[0][2] for i in range(1, 6) for j in range(1, 6))
 
 
-def test_long_texts_are_cut_and_say_so(minilm: "pellucid.Model") -> None:
+def test_long_texts_are_cut_and_say_so(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     trace = minilm.trace("word " * 1000, keep="pooled")
     assert len(trace.tokens) == 512
     assert trace.cut == 490
+    assert [record.message for record in caplog.records] == ["1 of 1 texts were cut to 512 tokens"]
+    minilm.trace("word " * 1000, keep="pooled", max_length=8)
+    assert len(caplog.records) == 1  # nobody needs to be told what he asked for
 
 
 def test_eight_threads_do_not_mix(minilm: "pellucid.Model") -> None:

@@ -211,6 +211,9 @@ def test_the_list_is_filtered_and_walked_by_keyboard(show: Show) -> None:
     tab.keyboard.press("ArrowDown")
     tab.evaluate(DRAWN)
     assert tab.locator(".tensor-main h2").inner_text() == "layers.1.attention.query"
+    example = tab.locator(".tensor-list input").get_attribute("placeholder")
+    tab.locator(".tensor-list input").fill(example.removeprefix("filter: "))
+    assert tab.locator(".tensor-list li").count() >= 1
     tab.locator(".tensor-list input").fill("nothing")
     assert "no tensor has such a name" in tab.locator(".tensor-list").inner_text()
 

@@ -79,9 +79,8 @@ def command(
     if given["lens"] or given["view"] == "lens":
         _check_lens(loaded)
     view, cut = _seen(loaded, text, serve, given)
-    if cut:
-        limit = "this model" if given["max_length"] is None else "--max-length"
-        say(f"the text was cut, {cut} more tokens did not fit into {limit}")
+    if cut and given["max_length"] is not None:
+        say(f"the text was cut, {cut} more tokens did not fit into --max-length")
     _say_links(view)
     if serve:
         return _serve(view, port, open_browser)

@@ -102,14 +102,25 @@ def listed(name: str, value: Any, expected: str) -> list[Any]:
 
 def numbers_of(name: str, value: Any, expected: str) -> list[int]:
     """Several whole numbers in whatever holds them, those of NumPy and PyTorch among them."""
-    found = listed(name, value, expected)
-    try:
-        numbers = [operator.index(one) for one in found if not isinstance(one, bool)]
-    except (TypeError, RuntimeError):  # PyTorch's, of a tensor that is no whole number
-        numbers = []
+    found = [_index(one) for one in listed(name, value, expected)]
+    numbers = [one for one in found if one is not None]
     if len(numbers) != len(found):
         raise InputError(Argument(name), f" is {short(repr(value))}, expected {expected}")
     return numbers
+
+
+def number_of(name: str, value: Any, expected: str) -> int:
+    """One of them."""
+    if (number := _index(value)) is None:
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected {expected}")
+    return number
+
+
+def _index(value: Any) -> int | None:
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except (TypeError, RuntimeError):  # PyTorch's, of a tensor that is no whole number
+        return None
 
 
 def names_of(name: str, value: Any, expected: str) -> tuple[str, ...]:

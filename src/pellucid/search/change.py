@@ -102,7 +102,7 @@ def added(
     there = [one.entries.having(rows.places) for one in segments]
     known = [[row for row in held if not one.dead[row]] for held, one in zip(there, segments)]
     if any(known) and not update:
-        ids = {entry.id for held, one in zip(known, segments) for entry in one.entries.get(held[:10])}
+        ids = {entry.id for held, one in zip(known, segments) for entry in one.entries.get(held)}
         raise InputError(
             f"the ids {several(sorted(ids))} are in the index already: ", Argument("update", True), " takes their place"
         )

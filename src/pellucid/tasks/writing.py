@@ -135,4 +135,4 @@ class Translation(Writing):
 
 def _code(said: object) -> object:
     """The code of a language that was named."""
-    return next((code for code, name in LANGUAGES.items() if name == said), said)
+    return next((code for code, name in LANGUAGES.items() if isinstance(said, str) and name == said), said)

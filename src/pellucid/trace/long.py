@@ -16,7 +16,7 @@ from pellucid.errors import Argument, Blank, ResourceError
 from pellucid.machine import free_memory, no_grad
 from pellucid.models import evaluating
 from pellucid.trace.points import points
-from pellucid.trace.reading import Reading, batch_of, read
+from pellucid.trace.reading import Reading, batch_of, read, tell_cut
 from pellucid.trace.record import Recorder, about, kept_names
 from pellucid.trace.trace import Trace
 
@@ -86,6 +86,7 @@ def record_long(
     also: names or globs of other points to keep.  Raises ResourceError where the weights of one layer find no room.
     """
     rows = read(loaded, text, pair, target, None, max_length)
+    tell_cut(rows, max_length)
     _check_room(_largest(loaded, rows), len(rows[0].tokens))
     sampler = Sampler([*kept_names(loaded.config, "view"), *(kept_names(loaded.config, also) if also else ())])
     evaluating(loaded.module)(**batch_of(loaded, rows), watch=sampler)

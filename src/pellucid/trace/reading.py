@@ -1,5 +1,6 @@
 """What a model reads when it is traced: texts, pairs and targets as rows of tokens, and these as one padded batch."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
 from pellucid.errors import Argument, InputError
 from pellucid.models import EncoderDecoder
+
+log = logging.getLogger("pellucid")
 
 Texts = str | Sequence[str]
 
@@ -79,6 +82,13 @@ def read(
             )
         )
     return tuple(found)
+
+
+def tell_cut(rows: Sequence[Reading], most: int | None) -> None:
+    """Says what of the texts the model did not read, where nobody asked for a length.  most: what was asked for."""
+    cut = [row for row in rows if row.cut]
+    if cut and most is None:
+        log.warning("%d of %d texts were cut to %d tokens", len(cut), len(rows), len(cut[0].ids))
 
 
 def batch_of(loaded: Loaded, rows: Sequence[Reading], *, left: bool = False) -> dict[str, Tensor]:

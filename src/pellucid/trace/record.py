@@ -17,7 +17,7 @@ from pellucid.trace.aliases import resolve
 from pellucid.trace.edit import edits_of
 from pellucid.trace.gradients import felt
 from pellucid.trace.points import FOR_A_PAGE, points
-from pellucid.trace.reading import Reading, Texts, batch_before, batch_of, read
+from pellucid.trace.reading import Reading, Texts, batch_before, batch_of, read, tell_cut
 from pellucid.trace.trace import Trace
 
 
@@ -83,6 +83,7 @@ def record(
     names = kept_names(loaded.config, keep)
     left = _is_left(loaded, padding, after)
     rows = read(loaded, text, pair, target, after, max_length)
+    tell_cut(rows, max_length)
     module = evaluating(loaded.module)
     batch = batch_of(loaded, rows, left=left) | _remembered(loaded, module, rows)
     if gradients_of is not None and not callable(gradients_of):

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pellucid.config.checks import numbers_of, within
+from pellucid.config.checks import number_of, numbers_of, within
 from pellucid.errors import InputError, near
 from pellucid.trace import Trace
 from pellucid.view.data import Wish, data_of, show_of
@@ -69,7 +69,7 @@ def view(
         if other is not None:
             second = subject_of(_a_trace(other), include_layers), Extras(other, tensors, others)
     shown = None if heads is None else numbers_of("heads", heads, "the numbers of heads")
-    first, name = None if layer is None else numbers_of("layer", [layer], "the number of a layer")[0], None
+    first, name = None if layer is None else number_of("layer", layer, "the number of a layer"), None
     if second is not None:
         check_alike(subject, second[0])
         most = most_different(subject, second[0], first, shown)

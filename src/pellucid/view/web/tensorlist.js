@@ -12,7 +12,8 @@ export class TensorList {
    */
   constructor(tensors, size, choose) {
     [this.tensors, this.size, this.choose] = [tensors, size, choose];
-    this.filter = make("input", { type: "search", placeholder: "filter: layers.3 query", "aria-label": "filter the names", oninput: () => this.fill(),
+    const example = tensors[tensors.length >> 1]?.name.split(".") ?? [];
+    this.filter = make("input", { type: "search", placeholder: `filter: ${[example.slice(0, 2).join("."), ...example.slice(2).slice(-1)].join(" ")}`, "aria-label": "filter the names", oninput: () => this.fill(),
       onkeydown: (event) => event.key === "ArrowDown" && (event.preventDefault(), this.list.querySelector("[tabindex='0']")?.focus()) });
     this.list = make("ul", { role: "listbox", "aria-label": "recorded tensors", onclick: (event) => this.take(event.target.closest("li")),
       onkeydown: (event) => this.press(event) });
