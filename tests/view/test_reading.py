@@ -271,3 +271,19 @@ def test_a_layer_that_loads_is_neither_scrolled_nor_pointed_at(show: Show, view:
     tab.keyboard.press("ArrowDown")
     tab.evaluate(READ)
     assert "layer 1 · head 8" in tab.locator(".readout").inner_text()
+
+
+@pytest.mark.parametrize(
+    "address, line",
+    [
+        ("#view=heads&query=300", ".row[data-pinned]"),
+        ("#view=neuron&query=300&key=280", ".neuron-queries .row[data-index='300']"),
+    ],
+)
+@pytest.mark.parametrize("height", [720, 900])
+def test_what_an_address_names_stands_in_the_window(show: Show, address: str, line: str, height: int) -> None:
+    tab = show(make_case(seq=400), address, viewport={"width": 1000, "height": height})
+    tab.evaluate(READ)
+    until(tab, f"() => document.querySelector({line!r}) !== null")
+    box = tab.locator(line).first.bounding_box()
+    assert 0 <= box["y"] and box["y"] + box["height"] <= height

@@ -1,6 +1,9 @@
 // dom.js: the one way in which elements are made here.
 // Text always becomes a text node, so nothing that a token says can turn into markup.
 
+/** What a line and some air below it take, in pixels. */
+const LINE = 44;
+
 /**
  * make("button", {class: "chip", onclick: press}, "8") builds one element.
  * @template {keyof HTMLElementTagNameMap} Tag
@@ -41,6 +44,17 @@ export function mark(element, name, value) {
   const text = value === true && !spoken ? "" : String(value);
   if (value === null || (value === false && !spoken)) element.removeAttribute(name);
   else if (element.getAttribute(name) !== text) element.setAttribute(name, text);
+}
+
+/**
+ * Scrolls the page itself where a line that has its place in a scroller stands below the window; a notebook stays.
+ * @param {Element} scroller
+ * @param {number} place pixels from the top of what is scrolled
+ */
+export function lift(scroller, place) {
+  const top = scroller.getBoundingClientRect().top;
+  const below = top + place - scroller.scrollTop - window.innerHeight;
+  if (below > 0 && !scroller.closest("[data-host]")) window.scrollBy(0, Math.min(below + LINE, Math.max(0, top)));
 }
 
 /**

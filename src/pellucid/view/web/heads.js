@@ -1,5 +1,5 @@
 // heads.js: the heads view. Two columns of tokens, queries on the left and keys on the right, and lines between them.
-import { make, mark } from "./dom.js";
+import { lift, make, mark } from "./dom.js";
 import { headColour } from "./colour.js";
 import { Column, layOut } from "./column.js";
 import { thresholdSlider } from "./controls.js";
@@ -188,7 +188,7 @@ class Heads {
     const index = pinned ? state[side] : null;
     const name = `${this.choice} ${side} ${index}`;
     const [place, { scrollTop: top, clientHeight: height }] = [this.places[side].get(index), this.scroller];
-    if (this.followed !== name && (place < top || place > top + height)) this.scrollTo(side, index);
+    if (this.followed !== name && index !== null) place < top || place > top + height ? this.scrollTo(side, index) : lift(this.scroller, place);
     this.followed = name;
   }
 
@@ -202,6 +202,7 @@ class Heads {
     const [place, { scrollTop: top, clientHeight: height }] = [this.places[side].get(index), this.scroller];
     if (place < top + 30) this.scroller.scrollTop = place - 30;
     if (place > top + height - 30) this.scroller.scrollTop = place - height + 30;
+    lift(this.scroller, place);
   }
 }
 

@@ -1,6 +1,6 @@
 // keylist.js: every key of one query as a row: its vector, the products with the query, score and weight.
 // Only the rows on screen exist as elements, so 2,000 keys cost no more than 20.
-import { make, mark } from "./dom.js";
+import { lift, make, mark } from "./dom.js";
 import { tokenLabel, tokenTitle } from "./tokens.js";
 import { paintVector } from "./vectors.js";
 
@@ -106,6 +106,7 @@ export class KeyList {
     if (at < 0) return;
     if (at < top) this.element.scrollTop = at;
     if (at + ROW > top + height) this.element.scrollTop = Math.ceil(at + ROW - height) + 2;
+    lift(this.element, at + ROW);
     if (focus) requestAnimationFrame(() => this.rows.get(key)?.element.focus({ preventScroll: true }));
   }
 }

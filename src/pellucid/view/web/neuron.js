@@ -1,6 +1,6 @@
 // neuron.js: the neuron view. One query and its keys taken apart: which numbers of the two vectors make a score, and how the
 // score becomes a weight.
-import { make, mark } from "./dom.js";
+import { lift, make, mark } from "./dom.js";
 import { strongest } from "./attention.js";
 import { Chain } from "./chain.js";
 import { headColour } from "./colour.js";
@@ -208,6 +208,7 @@ class Neuron {
     const place = column.layout.tops[column.indices.indexOf(index)];
     if (place < top) this.queries.scrollTop = place;
     if (place > top + height - 60) this.queries.scrollTop = place - height + 60;
+    lift(this.queries, place);
     if (focus) requestAnimationFrame(() => column.focus(index));
   }
 

@@ -1,6 +1,6 @@
 // wordgrid.js: a grid of words, as the lens needs it. Rows and columns have names, a cell is a word on a shade.
 // Only the columns on screen exist as elements, so 2,000 tokens cost no more than 15.
-import { make, mark } from "./dom.js";
+import { lift, make, mark } from "./dom.js";
 import { rampStep } from "./colour.js";
 import { onPointer } from "./pointer.js";
 
@@ -125,6 +125,7 @@ export class WordGrid {
     if (left + WIDTH + NAMES > scrollLeft + clientWidth) this.element.scrollLeft = left + WIDTH + NAMES - clientWidth;
     if (top < scrollTop) this.element.scrollTop = top;
     if (top + 2 * HEIGHT > scrollTop + clientHeight) this.element.scrollTop = top + 2 * HEIGHT - clientHeight;
+    lift(this.element, top + HEIGHT);
     if (focus) requestAnimationFrame(() => this.rows[row].querySelector(`[data-column="${column}"]`)?.focus({ preventScroll: true }));
   }
 }
