@@ -177,6 +177,22 @@ def test_training_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
         refused("data|row|expected", lambda: pellucid.train(model, task="classify", **given))  # noqa: B023
 
 
+def test_our_own_tokenizer_and_a_pipeline_refuse_it(checkpoint: Checkpoint, odd: Any) -> None:
+    model = pellucid.load(checkpoint("bert-body"))
+    words, messages = model.loaded.words, [{"role": "user", "content": "x"}]
+    for name in ("max_length", "add_special_tokens", "parse_special_tokens"):
+        refused(f"^{name} is", lambda: words.encode(["a"], **{name: odd}))  # noqa: B023
+    for name in ("chat_template", "tokenize", "add_generation_prompt", "continue_final_message"):
+        said = {"chat_template": "{{ 1 }}", name: odd}
+        refused(f"^{name} is", lambda: words.apply_chat_template(messages, **said))  # noqa: B023
+    if odd is not ODD["texts"]:  # an array of two texts
+        refused("text", lambda: words.encode(odd))
+        refused("^tokens is", lambda: words.convert_tokens_to_string(odd))
+        refused("^extra_tokens is", lambda: pellucid.train_tokenizer(texts=["a"], extra_tokens=odd))
+    refused("^model is", lambda: pellucid.pipeline("feature-extraction", model).on(odd))
+    refused("^unknown family", lambda: pellucid.Config.of(odd))
+
+
 def test_a_new_tokenizer_refuses_it(odd: Any) -> None:
     if odd is not ODD["texts"]:  # an array of two names
         refused("^files", lambda: pellucid.train_tokenizer(odd))

@@ -141,6 +141,8 @@ class Pipeline:
 
     def on(self, model: Model) -> "Pipeline":
         """The same task, with the same options, on another model."""
+        if not isinstance(model, Model):
+            raise InputError(f"model is {type(model).__name__}, expected a model, such as pellucid.load gives")
         return Pipeline(self._name, model, self._dtype, self._options)
 
     def __repr__(self) -> str:

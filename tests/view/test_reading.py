@@ -286,4 +286,4 @@ def test_what_an_address_names_stands_in_the_window(show: Show, address: str, li
     tab.evaluate(READ)
     until(tab, f"() => document.querySelector({line!r}) !== null")
     box = tab.locator(line).first.bounding_box()
-    assert 0 <= box["y"] and box["y"] + box["height"] <= height
+    assert box["y"] >= 0 and box["y"] + box["height"] <= height

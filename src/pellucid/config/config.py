@@ -4,11 +4,11 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from pellucid.config.checks import choice, count, token, truth, within
+from pellucid.config.checks import choice, count, is_word, token, truth, within
 from pellucid.config.heads import Head, QuestionAnswering
 from pellucid.config.parts import Attention, DecoderSide, Dropout, FeedForward, LayerNorm, Norm, Plain
 from pellucid.config.positions import AttentionPosition, Learned, NoPosition, Position, Rotary
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, near, short
 
 _DEFAULTS: dict[str, "Config"] = {}
 
@@ -205,10 +205,9 @@ class Config:
         """
         if not _DEFAULTS:
             raise InputError("no family is known yet: take Config from pellucid itself, which reads their pages")
-        if family not in _DEFAULTS:
-            raise InputError(
-                f"unknown family {family!r}{near(family, _DEFAULTS)}: one of {', '.join(sorted(_DEFAULTS))}"
-            )
+        if not is_word(family, *_DEFAULTS):
+            known = f"{near(str(family), _DEFAULTS)}: one of {', '.join(sorted(_DEFAULTS))}"
+            raise InputError(f"unknown family {short(repr(family))}{known}")
         if "family" in changes:
             raise InputError(f"family is said twice, {family!r} and {changes['family']!r}: leave one of them out")
         return _DEFAULTS[family].replace(**changes)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pellucid.errors import Argument, Blank, CorruptFileError, InputError, several
+from pellucid.errors import Argument, Blank, CorruptFileError, InputError, several, short
 
 MOST_TEMPLATE = 256 * 1024
 """Characters of a template; the longest in use have about 20,000."""
@@ -15,6 +15,13 @@ _MARK = "\U000f0002"
 
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 """What a message may call the reasoning before its content; templates read the first, or the second."""
+
+
+def template_of(settings: Mapping[str, Any], given: str | None, tools: object = None) -> str:
+    """The template that was given, or the tokenizer's own of that name."""
+    if not isinstance(given, str | None):
+        raise InputError(Argument("chat_template"), f" is {short(repr(given))}, expected text")
+    return given if given is not None and "{" in given else find_template(settings, given, tools)
 
 
 def find_template(settings: Mapping[str, Any], name: str | None = None, tools: object = None) -> str:

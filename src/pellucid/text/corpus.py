@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pellucid.config.checks import listed, names_of
+from pellucid.config.checks import is_several, listed, names_of
 from pellucid.errors import InputError, PellucidError, several
 from pellucid.files import path_of
 from pellucid.text.cut import clean_text
@@ -85,7 +85,7 @@ def corpus_of(files: Given, texts: Iterable[str] | None, column: str | Sequence[
     if (files is None) == (texts is None):
         raise InputError("give files, or texts=[...]: one of both" if files is None else "files and texts: give one")
     if texts is not None:
-        if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        if not is_several(texts):
             raise InputError(f"texts is {type(texts).__name__}, expected several texts; a file goes to files")
         return Corpus("texts", texts=tuple(clean_text(text, i, "text") for i, text in enumerate(texts)))
     paths = [files] if isinstance(files, str | os.PathLike) else listed("files", files, "names of files")

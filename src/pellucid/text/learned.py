@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import Regex, normalizers
 
-from pellucid.config.checks import choice, count, truth
+from pellucid.config.checks import choice, count, names_of, truth
 from pellucid.errors import InputError, near
 from pellucid.text.corpus import Given, corpus_of
 from pellucid.text.dress import dress
@@ -108,9 +108,10 @@ def _roles(said: Mapping[str, str]) -> dict[str, str]:
 
 
 def _extra(tokens: Sequence[str]) -> Sequence[str]:
-    if isinstance(tokens, str) or not all(isinstance(token, str) and token.strip() for token in tokens):
+    found = () if isinstance(tokens, str) else names_of("extra_tokens", tokens, "a list of tokens")
+    if isinstance(tokens, str) or not all(token.strip() for token in found):
         raise InputError(f"extra_tokens is {tokens!r}, expected a list of tokens")
-    return tokens
+    return found
 
 
 def _settings(kind: str, layout: Layout, extra: Sequence[str]) -> dict[str, Any]:

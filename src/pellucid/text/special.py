@@ -5,7 +5,8 @@ from typing import Any
 
 import tokenizers
 
-from pellucid.text.settings import content, extra_tokens
+from pellucid.text.layouts import ROLES
+from pellucid.text.settings import content, extra_tokens, named_tokens
 
 
 class SpecialTokens:
@@ -51,6 +52,12 @@ class SpecialTokens:
     mask_token = property(lambda self: self.special_token("mask"))
     bos_token = property(lambda self: self.special_token("bos"))
     eos_token = property(lambda self: self.special_token("eos"))
+
+    @property
+    def special_names(self) -> dict[str, str | None]:
+        """Every special token that has a name, by the name that templates know: `eos_token`, `image_token`."""
+        named = {name: content(token) for name, token in named_tokens(self.settings).items()}
+        return named | {f"{role}_token": self.special_token(role) for role in ROLES if self.special_token(role)}
 
     @property
     def additional_special_tokens(self) -> list[str]:

@@ -5,6 +5,8 @@ from typing import Any
 
 import tokenizers
 
+from pellucid.config.checks import names_of
+
 _GAPS = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 """What decoders for words put a space into: each loses it, and " ' " both."""
 
@@ -40,8 +42,8 @@ class Spelling:
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
         """Tokens as the vocabulary writes them, as a text."""
-        decoder = self._backend.decoder
-        return " ".join(tokens) if decoder is None else decoder.decode(list(tokens))
+        decoder, given = self._backend.decoder, list(names_of("tokens", tokens, "tokens"))
+        return " ".join(given) if decoder is None else decoder.decode(given)
 
     @property
     def clean_up_tokenization_spaces(self) -> bool:

@@ -8,15 +8,13 @@ from typing import Any
 import tokenizers
 
 from pellucid.config.checks import among, names_of, truth
-from pellucid.errors import Argument, Blank, InputError, counted
+from pellucid.errors import Argument, Blank, InputError, counted, short
 from pellucid.text.batch import KINDS, PADDINGS, Batch, as_kind, check_equally_long, collate, listed, uncollated
-from pellucid.text.chat import find_template, render_chat
+from pellucid.text.chat import render_chat, template_of
 from pellucid.text.cut import clean_text, cut_pair, guarded, ids_of, whole_characters
 from pellucid.text.encoded import Encoded, tiled
-from pellucid.text.layouts import ROLES
 from pellucid.text.literal import literal_twin
 from pellucid.text.marks import mark, marked_ids
-from pellucid.text.settings import content, named_tokens
 from pellucid.text.special import SpecialTokens
 from pellucid.text.spelling import Spelling
 from pellucid.text.unrolled import DecodeStream, spelled_bytes
@@ -30,8 +28,7 @@ class Tokenizer(SpecialTokens, Spelling):
 
     Called like the tokenizers that users know; nothing in it changes between calls, so threads may share one.
 
-    >>> tokenizer(["a b", "c"], padding=True, return_tensors="pt").input_ids.shape   # doctest: +SKIP
-    torch.Size([2, 4])
+    >>> tokenizer(["a b", "c"], padding=True, return_tensors="pt").input_ids   # doctest: +SKIP
     """
 
     def __init__(
@@ -86,8 +83,6 @@ class Tokenizer(SpecialTokens, Spelling):
         among("truncation", truncation, (None, False, True, *_STRATEGIES))
         among("padding", padding, PADDINGS)
         among("return_tensors", return_tensors, KINDS)
-        truth("add_special_tokens", add_special_tokens)
-        truth("parse_special_tokens", parse_special_tokens)
         limit = self._limit(max_length) if truncation or max_length is not None else None
         rows = self.encode(
             listed("texts", texts),
@@ -111,6 +106,11 @@ class Tokenizer(SpecialTokens, Spelling):
     ) -> list[Encoded]:
         """Texts one by one, unpadded, each with its tokens and their places in the text (in characters)."""
         among("strategy", strategy, _STRATEGIES)
+        truth("add_special_tokens", add_special_tokens)
+        truth("parse_special_tokens", parse_special_tokens)
+        if not (max_length is None or type(max_length) is int):
+            raise InputError(f"max_length is {short(repr(max_length))}, expected a whole number")
+        texts, pairs = listed("texts", texts), None if pairs is None else listed("pairs", pairs)
         firsts = self.raw(texts, parse_special_tokens, "text")
         if pairs is not None and len(pairs) != len(texts):
             raise InputError(
@@ -238,14 +238,12 @@ class Tokenizer(SpecialTokens, Spelling):
         variables: whatever else the template reads, such as `tools`.
         Raises InputError where there is no template, or it cannot be used on these messages.
         """
-        for name, value in (("tokenize", tokenize), ("continue_final_message", continue_final_message)):
-            truth(name, value)
-        tools, whole = variables.get("tools"), chat_template is not None and "{" in chat_template
-        template = str(chat_template) if whole else find_template(self.settings, chat_template, tools)
-        roles = {f"{role}_token": self.special_token(role) for role in ROLES if self.special_token(role)}
+        truth("tokenize", tokenize)
+        truth("add_generation_prompt", add_generation_prompt)
+        truth("continue_final_message", continue_final_message)
+        template = template_of(self.settings, chat_template, variables.get("tools"))
         ends = add_generation_prompt and not continue_final_message
-        named = {name: content(token) for name, token in named_tokens(self.settings).items()}
-        given = {"add_generation_prompt": ends, "tools": None, "documents": None} | named | roles | variables
+        given = {"add_generation_prompt": ends, "tools": None, "documents": None} | self.special_names | variables
         render = functools.partial(render_chat, template, variables=given, unfinished=continue_final_message)
         if not tokenize:
             return render(messages)
