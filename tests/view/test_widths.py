@@ -21,14 +21,25 @@ ENDS = """() => {
 """Where the stage, or what sticks out of it, begins and ends."""
 
 
+BROAD = ["WWWWW", "‹0xD8›", "المدرسة", "mm", "東京都"]
 SHORT, LONG = ["fruit", "flies", "like", "a", "banana"], ["the", "counterrevolutionaries", "misunderstood", "it"]
 
 
-@pytest.mark.parametrize("words, width", [(SHORT, 320), (SHORT, 761), *((LONG, each) for each in (700, 761, 830, 900))])
+@pytest.mark.parametrize(
+    "words, width",
+    [
+        (SHORT, 320),
+        (SHORT, 761),
+        *((LONG, each) for each in (700, 761, 830, 900)),
+        *((BROAD, each) for each in (320, 440, 520, 600, 640, 700, 800)),
+    ],
+)
 def test_the_words_of_the_heads_view_are_whole_at_every_width(show: Show, words: list[str], width: int) -> None:
     tab = show(make_case(texts=words), "#view=heads&query=1", viewport={"width": width, "height": 900})
     tab.evaluate(READ)
     assert tab.evaluate(CUT) == []
+    lines = tab.locator(".heads canvas").first.bounding_box()["width"]
+    assert lines >= (200 if tab.locator(".heads").get_attribute("data-room") == "wide" else 56)
 
 
 @pytest.mark.parametrize("view", few(VIEWS, ["heads", "neuron", "lens", "diff"]))

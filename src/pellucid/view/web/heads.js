@@ -8,8 +8,8 @@ import { isMean, strandsOf } from "./strands.js";
 import { Strip } from "./strip.js";
 import { inWords, percent, shortened } from "./tokens.js";
 
-/** About how broad a letter is, in pixels; least room for the lines and for a number with its gaps; and both where it has a bar. */
-const [LETTER, LINES, NUMBER, BARRED_LINES, BARRED] = [9, 56, 102, 120, 176];
+/** In pixels: the most that words get; least room for the lines and for a number with its gaps; and both where it has a bar. */
+const [MOST, LINES, NUMBER, BARRED_LINES, BARRED] = [230, 130, 116, 220, 182];
 
 const OTHER = { query: "key", key: "query" };
 
@@ -38,7 +38,7 @@ class Heads {
     const state = this.page.state();
     const { queries, keys } = this.page.entry();
     const text = [queries, keys].join();
-    if (this.text !== text) this.letters = longest(this.tokens());
+    if (this.text !== text) this.word = broadest(this.tokens(), this.element);
     this.text = text;
     const choice = [text, state.pair, this.room()].join();
     if (this.choice !== choice) this.choose();
@@ -56,7 +56,7 @@ class Heads {
 
   /** What there is room for beside the words: "wide" for a bar and a number, "close" for a number, "stacked" for nothing. */
   room() {
-    const left = this.element.clientWidth - 2 * LETTER * Math.min(26, this.letters);
+    const left = this.element.clientWidth - 2 * this.word;
     return left < LINES + 2 * NUMBER ? "stacked" : left < BARRED_LINES + 2 * BARRED ? "close" : "wide";
   }
 
@@ -75,7 +75,7 @@ class Heads {
     const hand = { enter: (side, index) => this.enter(side, index), press: (side, index) => this.press(side, index) };
     this.columns = { query: new Column("query", tokens.query, hand), key: new Column("key", tokens.key, hand) };
     this.body.replaceChildren(this.columns.query.element, this.middle, this.columns.key.element);
-    this.element.style.setProperty("--letters", String(this.letters));
+    this.element.style.setProperty("--word", `${this.word}px`);
     this.element.dataset.room = this.room();
     this.shown = this.page.shown();
     /** @type {Record<string, Map<number, number>>} where the middle of each row is */
@@ -206,7 +206,11 @@ class Heads {
   }
 }
 
-/** Letters of the longest word. */
-function longest({ query, key }) {
-  return [...query, ...key].reduce((most, token) => Math.max(most, [...shortened(token.text)].length), 3);
+/** How broad the broadest word is in bold, as a row in hand is, up to the most that words get. */
+function broadest({ query, key }, element) {
+  const { fontSize, fontFamily } = getComputedStyle(element);
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `600 ${fontSize} ${fontFamily}`;
+  const width = ({ text }) => pen.measureText(shortened(text)).width;
+  return Math.ceil(Math.min(MOST, [...query, ...key].reduce((most, token) => Math.max(most, width(token)), 40)));
 }
