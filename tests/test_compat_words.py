@@ -426,3 +426,20 @@ def test_what_is_set_is_its_own(tmp_path: Path) -> None:
 def test_what_cannot_be_is_told(call: Any, fragment: str) -> None:
     with pytest.raises(pellucid.InputError, match=fragment):
         call(compat.AutoTokenizer.from_pretrained(WORDS / "bert"))
+
+
+def test_rows_that_are_padded_as_the_reference_pads_them() -> None:
+    ours, theirs = both("bert")
+    texts = ["old house", "who barks and how often"]
+    said = {"padding": "max_length", "max_length": 6}
+    assert plain(ours(texts, **said)) == plain(theirs(texts, **said))
+    for row in ({"input_ids": [5, 6, 7]}, {"input_ids": torch.tensor([5, 6, 7])}):
+        for options in ({}, {"padding": "max_length", "max_length": 5}):
+            assert plain(ours.pad(dict(row), **options)) == plain(theirs.pad(dict(row), **options))
+
+
+def test_what_lies_behind_a_text_has_no_place() -> None:
+    ours, theirs = (tokenizer("old house") for tokenizer in both("bert"))
+    for at in (1, 3, 40):
+        assert ours.token_to_word(at) == theirs.token_to_word(at)
+        assert ours.char_to_token(at) == theirs.char_to_token(at)

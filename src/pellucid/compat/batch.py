@@ -63,7 +63,7 @@ class BatchEncoding(Batch):
 
     def token_to_word(self, row: int, token: int | None = None) -> int | None:
         """The number of the word that a token is part of; of the first text where one number is given."""
-        return self._row(0 if token is None else row).word_ids[row if token is None else token]
+        return self._row(0 if token is None else row).token_to_word(row if token is None else token)
 
     def word_to_tokens(self, row: int, word: int | None = None, sequence: int = 0) -> "Span | None":
         """The tokens of a word; of the first text where one number is given."""
@@ -131,7 +131,7 @@ def padded(
     if padding in (False, "do_not_pad") or (padding == "max_length" and not length):
         return
     width = max(map(len, features["input_ids"]), default=0)
-    width = max(width, length or 0) if padding == "max_length" else width
+    width = length or 0 if padding == "max_length" else width
     width += -width % multiple
     if pad is None and any(len(row) < width for row in features["input_ids"]):
         raise InputError("this tokenizer has no padding token: tokenizer.pad_token = tokenizer.eos_token gives it one")

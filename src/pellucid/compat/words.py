@@ -126,14 +126,18 @@ class AutoTokenizer(Vocabulary):
             if not isinstance(given, list | tuple) or not all(isinstance(row, Mapping) for row in given):
                 raise InputError(f"the rows to be padded are {short(repr(given))}, expected dicts with input_ids")
             given = {name: [row[name] for row in given] for name in (given[0] if given else ())}
-        features = {name: [plain(row) for row in column] for name, column in given.items()}
+        columns = {name: plain(column) for name, column in given.items()}
+        single = (
+            is_several(columns.get("input_ids")) and bool(columns["input_ids"]) and type(columns["input_ids"][0]) is int
+        )
+        features = {name: [column] if single else [plain(row) for row in column] for name, column in columns.items()}
         if "input_ids" not in features:
             raise InputError(f"the rows to be padded hold {several(features) or 'nothing'}, expected input_ids")
         if return_attention_mask is not False and "attention_mask" not in features:
             features["attention_mask"] = [[1] * len(row) for row in features["input_ids"]]
         side = self.padding_side if padding_side is None else padding_side
         pad(self.pellucid, features, padding, max_length, pad_to_multiple_of, side)
-        return batched(features, return_tensors, False)
+        return batched(features, return_tensors, single)
 
     # -- ids to words -------------------------------------------------------------------------------------------------
 
