@@ -127,9 +127,8 @@ class AutoTokenizer(Vocabulary):
                 raise InputError(f"the rows to be padded are {short(repr(given))}, expected dicts with input_ids")
             given = {name: [row[name] for row in given] for name in (given[0] if given else ())}
         columns = {name: plain(column) for name, column in given.items()}
-        single = (
-            is_several(columns.get("input_ids")) and bool(columns["input_ids"]) and type(columns["input_ids"][0]) is int
-        )
+        ids = columns.get("input_ids")
+        single = isinstance(ids, list | tuple) and isinstance(next(iter(ids), None), int)
         features = {name: [column] if single else [plain(row) for row in column] for name, column in columns.items()}
         if "input_ids" not in features:
             raise InputError(f"the rows to be padded hold {several(features) or 'nothing'}, expected input_ids")
