@@ -149,6 +149,20 @@ def test_drawn_from_as_many_as_in_the_reference(tmp_path: Path, monkeypatch: pyt
     assert set(rooms) == {50}
 
 
+def test_each_row_of_a_batch_is_drawn_for_itself(tmp_path: Path) -> None:
+    """Also where all prompts are one; `torch.manual_seed` decides all, as it does in the reference."""
+    theirs, model = beside("llama", tmp_path, SAID)
+    options = {"input_ids": IDS[:1].repeat(8, 1), "do_sample": True, "max_new_tokens": 8}
+
+    def drawn(**more: Any) -> set[tuple[int, ...]]:
+        torch.manual_seed(3)
+        return {tuple(row) for row in model.generate(**options, **more).tolist()}
+
+    assert len(drawn()) == len({tuple(row) for row in theirs.generate(**options).tolist()}) == 8
+    assert drawn() == drawn() and len(drawn(num_return_sequences=3)) == 24
+    assert len(drawn(seed=5)) == 1, "one that is given is that of each prompt, as in Model.generate"
+
+
 def test_what_is_done_otherwise_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _, model = beside("llama", tmp_path, SAID | {"do_sample": True})
     model.generate(IDS[:1], num_beams=2, max_new_tokens=3)

@@ -136,9 +136,6 @@ def _settings(loaded: Loaded, asked: dict[str, Any], width: int, prompts: Sequen
     if both["do_sample"] and both["num_beams"] != 1 and ("do_sample" in asked) != ("num_beams" in asked):
         does = "draws" if "do_sample" in asked else "searches"
         log.warning("do_sample and num_beams do not go together, and the checkpoint says one of them: this %s", does)
-    if both["do_sample"] and "seed" not in asked:
-        # torch.manual_seed decides, as it does in the reference
-        asked["seed"] = int(torch.randint(2**31, (), device="cpu"))
     settings = settings_of(loaded, useful(asked, said))
     if settings.stop:
         raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNFOLLOWED['stop_strings']}")
@@ -170,10 +167,18 @@ def _followed(
 ) -> list[Sequence[int]]:
     """The same without a search."""
     drafts: list[list[int]] = [[] for _ in range(len(prompts) * settings.num_return_sequences)]
-    for step in _streamed(write(loaded, prompts, settings), streamer, _begun(loaded, ids), len(drafts)):
+    steps = write(loaded, prompts, settings, seeds=_seeds(settings, len(drafts)))
+    for step in _streamed(steps, streamer, _begun(loaded, ids), len(drafts)):
         for row, token in zip(step.rows, step.tokens):
             drafts[row].append(token)
     return list(drafts)
+
+
+def _seeds(settings: Settings, texts: int) -> list[int] | None:
+    """One for each text where a call gives none: `torch.manual_seed` decides, as it does in the reference."""
+    if not settings.do_sample or settings.seed is not None:
+        return None
+    return torch.randint(2**63 - 1, (texts,), device="cpu").tolist()
 
 
 def _check_streamer(streamer: Any) -> None:

@@ -45,6 +45,7 @@ def write(
     judge: Judge | None = None,
     log_probabilities: bool = False,
     watch: Callable[[], Watch] | None = None,
+    seeds: Sequence[int] | None = None,
 ) -> Iterator[Step]:
     """Chooses token after token for each prompt until all texts are finished; those that are leave the pass.
 
@@ -52,6 +53,7 @@ def write(
         `num_return_sequences` times; text r belongs to prompt r // num_return_sequences.
     judge: asked about each chosen token.  log_probabilities: whether steps hold them.
     watch: gives an onlooker for each pass; the plain blocks are looked at, not those laid out for speed.
+    seeds: one for each text; where there are none, the settings' own is that of every prompt.
     Raises InputError for a model that does not write and a prompt that leaves no room.
     """
     module = writer(loaded, swift=watch is None)
@@ -59,7 +61,7 @@ def write(
     if not prompts:
         return iter(())
     reader, logits = begin(module, prompts, max(rooms), watch)
-    return _Writing(loaded, reader, logits, prompts, rooms, settings, judge, log_probabilities).steps()
+    return _Writing(loaded, reader, logits, prompts, rooms, settings, judge, log_probabilities, seeds).steps()
 
 
 def writer(loaded: Loaded, *, swift: bool = True) -> Decoder | EncoderDecoder:
@@ -111,6 +113,7 @@ class _Writing:
         settings: Settings,
         judge: Judge | None,
         log_probabilities: bool,
+        seeds: Sequence[int] | None,
     ) -> None:
         copies = settings.num_return_sequences
         self.settings, self.judge, self.log_probabilities = settings, judge, log_probabilities
@@ -118,7 +121,7 @@ class _Writing:
         self.rows = list(range(len(prompts) * copies))
         self.rooms = [rooms[row // copies] for row in self.rows]
         self.ends = frozenset(ends(loaded, settings))
-        self.sources = generators([_seed(settings.seed, row % copies) for row in self.rows])
+        self.sources = generators(seeds or [_seed(settings.seed, row % copies) for row in self.rows])
         self.reader, self.logits = reader, logits
         if copies > 1:
             which = torch.arange(len(prompts), device="cpu").repeat_interleave(copies)
