@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,6 +206,31 @@ def test_what_is_held_back_is_given_at_the_end(
     pieces, whole = list(nonsense.stream("the", **options)), nonsense.complete("the", **options)
     assert ("".join(piece.text for piece in pieces), pieces[-1].finish_reason) == (text, why)
     assert (whole.text, whole.finish_reason) == (text, why) and nonsense.generate("the", **options) == text
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_special_token_is_a_stop(beams: int, tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
+    """Decoding leaves it out, so it is met as a token; typed in plain characters it is met as any text."""
+    nonsense = pellucid.load(writer(tokenizers["byte_level"], "t5", decoder_start_token_id=0).save(tmp_path / "a"))
+    (stop,) = nonsense.tokenizer.convert_tokens_to_ids(["<unk>"])
+    words = nonsense.tokenizer.encode(["the house of"], add_special_tokens=False)[0].ids
+    spelled = [nonsense.tokenizer.convert_tokens_to_ids([one])[0] for one in "<unk>"]
+    for written, ids in (([*words, stop], [*words, stop]), ([*words, *spelled, words[0]], [*words, *spelled])):
+        said = {"sequence_bias": [[written[: i + 1], 1e4 * (i + 1)] for i in range(len(written))], "max_new_tokens": 30}
+        options = said | {"stop": ["<unk>", "zz"], "num_beams": beams, "min_new_tokens": len(ids)}
+        whole = nonsense.complete("a", **options)
+        assert (list(whole.ids), whole.text, whole.finish_reason) == (ids, "the house of", "stop")
+        assert nonsense.generate(["a", "the"], **options) == ["the house of"] * 2
+        assert pellucid.pipeline("text2text-generation", nonsense, **options)("a")["generated_text"] == whole.text
+    if beams == 1:
+        pieces = list(nonsense.stream("a", **options | {"sequence_bias": [[[stop], 1e4]], "min_new_tokens": 1}))
+        assert [(piece.text, piece.finish_reason) for piece in pieces] == [("", "stop")]
+
+
+def test_a_stop_that_holds_a_special_token_is_refused(model: pellucid.Model) -> None:
+    for ask in (model.generate, model.stream, model.complete):
+        with pytest.raises(InputError, match="stop holds 'a<unk>', and '<unk>' is a special token"):
+            ask("the house", stop=["b", "a<unk>"])
 
 
 def test_one_text_for_one_string_and_a_list_for_several(model: pellucid.Model) -> None:

@@ -9,6 +9,7 @@ from pellucid.errors import InputError
 from pellucid.generation.loop import room, writer
 from pellucid.generation.said import settings_of, with_ends
 from pellucid.generation.settings import Settings
+from pellucid.generation.stops import check_stops
 from pellucid.text import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
@@ -30,6 +31,9 @@ class Order:
     words: Tokenizer
     prompts: list[list[int]]
     settings: Settings
+
+    def __post_init__(self) -> None:
+        check_stops(self.words, self.settings.stop)
 
     def groups(self) -> Iterator[list[int]]:
         """The numbers of prompts that are written side by side: neighbours in length, with the same room behind them,

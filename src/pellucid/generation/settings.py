@@ -25,8 +25,8 @@ class Settings:
     early_stopping: True ends a search with as many finished texts as beams, False when no better one is likely,
         "never" when none is possible (beams only).
     num_return_sequences: how many texts to give for each prompt.
-    stop: texts at which writing ends; they are no part of the answer.  stop_token_ids: the same with tokens, beside
-        the model's own end tokens.
+    stop: texts at which writing ends, or the text of one special token; they are no part of the answer.
+    stop_token_ids: the same with tokens, beside the model's own end tokens.
     rules: what is done to the logits before each choice, one after the other.
     """
 

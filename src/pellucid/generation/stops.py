@@ -7,6 +7,7 @@ stop "User:"     written "Fine. Us"      given "Fine. ", held back "Us", which m
 
 from collections.abc import Sequence
 
+from pellucid.errors import InputError
 from pellucid.text import Tokenizer
 
 
@@ -68,12 +69,13 @@ class Growing:
 
     def __init__(self, words: Tokenizer, stop: Sequence[str]) -> None:
         self._stream, self._stops = words.decode_stream(skip_special_tokens=True), Stops(stop)
+        self._marks = marks(words, stop)
         self._fresh = ""
 
     def take(self, token: int) -> bool:
         """One more token of the text; whether the text ends with it, because a stop is complete."""
         self._fresh += self._stops.take(self._stream.step(token))
-        return self._stops.found
+        return self._stops.found or token in self._marks
 
     def end(self) -> bool:
         """Nothing more comes: what was held back is part of the text, unless that completes a stop; whether it does."""
@@ -85,6 +87,23 @@ class Growing:
         """The characters that are new since the last time."""
         fresh, self._fresh = self._fresh, ""
         return fresh
+
+
+def marks(words: Tokenizer, stop: Sequence[str]) -> frozenset[int]:
+    """The special tokens among stops: they are no part of a decoded text, so they are met as tokens."""
+    return words.skipped_ids.intersection(i for i in words.convert_tokens_to_ids(stop) if i is not None)
+
+
+def check_stops(words: Tokenizer, stop: Sequence[str]) -> None:
+    """Refuses a stop that holds a special token beside other characters, which would never be met."""
+    special = words.convert_ids_to_tokens(words.skipped_ids) if stop else []
+    for text in stop:
+        for token in special:
+            if token in text and token != text:
+                raise InputError(
+                    f"stop holds {text!r}, and {token!r} is a special token, which is no part of a text: "
+                    "name it alone, or the rest alone"
+                )
 
 
 def cut(text: str, stop: Sequence[str]) -> tuple[str, bool]:

@@ -16,7 +16,7 @@ from pellucid.generation.beam import search
 from pellucid.generation.loop import Judge, write
 from pellucid.generation.prompts import Messages, Order, order_chat, order_one, order_texts
 from pellucid.generation.score import Seen, seen, weigh
-from pellucid.generation.stops import Growing, cut
+from pellucid.generation.stops import Growing, cut, marks
 from pellucid.text import tokens_of
 
 MOST_ALTERNATIVES = 1_000
@@ -128,10 +128,11 @@ def judge_of(order: Order, texts: int) -> Judge | None:
 def _searched(order: Order, group: list[int], look: bool, alternatives: int) -> list[list[Draft]]:
     """The same by beams. What the model says is asked once the texts are there: beams tell it as the rules left it."""
     prompts, stop = [order.prompts[i] for i in group], order.settings.stop
+    ends = marks(order.words, stop)
 
     def judge(prompt: int, ids: list[int]) -> str | None:
         text = order.words.decode(ids, skip_special_tokens=True)
-        return "stop" if any(one in text for one in stop) else None
+        return "stop" if ids[-1] in ends or any(one in text for one in stop) else None
 
     found = search(order.loaded, prompts, order.settings, judge=judge if stop else None)
     drafts = [[Draft(list(one.ids), one.why, score=one.score) for one in texts] for texts in found]
