@@ -163,12 +163,33 @@ def test_each_row_of_a_batch_is_drawn_for_itself(tmp_path: Path) -> None:
     assert len(drawn(seed=5)) == 1, "one that is given is that of each prompt, as in Model.generate"
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("family", "options"), [("gpt2", {}), ("gpt2", {"num_beams": 2}), ("bart", {})], ids=str)
+def test_the_last_token_needs_no_place(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+    """It is chosen and never read; without a number a text ends one token earlier, as in the reference."""
+    theirs, model = beside(family, tmp_path, SAID | {"eos_token_id": None})
+    longest = theirs.config.max_position_embeddings
+    for length in (longest, longest - 7) if family == "gpt2" else (5,):
+        ids = torch.arange(length)[None] % 80 + 5
+        new = longest + 1 - length if family == "gpt2" else longest
+        wanted = theirs.generate(ids, max_new_tokens=new, **options)
+        assert model.generate(ids, max_new_tokens=new, **options).tolist() == wanted.tolist()
+        assert wanted.shape[1] == longest + 1
+    if family == "gpt2":
+        assert model.generate(ids, **options).tolist() == theirs.generate(ids, **options).tolist()
+        full = torch.arange(longest)[None] % 80 + 5
+        with pytest.raises(ValueError, match="max_length"):
+            theirs.generate(full, **options)
+        with pytest.raises(pellucid.InputError, match=f"{longest} tokens stand already, and this model has {longest}"):
+            model.generate(full, **options)
+
+
 def test_what_is_done_otherwise_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _, model = beside("llama", tmp_path, SAID | {"do_sample": True})
     model.generate(IDS[:1], num_beams=2, max_new_tokens=3)
     assert "do_sample and num_beams do not go together" in caplog.text and "this searches" in caplog.text
     model.generate(IDS[:1], do_sample=False, max_new_tokens=200)
-    assert "200 new tokens are asked for, and this model has places for 93 more" in caplog.text
+    assert "200 new tokens are asked for, and this model has places for 94 more" in caplog.text
     model.generation_config.stop_strings = "a"
     for options in ({}, {"stop": ["b"]}):
         with pytest.raises(

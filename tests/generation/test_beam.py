@@ -229,10 +229,10 @@ def test_a_long_prompt_takes_no_room_from_a_short_one() -> None:
         "early_stopping": "never",
     }
     together = found(both.ours, given, **options)
-    assert [len(best[0].ids) for best in together] == [4, 10, 4, 27]
+    assert [len(best[0].ids) for best in together] == [5, 11, 5, 28]
     same(together, [found(both.ours, [prompt], **options)[0] for prompt in given])
     for prompt, best in zip(given, together):
-        agree(both, [best], [prompt], **options | {"max_new_tokens": 30 - len(prompt)})
+        agree(both, [best], [prompt], **options | {"max_new_tokens": 31 - len(prompt)})
 
 
 # -- rules ----------------------------------------------------------------------------------------------------------
@@ -406,8 +406,8 @@ def test_what_a_search_needs() -> None:
         search(model.loaded, [[1]], Settings())
     with pytest.raises(InputError, match="prompt 1 is empty"):
         found(model, [[5], []], num_beams=2)
-    with pytest.raises(InputError, match="prompt 1 has 30 tokens, and this model reads 30 in all"):
-        found(model, prompts((5, 30)), num_beams=2)
+    with pytest.raises(InputError, match="prompt 1 has 31 tokens, and this model reads 30 in all"):
+        found(model, prompts((5, 31)), num_beams=2)
     assert found(model, [], num_beams=2) == []
     encoder = pellucid.build(pellucid.Config.of("bert", num_hidden_layers=1, hidden_size=12, vocab_size=9))
     with pytest.raises(InputError, match="kind 'encoder'"):

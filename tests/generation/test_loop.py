@@ -233,7 +233,7 @@ def test_no_time_still_gives_a_token() -> None:
 @pytest.mark.parametrize("writer", WRITERS)
 def test_no_more_is_written_than_the_model_has_positions_for(writer: str) -> None:
     both, given = pair(writer, length=30), prompts((17, 5))
-    rooms = [40 if both.ours.config.longest is None else 30 - (len(own) if both.decodes_only else 1) for own in given]
+    rooms = [40 if both.ours.config.longest is None else 31 - (len(own) if both.decodes_only else 1) for own in given]
     found, why = texts(both.ours, given, max_new_tokens=40)
     assert [len(text) for text in found] == rooms and why == ["length"] * 2
     assert found == [greedy(both, [own], max_new_tokens=room)[0] for own, room in zip(given, rooms)]
@@ -242,10 +242,10 @@ def test_no_more_is_written_than_the_model_has_positions_for(writer: str) -> Non
 @pytest.mark.parametrize("writer", ["GPT2LMHeadModel", "BartForConditionalGeneration"])
 def test_the_longest_prompt_that_fits(writer: str) -> None:
     both = pair(writer, length=30)
-    full = 29 if both.decodes_only else 30
-    assert len(texts(both.ours, prompts((full,)))[0][0]) == (1 if both.decodes_only else 29)
-    with pytest.raises(InputError, match=f"prompt 1 has {full + 1} tokens, and this model reads 30 in all: cut it"):
-        write(both.ours.loaded, prompts((5, full + 1)), Settings())
+    wanted = greedy(both, prompts((30,)), max_new_tokens=1 if both.decodes_only else 30)
+    assert texts(both.ours, prompts((30,)))[0] == wanted, "the last token is chosen, and never read"
+    with pytest.raises(InputError, match="prompt 1 has 31 tokens, and this model reads 30 in all: cut it"):
+        write(both.ours.loaded, prompts((5, 31)), Settings())
 
 
 def test_a_prompt_needs_a_token() -> None:

@@ -220,10 +220,19 @@ def _length(new: int | None, whole: int | None, loaded: Loaded, given: int) -> i
     if new is not None:
         return new
     if whole is None:
-        return DEFAULT_LENGTH
+        return _by_default(loaded.config.longest, given)
     if type(whole) is not int or whole <= given:
         raise InputError(f"max_length is {whole!r}, and {given} tokens stand already: raise it, or pass max_new_tokens")
     return whole - given
+
+
+def _by_default(longest: int | None, given: int) -> int:
+    """How many where nobody says anything: the reference then counts all tokens, and stops at the last place."""
+    if longest is None:
+        return DEFAULT_LENGTH
+    if given >= longest:
+        raise InputError(f"{given:,} tokens stand already, and this model has {longest:,} places: cut the prompt")
+    return min(DEFAULT_LENGTH, longest - given)
 
 
 def _mask(ids: Tensor, pad: int | None, ends: tuple[int, ...]) -> Tensor:

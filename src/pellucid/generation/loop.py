@@ -75,15 +75,16 @@ def writer(loaded: Loaded, *, swift: bool = True) -> Decoder | EncoderDecoder:
 
 
 def room(loaded: Loaded, prompt: Sequence[int], asked: int, which: int = 0) -> int:
-    """How many tokens can be written behind this prompt, `asked` at most."""
+    """How many tokens can be written behind this prompt, `asked` at most; the last one is never read, and needs no
+    place."""
     longest, pair = loaded.config.longest, loaded.config.kind == "encoder-decoder"
     if not len(prompt):
         raise InputError(f"prompt {which} is empty: a model needs a token to begin with")
     if longest is None:
         return asked
-    if len(prompt) >= longest + pair:
+    if len(prompt) > longest:
         raise InputError(f"prompt {which} has {len(prompt):,} tokens, and this model reads {longest:,} in all: cut it")
-    return min(asked, longest - (1 if pair else len(prompt)))
+    return min(asked, longest if pair else longest + 1 - len(prompt))
 
 
 def ends(loaded: Loaded, settings: Settings) -> tuple[int, ...]:

@@ -35,9 +35,10 @@ class TextGeneration(Writer):
         tokenizer says, and where it says nothing its beginning. Of a conversation it is the oldest turns; its system
         message stays.
     max_length: by default what the model can read by its own word and its tokenizer's; given, it stands for the latter.
-    A text is too long where no room is left behind it. Cut, it leaves room for `max_new_tokens`, or for half of what
-    the model reads where that is less. In stretches, each is gone on with; the answer follows the last one, which is a
-    full one, and what follows the others is in `.all`, in their order. A conversation is not read in stretches.
+    A text is too long where the model has no place for all of it. Cut, it leaves room for `max_new_tokens`, or for half
+    of what the model reads where that is less. In stretches, each is gone on with; the answer follows the last one,
+    which is a full one, and what follows the others is in `.all`, in their order. A conversation is not read in
+    stretches.
     """
 
     parse_special_tokens: bool = True
@@ -118,7 +119,7 @@ class TextGeneration(Writer):
     def _most(self, limit: int | None, index: int, tokens: int) -> int | None:
         """How many of so many tokens may be read; None where all may. InputError where all must be read and cannot."""
         if self.long == "error":
-            most = min(n for n in (self.max_length, limit and limit - 1, tokens) if n is not None)
+            most = min(n for n in (self.max_length, limit, tokens) if n is not None)
             if tokens > most:
                 much = counted(tokens - most, "token")
                 raise InputError(
