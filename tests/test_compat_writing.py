@@ -205,6 +205,22 @@ def test_what_is_done_otherwise_is_told(tmp_path: Path, caplog: pytest.LogCaptur
         pair.generate(IDS, max_new_tokens=1, **words)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", ["llama", "bart"])
+def test_a_mask_is_of_the_ids_shape_or_one_row_for_all(family: str, tmp_path: Path) -> None:
+    theirs, model = beside(family, tmp_path, SAID)
+    ids, row = IDS.flip(1)[:, :4] + 3, torch.tensor([[1, 1, 1, 0]] if family == "bart" else [[0, 1, 1, 1]])
+    wanted = theirs.generate(ids, attention_mask=row.repeat(2, 1), max_new_tokens=4)
+    assert model.generate(ids, attention_mask=row, max_new_tokens=4).tolist() == wanted.tolist() and len(wanted) == 2
+    for mask in (row[:, :3], torch.ones(2, 3), torch.ones(3, 4), torch.ones(2, 5), torch.ones(4)):
+        with pytest.raises(
+            pellucid.InputError, match=r"attention_mask is .* expected the shape of input_ids, \[2, 4\]"
+        ):
+            model.generate(ids, attention_mask=mask)
+    with pytest.raises(pellucid.InputError, match="attention_mask holds 2, expected 0 and 1 alone"):
+        model.generate(ids, attention_mask=row + 1)
+
+
 def test_set_seed() -> None:
     compat.set_seed(42)
     first = torch.rand(2)
@@ -219,6 +235,8 @@ def test_set_seed() -> None:
         (IDS, {"num_beam": 3}, r"no option 'num_beam' of writing \(did you mean num_beams"),
         (IDS, {"output_scores": True}, "output_scores is True, which is not understood here: model.pellucid.trace"),
         (None, {}, "generate needs input_ids"),
+        (IDS[0], {}, r"input_ids are int64\[5\], expected int64 or int32 numbers of shape \[batch, seq\]"),
+        (IDS, {"attention_mask": [[1]]}, "attention_mask is list, expected a tensor"),
         (IDS, {"max_new_tokens": 0}, "max_new_tokens is 0"),
     ],
 )

@@ -19,6 +19,7 @@ from pellucid.generation.loop import Step, room, write
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import check_kinds, settings_of
 from pellucid.generation.settings import Settings
+from pellucid.models import check_ids
 
 log = logging.getLogger("pellucid")
 
@@ -80,7 +81,7 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
     """Prompts with what the model writes behind them; of an encoder-decoder what its decoder wrote, the start token
     first.
 
-    input_ids: Int[Tensor, "batch seq"], padded on either side.
+    input_ids: Int[Tensor, "batch seq"], padded on either side.  attention_mask: the same shape, or one row for all.
     options: those of `Model.generate`; `max_length`, which counts the prompt; `pad_token_id` and `eos_token_id`; a
         `streamer` of the reference's, which is told one text, token by token. None takes back what a checkpoint says.
     ->  Int[Tensor, "batch*num_return_sequences seq"], padded on the right
@@ -93,7 +94,8 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
     loaded = replace(loaded, config=loaded.config.replace(eos_token_id=tuple(end) if isinstance(end, list) else end))
     asked, ends = {name: value for name, value in asked.items() if value is not None}, loaded.config.end_tokens
     pad = next((i for i in (pad, loaded.generation.get("pad_token_id"), *ends) if i is not None), None)
-    mask = attention_mask if attention_mask is not None else _mask(input_ids, pad, ends)
+    mask = _mask(input_ids, pad, ends) if attention_mask is None else _for_all(attention_mask, input_ids)
+    check_ids(loaded.module.embeddings, input_ids, mask)
     prompts = _prompts(loaded, input_ids, mask)
     settings = _settings(loaded, asked, input_ids.shape[1], prompts)
     if settings.num_beams > 1:
@@ -233,6 +235,13 @@ def _by_default(longest: int | None, given: int) -> int:
     if given >= longest:
         raise InputError(f"{given:,} tokens stand already, and this model has {longest:,} places: cut the prompt")
     return min(DEFAULT_LENGTH, longest - given)
+
+
+def _for_all(mask: Any, ids: Tensor) -> Tensor:
+    """A mask of one row is that of every text."""
+    if not isinstance(mask, Tensor):
+        raise InputError(f"attention_mask is {type(mask).__name__}, expected a tensor of the shape of input_ids")
+    return mask.expand(len(ids), -1) if mask.dim() == 2 and len(mask) == 1 else mask
 
 
 def _mask(ids: Tensor, pad: int | None, ends: tuple[int, ...]) -> Tensor:
