@@ -10,7 +10,10 @@ import transformers
 
 import pellucid
 from pellucid import compat
+from pellucid.compat.generation_config import FOREIGN
 from pellucid.generation import loop
+from pellucid.generation.rules import OPTIONS
+from pellucid.generation.said import OWN, UNFOLLOWED
 from tests.test_compat_auto import ours, reference
 
 IDS = torch.tensor([[5, 9, 14, 33, 21], [0, 0, 7, 8, 40]])
@@ -219,6 +222,78 @@ def test_a_mask_is_of_the_ids_shape_or_one_row_for_all(family: str, tmp_path: Pa
             model.generate(ids, attention_mask=mask)
     with pytest.raises(pellucid.InputError, match="attention_mask holds 2, expected 0 and 1 alone"):
         model.generate(ids, attention_mask=row + 1)
+
+
+ASKING: dict[str, Any] = {
+    "guidance_scale": 1.5,
+    "exponential_decay_length_penalty": (1, 1.9),
+    "encoder_repetition_penalty": 2.0,
+    "encoder_no_repeat_ngram_size": 2,
+    "renormalize_logits": True,
+    "num_beam_groups": 2,
+    "force_words_ids": [[5]],
+    "watermarking_config": {"bias": 2.0},
+    "top_h": 0.4,
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_what_is_not_followed_is_refused_however_it_is_asked_for(name: str, tmp_path: Path) -> None:
+    _, model = beside("llama", tmp_path, SAID)
+    plain = model.generate(IDS[:1], max_new_tokens=4)
+    refused = pytest.raises(pellucid.InputError, match=f"^{name} is .*, which is not followed here: leave it out")
+    said = {name: ASKING[name], "num_beams": 2}
+    for settings in (compat.GenerationConfig, transformers.GenerationConfig):
+        with refused:
+            model.generate(IDS[:1], generation_config=settings(**said))
+    with refused:
+        model.generate(IDS[:1], **said)
+    setattr(model.generation_config, name, ASKING[name])
+    with refused:
+        model.generate(IDS[:1])
+    for nothing in (None, UNFOLLOWED[name]):
+        assert torch.equal(model.generate(IDS[:1], max_new_tokens=4, **{name: nothing}), plain)
+    settings = compat.GenerationConfig(max_new_tokens=4, **{name: UNFOLLOWED[name]})
+    assert name not in settings.to_dict() or torch.equal(model.generate(IDS[:1], generation_config=settings), plain)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_settings_say_what_is_given_and_arrays_are_ids(tmp_path: Path) -> None:
+    theirs, model = beside("llama", tmp_path, SAID)
+    end = theirs.generate(IDS[:1], max_new_tokens=2)[:, -1]
+    for ends in (end, end[0]):
+        found = model.generate(IDS[:1], eos_token_id=ends, max_new_tokens=9)
+        assert found.tolist() == theirs.generate(IDS[:1], eos_token_id=ends, max_new_tokens=9).tolist()
+        assert found[0, -1] == end
+    whole = transformers.GenerationConfig(return_dict_in_generate=True, max_new_tokens=2)
+    assert torch.equal(
+        model.generate(IDS[:1], generation_config=whole).sequences,
+        theirs.generate(IDS[:1], generation_config=whole).sequences,
+    )
+    for wrong in ({"max_new_tokens": 3}, transformers.GenerationConfig, "greedy"):
+        with pytest.raises(pellucid.InputError, match="generation_config is .*, expected settings such as"):
+            model.generate(IDS[:1], generation_config=wrong)
+    with pytest.raises(pellucid.InputError, match="output_scores is True, which is not understood here"):
+        model.generate(IDS[:1], generation_config=transformers.GenerationConfig(output_scores=True))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_note_names_the_file_that_is_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reference("llama", "CausalLM", tmp_path, eos_token_id=2)
+    (tmp_path / "generation_config.json").unlink(missing_ok=True)
+    facts = json.loads((tmp_path / "config.json").read_text()) | {"exponential_decay_length_penalty": [1, 1.9]}
+    (tmp_path / "config.json").write_text(json.dumps(facts))
+    ours("CausalLM", tmp_path).generate(IDS[:1], max_new_tokens=1)
+    assert f"{tmp_path / 'config.json'} says exponential_decay_length_penalty" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("foreign", [{"frequency_penalty": 2.0}, {"presence_penalty": 2.0}, {"logit_bias": {"7": 9.0}}])
+def test_a_file_says_nothing_by_names_that_are_ours_alone(foreign: dict[str, Any], tmp_path: Path) -> None:
+    assert set(FOREIGN) == {*OPTIONS, *OWN} - vars(transformers.GenerationConfig()).keys()
+    theirs, model = beside("llama", tmp_path, SAID | foreign)
+    found = model.generate(IDS[:1])
+    assert found.tolist() == theirs.generate(IDS[:1]).tolist() != model.generate(IDS[:1], **foreign).tolist()
 
 
 def test_set_seed() -> None:

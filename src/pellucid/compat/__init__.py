@@ -27,9 +27,9 @@ from pellucid.compat.auto import PreTrainedModel as PreTrainedModel
 from pellucid.compat.auto import set_seed as set_seed
 from pellucid.compat.facts import AutoConfig as AutoConfig
 from pellucid.compat.facts import PretrainedConfig as PretrainedConfig
+from pellucid.compat.generation_config import GenerationConfig as GenerationConfig
 from pellucid.compat.pipeline import pipeline as pipeline
 from pellucid.compat.words import AutoTokenizer as AutoTokenizer
-from pellucid.compat.writing import GenerationConfig as GenerationConfig
 
 
 def __getattr__(name: str) -> Any:

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import torch
 
 from pellucid.compat.asked import Asked, Round
+from pellucid.compat.generation_config import UNFOLLOWED
 from pellucid.compat.said import Unfollowed
-from pellucid.compat.writing import REFERENCE_TOP_K, UNFOLLOWED, useful
+from pellucid.compat.writing import REFERENCE_TOP_K, useful
 from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.generation.rules import OPTIONS

@@ -19,10 +19,10 @@ from pellucid.checkpoints.families import families
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.page import Family
 from pellucid.compat.facts import AutoConfig, PretrainedConfig, called, config_class
+from pellucid.compat.generation_config import GenerationConfig as GenerationConfig
 from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import PLACE, accepted, placed
 from pellucid.compat.words import AutoTokenizer
-from pellucid.compat.writing import GenerationConfig as GenerationConfig
 from pellucid.config.checks import is_word
 from pellucid.errors import InputError, near, short
 from pellucid.model import Model

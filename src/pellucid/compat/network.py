@@ -13,9 +13,10 @@ from pellucid.checkpoints.load import read_tokenizer
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.compat.facts import PretrainedConfig
+from pellucid.compat.generation_config import GenerationConfig, heard
 from pellucid.compat.output import ModelOutput, loss_of, loss_of_span
 from pellucid.compat.said import lacking
-from pellucid.compat.writing import GenerationConfig, written
+from pellucid.compat.writing import written
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth
 from pellucid.errors import InputError
@@ -152,9 +153,8 @@ class PreTrainedModel(nn.Module):
         if not isinstance(ids, Tensor):
             raise InputError("generate needs input_ids, a tensor of [batch, seq]: tokenizer(..., return_tensors='pt')")
         options.pop("token_type_ids", None)
-        given = (options.pop("generation_config", None) or GenerationConfig()).to_dict()
-        said = self.generation_config.to_dict() | {name: value for name, value in given.items() if value is not None}
-        if (whole := options.pop("return_dict_in_generate", None)) is not None:
+        said = heard(self.pellucid.loaded, self.generation_config, options)
+        if (whole := options.pop("return_dict_in_generate", said.get("return_dict_in_generate"))) is not None:
             truth("return_dict_in_generate", whole)
         ids = written(replace(self.pellucid.loaded, generation=said), ids, attention_mask, options)
         return ModelOutput({"sequences": ids}) if whole else ids

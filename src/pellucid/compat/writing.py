@@ -1,18 +1,16 @@
 """The reference's `generate`: ids in, ids out, the prompt before what was written."""
 
-import copy
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.generation import FILE, said_in
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.compat.said import Unfollowed, followed
+from pellucid.compat.generation_config import UNFOLLOWED
+from pellucid.compat.said import followed
 from pellucid.errors import InputError, counted, several
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Step, room, write
@@ -25,56 +23,6 @@ log = logging.getLogger("pellucid")
 
 DEFAULT_LENGTH, REFERENCE_TOP_K = 20, 50
 """New tokens where nobody says how many, and among how many the reference draws the next one."""
-
-_IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
-
-
-class GenerationConfig:
-    """How a model writes where a call does not say: any option of `generate` as an attribute; None is not said."""
-
-    def __init__(self, **said: Any) -> None:
-        vars(self).update(said)
-
-    @classmethod
-    def of(cls, loaded: Loaded) -> Self:
-        """What a checkpoint says: `generation_config.json`, or where there is none its `config.json`."""
-        ids = {name: getattr(loaded.config, name) for name in _IDS}
-        ids = {name: list(one) if isinstance(one, tuple) else one for name, one in ids.items()}
-        own = loaded.generation
-        return cls(**own) if own and said_in(own, loaded.config.inert) == FILE else cls(**ids | own)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """What it says."""
-        return {name: copy.deepcopy(value) for name, value in vars(self).items() if value is not None}
-
-    def __repr__(self) -> str:
-        return f"GenerationConfig {json.dumps(self.to_dict(), indent=2)}"
-
-
-UNFOLLOWED: Unfollowed = {
-    **dict.fromkeys(("use_cache", "cache_implementation", "synced_gpus", "tokenizer")),
-    **dict.fromkeys(
-        ("output_scores", "output_logits", "output_attentions", "output_hidden_states"),
-        "model.pellucid.trace_writing(prompt) shows every step",
-    ),
-    **dict.fromkeys(
-        ("stop_strings", "stopping_criteria"),
-        "model.pellucid.generate(prompt, stop=[...]) ends at a text, and eos_token_id at a token",
-    ),
-    **dict.fromkeys(
-        ("logits_processor", "prefix_allowed_tokens_fn"),
-        "rules are asked for by name, such as repetition_penalty=1.1 or bad_words_ids=[[3]]",
-    ),
-    **dict.fromkeys(
-        ("past_key_values", "cache", "inputs_embeds", "assistant_model"),
-        "a prompt is read whole, and by this model alone: leave it out",
-    ),
-}
-"""Options that are not taken with ids, and what stands in their place."""
 
 
 def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, options: dict[str, Any]) -> Tensor:
@@ -90,7 +38,10 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
     _check_streamer(streamer)
     check_kinds(asked)  # some of them decide what else is heard
     loaded = replace(loaded, generation=_said(loaded.generation, options))
-    pad, end = asked.pop("pad_token_id", None), asked.pop("eos_token_id", loaded.generation.get("eos_token_id"))
+    pad, end = (
+        _listed(asked.pop("pad_token_id", None)),
+        _listed(asked.pop("eos_token_id", loaded.generation.get("eos_token_id"))),
+    )
     loaded = replace(loaded, config=loaded.config.replace(eos_token_id=tuple(end) if isinstance(end, list) else end))
     asked, ends = {name: value for name, value in asked.items() if value is not None}, loaded.config.end_tokens
     pad = next((i for i in (pad, loaded.generation.get("pad_token_id"), *ends) if i is not None), None)
@@ -235,6 +186,11 @@ def _by_default(longest: int | None, given: int) -> int:
     if given >= longest:
         raise InputError(f"{given:,} tokens stand already, and this model has {longest:,} places: cut the prompt")
     return min(DEFAULT_LENGTH, longest - given)
+
+
+def _listed(ids: Any) -> Any:
+    """Ids as a file would say them."""
+    return ids.tolist() if isinstance(ids, Tensor) else ids
 
 
 def _for_all(mask: Any, ids: Tensor) -> Tensor:

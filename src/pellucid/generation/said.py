@@ -110,12 +110,21 @@ def blamed(loaded: Loaded, error: InputError) -> CorruptFileError:
 def _file(loaded: Loaded) -> Path:
     """The file that says how to write."""
     name = said_in(loaded.generation, loaded.config.inert)
-    return loaded.source.folder / name if loaded.source else Path(name)
+    if loaded.source is None:
+        return Path(name)
+    path = loaded.source.folder / name  # beside what `config.json` says, a caller may have said something more
+    return path if path.exists() else loaded.source.folder / "config.json"
+
+
+def asks(name: str, value: Any) -> bool:
+    """Whether this value of a key that is not followed asks for something."""
+    plain = value is None or isinstance(value, bool | int | float | list)
+    return not (plain and value in (None, [], UNFOLLOWED[name]))
 
 
 def _unfollowed(loaded: Loaded, said: Mapping[str, Any]) -> list[str]:
     """The keys of what a checkpoint says that ask for something which is not done."""
-    left = [name for name, nothing in UNFOLLOWED.items() if said.get(name) not in (None, [], nothing)]
+    left = [name for name in UNFOLLOWED if asks(name, said.get(name))]
     side, start = loaded.config.decoder, said.get("decoder_start_token_id")
     if side is not None and start not in (None, side.decoder_start_token_id):
         left.append("decoder_start_token_id")

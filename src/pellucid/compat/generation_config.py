@@ -1,0 +1,93 @@
+"""What is said of how a model writes: by its files, by its settings, and by the settings of a call."""
+
+import copy
+import json
+from typing import Any, Self
+
+from pellucid.checkpoints.generation import FILE, said_in
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.compat.said import Unfollowed, followed
+from pellucid.errors import InputError, short
+from pellucid.generation.said import UNFOLLOWED as IDLE
+from pellucid.generation.said import asks
+
+_IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
+
+FOREIGN = ("logit_bias", "frequency_penalty", "presence_penalty")
+"""Options of ours that the reference does not know, and passes over where a file says them."""
+
+UNFOLLOWED: Unfollowed = {
+    **dict.fromkeys(("use_cache", "cache_implementation", "synced_gpus", "tokenizer")),
+    **dict.fromkeys(
+        ("output_scores", "output_logits", "output_attentions", "output_hidden_states"),
+        "model.pellucid.trace_writing(prompt) shows every step",
+    ),
+    **dict.fromkeys(
+        ("stop_strings", "stopping_criteria"),
+        "model.pellucid.generate(prompt, stop=[...]) ends at a text, and eos_token_id at a token",
+    ),
+    **dict.fromkeys(
+        ("logits_processor", "prefix_allowed_tokens_fn"),
+        "rules are asked for by name, such as repetition_penalty=1.1 or bad_words_ids=[[3]]",
+    ),
+    **dict.fromkeys(
+        ("past_key_values", "cache", "inputs_embeds", "assistant_model"),
+        "a prompt is read whole, and by this model alone: leave it out",
+    ),
+}
+"""Options that are not taken with ids, and what stands in their place."""
+
+
+class GenerationConfig:
+    """How a model writes where a call does not say: any option of `generate` as an attribute; None is not said."""
+
+    def __init__(self, **said: Any) -> None:
+        vars(self).update(said)
+
+    @classmethod
+    def of(cls, loaded: Loaded) -> Self:
+        """What a checkpoint says: `generation_config.json`, or where there is none its `config.json`."""
+        own = {name: value for name, value in loaded.generation.items() if name not in FOREIGN}
+        if loaded.generation and said_in(loaded.generation, loaded.config.inert) == FILE:
+            return cls(**own)
+        ids = {name: getattr(loaded.config, name) for name in _IDS}
+        ids = {name: list(one) if isinstance(one, tuple) else one for name, one in ids.items()}
+        return cls(**ids | own)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it says."""
+        return {name: copy.deepcopy(value) for name, value in vars(self).items() if value is not None}
+
+    def __repr__(self) -> str:
+        return f"GenerationConfig {json.dumps(self.to_dict(), indent=2)}"
+
+
+def heard(loaded: Loaded, own: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """What the settings of a model and of a call say, the latter's first. Takes them out of the options, as those that
+    are not followed and ask for nothing.
+
+    own: the model's `generation_config`.
+    Raises InputError for what is not followed and was asked for; where a file asks for it, a note is all it is.
+    """
+    given, said = _plain(options.pop("generation_config", None)), _plain(own)
+    followed(given, UNFOLLOWED)
+    file = GenerationConfig.of(loaded).to_dict()
+    call = {name: options.pop(name) for name in IDLE if name in options}
+    changed = {name: said[name] for name in IDLE if name in said and repr(said[name]) != repr(file.get(name))}
+    for name, value in (changed | given | call).items():
+        if name in IDLE and asks(name, value):
+            raise InputError(f"{name} is {short(repr(value))}, which is not followed here: leave it out")
+    return said | given | call
+
+
+def _plain(settings: Any) -> dict[str, Any]:
+    if settings is None:
+        return {}
+    if isinstance(settings, type) or not callable(getattr(settings, "to_dict", None)):
+        shown = short(repr(settings))
+        raise InputError(f"generation_config is {shown}, expected settings such as GenerationConfig(max_new_tokens=9)")
+    return {name: value for name, value in settings.to_dict().items() if value is not None}
