@@ -271,7 +271,7 @@ def test_settings_say_what_is_given_and_arrays_are_ids(tmp_path: Path) -> None:
         theirs.generate(IDS[:1], generation_config=whole).sequences,
     )
     for wrong in ({"max_new_tokens": 3}, transformers.GenerationConfig, "greedy"):
-        with pytest.raises(pellucid.InputError, match="generation_config is .*, expected settings such as"):
+        with pytest.raises(pellucid.InputError, match=r"generation_config is .*, expected settings such as"):
             model.generate(IDS[:1], generation_config=wrong)
     with pytest.raises(pellucid.InputError, match="output_scores is True, which is not understood here"):
         model.generate(IDS[:1], generation_config=transformers.GenerationConfig(output_scores=True))
@@ -294,6 +294,23 @@ def test_a_file_says_nothing_by_names_that_are_ours_alone(foreign: dict[str, Any
     theirs, model = beside("llama", tmp_path, SAID | foreign)
     found = model.generate(IDS[:1])
     assert found.tolist() == theirs.generate(IDS[:1]).tolist() != model.generate(IDS[:1], **foreign).tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("said", [{}, {"decoder_start_token_id": None}, {"decoder_start_token_id": 5}], ids=str)
+def test_a_text_begins_with_the_token_that_is_said(said: dict[str, Any], tmp_path: Path) -> None:
+    """By the call, else by the file, which may name a beginning of texts alone, else by `config.json`."""
+    theirs, model = beside("bart", tmp_path, SAID | said)
+    ids = IDS[:1]
+    starts = set()
+    for options in ({}, {"num_beams": 2}, {"decoder_start_token_id": 7}, {"repetition_penalty": 1.5}):
+        wanted = theirs.generate(ids, max_new_tokens=5, **options)
+        assert model.generate(ids, max_new_tokens=5, **options).tolist() == wanted.tolist()
+        starts.add(int(wanted[0, 0]))
+    assert len(starts) == 2 and 7 in starts
+    (tmp_path / "generation_config.json").unlink()
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert torch.equal(ours("Seq2SeqLM", tmp_path).generate(ids), theirs.generate(ids))
 
 
 def test_set_seed() -> None:

@@ -134,11 +134,27 @@ def test_what_is_not_followed_is_named(
             assert (f"says {name}, which is not followed" in caplog.text) == (said is some)
 
 
-def test_another_start_token_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    pair = writer(byte_level(), "t5", decoder_start_token_id=0)
-    for start, told in ((0, False), (5, True)):
-        settings_of(replace(pair.loaded, generation={"decoder_start_token_id": start}), {})
-        assert ("says decoder_start_token_id, which is not followed" in caplog.text) == told
+def test_the_start_token_of_the_file_begins_a_text(caplog: pytest.LogCaptureFixture) -> None:
+    """As in the reference over that of `config.json`; all that is said of what is written begins with it."""
+    exact = writer(byte_level(), "t5", decoder_start_token_id=0, dtype="float64")
+    model = pellucid.Model(replace(exact.loaded, generation={"decoder_start_token_id": 5}))
+    other = writer(byte_level(), "t5", decoder_start_token_id=5, dtype="float64")
+    other.module.load_state_dict(exact.module.state_dict())
+    for options in ({}, {"num_beams": 2}, {"repetition_penalty": 1.4}):
+        asked = {"max_new_tokens": 5, "alternatives": 2, **options}
+        assert model.complete("the", **asked) == other.complete("the", **asked) != exact.complete("the", **asked)
+    traced = model.trace_writing("the", max_new_tokens=2)
+    assert traced.steps[0].before == tuple(model.tokenizer.convert_ids_to_tokens([5]))
+    assert model.score("the", "house") == other.score("the", "house") != exact.score("the", "house")
+    assert not caplog.records
+    for start, fragment in ((7000, "decoder_start_token_id is 7000, expected the id of a token"), ([3], None)):
+        odd = pellucid.Model(replace(exact.loaded, generation={"decoder_start_token_id": start}))
+        if fragment is None:
+            assert odd.generate("the", max_new_tokens=5) == exact.generate("the", max_new_tokens=5)
+            assert "says decoder_start_token_id, which is not followed" in caplog.text
+        else:
+            with pytest.raises(CorruptFileError, match=f"generation_config.json: {fragment}"):
+                odd.generate("the")
 
 
 WRONG: dict[str, tuple[str, Any, str]] = {
@@ -146,6 +162,11 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "a number for a truth": ("do_sample", 1, "do_sample is 1, expected true or false"),
     "a truth for a number": ("temperature", True, "temperature is True, expected a number"),
     "a half token": ("eos_token_id", [2, 2.5], "eos_token_id is list, expected the id of a token, or a list of ids"),
+    "a word for a token": (
+        "decoder_start_token_id",
+        "five",
+        "decoder_start_token_id is 'five', expected the id of a token, or a list of ids",
+    ),
     "ids within ids": ("eos_token_id", [[2]], "eos_token_id is list, expected the id of a token, or a list of ids"),
     "words for ids": ("bad_words_ids", [["no"]], "bad_words_ids is list, expected a list of numbers"),
     "an object": ("suppress_tokens", {"a": 1}, "suppress_tokens is dict, expected a list of numbers"),
@@ -159,7 +180,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
 @pytest.mark.parametrize("legacy", [False, True])
 def test_a_value_of_the_wrong_kind_is_named(name: str, legacy: bool, tmp_path: Path) -> None:
     key, value, fragment = WRONG[name]
-    if legacy and key in ("eos_token_id", "stop_strings", "surprise"):
+    if legacy and key in ("eos_token_id", "decoder_start_token_id", "stop_strings", "surprise"):
         return  # in config.json these are something else, or nothing
     folder = folder_of(tmp_path / "a", None if legacy else {key: value}, {key: value} if legacy else None)
     with pytest.raises(CorruptFileError) as caught:

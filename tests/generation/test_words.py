@@ -430,6 +430,15 @@ def test_a_turn_ends_where_the_template_ends_it(tokenizers: dict[str, Tokenizer]
     assert talker.complete("the", **always).finish_reason == "length", "a raw prompt has no turns"
 
 
+def test_the_last_place_is_written_behind_in_a_block_of_edit_too(tokenizers: dict[str, Tokenizer]) -> None:
+    full = writer(tokenizers["byte_level"], "gpt2", max_position_embeddings=64)
+    options = {"max_new_tokens": 9, "num_beams": 2, "alternatives": 1}
+    plain = full.complete("x" * 60, **options)
+    with full.edit({"logits": scale(1.0)}):
+        found = full.complete("x" * 60, **options)
+    assert found.ids == plain.ids and len(plain.ids) == len(found.log_probabilities) == 5
+
+
 def _with_special(tokenizer: Tokenizer, special: list[str], template: str) -> Tokenizer:
     import tokenizers as library
 

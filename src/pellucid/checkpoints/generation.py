@@ -62,7 +62,7 @@ LEGACY = frozenset(key for kind in _KINDS for key in kind.keys.split())
 """Keys that say in older files, in `config.json`, how to write; they change no number of a forward pass."""
 
 _NEW = (
-    _Kind("eos_token_id", (int, list), (int,), "the id of a token, or a list of ids"),
+    _Kind("eos_token_id decoder_start_token_id", (int, list), (int,), "the id of a token, or a list of ids"),
     _Kind("stop_strings", (str, list), (str,), "a text, or a list of texts"),
 )
 _EXPECTED = {key: kind for kind in (*_KINDS, *_NEW) for key in kind.keys.split()}

@@ -14,7 +14,7 @@ from pellucid.compat.writing import REFERENCE_TOP_K, useful
 from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.generation.rules import OPTIONS
-from pellucid.generation.said import REFERENCE_LENGTH
+from pellucid.generation.said import REFERENCE_LENGTH, start_of
 from pellucid.generation.settings import names as names_of_writing
 from pellucid.tasks.text_generation import shorter
 from pellucid.tasks.told import params_of, prefix_of
@@ -152,9 +152,8 @@ class Rewritten(Written):
     def shape(self, answer: Any, item: Any) -> Any:
         key = self._keys.get(self.task, "translation")
         if self.said.get("return_tensors"):
-            side = self.model.config.decoder
-            start = side.decoder_start_token_id if side else None
-            return [{f"{key}_token_ids": torch.tensor(row, device="cpu")} for row in self.rows([start or 0], answer)]
+            start = start_of(self.model.loaded) or 0
+            return [{f"{key}_token_ids": torch.tensor(row, device="cpu")} for row in self.rows([start], answer)]
         return [{f"{key}_text": one[f"{key}_text"] + tail} for one, tail in self.ended(answer)]
 
     def whole(self, found: list[Any], given: list[Any]) -> Any:

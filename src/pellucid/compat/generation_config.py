@@ -51,6 +51,7 @@ class GenerationConfig:
         if loaded.generation and said_in(loaded.generation, loaded.config.inert) == FILE:
             return cls(**own)
         ids = {name: getattr(loaded.config, name) for name in _IDS}
+        ids["decoder_start_token_id"] = loaded.config.decoder and loaded.config.decoder.decoder_start_token_id
         ids = {name: list(one) if isinstance(one, tuple) else one for name, one in ids.items()}
         return cls(**ids | own)
 

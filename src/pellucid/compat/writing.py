@@ -11,11 +11,12 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.compat.generation_config import UNFOLLOWED
 from pellucid.compat.said import followed
+from pellucid.config.checks import token
 from pellucid.errors import InputError, counted, several
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Step, room, write
 from pellucid.generation.rules import OPTIONS
-from pellucid.generation.said import check_kinds, settings_of
+from pellucid.generation.said import check_kinds, settings_of, start_of
 from pellucid.generation.settings import Settings
 from pellucid.models import check_ids
 
@@ -43,6 +44,7 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
         _listed(asked.pop("eos_token_id", loaded.generation.get("eos_token_id"))),
     )
     loaded = replace(loaded, config=loaded.config.replace(eos_token_id=tuple(end) if isinstance(end, list) else end))
+    loaded = _begun_by(loaded, asked)
     asked, ends = {name: value for name, value in asked.items() if value is not None}, loaded.config.end_tokens
     pad = next((i for i in (pad, loaded.generation.get("pad_token_id"), *ends) if i is not None), None)
     mask = _mask(input_ids, pad, ends) if attention_mask is None else _for_all(attention_mask, input_ids)
@@ -98,10 +100,18 @@ def _settings(loaded: Loaded, asked: dict[str, Any], width: int, prompts: Sequen
     return settings
 
 
+def _begun_by(loaded: Loaded, asked: dict[str, Any]) -> Loaded:
+    """The same, with the token that a decoder beside an encoder begins with where settings name one for texts alone."""
+    said = loaded.generation
+    start = _listed(asked.pop("decoder_start_token_id", said.get("decoder_start_token_id")))
+    start = said.get("bos_token_id") if start is None else start
+    token("decoder_start_token_id", start, loaded.config.vocab_size)
+    return replace(loaded, generation=said | {"decoder_start_token_id": start})
+
+
 def _begun(loaded: Loaded, ids: Tensor) -> list[list[int]]:
     """What stands before that which is written: a decoder's prompts, or the start token of each text."""
-    start = getattr(loaded.module, "start_token_id", None) or 0
-    return ids.tolist() if loaded.config.kind == "decoder" else [[start]] * len(ids)
+    return ids.tolist() if loaded.config.kind == "decoder" else [[start_of(loaded) or 0]] * len(ids)
 
 
 def _searched(loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settings) -> list[Sequence[int]]:
@@ -122,8 +132,8 @@ def _followed(
     drafts: list[list[int]] = [[] for _ in range(len(prompts) * settings.num_return_sequences)]
     steps = write(loaded, prompts, settings, seeds=_seeds(settings, len(drafts)))
     for step in _streamed(steps, streamer, _begun(loaded, ids), len(drafts)):
-        for row, token in zip(step.rows, step.tokens):
-            drafts[row].append(token)
+        for row, chosen in zip(step.rows, step.tokens):
+            drafts[row].append(chosen)
     return list(drafts)
 
 

@@ -22,6 +22,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, InputError
 from pellucid.generation.loop import beginning, ends, room, writer
 from pellucid.generation.reader import begin
+from pellucid.generation.said import start_of
 from pellucid.generation.settings import Settings
 from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder
@@ -141,7 +142,7 @@ class _Search:
         self.beams, self.length = settings.num_beams, 0
         self.limit: str | None = None
         self.ends = list(ends(loaded, settings))
-        reader, logits = begin(module, prompts, most)
+        reader, logits = begin(module, prompts, most, start=start_of(loaded))
         rows = torch.arange(len(prompts), device="cpu").repeat_interleave(self.beams)
         self.reader, self.logits = reader.choose(rows), logits[rows]
         self.prompt = self.common = reader.cache.filled  # slots that all beams of a prompt fill alike

@@ -12,6 +12,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.generation.reader import Reader, begin
 from pellucid.generation.rules import apply
+from pellucid.generation.said import start_of
 from pellucid.generation.sample import draw, generators, likeliest
 from pellucid.generation.settings import Settings
 from pellucid.generation.written import Written
@@ -60,7 +61,7 @@ def write(
     rooms = [room(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     if not prompts:
         return iter(())
-    reader, logits = begin(module, prompts, max(rooms), watch)
+    reader, logits = begin(module, prompts, max(rooms), watch, start_of(loaded))
     return _Writing(loaded, reader, logits, prompts, rooms, settings, judge, log_probabilities, seeds).steps()
 
 
@@ -95,7 +96,7 @@ def ends(loaded: Loaded, settings: Settings) -> tuple[int, ...]:
 def beginning(loaded: Loaded, prompts: Sequence[Sequence[int]], most: int, settings: Settings) -> Written:
     """What the rules are told before the first choice: the prompts, or the start token that a decoder begins with."""
     if isinstance(loaded.module, EncoderDecoder):
-        prompts = [[loaded.module.start_token_id or 0]] * len(prompts)
+        prompts = [[start_of(loaded) or 0]] * len(prompts)
     given = max(map(len, prompts))
     ids = torch.tensor([[-1] * (given - len(prompt)) + list(prompt) for prompt in prompts], device="cpu")
     return Written(ids.to(loaded.module.embeddings.token.like.device), given, most, ends(loaded, settings))

@@ -62,8 +62,11 @@ def begin(
     prompts: Sequence[Sequence[int]],
     most: int,
     watch: Callable[[], Watch] | None = None,
+    start: int | None = None,
 ) -> tuple[Reader, Tensor]:
     """Reads the prompts; room for `most` more tokens of each is set aside. watch: gives an onlooker for each pass.
+
+    start: the token that a decoder beside an encoder begins with; None for the module's own.
 
     Prompts of one length are read together, short ones of several lengths end to end in one row, others apart, so that
     nothing is computed for padding.
@@ -72,7 +75,7 @@ def begin(
     order, readers, logits = [], [], []
     longest = max(map(len, prompts))
     for rows in _groups(module, prompts, apart=watch is not None or module.onlooker is not None):
-        reader, first = _begin(module, [prompts[i] for i in rows], most, longest, watch)
+        reader, first = _begin(module, [prompts[i] for i in rows], most, longest, watch, start)
         order += rows
         readers.append(reader)
         logits.append(first)
@@ -108,6 +111,7 @@ def _begin(
     most: int,
     longest: int,
     watch: Callable[[], Watch] | None,
+    start: int | None,
 ) -> tuple[Reader, Tensor]:
     device, lengths = module.embeddings.token.like.device, [len(prompt) for prompt in prompts]
     if len(set(lengths)) > 1:
@@ -117,7 +121,8 @@ def _begin(
     onlooker = None if watch is None else watch()
     if isinstance(module, EncoderDecoder):
         cache = module.new_cache(most + 1)
-        first = module(ids, None, module.shifted(ids[:, :1]), cache=cache, watch=onlooker)
+        begun = module.shifted(ids[:, :1]) if start is None else torch.full_like(ids[:, :1], start)
+        first = module(ids, None, begun, cache=cache, watch=onlooker)
         memory = first.encoder_last_hidden_state
         return Reader(module, cache, torch.ones_like(ids), memory, watch), _wide(first.logits[:, -1])
     cache = module.new_cache(longest + most)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pellucid.checkpoints.generation import said_in
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import count, truth
+from pellucid.config.checks import count, token, truth
 from pellucid.errors import CorruptFileError, InputError, several
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.settings import Settings, read_settings
@@ -85,6 +85,19 @@ def with_ends(loaded: Loaded, more: Iterable[int] = ()) -> Loaded:
         raise blamed(loaded, error) from error
 
 
+def start_of(loaded: Loaded) -> int | None:
+    """The token that a decoder beside an encoder begins a text with: what is said of writing counts before what the
+    architecture says, as in the reference. None where nothing says it, and for a model without an encoder."""
+    side, said = loaded.config.decoder, loaded.generation.get("decoder_start_token_id")
+    if side is None or type(said) is not int:
+        return None if side is None else side.decoder_start_token_id
+    try:
+        token("decoder_start_token_id", said, loaded.config.vocab_size)
+    except InputError as error:
+        raise blamed(loaded, error) from error
+    return said
+
+
 def check_kinds(asked: Mapping[str, Any]) -> None:
     """Refuses what is not even of the kind that an option has."""
     for name, check in (("num_beams", count), ("do_sample", truth)):
@@ -125,7 +138,5 @@ def asks(name: str, value: Any) -> bool:
 def _unfollowed(loaded: Loaded, said: Mapping[str, Any]) -> list[str]:
     """The keys of what a checkpoint says that ask for something which is not done."""
     left = [name for name in UNFOLLOWED if asks(name, said.get(name))]
-    side, start = loaded.config.decoder, said.get("decoder_start_token_id")
-    if side is not None and start not in (None, side.decoder_start_token_id):
-        left.append("decoder_start_token_id")
-    return left
+    one_each = loaded.config.decoder is not None and isinstance(said.get("decoder_start_token_id"), list)
+    return [*left, "decoder_start_token_id"] if one_each else left

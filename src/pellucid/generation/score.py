@@ -14,6 +14,7 @@ from pellucid.config.checks import listed
 from pellucid.errors import InputError, counted
 from pellucid.generation.loop import writer
 from pellucid.generation.prompts import encoded, words_of
+from pellucid.generation.said import start_of
 from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder
 from pellucid.text import by_length, tokens_of
@@ -90,7 +91,7 @@ def weigh(
     for group in by_length([len(first) + len(then) for first, then in zip(given, written)]):
         owners = iter([i for i in group for _ in written[i]])
         tokens = torch.tensor([token for i in group for token in written[i]], device="cpu")
-        parts = _said(module, [given[i] for i in group], [written[i] for i in group])
+        parts = _said(module, [given[i] for i in group], [written[i] for i in group], start_of(loaded) or 0)
         for part, chosen in zip(parts, tokens.split(PIECE)):
             for one in seen(part, chosen, alternatives):
                 found[next(owners)].append(one)
@@ -111,22 +112,24 @@ def seen(said: Tensor, chosen: Tensor, alternatives: int = 0) -> list[Seen]:
 
 @inference_mode()
 def _said(
-    module: Decoder | EncoderDecoder, given: Sequence[Sequence[int]], written: Sequence[Sequence[int]]
+    module: Decoder | EncoderDecoder, given: Sequence[Sequence[int]], written: Sequence[Sequence[int]], start: int
 ) -> Iterator[Tensor]:
     """Log-probabilities at the places of all written tokens, one text after the other, `PIECE` places at a time:
     Float[Tensor, "places vocab"]"""
     device, head = module.embeddings.token.like.device, module.head
     assert head is not None
     if isinstance(module, EncoderDecoder):
-        source, behind = _padded(given), [[module.start_token_id or 0, *then[:-1]] for then in written]
+        source, behind = _padded(given), [[start, *then[:-1]] for then in written]
         mask, padded = (source >= 0).long().to(device), _padded(behind).to(device)
         ids, real = padded.clamp(min=0), None if module.onlooker is None else (padded >= 0).long()
         answer = module(source.clamp(min=0).to(device), mask, ids, real)
         stream = answer.last_hidden_state if module.onlooker is None else answer.logits
         starts = [0] * len(written)
     else:
-        read = None if module.onlooker else -1  # the last token too, where somebody may count from it
-        padded = _padded([[*first, *then[:read]] for first, then in zip(given, written)]).to(device)
+        # the last token too, where it has a place and somebody may count from it
+        read = None if module.onlooker else -1
+        most = module.embeddings.position.length
+        padded = _padded([[*first, *then[:read]][:most] for first, then in zip(given, written)]).to(device)
         ids = padded.clamp(min=0)
         # without a mask, since nothing looks at padding that stands behind it; of all places where they may be edited
         stream = module.states(ids) if module.onlooker is None else module(ids, (padded >= 0).long()).logits
