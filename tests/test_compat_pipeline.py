@@ -1,7 +1,9 @@
 """`pellucid.compat.pipeline`: arguments and refusals. `tests/parity/test_golden.py` compares its answers."""
 
+import json
 import logging
 import re
+import shutil
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -199,6 +201,28 @@ def test_what_beams_alone_read_is_left_out_without_them(
     assert not caplog.text
     assert write(GOOD, length_penalty=1.0, early_stopping=False) == plain
     assert caplog.text.count("early_stopping, length_penalty: neither drawn nor searched by, and left out") == 1
+
+
+def test_a_pipeline_that_would_draw_within_beams_tells_what_it_does(
+    checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """The reference draws within the beams; each of ours does one of the two."""
+    folder = tmp_path / "three"
+    shutil.copytree(checkpoint("llama"), folder)
+    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 3}))
+    for task, name, call, does in (
+        ("text-generation", "llama", {"num_beams": 2}, "searches"),
+        ("text-generation", folder, {"top_k": 1}, "draws"),
+        ("summarization", "bart", {"do_sample": True}, "draws"),
+        ("summarization", "bart", {"do_sample": False, "num_beams": 3}, None),
+        ("text-generation", "llama", {"do_sample": False, "num_beams": 2}, None),
+        ("text-generation", "llama", {}, None),
+    ):
+        caplog.clear()
+        write = pipeline(task, model=name if isinstance(name, Path) else checkpoint(name))
+        assert write(["The house", "A"], max_new_tokens=2, **call)
+        assert caplog.text.count("do not go together, and ") == (does is not None), (task, call)
+        assert does is None or f": this {does}" in caplog.text
 
 
 def test_a_hole_keeps_the_end_of_a_prompt_whatever_the_tokenizer_says(checkpoint: Callable[[str], Path]) -> None:

@@ -234,6 +234,28 @@ def test_code_is_not_followed_nor_written_again(tmp_path: Path) -> None:
     assert json.loads((model.save(tmp_path / "b") / FILE).read_text()) == {"top_k": 3}
 
 
+@pytest.mark.parametrize(
+    ("said", "asked", "does"),
+    [
+        ({"do_sample": True}, {"num_beams": 2}, "searches"),
+        ({"num_beams": 3}, {"do_sample": True}, "draws"),
+        ({"num_beams": 3}, {"do_sample": True, "num_beams": 1}, None),
+        ({"do_sample": True}, {"do_sample": False, "num_beams": 2}, None),
+        ({"do_sample": True}, {}, None),
+        ({"num_beams": 1}, {"do_sample": True}, None),
+        ({}, {"num_beams": 2}, None),
+    ],
+    ids=str,
+)
+def test_what_gives_way_to_what_was_asked_for_is_told(
+    said: dict[str, Any], asked: dict[str, Any], does: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = writer(byte_level())
+    pellucid.Model(replace(model.loaded, generation=said)).generate("the", max_new_tokens=1, **asked)
+    assert ("do_sample and num_beams do not go together" in caplog.text) == (does is not None)
+    assert does is None or caplog.text.count(f"the checkpoint says one of them: this {does}") == 1
+
+
 def test_drawing_and_searching_at_once_becomes_a_search(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     loaded = pellucid.load(folder_of(tmp_path / "a", {"do_sample": True, "num_beams": 4})).loaded
     with caplog.at_level(logging.WARNING, logger="pellucid"):

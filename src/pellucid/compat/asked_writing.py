@@ -15,6 +15,7 @@ from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import REFERENCE_LENGTH, start_of
+from pellucid.generation.settings import APART
 from pellucid.generation.settings import names as names_of_writing
 from pellucid.tasks.text_generation import shorter
 from pellucid.tasks.told import params_of, prefix_of
@@ -54,17 +55,25 @@ class Written(Asked, ABC):
     def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
         said = self.model.loaded.generation | self._params()
         options, longest = useful(self.options(), said), self._longest()
+        both = {"num_beams": said.get("num_beams", 1), **self._heard()}
+        if both.get("do_sample") and both["num_beams"] > 1 and not {"do_sample", "num_beams"} <= self.said.keys():
+            does = "searches" if options.get("num_beams", 1) > 1 else "draws"
+            log.warning(APART, "these pipelines do both unless a call says otherwise", does)
         if "max_new_tokens" in longest:
             yield items, options | longest
         else:  # so many tokens with the prompt, which is another number for each
             for item in items:
                 yield [item], options | {"max_new_tokens": self._left(item, longest["max_length"])}
 
-    def options(self) -> dict[str, Any]:
+    def _heard(self) -> dict[str, Any]:
+        """The options of a call over those of the pipeline, over what the checkpoint says of this task."""
         told, top_k = self._params(), self.model.loaded.generation.get("top_k", REFERENCE_TOP_K)
         made = {name: value for name, value in _plain(self.made).items() if name not in told}
         heard = {name: told[name] for name in self.defaults if name in told}
-        said = {"top_k": top_k, **self.defaults, **made, **heard, **_plain(self.call)}
+        return {"top_k": top_k, **self.defaults, **made, **heard, **_plain(self.call)}
+
+    def options(self) -> dict[str, Any]:
+        said = self._heard()
         count("num_beams", said.get("num_beams", 1))
         if "do_sample" not in self.said and said.get("num_beams", 1) > 1:
             said["do_sample"] = False

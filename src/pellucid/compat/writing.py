@@ -87,10 +87,6 @@ def _settings(loaded: Loaded, asked: dict[str, Any], width: int, prompts: Sequen
     lengths = asked.pop("max_new_tokens", None), asked.pop("max_length", None)
     told = any(one is not None for one in (*lengths, said.get("max_new_tokens"), said.get("max_length")))
     asked["max_new_tokens"] = new = _length(*lengths, loaded, width if loaded.config.kind == "decoder" else 1)
-    both = {"do_sample": False, "num_beams": 1, **said, **asked}
-    if both["do_sample"] and both["num_beams"] != 1 and ("do_sample" in asked) != ("num_beams" in asked):
-        does = "draws" if "do_sample" in asked else "searches"
-        log.warning("do_sample and num_beams do not go together, and the checkpoint says one of them: this %s", does)
     settings = settings_of(loaded, useful(asked, said))
     if settings.stop:
         raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNFOLLOWED['stop_strings']}")

@@ -1,6 +1,7 @@
 """How a text is to be written: what was asked for, over what the checkpoint says, over our own defaults."""
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,11 @@ from typing import Any
 from pellucid.config.checks import count, is_word, token, truth, within
 from pellucid.errors import Argument, Blank, InputError, near
 from pellucid.generation.rules import OPTIONS, Rule, chain
+
+log = logging.getLogger("pellucid")
+
+APART = "do_sample and num_beams do not go together, and %s: this %s"
+"""What is noted where one of them gives way: who says one, and what is done."""
 
 MOST_STOPS, LONGEST_STOP = 64, 1_000
 
@@ -123,10 +129,10 @@ def read_settings(
 
 def _agreeing(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """What the checkpoint says, without what does not go with what was asked for."""
-    if given.get("num_beams", 1) > 1 and "do_sample" not in given:
-        said.pop("do_sample", None)
-    if given.get("do_sample") and "num_beams" not in given:
-        said.pop("num_beams", None)
+    if given.get("num_beams", 1) > 1 and "do_sample" not in given and said.pop("do_sample", False):
+        log.warning(APART, "the checkpoint says one of them", "searches")
+    if given.get("do_sample") and "num_beams" not in given and said.pop("num_beams", 1) != 1:
+        log.warning(APART, "the checkpoint says one of them", "draws")
     if not given.get("do_sample", said.get("do_sample", False)):
         said = {name: value for name, value in said.items() if name not in OPTIONS or not OPTIONS[name].sampling}
     return said

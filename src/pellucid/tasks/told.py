@@ -53,7 +53,8 @@ def settled(loaded: Loaded, asked: dict[str, Any], names: Sequence[str], default
     """
     check_kinds(asked)
     general, special = said_by(loaded), _special(loaded, names)
-    said = _agreeing(dict(defaults), general | special) | general | special
+    given = {name: value for name, value in asked.items() if value is not None}
+    said = _agreeing(dict(defaults), general | special | given) | general | special
     size = loaded.config.vocab_size
     try:
         return read_settings(asked, said, vocab_size=size)
