@@ -69,6 +69,7 @@ class Keys:
 
     same: keys whose name is also ours.
     renamed: {the file's key: our name}.
+    aliases: our names of renamed facts that a file may say in place of the family's own key, as the reference has it.
     only: keys of which one value alone is understood, as {key: value}; any other value is refused.
     inert: further keys that change no number of a forward pass in this family.
     computed: facts said in other words.
@@ -76,6 +77,7 @@ class Keys:
 
     same: tuple[str, ...] = ()
     renamed: dict[str, str] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
     only: dict[str, Any] = field(default_factory=dict)
     inert: tuple[str, ...] = ()
     computed: tuple[Computed, ...] = ()
@@ -87,8 +89,10 @@ class Keys:
 
     def read(self, raw: dict[str, Any], defaults: Config, heads: dict[str, Head | None], path: Path) -> Config:
         """The facts of a `config.json` as a `Config`; what the file leaves out is the family's default."""
-        known = {*self.plain, *self.only, *(key for part in self.computed for key in part.keys)}
+        known = {*self.plain, *self.aliases, *self.only, *(key for part in self.computed for key in part.keys)}
+        said = raw
         try:
+            raw = self._in_own_keys(said, path)
             self._refuse(raw, path)
             self._report(raw, known | set(self.inert), path)
             standard = defaults.facts()
@@ -100,7 +104,7 @@ class Keys:
             check_depth(config)
             return config
         except (InputError, RecursionError) as error:  # a list within a list within a list cannot even be shown
-            raise CorruptFileError(f"{path}: {self._in_the_files_words(str(error))[:200]}") from error
+            raise CorruptFileError(f"{path}: {self._in_the_files_words(str(error), said)[:200]}") from error
 
     def write(self, config: Config, model_type: str, architecture: str) -> dict[str, Any]:
         """A `Config` as the reference's keys; `read(write(config)) == config`."""
@@ -116,9 +120,23 @@ class Keys:
             **labels,
         }
 
-    def _in_the_files_words(self, message: str) -> str:
+    def _in_own_keys(self, said: dict[str, Any], path: Path) -> dict[str, Any]:
+        """What a file says, by the family's own keys. An alias stays beside its key where the key was not said."""
+        raw, theirs = dict(said), {ours: key for key, ours in self.renamed.items()}
+        for alias in said.keys() & self.aliases:
+            key, value = theirs[alias], said[alias]
+            if key not in said:
+                raw[key] = value
+            elif raw.pop(alias) != said[key]:  # the reference would follow the alias; whoever wrote the key would not
+                both = f"{key} is {repr(said[key])[:60]} and {alias}, the same fact, is {repr(value)[:60]}"
+                raise CheckpointMismatchError(f"{path}: {both}; correct the one that is wrong")
+        return raw
+
+    def _in_the_files_words(self, message: str, said: dict[str, Any]) -> str:
         """A check speaks of our names; whoever reads its message has the file before him."""
         theirs = {ours: key for key, ours in self.renamed.items()}
+        alone = [alias for alias in said.keys() & self.aliases if theirs[alias] not in said]
+        theirs |= {theirs[alias]: alias for alias in alone} | {alias: alias for alias in alone}
         return re.sub(r"\w+", lambda word: theirs.get(word[0], word[0]), message)
 
     def _refuse(self, raw: dict[str, Any], path: Path) -> None:

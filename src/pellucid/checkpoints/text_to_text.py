@@ -34,10 +34,12 @@ def _write_feed_forward(config: Config) -> dict[str, Any]:
 def _read_sides(raw: dict[str, Any]) -> dict[str, Any]:
     heads, layers = raw.get("num_heads", 8), raw.get("num_decoder_layers")
     scaled = raw.get("scale_decoder_outputs", raw.get("tie_word_embeddings", True))
+    if layers is None:  # which the reference decides before it reads the other word for num_layers
+        layers = 6 if "num_hidden_layers" in raw else raw.get("num_layers", 6)
     count("num_heads", heads)
     truth("scale_decoder_outputs", scaled)
     return {
-        "num_decoder_layers": raw.get("num_layers", 6) if layers is None else layers,
+        "num_decoder_layers": layers,
         "decoder_attention_heads": heads,
         "scale_logits": scaled,
     }

@@ -51,9 +51,10 @@ keys = Keys(
         "attention_dropout": "attention_probs_dropout_prob",
         "init_std": "initializer_range",
     },
+    aliases=("hidden_size", "num_hidden_layers", "num_attention_heads"),
     only={"is_decoder": False, "normalize_before": False, "add_final_layer_norm": False, "normalize_embedding": True},
-    inert=tuple(  # num_hidden_layers is said again by encoder_layers
-        """activation_dropout encoder_layerdrop decoder_layerdrop num_hidden_layers classif_dropout extra_pos_embeddings
+    inert=tuple(
+        """activation_dropout encoder_layerdrop decoder_layerdrop classif_dropout extra_pos_embeddings
         force_bos_token_to_be_generated add_bias_logits static_position_embeddings""".split()
     ),
 )

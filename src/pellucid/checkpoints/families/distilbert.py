@@ -35,6 +35,7 @@ keys = Keys(
         "attention_dropout": "attention_probs_dropout_prob",
         "seq_classif_dropout": "classifier_dropout",
     },
+    aliases=("hidden_size", "num_hidden_layers", "num_attention_heads"),
     inert=("sinusoidal_pos_embds", "qa_dropout"),  # waves, where they were chosen, stand in the file as a table
 )
 

@@ -56,6 +56,7 @@ keys = Keys(
         "attn_pdrop": "attention_probs_dropout_prob",
         "layer_norm_epsilon": "layer_norm_eps",
     },
+    aliases=("hidden_size", "max_position_embeddings", "num_hidden_layers", "num_attention_heads"),
     computed=(Computed(("n_inner",), _inner, lambda config: {"n_inner": config.feed_forward.intermediate_size}),),
     only={
         "scale_attn_weights": True,
@@ -63,14 +64,9 @@ keys = Keys(
         "reorder_and_upcast_attn": False,
         "add_cross_attention": False,
     },
-    inert=(
-        "n_ctx",
-        "embd_pdrop",
-        "summary_type",
-        "summary_use_proj",
-        "summary_activation",
-        "summary_proj_to_labels",
-        "summary_first_dropout",
+    inert=tuple(
+        """n_ctx embd_pdrop summary_type summary_use_proj summary_activation summary_proj_to_labels
+        summary_first_dropout""".split()
     ),
 )
 

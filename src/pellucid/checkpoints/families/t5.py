@@ -54,9 +54,10 @@ keys = Keys(
         "dropout_rate": "hidden_dropout_prob",
         "layer_norm_epsilon": "rms_norm_eps",
     },
+    aliases=("hidden_size", "head_dim", "num_hidden_layers", "num_attention_heads"),
     computed=(FEED_FORWARD, SIDES),
     only={"is_decoder": False},
-    inert=("initializer_factor", "dense_act_fn", "is_gated_act", "n_positions", "num_hidden_layers"),
+    inert=("initializer_factor", "dense_act_fn", "is_gated_act", "n_positions"),
 )
 
 
