@@ -48,12 +48,15 @@ class Names:
     prefix: stands before the body's names in files saved from a model with a head, and is absent from the others.
     renamed: older spellings of the last word, as (older, newer).
     dropped: patterns of tensors that are known and not needed, each with the reason.
+    copies: names of the body, each with the one whose numbers it has: of tables that are not tied the reference reads
+        each by itself, and makes up what it does not find.
     """
 
     body: Rows
     prefix: str = ""
     renamed: tuple[tuple[str, str], ...] = ()
     dropped: dict[str, str] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)
 
     def ours(self, theirs: str, rows: Rows) -> dict[str, Place]:
         """Our parameters that a tensor of a file fills, and how; empty where no row speaks of it."""

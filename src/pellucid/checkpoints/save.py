@@ -56,9 +56,13 @@ def _check_network(loaded: Loaded) -> None:
 def _write(loaded: Loaded, folder: Path) -> None:
     config, family = loaded.config, loaded.family
     page = family.page(config.head)
-    tensors = _tensors(loaded, family.names_with(page, lambda: config), page.rows)
+    names = family.names_with(page, lambda: config)
+    tensors = _tensors(loaded, names, page.rows)
     if not config.tie_word_embeddings:  # where they are tied, the reference finds one by the other
-        tensors |= {twin: tensors[name] for name, twin in page.twins.items() if name in tensors}
+        before = names.prefix if config.head is not None else ""
+        copies = {f"{before}{copy}": f"{before}{name}" for copy, name in names.copies.items()}
+        copies |= {twin: name for name, twin in page.twins.items() if name in tensors}
+        tensors |= {copy: tensors[name] for copy, name in copies.items()}
     write_tensors(tensors, folder / "model.safetensors")
     facts = family.write(config)
     facts["dtype"] = facts["torch_dtype"] = str(next(loaded.module.parameters()).dtype).removeprefix("torch.")

@@ -89,6 +89,7 @@ names = Names(
         *under("decoder.", "decoder.", _side),
     ),
     dropped={"encoder.version": "a format's number", "decoder.version": "a format's number"},
+    copies={f"{side}.embed_tokens.weight": "shared.weight" for side in ("encoder", "decoder")},
 )
 
 heads = (
