@@ -12,6 +12,7 @@ from pellucid.errors import InputError
 from tests.parity.reference import batch, in_full, tiny
 
 _SLOW = {"type": "linear", "factor": 3.0}
+_LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
 def numbers(reference: Any, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,6 +50,24 @@ def test_of_two_spellings_the_older_counts(said: dict[str, Any], tmp_path: Path)
     reference = type(reference).from_pretrained(tmp_path, dtype=torch.float64).eval()
     wanted, found = numbers(reference, tmp_path)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize("within", [None, 8])
+@pytest.mark.parametrize("beside", [None, 16])
+def test_the_length_that_was_learned_first(beside: int | None, within: int | None, key: str, tmp_path: Path) -> None:
+    """What stands beside the object counts more than what stands in it; without either it is the model's length."""
+    reference = tiny(tmp_path, "LlamaModel", dtype=torch.float64)
+    facts = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    del facts["rope_parameters"]
+    name, said = "original_max_position_embeddings", _LLAMA3 | {"rope_theta": 40.0}
+    facts |= {key: said if within is None else said | {name: within}} | ({} if beside is None else {name: beside})
+    (tmp_path / "config.json").write_text(json.dumps(facts), encoding="utf-8")
+    reference = type(reference).from_pretrained(tmp_path, dtype=torch.float64).eval()
+    wanted, found = numbers(reference, tmp_path)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+    again = pellucid.load(pellucid.load(tmp_path).save(tmp_path / "again")).config
+    assert again.rope_scaling.original_max_position_embeddings == (beside or within or 33)
 
 
 @pytest.mark.parametrize("tables", [1, 2])

@@ -4,10 +4,11 @@ from typing import Any
 
 from pellucid.checkpoints.facts import Computed
 from pellucid.config import Config, LinearScaling, Llama3Scaling, Rotary
-from pellucid.config.checks import within
+from pellucid.config.checks import count, within
 from pellucid.errors import InputError, several
 
 _LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+_LENGTH = "original_max_position_embeddings"
 _KNOWN = {"type", "rope_type", "rope_theta", *_LLAMA3}
 
 
@@ -18,8 +19,12 @@ def _read(raw: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"{key} is {str(said)[:60]!r}, expected an object")
     if strange := said.keys() - _KNOWN:  # a share of a head that is turned, speeds for each kind of layer
         raise InputError(f"{key} holds {several(map(ascii, sorted(strange)), 3)}, which would change the numbers")
+    if raw.get(_LENGTH) is not None:
+        count(_LENGTH, raw[_LENGTH])
+    beside = {_LENGTH: raw[_LENGTH]} if _LENGTH in raw else {}  # of both the reference takes the one outside
+    usual = {_LENGTH: raw["max_position_embeddings"]} if "max_position_embeddings" in raw else {}
     try:
-        changes: dict[str, Any] = {"rope_scaling": _scaling(said)}
+        changes: dict[str, Any] = {"rope_scaling": _scaling(usual | said | beside)}
     except InputError as error:
         raise InputError(f"{key}: {error}") from error
     theta = said.get("rope_theta", raw.get("rope_theta"))
@@ -61,4 +66,4 @@ def _write(config: Config) -> dict[str, Any]:
     return {"rope_theta": rotary.rope_theta, "rope_scaling": said}
 
 
-ROPE = Computed(("rope_theta", "rope_scaling", "rope_parameters"), _read, _write)
+ROPE = Computed(("rope_theta", "rope_scaling", "rope_parameters", _LENGTH), _read, _write)
