@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 import pellucid
 from pellucid.checkpoints.sentence import READ, STATED, Pooling, read_pooling
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
-from tests.checkpoints.builders import edit_json
+from tests.checkpoints.builders import KIND, edit_json, modules
 from tests.parity.tiny import write
 
 TEXTS = ["Time flies like AN Arrow", "a", "The City has a Large river", "   "]
@@ -115,7 +115,60 @@ def test_a_value_of_another_kind_is_refused(folder: Path, name: str, values: dic
 
 
 def test_a_key_that_nobody_knows_is_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    say(folder, READ[0], tokenizer_args={"do_lower_case": True}, model_args={})
+    say(folder, READ[0], colour="blue", model_args={}, model_kwargs={"torch_dtype": "float16", "use_cache": False})
     with caplog.at_level(logging.WARNING, "pellucid"):
         read_pooling(folder)
-    assert f"{READ[0]}: these keys are not known and were left alone: tokenizer_args" in caplog.text
+    assert f"{READ[0]}: these keys are not known and were left alone: colour" in caplog.text
+    assert f"{READ[0]}: these keys are not known and were left alone: model_kwargs.torch_dtype" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "setting"),
+    [
+        ("config_args", {"hidden_act": "relu"}),
+        ("config_kwargs", {"hidden_act": "relu"}),
+        ("model_args", {"add_pooling_layer": False}),
+        ("model_kwargs", {"add_pooling_layer": False}),
+        ("tokenizer_args", {"model_max_length": 5}),
+        ("processor_kwargs", {"model_max_length": 5}),
+        ("processing_kwargs", {"text": {"max_length": 5}}),
+    ],
+)
+def test_a_setting_that_overrules_other_files_is_refused(folder: Path, key: str, setting: dict[str, Any]) -> None:
+    say(folder, READ[0], **{key: setting | {"trust_remote_code": False}})
+    with pytest.raises(CheckpointMismatchError, match=f"{key} sets '{next(iter(setting))}', which is not followed"):
+        pellucid.load(folder)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [[], ["Transformer"], ["Transformer", "Normalize", "Pooling"], ["Pooling", "Transformer"], ["Transformer"] * 2],
+)
+def test_modules_in_another_order_are_refused(folder: Path, kinds: list[str]) -> None:
+    (folder / "modules.json").write_text(json.dumps(modules(*(KIND + kind for kind in kinds))))
+    found = ", ".join(kinds) or "none"
+    with pytest.raises(CheckpointMismatchError, match=f"modules.json: the modules are {found}; only Transformer, Pool"):
+        pellucid.load(folder)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_transformer_in_a_folder_of_its_own_is_refused(folder: Path, alone: bool) -> None:
+    """With another model beside modules.json, or none."""
+    edit_json(folder / "modules.json", lambda found: found[0].update(path="0_Transformer"))
+    if alone:
+        (folder / "config.json").unlink()
+    with pytest.raises(CheckpointMismatchError, match="modules.json says that the Transformer lies in '0_Transformer'"):
+        pellucid.load(folder)
+
+
+def test_the_length_of_a_sentence_goes_over_the_tokenizer_s(folder: Path) -> None:
+    say(folder, "tokenizer_config.json", model_max_length=4)
+    short = encoded(folder)
+    say(folder, READ[0], max_seq_length=7)
+    wanted = encoded(folder)
+    assert not torch.allclose(short, wanted, atol=1e-2)
+    model = pellucid.load(folder)
+    torch.testing.assert_close(model.embed(TEXTS), wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(encoded(model.save(folder.parent / "again")), wanted, rtol=0, atol=1e-5)
+    say(folder, READ[0], max_seq_length=None)
+    torch.testing.assert_close(pellucid.load(folder).embed(TEXTS), short, rtol=0, atol=1e-5)

@@ -67,6 +67,8 @@ class _Folder(Contents):
 
     @cached_property
     def facts(self) -> dict[str, Any]:
+        if not self.said_in.exists():
+            read_pooling(self.folder)  # which may say that the model lies in another folder
         return read_json(self.said_in)
 
     @cached_property

@@ -75,9 +75,9 @@ class Loaded:
 
     def most_pooled(self, asked: int | None = None) -> int | None:
         """Tokens that the vector of a text is made of: what was asked for, else what the pooling says, and no more than
-        are read at once."""
+        are read at once. What a pooling says stands in the place of the tokenizer's length, as in the reference."""
         own = self.pooling.max_length if self.pooling else None
-        return min((most for most in (asked or own, self.longest) if most), default=None)
+        return self.most(asked or own) if own else min((most for most in (asked, self.longest) if most), default=None)
 
     @property
     def padding(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.source import inside
 from pellucid.config.checks import count, truth
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, UnsafeFileError, near
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, UnsafeFileError, near, several
 from pellucid.files import read_any, read_json
 
 log = logging.getLogger("pellucid")
@@ -32,6 +32,17 @@ READ = [
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ]
 """How texts are read: the first of these files that is there, whatever the model, as in the reference."""
+
+SETTINGS = (
+    "config_args config_kwargs model_args model_kwargs tokenizer_args processor_kwargs processing_kwargs".split()
+)
+"""Under these keys a file of `READ` changes what the other files of the checkpoint say, in older and newer words."""
+
+IDLE = ("trust_remote_code", "attn_implementation", "use_safetensors", "low_cpu_mem_usage", "use_cache")
+"""Settings among them that change no vector; the first is not followed by the reference either."""
+
+ORDER = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+"""The modules that one after another make a vector."""
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 """The ways to compare two vectors; the last two are distances, less than nothing."""
@@ -75,20 +86,20 @@ def read_pooling(folder: Path) -> Pooling | None:
     path = folder / "modules.json"
     if not path.is_file():
         return None
-    pooled: dict[str, Any] = {}
-    normalize = False
-    for i, module in enumerate(_modules(path)):
-        named = str(module.get("type"))[:100]
-        kind = named.rpartition(".")[2]
-        if not named.startswith("sentence_transformers."):
-            raise UnsafeFileError(f"{path} names code of its own, {named!r}; pellucid never runs it")
-        if kind == "Pooling":
-            pooled = _pooled(inside(folder, module.get("path")) / "config.json")
-        elif kind == "Normalize":
-            normalize = True
-        elif kind != "Transformer" or i:
-            raise CheckpointMismatchError(f"{path}: module {kind!r} is not known; Transformer, Pooling, Normalize are")
-    return Pooling(normalize=normalize, **pooled, **_read(folder), **_stated(folder / STATED))
+    modules = _modules(path)
+    kinds = [_kind(path, module) for module in modules]
+    if kinds not in ORDER:
+        found = ", ".join(kinds[:9]) or "none"
+        raise CheckpointMismatchError(
+            f"{path}: the modules are {found}; only Transformer, Pooling and then, if at all, Normalize are understood"
+        )
+    if place := modules[0].get("path"):
+        raise CheckpointMismatchError(
+            f"{path} says that the Transformer lies in {repr(place)[:80]}, and it is read beside modules.json alone: "
+            "move the files of that folder there, and set that path to the empty text"
+        )
+    pooled = _pooled(inside(folder, modules[1].get("path")) / "config.json")
+    return Pooling(normalize="Normalize" in kinds, **pooled, **_read(folder), **_stated(folder / STATED))
 
 
 def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:
@@ -120,6 +131,17 @@ def _modules(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _kind(path: Path, module: dict[str, Any]) -> str:
+    """The last word of a module's type; refused where it is code of others, or unknown."""
+    named = str(module.get("type"))[:100]
+    kind = named.rpartition(".")[2]
+    if not named.startswith("sentence_transformers."):
+        raise UnsafeFileError(f"{path} names code of its own, {named!r}; pellucid never runs it")
+    if kind not in ORDER[-1]:
+        raise CheckpointMismatchError(f"{path}: module {kind!r} is not known; Transformer, Pooling, Normalize are")
+    return kind
+
+
 def _pooled(path: Path) -> dict[str, Any]:
     """The module `Pooling`."""
     sizes = ("embedding_dimension", "word_embedding_dimension")
@@ -149,13 +171,28 @@ def _read(folder: Path) -> dict[str, Any]:
     if path is None:
         return {}
     inert = ("transformer_task", "modality_config", "module_output_name", "unpad_inputs")
-    found = _witness(path, ("max_seq_length", "do_lower_case", *inert))
+    found = _witness(path, ("max_seq_length", "do_lower_case", *SETTINGS, *inert))
+    _refuse_settings(path, found)
     length, lower = found.get("max_seq_length"), found.get("do_lower_case", False)
     with _said_by(path):
         if length is not None:
             count("max_seq_length", length)
         truth("do_lower_case", lower)
     return {"max_length": length, "do_lower_case": lower}
+
+
+def _refuse_settings(path: Path, found: dict[str, Any]) -> None:
+    """Settings by which a file overrules the others. Only the kind of number is the caller's to say, as everywhere."""
+    for key in SETTINGS:
+        said = found.get(key) or {}
+        if not isinstance(said, dict):
+            raise CorruptFileError(f"{path}: {key} is {repr(said)[:60]}, expected an object")
+        if changing := sorted(said.keys() - {*IDLE, "dtype", "torch_dtype"}):
+            raise CheckpointMismatchError(
+                f"{path}: {key} sets {several(map(ascii, changing), 3)}, which is not followed here and may change the "
+                "vectors: write it into the file that it is about, and take it out here"
+            )
+        left_alone(path, (f"{key}.{name}" for name in ("dtype", "torch_dtype") if name in said))
 
 
 def _stated(path: Path) -> dict[str, Any]:
