@@ -157,7 +157,9 @@ def test_a_transformer_in_a_folder_of_its_own_is_refused(folder: Path, alone: bo
     edit_json(folder / "modules.json", lambda found: found[0].update(path="0_Transformer"))
     if alone:
         (folder / "config.json").unlink()
-    with pytest.raises(CheckpointMismatchError, match="modules.json says that the Transformer lies in '0_Transformer'"):
+    with pytest.raises(
+        CheckpointMismatchError, match=r"modules.json says that the Transformer lies in '0_Transformer'"
+    ):
         pellucid.load(folder)
 
 

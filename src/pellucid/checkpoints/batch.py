@@ -22,7 +22,7 @@ def as_batch(
     A mask is among it only where something is padding.
     """
     arrays = _collated(rows, rows if types is None else types, loaded.padding, left)
-    if types is None:
+    if types is None or not loaded.numbers_texts:
         del arrays["token_type_ids"]
     if written is not None:
         told = _collated(written, written, _target_padding(loaded), left=False)

@@ -64,6 +64,11 @@ class Loaded:
         return self.tokenizer
 
     @property
+    def numbers_texts(self) -> bool:
+        """Whether the model is told which text of a pair a token is of; a tokenizer's files may list no such input."""
+        return self.tokenizer is None or self.tokenizer.token_types
+
+    @property
     def longest(self) -> int | None:
         """How many tokens of a text are read at once, by what the tokenizer and the model say; None where neither
         says anything."""

@@ -33,9 +33,7 @@ READ = [
 ]
 """How texts are read: the first of these files that is there, whatever the model, as in the reference."""
 
-SETTINGS = (
-    "config_args config_kwargs model_args model_kwargs tokenizer_args processor_kwargs processing_kwargs".split()
-)
+SETTINGS = "config_args config_kwargs model_args model_kwargs tokenizer_args processor_kwargs processing_kwargs".split()
 """Under these keys a file of `READ` changes what the other files of the checkpoint say, in older and newer words."""
 
 IDLE = ("trust_remote_code", "attn_implementation", "use_safetensors", "low_cpu_mem_usage", "use_cache")

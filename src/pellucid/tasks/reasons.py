@@ -65,7 +65,8 @@ def reason(work: Work, aims: Sequence[Aim]) -> Reason:
     tokens: list[str] = []
     scores: list[float] = []
     for aim in aims:
-        batch = {"input_ids": aim.window.ids, "token_type_ids": aim.window.type_ids}
+        batch = {"input_ids": aim.window.ids}
+        batch |= {"token_type_ids": aim.window.type_ids} if work.loaded.numbers_texts else {}
         here = _shares(work, {name: ids for name, ids in batch.items() if name in work.loaded.module.reads}, aim.of)
         tokens += aim.window.tokens
         scores += _by_token(here)

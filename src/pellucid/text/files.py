@@ -38,8 +38,10 @@ def open_tokenizer(
     `spiece.model`, `sentencepiece.bpe.model` or `tokenizer.model`.
 
     max_length: the model's own limit in tokens; the file's is used where it is smaller.
-    token_types: whether the model tells the two texts of a pair apart; None where there is no model to ask, and the
-        files are: what they list as the model's inputs, or a tokenizer of BERT's.
+    token_types: whether the model tells the two texts of a pair apart; None where there is no model to ask. What the
+        files list as the model's inputs goes before. Where they list nothing, such a model is told which text is which
+        by a tokenizer of any class (by PreTrainedTokenizerFast too, as in the reference's fourth version and no longer
+        in its fifth), and without a model a tokenizer of BERT's does.
     model_type: the value in `config.json`; it says which special tokens stand where, which older files do not tell.
     stated_class: `tokenizer_class` of `config.json`, which counts where the tokenizer's own files state none.
     """
@@ -49,11 +51,12 @@ def open_tokenizer(
     name = next((name for name in _FORMS if (folder / name).is_file()), None)
     if name is None:
         return None
-    if token_types is None:
-        listed = settings.get("model_input_names")
+    listed = settings.get("model_input_names")
+    if isinstance(listed, list) and listed:  # a list that stands there is followed also against the model
+        token_types = "token_type_ids" in listed and token_types is not False
+    elif token_types is None:
         layout = layout_of(None, settings)
-        known = layout is not None and layout.numbers_texts
-        token_types = "token_type_ids" in listed if isinstance(listed, list) and listed else known
+        token_types = layout is not None and layout.numbers_texts
     plain = name in sentencepiece.FILES and layout_of(model_type, settings, "sentencepiece") is None
     if name != "tokenizer.json" and (other := stranger(settings)) is not None:
         raise InputError(

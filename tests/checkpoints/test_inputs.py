@@ -1,0 +1,30 @@
+"""Which inputs a tokenizer's files list for the model: whether it is told which text of a pair is which."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import pellucid
+from tests.checkpoints.builders import edit_json
+from tests.parity.tiny import write
+
+PAIR = ("Apple Inc.", "The city has a large river")
+
+
+@pytest.mark.parametrize("listed", [["input_ids", "attention_mask"], ["input_ids", "token_type_ids", "attention_mask"]])
+def test_what_the_files_list_is_told_to_the_model(listed: list[str], tmp_path: Path) -> None:
+    folder = write("bert-feelings", tmp_path / "model")
+    edit_json(folder / "tokenizer_config.json", lambda found: found.update(model_input_names=listed))
+    inputs: Any = AutoTokenizer.from_pretrained(folder)(*PAIR, return_tensors="pt")
+    assert ("token_type_ids" in inputs) == ("token_type_ids" in listed)
+    with torch.no_grad():
+        wanted = AutoModelForSequenceClassification.from_pretrained(folder).eval()(**inputs).logits.softmax(-1)
+    model = pellucid.load(folder)
+    for one in (model, pellucid.load(model.save(tmp_path / "again"))):
+        answer = pellucid.pipeline("text-classification", one)({"text": PAIR[0], "text_pair": PAIR[1]})
+        assert answer["score"] == pytest.approx(wanted.max().item(), abs=1e-6)
+        traced = one.trace(*PAIR)["logits"].softmax(-1)
+        torch.testing.assert_close(traced.flatten(), wanted.flatten(), rtol=0, atol=1e-5)
