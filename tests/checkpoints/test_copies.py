@@ -8,6 +8,7 @@ import torch
 import transformers
 
 import pellucid
+from tests.checkpoints.builders import edit_json, with_tensors
 from tests.parity.reference import batch, in_full, tiny
 
 HEADS = ["Model", "ForConditionalGeneration", "ForSequenceClassification", "ForQuestionAnswering"]
@@ -53,3 +54,40 @@ def test_tables_that_differ_are_refused(tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path)
     with pytest.raises(pellucid.CheckpointMismatchError, match="should be the same table and differ"):
         pellucid.load(tmp_path)
+
+
+def answers(reference: Any, model: "pellucid.Model") -> tuple[torch.Tensor, torch.Tensor]:
+    """The reference's logits and ours."""
+    ids = batch(padded=False, types=False)["input_ids"]
+    with torch.no_grad(), in_full():
+        wanted = reference(input_ids=ids, decoder_input_ids=ids).logits
+    return model(ids, decoder_input_ids=ids).logits, wanted
+
+
+def test_a_bias_that_a_file_of_bart_lacks_is_zero_and_its_head_stays(tmp_path: Path) -> None:
+    theirs = tiny(tmp_path / "whole", "BartForConditionalGeneration", dtype=torch.float64)
+    theirs.save_pretrained(tmp_path / "bare")
+    with_tensors(lambda tensors: tensors.pop("final_logits_bias"))(tmp_path / "bare")
+    model = pellucid.load(tmp_path / "bare", dtype="float64")
+    found, wanted = answers(type(theirs).from_pretrained(tmp_path / "bare", dtype=torch.float64).eval(), model)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+    assert "UNTRAINED" not in repr(model)
+    packed = [answers(theirs, pellucid.load(tmp_path / name, dtype="int8"))[0] for name in ("whole", "bare")]
+    assert torch.equal(*packed)
+    again = pellucid.load(model.save(tmp_path / "again"), dtype="float64")
+    assert torch.equal(answers(theirs, again)[0], found)
+
+
+def test_a_file_of_t5_without_a_table_of_its_head_has_one_table(tmp_path: Path) -> None:
+    """Whatever it says of `tie_word_embeddings`: the reference reads there whether logits are scaled, and no more."""
+    theirs = tiny(tmp_path, "T5ForConditionalGeneration", dtype=torch.float64, tie_word_embeddings=False)
+    edit_json(tmp_path / "config.json", lambda facts: facts.update(tie_word_embeddings=False))
+    edit_json(tmp_path / "config.json", lambda facts: facts.pop("scale_decoder_outputs"))
+    with_tensors(lambda tensors: tensors.pop("lm_head.weight", None))(tmp_path)
+    theirs = type(theirs).from_pretrained(tmp_path, dtype=torch.float64).eval()
+    assert theirs.lm_head.weight is theirs.shared.weight
+    model = pellucid.load(tmp_path, dtype="float64")
+    found, wanted = answers(theirs, model)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+    found, _ = answers(theirs, pellucid.load(model.save(tmp_path / "again"), dtype="float64"))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)

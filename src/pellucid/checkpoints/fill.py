@@ -49,6 +49,8 @@ def fill(
     with no_grad():
         for ours, place in plan.placed.items():
             parameters[ours].copy_(place.take(_read(place.theirs, tensors[place.theirs])))
+        for ours in plan.zeros:
+            parameters[ours].zero_()
         _check_doubled(plan, tensors, lambda ours: parameters[ours])
     tie(module, plan.tied)
     return module.eval()
@@ -63,8 +65,13 @@ def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: st
     if plan.fresh:
         raise InputError("a head that is not in the file has random numbers to be learned: load it as float32")
 
+    shapes: dict[str, torch.Size] = {}
+
     def pieces(name: str) -> Iterator[Tensor]:
         release_memory()  # of the table before this one
+        if name in plan.zeros:
+            yield torch.zeros(shapes[name], device="cpu", dtype=torch.float32)
+            return
         place = plan.placed[name]
         if place.move is not AS_IT_IS:
             yield place.take(_read(place.theirs, tensors[place.theirs]))
@@ -76,6 +83,7 @@ def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: st
     release_memory()
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
+    shapes.update((name, one.shape) for name, one in module.named_parameters() if name in plan.zeros)
     allocate(module, torch.device("meta"), torch.float32)  # which the twin goes by, whatever kind is the usual one here
     require_memory(count(module), bits, torch.device("cpu"))
     twin = packed(module, Bits(bits, pieces, plan.tied))

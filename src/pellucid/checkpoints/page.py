@@ -20,6 +20,8 @@ class HeadPage:
 
     twins: names of tensors, each with the one that the reference computes with where a file holds both; of tables that
         are not tied it writes both, and misses either.
+    zeros: our names of tensors that are zeros where a file does not hold them.
+    joined: whether the table of this head is that of the tokens where a file holds none, whatever it says.
     apart: whether a file of such facts that holds the table of this head beside that of the tokens has two, though it
         says that they are one.
     """
@@ -30,6 +32,8 @@ class HeadPage:
     prefix: str | None = None
     """Before the body's names in files of this head, where it is not the family's."""
     twins: dict[str, str] = field(default_factory=dict)
+    zeros: tuple[str, ...] = ()
+    joined: bool = False
     apart: Callable[[Config], bool] = lambda config: False
 
 

@@ -35,13 +35,15 @@ class Plan:
     """The whole account, before a single number is read.
 
     placed: our name -> where its numbers stand.  doubled: told twice, to be compared.
-    tied: our names that share another's numbers.  fresh: our names that get random numbers.
+    tied: our names that share another's numbers.  zeros: our names that are zero for want of others.
+    fresh: our names that get random numbers.
     """
 
     config: Config
     placed: dict[str, Place]
     doubled: tuple[Doubled, ...] = ()
     tied: dict[str, str] = field(default_factory=dict)
+    zeros: tuple[str, ...] = ()
     fresh: tuple[str, ...] = ()
     dropped: dict[str, str] = field(default_factory=dict)
 
@@ -88,6 +90,8 @@ def make_plan(
             strange.append(theirs)
     if config.head is None and config.pooler and not any(name.startswith("pooler.") for name in placed):
         config = config.replace(pooler=False)  # saved without one, as sentence encoders often are
+    if page.joined and "head.decoder.weight" not in placed:
+        config = config.replace(tie_word_embeddings=True)
     same = ties(config)
     if page.apart(config) and all(name in placed for name in ("head.decoder.weight", same["head.decoder.weight"])):
         config = config.replace(tie_word_embeddings=False)
@@ -101,7 +105,8 @@ def make_plan(
     wanted = _wanted(config)
     missing = [name for name in wanted if name not in placed]
     tied = {name: first for name, first in same.items() if name in missing}
-    lost = [name for name in missing if name not in tied]
+    zeros = tuple(name for name in missing if name in page.zeros)
+    lost = [name for name in missing if name not in tied and name not in zeros]
     bare = any(name.startswith("head.") for name in lost) and not _any_head(placed)
     if bare and not new_head:  # sentence encoders are often saved so: the config of a head, the weights of a body
         log.warning("%s names %s, but the weights hold no head: opened without", said_in, page.architecture)
@@ -113,7 +118,7 @@ def make_plan(
     if problems:
         misfit = misfit or f"{said_in.parent} does not fit its {said_in.name}"
         raise CheckpointMismatchError(f"{misfit}: {'; '.join(problems)}")
-    return Plan(config, placed, tuple(doubled), tied, fresh, dropped)
+    return Plan(config, placed, tuple(doubled), tied, zeros, fresh, dropped)
 
 
 _FEW_LAYERS = 50

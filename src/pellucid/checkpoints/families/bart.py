@@ -1,5 +1,4 @@
-"""BART: BERT's layers as an encoder, the same with a look across as a decoder (Lewis et al., 2019,
-arXiv:1910.13461)."""
+"""BART: BERT's layers, and the same with a look across as a decoder (Lewis et al., 2019, arXiv:1910.13461)."""
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.moves import ONE_ROW
@@ -59,7 +58,6 @@ keys = Keys(
     ),
 )
 
-
 _attention = (
     (".q_proj", ".query"),
     (".k_proj", ".key"),
@@ -98,6 +96,7 @@ heads = (
         "BartForConditionalGeneration",
         SequenceToSequenceLM(logits_bias=True),
         (("lm_head", "head.decoder"), ("final_logits_bias", "head.bias", ONE_ROW)),
+        zeros=("head.bias",),
     ),
     HeadPage(
         "BartForSequenceClassification",

@@ -101,6 +101,7 @@ heads = (
         "T5ForConditionalGeneration",
         SequenceToSequenceLM(),
         (("lm_head", "head.decoder"),),
+        joined=True,  # the reference reads "not tied" of such files as "not scaled" alone
         apart=lambda config: config.tie_word_embeddings and not config.scale_logits,  # 1.1, saved by transformers 5
     ),
     HeadPage(
