@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.errors import InputError
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
 from tests.parity.reference import batch, in_full, tiny
 
 _SLOW = {"type": "linear", "factor": 3.0}
@@ -104,3 +104,38 @@ def test_a_text_without_an_end_is_not_judged(architecture: str, tmp_path: Path) 
         model(ids)
     with torch.no_grad(), in_full():
         torch.testing.assert_close(model(ids[:1]).logits, reference(ids[:1]).logits, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("word", "ours"), [("swish", "silu"), ("gelu_fast", "gelu_new"), ("gelu_python", "gelu")])
+def test_an_activation_by_another_word(word: str, ours: str, tmp_path: Path) -> None:
+    reference = tiny(tmp_path, "BertModel", dtype=torch.float64, hidden_act=word)
+    wanted, found = numbers(reference, tmp_path)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+    assert pellucid.load(tmp_path).config.hidden_act == ours
+
+
+@pytest.mark.parametrize("word", ["gelu_10", "quick_gelu", "gelu_accurate", "relu2"])
+def test_an_activation_that_is_near_by_name_alone_is_not_proposed(word: str, tmp_path: Path) -> None:
+    tiny(tmp_path, "BertModel", dtype=torch.float32, hidden_act=word)
+    with pytest.raises(CorruptFileError, match=f"hidden_act is '{word}', expected one of gelu, "):
+        pellucid.load(tmp_path)
+
+
+def test_layers_of_their_own_facts_are_refused(tmp_path: Path) -> None:
+    tiny(tmp_path, "LlamaModel", dtype=torch.float32)
+    facts = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    facts["per_layer_config"] = {"1": {"intermediate_size": 48}}
+    (tmp_path / "config.json").write_text(json.dumps(facts), encoding="utf-8")
+    with pytest.raises(CheckpointMismatchError, match="per_layer_config would change the numbers"):
+        pellucid.load(tmp_path)
+
+
+def test_labels_of_bart_that_no_file_names_are_three(tmp_path: Path) -> None:
+    reference = tiny(tmp_path, "BartForSequenceClassification", dtype=torch.float32)
+    facts = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(
+        json.dumps({key: value for key, value in facts.items() if key not in ("id2label", "label2id")}),
+        encoding="utf-8",
+    )
+    theirs = type(reference).from_pretrained(tmp_path).config
+    assert pellucid.load(tmp_path).config.id2label == theirs.id2label

@@ -9,7 +9,7 @@ from typing import Any
 
 from pellucid.checkpoints.generation import LEGACY
 from pellucid.config import Config, Head
-from pellucid.config.checks import count
+from pellucid.config.checks import ACTIVATIONS, count
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, near, several
 
 log = logging.getLogger("pellucid")
@@ -31,8 +31,8 @@ INERT = frozenset(
 
 ARITHMETIC = frozenset(
     """adapters attention_bias attn_logit_softcapping embedding_size final_logit_softcapping head_dim layer_types
-    mlp_bias moe num_experts num_hidden_groups num_key_value_heads partial_rotary_factor pruned_heads
-    quantization_config rope_scaling rope_theta rotary_pct scale_embedding sliding_window use_bias""".split()
+    mlp_bias moe num_experts num_hidden_groups num_key_value_heads partial_rotary_factor per_layer_config
+    pruned_heads quantization_config rope_scaling rope_theta rotary_pct scale_embedding sliding_window use_bias""".split()
 )
 """Keys that change numbers: a family that does not read one of them cannot answer for a file that sets it."""
 
@@ -41,6 +41,9 @@ CODE = frozenset(
     custom_generate custom_pipelines trust_remote_code""".split()
 )
 """Keys by which a file asks others to fetch or run code: never followed, and not written again."""
+
+SPELLINGS = {"gelu_python": "gelu", "gelu_fast": "gelu_new", "swish": "silu"}
+"""Other words for activations, of the same numbers but for the last bits."""
 
 _TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 """Ids, or null where there is no such token, or a list where there are several: the config itself checks them."""
@@ -100,7 +103,7 @@ class Keys:
             for part in self.computed:
                 changes |= part.read(raw)
             kept = {key: value for key, value in raw.items() if key not in known | CODE}
-            config = defaults.replace(**changes, **_head(raw, heads), **_labels(raw), inert=kept)
+            config = defaults.replace(**changes, **_head(raw, heads), **_labels(raw, defaults.num_labels), inert=kept)
             check_depth(config)
             return config
         except (InputError, RecursionError) as error:  # a list within a list within a list cannot even be shown
@@ -178,6 +181,8 @@ def _of_kind(key: str, value: Any, default: Any) -> Any:
     kinds = (int, float) if type(default) is float else (type(default),)
     if key in _TOKENS or (key in _LEFT_OPEN and value is None):
         return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, str) and default in ACTIVATIONS:
+        value = SPELLINGS.get(value, value)
     if default is not None and type(value) not in kinds:
         raise InputError(f"{key} is {value!r}, expected {_KINDS[type(default)]}")
     if type(value) is int and abs(value) >= 2**63:
@@ -197,10 +202,10 @@ def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> dict[str, Head 
     return {"head": heads.get(name)}
 
 
-def _labels(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _labels(raw: dict[str, Any], usual: int) -> dict[str, tuple[str, ...]]:
     named = raw.get("id2label")
     if named is None:
-        number = raw.get("num_labels", 2)
+        number = raw.get("num_labels", usual)
         count("num_labels", number, most=MOST_LABELS)
         return {"labels": tuple(f"LABEL_{i}" for i in range(number))}
     if not isinstance(named, dict) or sorted(named) != sorted(str(i) for i in range(len(named))):

@@ -71,7 +71,8 @@ def token(name: str, value: object, rows: int = 2**31) -> None:
 
 def activation(name: str, value: object) -> None:
     """The name of an activation that pellucid has."""
-    choice(name, value, ACTIVATIONS)
+    if not isinstance(value, str) or value not in ACTIVATIONS:  # without a hint: near in name is far in numbers
+        raise InputError(Argument(name), f" is {value!r}, expected one of {', '.join(ACTIVATIONS)}")
 
 
 def one_value(name: str, value: Any) -> None:

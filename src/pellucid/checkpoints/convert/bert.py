@@ -9,6 +9,7 @@ import torch
 from pellucid.checkpoints.convert.constants import Part
 from pellucid.checkpoints.convert.graph import Node, shown
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
+from pellucid.checkpoints.facts import SPELLINGS
 from pellucid.errors import CheckpointMismatchError, several
 
 ACTIVATIONS = {
@@ -18,9 +19,6 @@ ACTIVATIONS = {
     "silu": ("Sigmoid", "Silu", "Swish"),
 }
 """How an activation shows in a graph (`activation_of`)."""
-
-SPELLINGS = {"gelu_python": "gelu", "gelu_fast": "gelu_new", "swish": "silu"}
-"""Older words for an activation that pellucid calls otherwise."""
 
 ACTIVE = ("pooler.dense", "intermediate.dense", "predictions.transform.dense")
 """Products that an activation may follow within the same operation."""

@@ -7,12 +7,13 @@ from typing import Any
 from torch import Tensor
 
 from pellucid.checkpoints.convert.account import check_account, check_cut, check_heads, check_shapes
-from pellucid.checkpoints.convert.bert import SPELLINGS, Body, read_body
+from pellucid.checkpoints.convert.bert import Body, read_body
 from pellucid.checkpoints.convert.bert_head import PLAIN, read_head
 from pellucid.checkpoints.convert.constants import Part
 from pellucid.checkpoints.convert.graph import shown
 from pellucid.checkpoints.convert.onnx import open_graph
 from pellucid.checkpoints.convert.spellings import read_steps
+from pellucid.checkpoints.facts import SPELLINGS
 from pellucid.errors import CheckpointMismatchError, InputError, several
 
 log = logging.getLogger("pellucid")
