@@ -1,5 +1,6 @@
 """What a person holds: the facade. Each method hands over to the room that answers."""
 
+import html
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -290,4 +291,4 @@ class Model(Editable):
         return f"Model({summary(self.loaded)})"
 
     def _repr_html_(self) -> str:
-        return f"<b>pellucid model</b> {summary(self.loaded)}"
+        return f"<b>pellucid model</b> {html.escape(summary(self.loaded))}"

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import CorruptFileError, InputError, Words
+from pellucid.errors import CorruptFileError, InputError, UnsafeFileError, Words
 from pellucid.files import once
 
 
@@ -18,12 +19,10 @@ def unsealed(path: Path, newest: int, most: int, again: Words) -> dict[str, Any]
     """The facts that stand in such a file.
 
     newest: the latest format that is read.  most: bytes.  again: what helps where it is damaged, such as "build again".
-    Raises OSError where it cannot be read, CorruptFileError for one that was changed, and InputError for one of a later
-    format.
+    Raises OSError where it cannot be read, CorruptFileError for one that was changed, UnsafeFileError for a link, and
+    InputError for one of a later format.
     """
-    if path.stat().st_size > most:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {most:,}")
-    content = path.read_bytes()
+    content = _content(path, most)
     try:
         body: dict[str, Any] = json.loads(content, object_pairs_hook=once)
         later = body["format"]
@@ -40,6 +39,19 @@ def unsealed(path: Path, newest: int, most: int, again: Words) -> dict[str, Any]
     if not whole:
         raise CorruptFileError(f"{path} was changed, its digest does not fit: restore it, or ", again)
     return body
+
+
+def _content(path: Path, most: int) -> bytes:
+    """All of a small file. A pipe or a device has no size, and would be read for ever."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise CorruptFileError(f"{path} is no regular file: put the file itself there")
+    if path.is_symlink():
+        raise UnsafeFileError(f"{path} is a link, which may lead outside: put the file itself there")
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise CorruptFileError(f"{path} has more than {most:,} bytes, the most that are read of it")
+    return content
 
 
 def damaged(path: Path, error: Exception, again: Words) -> CorruptFileError:

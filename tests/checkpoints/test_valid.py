@@ -234,3 +234,9 @@ def test_the_hubs_links_into_its_blobs_are_followed_and_no_others(folder: Path, 
     (snapshot / WEIGHTS).symlink_to(folder / WEIGHTS)
     with pytest.raises(pellucid.UnsafeFileError, match="outside the checkpoint"):
         pellucid.load(snapshot)
+
+
+def test_the_name_of_a_folder_is_no_html(tmp_path: Path) -> None:
+    folder = good(tmp_path / "m<img src=x onerror=alert(1)>")
+    shown = pellucid.load(folder)._repr_html_()
+    assert "<img" not in shown and "m&lt;img src=x onerror=alert(1)&gt;" in shown

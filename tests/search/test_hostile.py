@@ -22,6 +22,7 @@ from pellucid.errors import CorruptFileError, InputError, PellucidError, UnsafeF
 from pellucid.sealed import sealed
 from pellucid.search.graph import check_graph
 from pellucid.search.manifest import Settings, read_manifest
+from pellucid.training.manifest import read_manifest as kept
 from tests.search.children import ended, start
 
 FILES = ("generation-000001.json", "segments/000001/entries.sqlite", "segments/000001/vectors.f32")
@@ -296,6 +297,24 @@ def test_links_lead_nowhere(whole: Path, tmp_path: Path) -> None:
     (whole / "generation-000009.json").symlink_to(whole / "nowhere")
     with pytest.raises(CorruptFileError, match="leads nowhere"):
         pellucid.Index.open(whole)
+
+
+@pytest.mark.timeout(20)
+def test_a_manifest_that_is_no_file_is_not_read_for_ever(whole: Path, tmp_path: Path) -> None:
+    for path, read in ((whole / FILES[0], pellucid.Index.open), (tmp_path / "manifest.json", kept)):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+        with pytest.raises(CorruptFileError, match=r"\.json is no regular file"):
+            read(path.parent)
+        path.unlink()
+        path.symlink_to("/dev/zero")
+        with pytest.raises(CorruptFileError, match=r"\.json is no regular file"):
+            read(path.parent)
+        path.unlink()
+        (tmp_path / "elsewhere").write_text("{}")
+        path.symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(UnsafeFileError, match=r"\.json is a link, which may lead outside"):
+            read(path.parent)
 
 
 def test_generations_are_counted_as_numbers(whole: Path) -> None:
