@@ -87,6 +87,11 @@ def cannot_write(target: Path, error: OSError) -> PellucidError:
     return InputError(f"cannot write {target}: {error.strerror or error}")
 
 
+def cannot_read(path: str | os.PathLike[str], error: OSError) -> InputError:
+    """The same of a file that is there and may not be read."""
+    return InputError(f"cannot read {os.fspath(path)}: {error.strerror or error}")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file, refused where it is too large, damaged, or says one thing twice."""
     found = read_any(path)
@@ -103,6 +108,8 @@ def read_any(path: Path, most: int = MOST_BYTES) -> Any:
         raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {most:,}")
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=once)
+    except OSError as error:
+        raise cannot_read(path, error) from error
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not JSON: {error}") from error
 

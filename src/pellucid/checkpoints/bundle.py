@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.checkpoints.folder import write_tensors
 from pellucid.checkpoints.tensors import MOST_HEADER_BYTES, Span, note_in, spans
 from pellucid.errors import InputError, NotFoundError
-from pellucid.files import cannot_write, to_disk
+from pellucid.files import cannot_read, cannot_write, to_disk
 
 _FOR_THE_REST = 2_000_000
 """Bytes of a header that are left for the names and places of the tensors."""
@@ -39,8 +39,11 @@ def write_bundle(tensors: dict[str, Tensor], note: dict[str, str], target: Path)
 
 def read_bundle(path: Path) -> tuple[dict[str, Span], dict[str, Any]]:
     """Every tensor of a file, none read yet, and the note beside them."""
-    if not path.exists():
-        raise NotFoundError(f"{path} does not exist")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder, expected a file")
-    return spans(path), note_in(path)
+    try:
+        if not path.exists():
+            raise NotFoundError(f"{path} does not exist")
+        if path.is_dir():
+            raise InputError(f"{path} is a folder, expected a file")
+        return spans(path), note_in(path)
+    except PermissionError as error:
+        raise cannot_read(path, error) from error

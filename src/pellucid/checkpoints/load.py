@@ -13,7 +13,7 @@ from pellucid.checkpoints.fill import BITS, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.plan import Plan, make_plan
-from pellucid.checkpoints.source import locate
+from pellucid.checkpoints.unchanged import located
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config, Head
 from pellucid.config.checks import among, is_word
@@ -51,35 +51,36 @@ def open_checkpoint(
     """
     own = is_word(head, OWN_HEAD)
     among("attention", attention, ("fused", "explicit"))
-    source = locate(name, revision=revision, token=token, local_files_only=local_files_only, cache_dir=cache_dir)
-    contents = read_source(source)
-    family = _family(contents)
-    config = config or family.read(contents.facts, contents.said_in)
-    if not own:
-        wanted = family.head_named(head) if isinstance(head, str) else head
-        family.page(wanted)  # refuses a head that the family does not have
-        config = config.replace(head=wanted)
-    tensors = contents.tensors
-    plan = make_plan(family, config, tensors, contents.said_in, new_head=not own and head is not None)
-    reads, writes = _tables(plan.config)
-    words = contents.tokenizer(plan.config)
-    if words is not None and contents.pooling is not None and contents.pooling.do_lower_case:
-        words = lower_cased(words)
-    parts = {
-        "tokenizer": _fitting(words, reads, contents, "tokenizer"),
-        "target_tokenizer": _fitting(contents.target_tokenizer, writes, contents, "tokenizer of the decoder"),
-        "pooling": contents.pooling,
-        "generation": contents.generation,
-    }
-    del contents  # a vocabulary of GGUF takes ten megabytes, and is not needed beside the tokenizer
-    return Loaded(
-        module=_numbers(plan, tensors, device, dtype, attention, seed, narrower),
-        config=plan.config,
-        family=family,
-        source=source,
-        untrained=tuple(sorted({name.partition(".")[0] for name in plan.fresh})),
-        **parts,
-    )
+    place = {"revision": revision, "token": token, "local_files_only": local_files_only, "cache_dir": cache_dir}
+    with located(name, **place) as source:
+        contents = read_source(source)
+        family = _family(contents)
+        config = config or family.read(contents.facts, contents.said_in)
+        if not own:
+            wanted = family.head_named(head) if isinstance(head, str) else head
+            family.page(wanted)  # refuses a head that the family does not have
+            config = config.replace(head=wanted)
+        tensors = contents.tensors
+        plan = make_plan(family, config, tensors, contents.said_in, new_head=not own and head is not None)
+        reads, writes = _tables(plan.config)
+        words = contents.tokenizer(plan.config)
+        if words is not None and contents.pooling is not None and contents.pooling.do_lower_case:
+            words = lower_cased(words)
+        parts = {
+            "tokenizer": _fitting(words, reads, contents, "tokenizer"),
+            "target_tokenizer": _fitting(contents.target_tokenizer, writes, contents, "tokenizer of the decoder"),
+            "pooling": contents.pooling,
+            "generation": contents.generation,
+        }
+        del contents  # a vocabulary of GGUF takes ten megabytes, and is not needed beside the tokenizer
+        return Loaded(
+            module=_numbers(plan, tensors, device, dtype, attention, seed, narrower),
+            config=plan.config,
+            family=family,
+            source=source,
+            untrained=tuple(sorted({name.partition(".")[0] for name in plan.fresh})),
+            **parts,
+        )
 
 
 def _numbers(
@@ -107,16 +108,18 @@ def account(name: str | os.PathLike[str]) -> Plan:
 
     Raises CheckpointMismatchError where a tensor is missing or strange.
     """
-    contents = read_source(locate(name))
-    family = _family(contents)
-    config = family.read(contents.facts, contents.said_in)
-    return make_plan(family, config, contents.tensors, contents.said_in, new_head=False)
+    with located(name) as source:
+        contents = read_source(source)
+        family = _family(contents)
+        config = family.read(contents.facts, contents.said_in)
+        return make_plan(family, config, contents.tensors, contents.said_in, new_head=False)
 
 
 def read_config(name: str | os.PathLike[str], **place: Any) -> Config:
     """The facts of a checkpoint; its weights are not looked at.  place: as for `locate`."""
-    contents = read_source(locate(name, **place))
-    return _family(contents).read(contents.facts, contents.said_in)
+    with located(name, **place) as source:
+        contents = read_source(source)
+        return _family(contents).read(contents.facts, contents.said_in)
 
 
 def read_tokenizer(name: str | os.PathLike[str], *, config: Config | None = None, **place: Any) -> Tokenizer | None:
@@ -125,13 +128,13 @@ def read_tokenizer(name: str | os.PathLike[str], *, config: Config | None = None
     config: the model that it is for; by default what the checkpoint says.  place: as for `locate`.
     ->  None where there is none
     """
-    source = locate(name, **place)
-    bare = source.kind == "folder" and source.file is None and source.base is None
-    if config is None and bare and not (source.folder / "config.json").exists():
-        return open_tokenizer(source.folder, max_length=None)
-    contents = read_source(source)
-    config = config or _family(contents).read(contents.facts, contents.said_in)
-    return _fitting(contents.tokenizer(config), _tables(config)[0], contents, "tokenizer")
+    with located(name, **place) as source:
+        bare = source.kind == "folder" and source.file is None and source.base is None
+        if config is None and bare and not (source.folder / "config.json").exists():
+            return open_tokenizer(source.folder, max_length=None)
+        contents = read_source(source)
+        config = config or _family(contents).read(contents.facts, contents.said_in)
+        return _fitting(contents.tokenizer(config), _tables(config)[0], contents, "tokenizer")
 
 
 def _family(contents: Contents) -> Family:

@@ -13,7 +13,7 @@ from pellucid.config.checks import truth
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, UnsafeFileError
 from pellucid.files import digest_of
 
-_READ = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin", ".gguf", ".onnx")
+READ = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin", ".gguf", ".onnx")
 """How the files of a checkpoint end that are ever opened."""
 
 
@@ -138,7 +138,7 @@ def refuse_links_of_folder(folder: Path) -> None:
     """The same, of a folder and of the folders in it, for the modules of sentence-transformers have theirs."""
     for path in folder.glob("*"):
         below = path / "config.json"
-        if path.is_symlink() and path.suffix in _READ:
+        if path.is_symlink() and path.suffix in READ:
             link_inside(folder, path)
         elif below.is_symlink() and not path.is_symlink():
             link_inside(folder, below)

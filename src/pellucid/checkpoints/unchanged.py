@@ -1,0 +1,60 @@
+"""A checkpoint for as long as it is read: whole, of one save, and with the system's errors as ours."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from pellucid.checkpoints.source import READ, Source, locate
+from pellucid.errors import CorruptFileError, PellucidError
+from pellucid.files import cannot_read
+
+Mark = tuple[int, ...]
+"""By which it is known that a file is another one, or was written again."""
+
+
+@contextmanager
+def located(name: str | os.PathLike[str], **place: Any) -> Iterator[Source]:
+    """Where a checkpoint was found. Its files are opened one after the other, and each tensor by itself, so that
+    another process may put others in their place between two of them: what was read then is of no one model.
+
+    place: as for `locate`.
+    Raises CorruptFileError where that has happened, and InputError for a file that this user may not read.
+    """
+    source, before = None, {}
+    try:
+        source = locate(name, **place)
+        before = _marks(source)
+        yield source
+    except (PellucidError, OSError) as error:
+        _same(source, before, error)
+        if isinstance(error, PellucidError) or error.filename is None:  # one without a file is of the network
+            raise
+        raise cannot_read(error.filename, error) from error
+    _same(source, before)
+
+
+def _same(source: Source | None, before: dict[Path, Mark], reason: Exception | None = None) -> None:
+    after = {} if source is None else _marks(source)
+    for path in (*before, *after):
+        if before.get(path) != after.get(path):
+            raise CorruptFileError(f"{path} was replaced while it was read: load it again") from reason
+
+
+def _marks(source: Source) -> dict[Path, Mark]:
+    """The files of a checkpoint, and of the base of an adapter, as they are now."""
+    found: dict[Path, Mark] = {}
+    for one in (source, source.base):
+        with suppress(OSError):  # whoever reads it says why
+            paths = () if one is None else (one.file,) if one.kind == "file" else tuple(one.folder.iterdir())
+            found |= {path: mark for path in paths if path and path.suffix in READ and (mark := _mark(path))}
+    return found
+
+
+def _mark(path: Path) -> Mark | None:
+    """None for a link that leads nowhere, and for what has gone."""
+    with suppress(OSError):
+        held = path.stat()
+        return held.st_dev, held.st_ino, held.st_size, held.st_mtime_ns
+    return None
