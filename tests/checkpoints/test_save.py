@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,10 +20,10 @@ from torch.nn.utils import prune
 
 import pellucid
 from pellucid.checkpoints.convert import convert
-from pellucid.checkpoints.folder import write_tensors
+from pellucid.checkpoints.folder import beside, write_tensors
 from pellucid.checkpoints.tensors import note_in, spans
 from pellucid.config import Head, MaskedLM, SequenceClassification, TokenClassification
-from pellucid.errors import InputError
+from pellucid.errors import InputError, NotFoundError
 from tests.checkpoints.builders import (
     PICKLED,
     WEIGHTS,
@@ -39,6 +40,7 @@ from tests.checkpoints.builders import (
 from tests.checkpoints.families import TINY
 from tests.conftest import tiny_config
 from tests.parity.reference import tiny as reference
+from tests.search.children import KILLED, ended, start
 from tests.text.making import train_pieces
 
 TEXTS = ["time flies like an arrow", "fruit flies like a banana", "Köln, 東京 & 👩‍👩‍👧", "", "word " * 400]
@@ -398,6 +400,56 @@ def test_what_cannot_be_put_back_is_kept_and_does_not_open(
     assert sorted([*digests(folder).values(), *digests(old).values()]) == before
     with pytest.raises(pellucid.PellucidError):
         pellucid.load(folder)
+
+
+def killed(folder: Path, step: int) -> None:
+    """Saves over a folder, and is killed when so many files have been moved."""
+    model, replace, moved = pellucid.build(tiny_config(), seed=2), Path.replace, []
+
+    def broken(path: Path, target: Path) -> Path:
+        if len(moved) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        moved.append(path)
+        return replace(path, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", broken)
+        model.save(folder, overwrite=True)
+
+
+@pytest.mark.parametrize("step", range(1, 4))
+def test_what_a_kill_leaves_is_named_and_swept(step: int, tmp_path: Path, tiny: pellucid.Model) -> None:
+    folder = good(tmp_path / "model", num_labels=3)
+    before = digests(folder)
+    assert ended(start(lambda: killed(folder, step))) == KILLED
+    with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was broken off") as caught:
+        pellucid.load(folder)
+    old = Path(str(caught.value).partition("files in ")[2].removesuffix(" back"))
+    if step == 2:
+        with pytest.raises(InputError, match=r"what it held lies in .*: choose a new folder or pass overwrite=True"):
+            tiny.save(folder)
+    assert {**digests(folder), **digests(old)} == before or step == 3
+    other = good(tmp_path / "model-b")
+    for left in (tmp_path / ".model-b-abcdefgh", tmp_path / ".model-mine"):
+        left.mkdir()
+    tiny.save(folder, overwrite=True)
+    assert pellucid.load(folder).config == tiny.config and pellucid.load(other)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".model-b-abcdefgh", ".model-mine", "model", "model-b"]
+
+
+def test_a_second_process_does_not_save_into_the_same_folder(tmp_path: Path, tiny: pellucid.Model) -> None:
+    folder = good(tmp_path / "model")
+    before = digests(tmp_path)
+    with pytest.raises(ZeroDivisionError), beside(folder):
+        refused = "another process saves into .*model: wait until it is done, or choose a new folder"
+        with pytest.raises(InputError, match=refused):
+            tiny.save(folder, overwrite=True)
+        tiny.save(tmp_path / "model-b")
+        shutil.rmtree(tmp_path / "model-b")
+        raise ZeroDivisionError
+    assert digests(tmp_path) == before
+    tiny.save(folder, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_a_folder_in_the_place_of_a_file_is_left_alone(tmp_path: Path, tiny: pellucid.Model) -> None:

@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from torch import Tensor
@@ -16,13 +16,14 @@ from pellucid.checkpoints import hub
 from pellucid.config.checks import truth
 from pellucid.errors import Argument, InputError, Words
 from pellucid.files import cannot_write, to_disk, usual_mode
+from pellucid.lock import alone
 
 FACTS = ("config.json", "adapter_config.json")
 """Without one of these a folder is no checkpoint."""
 
 
-OLD = "old"
-"""Where the files of a folder are while others take their place, beside these."""
+NEW, OLD = "new", "old"
+"""Where files are written, and where those of a folder are while others take their place."""
 
 OVERWRITE = Argument("overwrite", True)
 """By which a place that holds files may be written over."""
@@ -38,6 +39,8 @@ def check_target(target: Path, *, overwrite: bool, how: Words = ("pass ", OVERWR
         raise InputError(f"{target} is a file, expected a folder to write into")
     if target.is_dir() and any(target.iterdir()) and not overwrite:
         raise InputError(f"{target} already holds files: choose a new folder or ", how)
+    if not overwrite and (old := left_of(target)):  # which a save that succeeds takes away
+        raise InputError(f"{target} was being saved into, and what it held lies in {old}: choose a new folder or ", how)
 
 
 @contextmanager
@@ -45,21 +48,50 @@ def beside(target: Path) -> Iterator[Path]:
     """A new folder to write into, which becomes `target` at the end; where anything goes wrong, it is gone.
 
     What a folder held before stays, but for files of the same name and those that would speak for another model; these
-    come back where anything goes wrong, Ctrl-C included.
+    come back where anything goes wrong, Ctrl-C included. Of two processes that write into one folder the second is
+    refused: both would leave a part of each model. What killed ones have left goes once the new files are in place.
     """
     around = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-        new = around / "new"
-        new.mkdir()  # with the rights of any new folder; the one around it is nobody else's business
-        yield new
-        _move(new, target)
+        with _alone(target):
+            around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+            new = around / NEW
+            new.mkdir()  # with the rights of any new folder; the one around it is nobody else's business
+            yield new
+            _move(new, target)
+            for left in _left(target):
+                shutil.rmtree(left, ignore_errors=True)
     except OSError as error:
         raise cannot_write(target, error) from error
     finally:
         if around is not None and not (around / OLD).exists():
             shutil.rmtree(around, ignore_errors=True)
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    lock = target.with_name(f".{target.name}.lock")
+    with alone(lock, lambda: f"another process saves into {target}: wait until it is done, or choose a new folder"):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows does so by itself; while it is held, nobody else takes the file for his
+                lock.unlink()
+
+
+def _left(target: Path) -> list[Path]:
+    """The folders beside `target` of saves that were broken off by force, or are going on."""
+    named = re.compile(rf"\.{re.escape(target.name)}-[a-z0-9_]{{8}}")  # as `tempfile` has it, and no `NAME-else`
+    found = [path for path in target.parent.glob(".*-*") if named.fullmatch(path.name) and not path.is_symlink()]
+    return [path for path in found if path.is_dir() and set() < {one.name for one in path.iterdir()} <= {NEW, OLD}]
+
+
+def left_of(target: Path) -> Path | None:
+    """Where the files lie that a folder held before such a save took them out."""
+    with suppress(OSError):
+        return next((path / OLD for path in _left(target) if (path / OLD).is_dir()), None)
+    return None
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, note: dict[str, str] | None = None) -> None:

@@ -6,8 +6,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pellucid.checkpoints.folder import FACTS, left_of
 from pellucid.checkpoints.source import READ, Source, locate
-from pellucid.errors import CorruptFileError, PellucidError
+from pellucid.errors import CorruptFileError, NotFoundError, PellucidError
 from pellucid.files import cannot_read
 
 Mark = tuple[int, ...]
@@ -29,6 +30,8 @@ def located(name: str | os.PathLike[str], **place: Any) -> Iterator[Source]:
         yield source
     except (PellucidError, OSError) as error:
         _same(source, before, error)
+        if source is not None or isinstance(name, str | os.PathLike):
+            _moved(Path(name) if source is None else source.folder, error)
         if isinstance(error, PellucidError) or error.filename is None:  # one without a file is of the network
             raise
         raise cannot_read(error.filename, error) from error
@@ -40,6 +43,15 @@ def _same(source: Source | None, before: dict[Path, Mark], reason: Exception | N
     for path in (*before, *after):
         if before.get(path) != after.get(path):
             raise CorruptFileError(f"{path} was replaced while it was read: load it again") from reason
+
+
+def _moved(folder: Path, reason: Exception) -> None:
+    """Says where the files of a folder are that a save has taken out and put no others in place of."""
+    if not any(os.path.lexists(folder / name) for name in FACTS) and (old := left_of(folder)):
+        said = (
+            f"{folder} holds no whole model: a save into it was broken off, or is going on; wait for it, or move the "
+        )
+        raise NotFoundError(f"{said}files in {old} back") from reason
 
 
 def _marks(source: Source) -> dict[Path, Mark]:
