@@ -91,12 +91,12 @@ together = changed(
 )
 
 
-def around(times: int) -> dict[str, Any]:
-    """A template with as many special tokens, each of as many ids."""
-    one = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
-    tokens = {"[CLS]": {"id": "[CLS]", "ids": [1] * times, "tokens": ["[CLS]"] * times}}
-    single = [*[one] * times, {"Sequence": {"id": "A", "type_id": 0}}]
-    pair = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+def around(times: int, single: str = "[CLS]", pair: str = "", number: int = 1) -> dict[str, Any]:
+    """A template with as many special tokens, each of as many ids.  single, pair: which stand around them."""
+    tokens = {"[CLS]": {"id": "[CLS]", "ids": [number] * times, "tokens": ["[CLS]"] * times}}
+    one, two = ([{"SpecialToken": {"id": name, "type_id": 0}}] for name in (single, pair))
+    single = [*one * times, {"Sequence": {"id": "A", "type_id": 0}}]
+    pair = [*two * bool(pair), *({"Sequence": {"id": name, "type_id": 0}} for name in "AB")]
     return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens}
 
 
@@ -125,6 +125,9 @@ CASES = [
     Case("A46 growing together", together, CORRUPT, "normalizer and pre_tokenizer may make 6,400 characters of one"),
     Case("A46 growing words", grown("decoder", replaced(100, 100)), CORRUPT, "decoder may make 10,000 characters of"),
     Case("A46 growing template", changed(post_processor=around(50)), CORRUPT, "2,500 special tokens stand around"),
+    Case("A46 no such token", changed(post_processor=around(1, "[NO]")), CORRUPT, "its post_processor fails"),
+    Case("A46 none in pairs", changed(post_processor=around(1, pair="[NO]")), CORRUPT, "post_processor fails"),
+    Case("A46 id beyond any", changed(post_processor=around(1, number=2**31)), CORRUPT, "gives the id 2147483648"),
     Case("A46 table", grown("normalizer", [TABLE]), CORRUPT, "its normalisation table says 4,278,190,080 bytes of 5"),
     Case("A46 id -1", changed(model__vocab=numbered(-1)), CORRUPT, "tokenizer.json is not a tokenizer"),
     Case("A46 id 2^31", changed(model__vocab=numbered(2**31)), MISMATCH, "gives ids up to 2147483648"),

@@ -9,6 +9,7 @@ from typing import Any
 import tokenizers
 
 from pellucid.errors import CorruptFileError
+from pellucid.text.cut import guarded
 from pellucid.text.wire import BrokenMessage
 
 MOST_GROWTH = 4095
@@ -32,6 +33,20 @@ def check_growth(backend: tokenizers.Tokenizer, path: Path) -> None:
         raise CorruptFileError(
             f"{path}: {around:,} special tokens stand around a text, expected at most {MOST_AROUND:,}"
         )
+    _check_around(backend, path)
+
+
+def _check_around(backend: tokenizers.Tokenizer, path: Path) -> None:
+    """Puts the special tokens around a text and a pair once: that one of them is in no table shows there alone."""
+    with guarded(f"{path}: its post_processor fails"):
+        text, around = tokenizers.Encoding(), backend.post_processor
+        rows = [] if around is None else [around.process(text, second) for second in (None, text)]
+    for row in rows:
+        for what, numbers in (("id", row.ids), ("type_id", row.type_ids)):
+            if max(numbers, default=0) >= 2**31:
+                raise CorruptFileError(
+                    f"{path}: its post_processor gives the {what} {max(numbers)}, expected one below {2**31}"
+                )
 
 
 def check_tables(path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tokenizers
+from tokenizers import Encoding
 
 from pellucid.config.checks import among, names_of, truth
 from pellucid.errors import Argument, Blank, InputError, counted, short
@@ -130,13 +131,12 @@ class Tokenizer(SpecialTokens, Spelling):
         truth("pair", pair)
         return (self._after or self._backend).num_special_tokens_to_add(pair)
 
-    def finish(
-        self, first: tokenizers.Encoding, second: tokenizers.Encoding | None, special: bool
-    ) -> tokenizers.Encoding:
+    def finish(self, first: Encoding, second: Encoding | None, special: bool) -> Encoding:
         """What `raw` gave, as one row, with its special tokens."""
-        return (self._after.process if self._after else self._backend.post_process)(first, second, special)
+        with guarded():
+            return (self._after.process if self._after else self._backend.post_process)(first, second, special)
 
-    def raw(self, texts: Sequence[str], parse: bool, what: str) -> list[tokenizers.Encoding]:
+    def raw(self, texts: Sequence[str], parse: bool, what: str) -> list[Encoding]:
         """Texts one by one, without special tokens around them.  parse: as `parse_special_tokens`."""
         clean = [clean_text(text, i, what) for i, text in enumerate(texts)]
         plain = [not parse and self._looks_special(text) for text in clean]
@@ -148,7 +148,7 @@ class Tokenizer(SpecialTokens, Spelling):
             backends = [self._literal if is_plain else self._backend for is_plain in plain]
             return [b.encode(text, add_special_tokens=False) for b, text in zip(backends, clean)]
 
-    def raw_words(self, texts: Sequence[Sequence[str]], parse: bool = True) -> list[tokenizers.Encoding]:
+    def raw_words(self, texts: Sequence[Sequence[str]], parse: bool = True) -> list[Encoding]:
         """Texts that are split into words, each read as if it stood alone; places count in each word."""
         found = []
         for i, words in enumerate(texts):
@@ -162,9 +162,7 @@ class Tokenizer(SpecialTokens, Spelling):
     def _batch(
         self, rows: list[Encoded], padding: bool | str, max_length: int | None, kind: str | None, single: bool
     ) -> Batch:
-        names = (
-            ("input_ids", "token_type_ids", "attention_mask") if self.token_types else ("input_ids", "attention_mask")
-        )
+        names = ["input_ids", *["token_type_ids"] * self.token_types, "attention_mask"]
         padded = padding in (True, "longest", "max_length")
         length = self._limit(max_length) if padding == "max_length" else None
         if length is not None and (longest := max((len(r.ids) for r in rows), default=0)) > length:
