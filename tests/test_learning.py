@@ -173,3 +173,14 @@ def test_a_report_is_json_whatever_its_scores_are(scratch: pellucid.Model, feeli
     report = pellucid.train(scratch, feelings(20), "classify", max_steps=1).report
     held = replace(report, scores={"loss": math.nan, "perplexity": math.inf, "f1": 0.5}).data()
     assert json.loads(json.dumps(held, allow_nan=False))["scores"] == {"loss": None, "perplexity": None, "f1": 0.5}
+
+
+def test_paths_may_have_names_that_no_file_can_hold(scratch: pellucid.Model, tmp_path: Path) -> None:
+    """The system's names are bytes; those that are no UTF-8 hold halves of characters in Python."""
+    data, out = tmp_path / "data\udcff.csv", tmp_path / "out\udcff"
+    data.write_text("text,label\n" + "good people,a\nbad people,b\n" * 8)
+    better = pellucid.train(scratch, data, "classify", out=out, **QUICK)
+    assert better.report.folder == out and pellucid.load(out).config.labels == ("a", "b")
+    for name in ("README.md", "recipe.toml", "curves.svg"):
+        assert (out / name).read_text(encoding="utf-8")
+    assert "data\ufffd.csv" in (out / "recipe.toml").read_text(encoding="utf-8")

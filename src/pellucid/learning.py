@@ -15,6 +15,7 @@ from pellucid.errors import Argument, InputError, PellucidError, counted, near
 from pellucid.files import path_of, write_whole
 from pellucid.machine import use_threads
 from pellucid.model import Model, build
+from pellucid.text.cut import whole_characters
 from pellucid.training.account import plan, recipe_of
 from pellucid.training.card import card
 from pellucid.training.course import RECIPE, learn
@@ -199,7 +200,8 @@ class _Work:
 
 
 def _write(path: Path, text: str) -> None:
-    write_whole(path, lambda file: file.write(text.encode("utf-8")))
+    """Letters that no file can hold, as the name of a path that is no UTF-8 has them, are replaced."""
+    write_whole(path, lambda file: file.write(whole_characters(text).encode("utf-8")))
 
 
 def _wanted(what: str, said: Any, recipe: Any) -> Any:

@@ -1,6 +1,7 @@
 """Rows from whatever holds them; each knows where it stood, and the whole has a digest."""
 
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from pellucid.errors import InputError, NotFoundError
 from pellucid.training.answers import QuestionAnswering
 from pellucid.training.classification import TextClassification
-from pellucid.training.data import Data, Record, place, read, texts, values
+from pellucid.training.data import Data, File, Record, place, read, texts, values
 from pellucid.training.held_out import split
 from pellucid.training.tagging import TokenClassification
 
@@ -305,3 +306,14 @@ def test_at_least_one_row_on_each_side() -> None:
         split(table(a=1), 0.5, seed=0)
     with pytest.raises(InputError, match=r"validation is 1\.5, expected above 0 and below 1"):
         split(table(a=9), 1.5, seed=0)
+
+
+@pytest.mark.timeout(20)
+def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "zero.csv").symlink_to("/dev/zero")
+    for name in ("pipe.csv", "zero.csv"):
+        with pytest.raises(InputError, match=rf"{name} is no file, expected a file"):
+            read(tmp_path / name)
+    with pytest.raises(InputError, match=r"is a folder, expected a file"):
+        File.of(tmp_path)

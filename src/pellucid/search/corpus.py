@@ -12,9 +12,10 @@ import numpy as np
 from pellucid.config.checks import is_several, truth
 from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.search.entries import Entry
-from pellucid.search.files import facts, found, whole
+from pellucid.search.files import found, whole
 from pellucid.search.metadata import packed
 from pellucid.text.cut import clean_text, whole_characters
+from pellucid.text.lines import facts
 from pellucid.text.rows import OBJECTS, TABLES, check_column, is_missing, read_rows
 
 Cut = Callable[[str, int], list[tuple[int, int]]]

@@ -4,26 +4,12 @@ import functools
 import glob
 import itertools
 import os
-import stat
 from pathlib import Path
 
 from pellucid.errors import InputError
 from pellucid.search.generations import is_index
 from pellucid.text.cut import MOST_CHARACTERS
-from pellucid.text.lines import lines, no_file
-
-
-def facts(path: Path) -> tuple[int, int]:
-    """Size and time of change of a file that can be read to its end. Raises InputError for anything else."""
-    try:
-        found = path.stat()
-    except FileNotFoundError as error:
-        raise no_file(path) from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise InputError(f"{path} is {'a folder' if stat.S_ISDIR(found.st_mode) else 'no file'}, expected a file")
-    return found.st_size, found.st_mtime_ns
+from pellucid.text.lines import facts, lines
 
 
 def found(name: str | Path) -> tuple[list[Path], list[Path]]:

@@ -2,6 +2,7 @@
 
 import codecs
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -77,6 +78,19 @@ def no_file(path: Path) -> NotFoundError:
     except OSError:
         beside = []
     return NotFoundError(f"there is no file {str(path)[:200]!r}{near(path.name, beside)}")
+
+
+def facts(path: Path) -> tuple[int, int]:
+    """Size and time of change of a file that can be read to its end. Raises InputError for anything else."""
+    try:
+        found = path.stat()
+    except FileNotFoundError as error:
+        raise no_file(path) from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{path} is {'a folder' if stat.S_ISDIR(found.st_mode) else 'no file'}, expected a file")
+    return found.st_size, found.st_mtime_ns
 
 
 def encoding_named(encoding: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from pellucid.config.checks import is_several
 from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.files import once, path_of
-from pellucid.text.lines import no_file
+from pellucid.text.lines import facts, no_file
 from pellucid.text.parallel import read_parallel
 from pellucid.text.rows import is_missing, read_rows
 from pellucid.training.formats import special
@@ -49,6 +49,7 @@ class File:
     @classmethod
     def of(cls, path: Path) -> "File":
         """The file as it is now; raises NotFoundError and InputError where it cannot be read."""
+        facts(path)  # a pipe or a device has no end
         try:
             with path.open("rb") as file:
                 found = os.fstat(file.fileno())
