@@ -174,3 +174,27 @@ def test_the_length_of_a_sentence_goes_over_the_tokenizer_s(folder: Path) -> Non
     torch.testing.assert_close(encoded(model.save(folder.parent / "again")), wanted, rtol=0, atol=1e-5)
     say(folder, READ[0], max_seq_length=None)
     torch.testing.assert_close(pellucid.load(folder).embed(TEXTS), short, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", ["false", 1, -1, []])
+def test_a_flag_is_true_or_false(folder: Path, value: object) -> None:
+    say(folder, POOLED, pooling_mode_mean_tokens=value)
+    with pytest.raises(CorruptFileError, match=r"pooling_mode_mean_tokens is .*, expected true or false"):
+        pellucid.load(folder)
+    say(folder, POOLED, pooling_mode_mean_tokens=None)
+    pellucid.load(folder)
+
+
+def test_the_pooling_is_of_the_model_s_vectors(folder: Path) -> None:
+    say(folder, POOLED, word_embedding_dimension=7)
+    with pytest.raises(CheckpointMismatchError, match=r"the pooling is of vectors of 7 numbers, the model's have \d+"):
+        pellucid.load(folder)
+
+
+def test_half_a_character_is_saved_as_none(folder: Path) -> None:
+    (folder / STATED).write_text(json.dumps({"prompts": {"query": "a\ud800"}}))
+    say(folder, "tokenizer_config.json", chat_template="{{messages}}\ud800")
+    model = pellucid.load(folder)
+    again = pellucid.load(model.save(folder.parent / "again"))
+    assert again.loaded.pooling is not None and again.loaded.pooling.prompts == {"query": "a\ufffd"}
+    assert again.tokenizer.settings["chat_template"] == "{{messages}}\ufffd"

@@ -63,6 +63,7 @@ def open_checkpoint(
         tensors = contents.tensors
         plan = make_plan(family, config, tensors, contents.said_in, new_head=not own and head is not None)
         reads, writes = _tables(plan.config)
+        _check_width(contents, plan.config.hidden_size)
         words = contents.tokenizer(plan.config)
         if words is not None and contents.pooling is not None and contents.pooling.do_lower_case:
             words = lower_cased(words)
@@ -156,6 +157,15 @@ def _tables(config: Config) -> tuple[int, int]:
     """Rows of the table of tokens that are read, and of those that are written."""
     source = config.decoder.source_vocab_size if config.decoder else None
     return source or config.vocab_size, config.vocab_size
+
+
+def _check_width(contents: Contents, hidden: int) -> None:
+    said = contents.pooling.hidden if contents.pooling else None
+    if said not in (None, hidden):
+        raise CheckpointMismatchError(
+            f"{contents.said_in.parent}: the pooling is of vectors of {said} numbers, the model's have {hidden}; "
+            "they do not belong together"
+        )
 
 
 def _fitting(tokenizer: Tokenizer | None, rows: int, contents: Contents, what: str) -> Tokenizer | None:

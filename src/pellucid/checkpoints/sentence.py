@@ -13,6 +13,7 @@ from pellucid.checkpoints.source import inside
 from pellucid.config.checks import count, truth
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, UnsafeFileError, near, several
 from pellucid.files import read_any, read_json
+from pellucid.text.cut import whole_characters
 
 log = logging.getLogger("pellucid")
 
@@ -58,6 +59,7 @@ class Pooling:
     do_lower_case: texts are read in lower case; the model's tokenizer sees to it.
     prompts, include_prompt: what a caller may put before a text, by name, and whether it is part of the vector. Kept
         for whoever reads them, so that saving loses nothing: nothing is put before a text here.
+    hidden: numbers of the hidden states that it was written for; None where the files do not say.
     """
 
     modes: tuple[str, ...] = ("mean",)
@@ -68,6 +70,7 @@ class Pooling:
     do_lower_case: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
     include_prompt: bool = True
+    hidden: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for mode in self.modes:
@@ -145,16 +148,22 @@ def _pooled(path: Path) -> dict[str, Any]:
     sizes = ("embedding_dimension", "word_embedding_dimension")
     found = _witness(path, (*MODES.values(), "pooling_mode", "include_prompt", *sizes))
     include = found.get("include_prompt", True)
+    hidden = next((found[name] for name in sizes if found.get(name) is not None), None)
     with _said_by(path):
         truth("include_prompt", include)
+        if hidden is not None:
+            count("word_embedding_dimension", hidden)
     if not include:
         log.warning("%s: include_prompt is false; here a prompt before a text is part of its vector", path)
-    return {"modes": _modes(path, found), "include_prompt": include}
+    return {"modes": _modes(path, found), "include_prompt": include, "hidden": hidden}
 
 
 def _modes(path: Path, found: dict[str, Any]) -> tuple[str, ...]:
     stated = found.get("pooling_mode")
     if stated is None:
+        with _said_by(path):
+            for key in MODES.values():
+                truth(key, False if found.get(key) is None else found[key])
         return tuple(mode for mode, key in MODES.items() if found.get(key)) or ("mean",)
     names = stated if isinstance(stated, list) else [stated]
     modes = tuple(str(name).removesuffix("_tokens") for name in names)
@@ -240,4 +249,4 @@ def _said_by(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(whole_characters(json.dumps(value, indent=2, ensure_ascii=False)) + "\n", encoding="utf-8")

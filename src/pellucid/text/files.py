@@ -10,7 +10,7 @@ import tokenizers
 from pellucid.errors import InputError
 from pellucid.text import sentencepiece
 from pellucid.text.bytelevel import open_bytelevel
-from pellucid.text.cut import guarded
+from pellucid.text.cut import guarded, whole_characters
 from pellucid.text.dress import make_special, with_roles
 from pellucid.text.growth import check_growth, check_tables
 from pellucid.text.layouts import layout_of, stranger
@@ -120,7 +120,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     settings = {"tokenizer_class": _AS_IT_STANDS} | tokenizer.settings
     if tokenizer.model_max_length is not None:
         settings["model_max_length"] = tokenizer.model_max_length
-    text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+    text = whole_characters(json.dumps(settings, indent=2, ensure_ascii=False)) + "\n"
     (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
 
