@@ -120,6 +120,11 @@ def short(name: str, most: int = 80) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
+def visible(text: str) -> str:
+    """What a file says, with `\\x1b` and the like in place of what steers a terminal or turns its letters around."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def counted(number: int, one: str, many: str = "") -> str:
     """`1 row`, `2,000 rows`; `many` where it is not `one` with an s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"

@@ -301,6 +301,7 @@ DAMAGED: dict[str, tuple[Damage, type[PellucidError], str]] = {
     "a task that is a list": (said(task_type=["SEQ_CLS"]), MISMATCH, "task_type is ['SEQ_CLS']"),
     "no rank": (said(r=0), MISMATCH, "r is 0, expected a whole number"),
     "another rank": (said(r=7), MISMATCH, "has rank 3, and adapter_config.json says 7"),
+    "a page": (said(use_rslora="y" * 3_000), MISMATCH, "use_rslora is 'yyy"),
     "endless": (said(lora_alpha=1e400), MISMATCH, "lora_alpha is inf"),
     "an expression": (said(alpha_pattern={"(a+)+$": 2}), MISMATCH, "expressions are not run"),
     "patterns of words": (said(rank_pattern={"query": "3"}), MISMATCH, "the rank of query is '3'"),

@@ -342,3 +342,12 @@ def test_an_early_interrupt_is_no_traceback(
     refuse(monkeypatch, "pellucid.cli.errors", KeyboardInterrupt())
     assert typed("--version") == INTERRUPTED
     assert capsys.readouterr().err == "pellucid: interrupted\n"
+
+
+def test_a_folder_that_has_gone_is_told(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f'rmdir "$PWD" && exec "{sys.executable}" -m pellucid describe x'
+    done = subprocess.run(["sh", "-c", command], cwd=gone, capture_output=True, text=True, timeout=120, check=False)
+    said = "pellucid: cannot read the folder that this is run in: No such file or directory; go to another one\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", said)

@@ -368,3 +368,9 @@ def test_jinja_is_imported_when_a_template_is_rendered() -> None:
     code = "import sys, pellucid.text, pellucid.text.files; print('jinja2' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
+
+
+def test_what_a_template_says_steers_no_terminal() -> None:
+    with pytest.raises(InputError) as caught:
+        render_chat("{{ raise_exception('\\x1b[2J\\u202e no\\n') }}", [USER], variables={})
+    assert str(caught.value).isprintable() and str(caught.value).endswith(r"\x1b[2J\u202e no")

@@ -167,6 +167,7 @@ def put(*path: Any) -> Callable[[dict[str, Any]], None]:
         (put("config", "facts", "num_attention_heads", 7), CorruptFileError, "cannot be shared out among"),
         (put("config", "facts", "num_attention_heads", 6), CorruptFileError, r"has shape \[2, 12, 4, 4\], .* \[2, 6, "),
         (put("config", "facts", "num_hidden_layers", 2), CorruptFileError, "has no point 'layers.2.attention.weights'"),
+        (put("config", "facts", "dropout", "kind", "\0\x1b"), CorruptFileError, r"dropout: a \\x00\\x1b st"),
         (put("config", "facts", "inert", 3), CorruptFileError, "inert: '3' stands there, expected dict"),
         (lambda m: m["digests"].pop("pooled") and None, CorruptFileError, "do not name the same: pooled"),
         (put("digests", "pooled", 3), CorruptFileError, "digests of the manifest|is not what was written"),

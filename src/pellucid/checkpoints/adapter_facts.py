@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.config.checks import count, truth, within
-from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, several
+from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, several, short, visible
 from pellucid.files import read_json
 
 log = logging.getLogger("pellucid")
@@ -105,7 +105,7 @@ def read_adapter_facts(folder: Path) -> AdapterFacts:
         _refuse(raw)
         found = _facts(raw)
     except InputError as error:
-        raise CheckpointMismatchError(f"{path}: {error}") from error
+        raise CheckpointMismatchError(f"{path}: {short(visible(str(error)), 300)}") from error
     known = _READ | _INERT | _CHANGING
     if strange := sorted(key for key, value in raw.items() if key not in known and value not in _NOTHING):
         shown = several(ascii(key)[1:-1][:60] for key in strange)

@@ -32,7 +32,8 @@ INERT = frozenset(
 ARITHMETIC = frozenset(
     """adapters attention_bias attn_logit_softcapping embedding_size final_logit_softcapping head_dim layer_types
     mlp_bias moe num_experts num_hidden_groups num_key_value_heads partial_rotary_factor per_layer_config
-    pruned_heads quantization_config rope_scaling rope_theta rotary_pct scale_embedding sliding_window use_bias""".split()
+    pruned_heads quantization_config rope_scaling rope_theta rotary_pct scale_embedding sliding_window
+    use_bias""".split()
 )
 """Keys that change numbers: a family that does not read one of them cannot answer for a file that sets it."""
 

@@ -4,11 +4,13 @@ import atexit
 import gc
 import os
 import sys
+from pathlib import Path
 
 
 def main() -> None:
     """The command `pellucid`."""
     _open_what_is_closed()
+    _check_place()
     try:
         from pellucid.cli.app import app
         from pellucid.cli.errors import run
@@ -17,6 +19,16 @@ def main() -> None:
         sys.exit(130)
     atexit.register(gc.freeze)  # or Python walks all that torch has made once more before it ends: 0.3 s and more
     sys.exit(run(app))
+
+
+def _check_place() -> None:
+    """A library of PyTorch's ends the process with words of its own where the folder it is in has been deleted."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        why = error.strerror or error
+        print(f"pellucid: cannot read the folder that this is run in: {why}; go to another one", file=sys.stderr)  # noqa: T201
+        sys.exit(3)
 
 
 def _open_what_is_closed() -> None:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pellucid.errors import Argument, Blank, CorruptFileError, InputError, several, short
+from pellucid.errors import Argument, Blank, CorruptFileError, InputError, several, short, visible
 
 MOST_TEMPLATE = 256 * 1024
 """Characters of a template; the longest in use have about 20,000."""
@@ -137,8 +137,7 @@ def _short(value: object) -> str:
 
 
 def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= 300 else f"{text[:299]}…"
+    return short(visible(" ".join(str(error).split())), 300)
 
 
 def _plain(value: Any, depth: int = 0) -> Any:

@@ -19,7 +19,7 @@ from pellucid.checkpoints.facts import check_depth
 from pellucid.checkpoints.tensors import Span
 from pellucid.config import Config
 from pellucid.config.plain import plain, rebuilt
-from pellucid.errors import CorruptFileError, InputError, several
+from pellucid.errors import CorruptFileError, InputError, several, visible
 from pellucid.files import once, path_of
 from pellucid.text.cut import MOST_CHARACTERS
 from pellucid.trace.points import points
@@ -132,7 +132,9 @@ def _manifest(path: Path, note: Mapping[str, Any]) -> dict[str, Any]:
 def _fields(path: Path, said: dict[str, Any]) -> dict[str, Any]:
     wrong = [*(name for name in _FIELDS if name not in said), *(name for name in said if name not in _FIELDS)]
     if wrong:
-        raise CorruptFileError(f"{path} has a manifest whose fields are not those of a trace: {several(wrong)}")
+        raise CorruptFileError(
+            f"{path} has a manifest whose fields are not those of a trace: {visible(several(wrong))}"
+        )
     found = {}
     for name, kind in _FIELDS.items():
         try:
@@ -140,14 +142,14 @@ def _fields(path: Path, said: dict[str, Any]) -> dict[str, Any]:
             if kind is Config:
                 check_depth(found[name])  # before a point of each layer is named
         except ValueError as error:
-            raise CorruptFileError(f"{path}: {name} of the manifest: {error}") from error
+            raise CorruptFileError(f"{path}: {name} of the manifest: {visible(str(error))}") from error
     return found
 
 
 def _same_names(path: Path, spans: Iterable[str], named: Iterable[str]) -> None:
     strange = sorted(set(spans) ^ set(named))
     if strange:
-        raise CorruptFileError(f"{path}: tensors and manifest do not name the same: {several(strange)}")
+        raise CorruptFileError(f"{path}: tensors and manifest do not name the same: {visible(several(strange))}")
 
 
 def _read(path: Path, name: str, span: Span, right: str) -> Tensor:
