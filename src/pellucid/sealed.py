@@ -48,7 +48,7 @@ def _content(path: Path, most: int) -> bytes:
     if path.is_symlink():
         raise UnsafeFileError(f"{path} is a link, which may lead outside: put the file itself there")
     with path.open("rb") as file:
-        content = file.read(most + 1)
+        content = file.read(min(path.stat().st_size, most) + 1)  # no room is set aside for more than there is
     if len(content) > most:
         raise CorruptFileError(f"{path} has more than {most:,} bytes, the most that are read of it")
     return content

@@ -172,7 +172,7 @@ def test_no_config_runs_code(tmp_path: Path) -> None:
     (tmp_path / "payload.py").write_text(CODE)
     answers = load_guarded(*folders, python_path=tmp_path)
     assert [answer.happened for answer in answers] == [[]] * len(folders)
-    assert [answer.error for answer in answers] == [""] * len(ASKED) + ["UnsafeFileError", "", ""]
+    assert [answer.error for answer in answers] == [""] * len(ASKED) + ["UnsafeFileError", "", "InputError"]
     assert not list(tmp_path.rglob("marker"))
 
 

@@ -128,14 +128,3 @@ def test_layers_of_their_own_facts_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(facts), encoding="utf-8")
     with pytest.raises(CheckpointMismatchError, match="per_layer_config would change the numbers"):
         pellucid.load(tmp_path)
-
-
-def test_labels_of_bart_that_no_file_names_are_three(tmp_path: Path) -> None:
-    reference = tiny(tmp_path, "BartForSequenceClassification", dtype=torch.float32)
-    facts = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    (tmp_path / "config.json").write_text(
-        json.dumps({key: value for key, value in facts.items() if key not in ("id2label", "label2id")}),
-        encoding="utf-8",
-    )
-    theirs = type(reference).from_pretrained(tmp_path).config
-    assert pellucid.load(tmp_path).config.id2label == theirs.id2label

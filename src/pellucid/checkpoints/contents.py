@@ -77,7 +77,7 @@ class _Folder(Contents):
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
         said = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
-        stated = self.facts.get("tokenizer_class")
+        stated = self.facts.get("tokenizer_class") if self.said_in.is_file() else None  # a tokenizer may stand alone
         return open_tokenizer(self.folder, max_length=config.longest, stated_class=stated, **said)
 
     @cached_property

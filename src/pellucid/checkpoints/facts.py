@@ -104,7 +104,7 @@ class Keys:
             for part in self.computed:
                 changes |= part.read(raw)
             kept = {key: value for key, value in raw.items() if key not in known | CODE}
-            config = defaults.replace(**changes, **_head(raw, heads), **_labels(raw, defaults.num_labels), inert=kept)
+            config = defaults.replace(**changes, **_head(raw, heads), **_labels(raw), inert=kept)
             check_depth(config)
             return config
         except (InputError, RecursionError) as error:  # a list within a list within a list cannot even be shown
@@ -203,10 +203,10 @@ def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> dict[str, Head 
     return {"head": heads.get(name)}
 
 
-def _labels(raw: dict[str, Any], usual: int) -> dict[str, tuple[str, ...]]:
+def _labels(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     named = raw.get("id2label")
     if named is None:
-        number = raw.get("num_labels", usual)
+        number = raw.get("num_labels", 2)
         count("num_labels", number, most=MOST_LABELS)
         return {"labels": tuple(f"LABEL_{i}" for i in range(number))}
     if not isinstance(named, dict) or sorted(named) != sorted(str(i) for i in range(len(named))):

@@ -28,7 +28,6 @@ defaults = Config(
     position=Learned(max_position_embeddings=1024, position_offset=2),
     decoder=DecoderSide(12, 16, 4096, decoder_start_token_id=2),
     dropout=Dropout(0.1, 0.0, 0.0),
-    labels=("LABEL_0", "LABEL_1", "LABEL_2"),
     pad_token_id=1,
     bos_token_id=0,
     eos_token_id=2,
