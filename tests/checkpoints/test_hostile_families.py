@@ -50,6 +50,7 @@ CASES = [
     case("llama", CORRUPT, "mlp_bias is 0, expected true or false", mlp_bias=0),
     case("llama", CORRUPT, "rope_type is 'yarn', expected default, linear or", rope_scaling={"rope_type": "yarn"}),
     case("llama", CORRUPT, "rope_scaling: it lacks factor", rope_scaling={"type": "linear"}),
+    case("llama", CORRUPT, "lacks low_freq_factor", rope_scaling={"rope_type": "llama3", "factor": 8.0}),
     case("llama", CORRUPT, "factor is 'x', expected", rope_scaling={"type": "linear", "factor": "x"}),
     case("llama", CORRUPT, "holds 'partial_rotary_factor'", rope_parameters={"partial_rotary_factor": 0.5}),
     case("llama", CORRUPT, "rope_scaling is 'linear', expected an object", rope_scaling="linear"),
