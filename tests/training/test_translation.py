@@ -94,6 +94,18 @@ def test_loss_and_gradients_are_the_reference_s(checkpoint: Callable[[str], Path
     torch.testing.assert_close(table, theirs.get_input_embeddings().weight.grad, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["bart", "bart-body"])
+def test_what_is_a_buffer_of_the_reference_does_not_learn(checkpoint: Callable[[str], Path], name: str) -> None:
+    settings: dict[str, Any] = {"generate": False, "validation": 0, "max_steps": 2, "learning_rate": 0.1, "warmup": 0}
+    begun = pellucid.load(checkpoint(name)).loaded
+    better = pellucid.train(checkpoint(name), ROWS, "translation", progress=False, **settings).loaded
+    bias = dict(better.module.named_parameters())["head.bias"]
+    before = begun.module.state_dict().get("head.bias", torch.zeros_like(bias))
+    assert torch.equal(bias.detach(), before)
+    theirs, _ = reference_of(checkpoint("bart"))
+    assert sum(p.requires_grad for p in better.module.parameters()) == len(list(theirs.parameters()))
+
+
 @pytest.mark.parametrize("name", ["bart", "t5-tied"])
 def test_what_the_decoder_reads_is_shifted_as_the_reference_shifts_it(
     checkpoint: Callable[[str], Path], name: str

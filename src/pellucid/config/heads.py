@@ -52,10 +52,11 @@ class CausalLM:
 class SequenceToSequenceLM:
     """Logits over the vocabulary at every position of the decoder.
 
-    logits_bias: a summand per token stands behind the table.
+    logits_bias: a summand per token stands behind the table.  bias_learns: whether it does; BART's stays as it is.
     """
 
     logits_bias: bool = False
+    bias_learns: bool = True
     name: ClassVar[str] = "sequence-to-sequence-lm"
     answers: ClassVar[Answers] = "vocabulary"
     per: ClassVar[Per] = "token"
@@ -63,7 +64,8 @@ class SequenceToSequenceLM:
     pooled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        truth("logits_bias", self.logits_bias)
+        for name in ("logits_bias", "bias_learns"):
+            truth(name, getattr(self, name))
 
 
 @dataclass(frozen=True)

@@ -253,9 +253,9 @@ def _head(config: Config) -> nn.Module | None:
             return heads.MaskedToken(width, narrow, config.vocab_size, activation, _norm(config, narrow))
         case facts.CausalLM():
             return heads.NextToken(width, config.vocab_size)
-        case facts.SequenceToSequenceLM(logits_bias):
+        case facts.SequenceToSequenceLM(logits_bias, learns):
             scale = width**-0.5 if config.scale_logits else 1.0
-            return heads.NextToken(width, config.vocab_size, scale=scale, bias=logits_bias)
+            return heads.NextToken(width, config.vocab_size, scale=scale, bias=logits_bias, learns=learns)
         case facts.NextSentence():
             return heads.TextLabels(width, len(config.answer_names), 0.0, heads.Pick("pooler"))
         case facts.SequenceClassification(place, activation, bias):

@@ -137,13 +137,18 @@ class MaskedToken(nn.Module):
 
 
 class NextToken(nn.Module):
-    """One logit per token of the vocabulary at every position: the stream (x scale) times the table (+ bias)."""
+    """One logit per token of the vocabulary at every position: the stream (x scale) times the table (+ bias).
 
-    def __init__(self, hidden_size: int, vocab_size: int, *, scale: float = 1.0, bias: bool = False) -> None:
+    learns: whether the bias does.
+    """
+
+    def __init__(
+        self, hidden_size: int, vocab_size: int, *, scale: float = 1.0, bias: bool = False, learns: bool = True
+    ) -> None:
         super().__init__()
         self.scale = scale
         self.decoder = nn.Linear(hidden_size, vocab_size, bias=False)
-        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self.bias = nn.Parameter(torch.zeros(vocab_size), requires_grad=learns) if bias else None
 
     def features(self, stream: Tensor) -> Tensor:
         """What the table of tokens is multiplied with: Float[Tensor, "... hidden"]  ->  the same shape"""

@@ -106,7 +106,7 @@ def _is_random(name: str, parts: tuple[str, ...]) -> bool:
 def _frozen(module: Network, given: Network, patterns: tuple[str, ...]) -> None:
     before = {name for name, one in given.named_parameters(remove_duplicate=False) if not one.requires_grad}
     for name, one in module.named_parameters(remove_duplicate=False):
-        one.requires_grad_(name not in before)
+        one.requires_grad_(one.requires_grad and name not in before)
     freeze(module, *patterns)
     if not any(one.requires_grad for one in module.parameters()):
         raise InputError("everything is frozen, so nothing could learn: freeze less, or unfreeze what is to learn")
