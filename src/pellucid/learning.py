@@ -22,6 +22,7 @@ from pellucid.training.course import RECIPE, learn
 from pellucid.training.data import columns_of, read
 from pellucid.training.given import Given, given
 from pellucid.training.log import finite
+from pellucid.training.low_rank import check_base
 from pellucid.training.names import OBJECTIVES, Name, named
 from pellucid.training.objective import Objective
 from pellucid.training.recipe import Recipe, read_recipe
@@ -126,6 +127,8 @@ def train(
     said = as_said(name, told.said, f"{told.file}: ") | as_said(name, settings)
     objective, chosen = asked(name, said)
     base = _base(model, told, from_scratch, chosen)
+    if chosen.adapter_only and isinstance(model, Model):
+        check_base(base.loaded)
     rows = _wanted("data", data, told.files("data") if data is None and told.file else None)
     held = told.held_out if validation is None else validation
     columns = {**told.data.get("columns", {}), **columns_of(columns)}

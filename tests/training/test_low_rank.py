@@ -291,6 +291,19 @@ def test_a_model_without_a_name_cannot_be_a_base(scratch: pellucid.Model, feelin
         pellucid.train(scratch, feelings(16), "text-classification", adapter_only=True, **QUICK)
 
 
+@pytest.mark.parametrize("how", ["learned since", "rounded"])
+def test_a_model_with_other_numbers_than_its_base_has_no_adapter_alone(
+    how: str, checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path
+) -> None:
+    model = pellucid.load(checkpoint("bert-body"), dtype="bfloat16" if how == "rounded" else "float32")
+    given: dict[str, Any] = {"data": feelings(16), "task": "classify", "adapter_only": True, **QUICK}
+    if how == "learned since":
+        pellucid.train(model, **given, out=tmp_path / "as it was")
+        loud(model.loaded)
+    with pytest.raises(InputError, match=r"of this model holds other numbers than stand there: save the model"):
+        pellucid.train(model, **given)
+
+
 @pytest.mark.parametrize("option", [{"pooling": "cls"}, {"pooling": "max"}, {"max_length": 5}], ids=str)
 def test_the_adapter_alone_makes_its_vectors(option: dict[str, Any], checkpoint: Checkpoint, tmp_path: Path) -> None:
     """A base knows nothing of how they are made; a folder that does not say it is read by the base's way."""

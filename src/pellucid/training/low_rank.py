@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from pellucid.checkpoints.adapter_save import Change, base_name, save_adapter
+from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, near, several
 from pellucid.machine import DTYPES, no_grad
@@ -77,6 +78,22 @@ def attached(loaded: Loaded, settings: Settings) -> Loaded:
     if not changes(module):
         raise InputError(f"an adapter changes what is learned already, and {several(chosen, 2)} are random or frozen")
     return loaded
+
+
+def check_base(given: Loaded) -> None:
+    """Raises InputError unless a model has the numbers of the base that its adapter would name, which is opened again.
+
+    Those that the base does not hold, such as a new head, are written with the adapter.
+    """
+    given.module.real("training")
+    name, own = base_name(given), given.module.state_dict()
+    base = open_checkpoint(name, revision=given.source.revision if given.source else None, narrower={})
+    for one, numbers in base.module.state_dict().items():
+        if one in own and not _is_new(one, base) and not torch.equal(own[one].to(numbers), numbers):
+            raise InputError(
+                f"an adapter changes {name}, and {one} of this model holds other numbers than stand there: save the "
+                "model and load it first, or give the name of the base"
+            )
 
 
 def targets(module: nn.Module, names: Iterable[str]) -> list[str]:
@@ -147,6 +164,9 @@ def _linear(module: nn.Module, path: str) -> nn.Linear:
 def _learns(name: str, loaded: Loaded) -> bool:
     """Whether a parameter learns as it is, beside the adapters."""
     head = loaded.config.head
-    new = any(name == part or name.startswith(f"{part}.") for part in loaded.untrained)
     labels = head is not None and head.answers != "vocabulary"
-    return new or (labels and name.startswith("head."))
+    return _is_new(name, loaded) or (labels and name.startswith("head."))
+
+
+def _is_new(name: str, loaded: Loaded) -> bool:
+    return any(name == part or name.startswith(f"{part}.") for part in loaded.untrained)
