@@ -12,7 +12,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth
-from pellucid.errors import InputError, counted
+from pellucid.errors import Argument, InputError, counted
 from pellucid.machine import inference_mode
 from pellucid.text import by_length
 from pellucid.training.likely import OverVocabulary, likely, scores
@@ -67,6 +67,10 @@ class TextGeneration(OverVocabulary):
         super().__post_init__()
         choice("packing", self.packing, ("documents", "stream", "none"))
         truth("random_starts", self.random_starts)
+        for name in ("between", "random_starts"):
+            if self.packing != "stream" and getattr(self, name) != getattr(TextGeneration, name):
+                stream = Argument("packing", "stream")
+                raise InputError(f"{name} is of one long text, and packing is {self.packing!r}: pass ", stream)
         if self.max_length is not None:
             count("max_length", self.max_length)
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import within
-from pellucid.errors import InputError, several
+from pellucid.errors import Argument, Blank, InputError, several
 from pellucid.machine import no_grad
 from pellucid.training.data import missing
 from pellucid.training.objective import Fields, Objective, passes
@@ -37,6 +37,9 @@ class Taught(Objective):
     def __post_init__(self) -> None:
         within("temperature", self.temperature, above=0.0, most=1000.0)
         within("teacher_share", self.teacher_share, least=0.0, most=1.0)
+        for name in ("temperature", "teacher_share"):
+            if self.teacher is None and getattr(self, name) != getattr(Taught, name):
+                raise InputError(f"{name} is set and teacher is not: pass ", Argument("teacher", Blank("MODEL")))
 
     @functools.cached_property
     def taught_by(self) -> Loaded | None:

@@ -83,6 +83,9 @@ class SentenceSimilarity(Objective):
         choice("criterion", self.criterion, CRITERIA)
         within("scale", self.scale, above=0.0, most=1e4)
         truth("symmetric", self.symmetric)
+        if self.criterion == "cosine" and self.scale != SentenceSimilarity.scale:
+            others = Argument("criterion", "cosent"), " and ", _MATCHES
+            raise InputError("scale is of ", *others, ", and 'cosine' has none")
         if self.top_score is not None:
             within("top_score", self.top_score, above=0.0, most=1e9)
         if self.pooling is not None:

@@ -13,6 +13,8 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 ADAPTED = 10
 """Adapters of low rank learn best at some ten times the rate of the whole (1e-3 for 1e-4 on SST-2)."""
 
+_OF_ADAPTERS = ("adapter_only", "lora_alpha", "lora_targets", "lora_beside", "adapter_dtype")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -116,10 +118,13 @@ class Settings:
         choice("adapter_dtype", self.adapter_dtype, ("float32", "bfloat16"))
         if self.lora is not None:
             count("lora", self.lora, most=100_000)
-        elif self.adapter_only:
+        elif lone := [name for name in _OF_ADAPTERS if getattr(self, name) != getattr(Settings, name)]:
             raise InputError(
-                "adapter_only is set and lora is not: say the rank of the adapter, such as ", Argument("lora", 8)
+                f"{lone[0]} is set and lora is not: say the rank of the adapter, such as ", Argument("lora", 8)
             )
+        if self.adapter_dtype != "float32" and not self.adapter_only:
+            only = Argument("adapter_only", True)
+            raise InputError("adapter_dtype is that of a folder that holds the adapter alone: pass ", only)
         if self.lora_alpha is not None:
             within("lora_alpha", self.lora_alpha, above=0.0, most=1e6)
         if not self.lora_targets:

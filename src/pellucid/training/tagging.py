@@ -15,7 +15,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth
-from pellucid.errors import InputError, counted, near
+from pellucid.errors import Argument, InputError, counted, near
 from pellucid.tasks.reader import Stretch
 from pellucid.tasks.tagged import Sentence, Tagged, innermost, tagged, words_of
 from pellucid.text import RULES, Window, windows
@@ -77,6 +77,9 @@ class TokenClassification(Objective):
         truth("every_piece", self.every_piece)
         if self.stride is not None:
             count("stride", self.stride, least=0)
+            if self.long != "windows":
+                stretches = Argument("long", "windows")
+                raise InputError(f"stride is of stretches, and long is {self.long!r}: pass ", stretches)
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
         require("nervaluate")

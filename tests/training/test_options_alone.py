@@ -1,0 +1,43 @@
+"""Options that mean something beside another one alone: where that one is not said, nothing would follow from them."""
+
+from typing import Any
+
+import pytest
+
+from pellucid.errors import InputError
+from pellucid.training.names import named
+from pellucid.training.said import asked
+
+ALONE: dict[str, tuple[str, dict[str, Any], str]] = {
+    "alpha": ("classify", {"lora_alpha": 4.0}, "lora_alpha is set and lora is not: say the rank"),
+    "targets": ("classify", {"lora_targets": ("no such map",)}, "lora_targets is set and lora is not"),
+    "beside": ("classify", {"lora_beside": ("pooler.*",)}, "lora_beside is set and lora is not"),
+    "numbers": ("classify", {"adapter_dtype": "bfloat16"}, "adapter_dtype is set and lora is not"),
+    "numbers of a whole model": ("classify", {"lora": 2, "adapter_dtype": "bfloat16"}, "pass adapter_only=True"),
+    "temperature": ("fill-mask", {"temperature": 4.0}, "temperature is set and teacher is not: pass teacher=MODEL"),
+    "share": ("regress", {"teacher_share": 1.0}, "teacher_share is set and teacher is not"),
+    "between": ("causal-lm", {"between": " "}, "between is of one long text, and packing is 'documents'"),
+    "starts": ("causal-lm", {"random_starts": False, "packing": "none"}, "random_starts is of one long text"),
+    "stride": ("tag", {"stride": 3, "long": "truncate"}, "stride is of stretches, and long is 'truncate'"),
+    "scale": ("similarity", {"criterion": "cosine", "scale": 5.0}, "and 'cosine' has none"),
+}
+
+
+@pytest.mark.parametrize(("task", "options", "sentence"), ALONE.values(), ids=ALONE)
+def test_an_option_from_which_nothing_follows_is_refused(task: str, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        asked(named(task), options)
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ("classify", {"lora": 2, "lora_alpha": 4.0, "adapter_only": True, "adapter_dtype": "bfloat16"}),
+        ("classify", {"lora_targets": ("all-linear",), "temperature": 2.0}),
+        ("causal-lm", {"packing": "stream", "between": None, "random_starts": False}),
+        ("tag", {"stride": 3}),
+        ("similarity", {"scale": 5.0}),
+    ],
+)
+def test_beside_the_other_one_and_as_recipes_write_it_down_it_is_taken(task: str, options: dict[str, Any]) -> None:
+    assert asked(named(task), options)
