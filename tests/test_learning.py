@@ -43,6 +43,30 @@ def test_it_learns_and_says_so(scratch: pellucid.Model, feelings: Feelings) -> N
     assert scores == pytest.approx(dict(report.scores), abs=1e-6)
 
 
+def test_rows_that_were_learned_from_are_no_test(
+    scratch: pellucid.Model, feelings: Feelings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows, others = feelings(40), feelings(40, seed=9)
+    pellucid.train(scratch, rows, "classify", out=tmp_path / "model", **QUICK)
+    assert "flatter" not in caplog.text
+    pellucid.evaluate(tmp_path / "model", others)
+    assert "flatter" not in caplog.text
+    pellucid.evaluate(tmp_path / "model", rows)
+    assert f"{tmp_path / 'model' / 'recipe.toml'} names: the model learned from all but 4 of them" in caplog.text
+    (tmp_path / "model" / "recipe.toml").write_text("no recipe")
+    assert pellucid.evaluate(tmp_path / "model", rows)
+
+
+def test_held_out_rows_that_are_learned_from_are_counted(
+    scratch: pellucid.Model, feelings: Feelings, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows, others = feelings(40), feelings(40, seed=9)
+    pellucid.train(scratch, rows, "classify", validation=others, **QUICK)
+    assert "held-out rows" not in caplog.text
+    pellucid.train(scratch, rows, "classify", validation=[*rows[:3], *others], **QUICK)
+    assert "3 of 43 held-out rows stand among those that are learned from" in caplog.text
+
+
 def test_the_folder_is_a_checkpoint(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
     better = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "model", **QUICK)
     assert better.report.folder == tmp_path / "model" and better.loaded.source is not None

@@ -25,7 +25,7 @@ from pellucid.training.log import finite
 from pellucid.training.low_rank import check_base
 from pellucid.training.names import OBJECTIVES, Name, named
 from pellucid.training.objective import Objective
-from pellucid.training.recipe import Recipe, read_recipe
+from pellucid.training.recipe import Recipe, learned_from, read_recipe
 from pellucid.training.report import Begun, Outcome, Result
 from pellucid.training.said import as_said, asked, options_of
 from pellucid.training.settings import Settings
@@ -154,6 +154,7 @@ def evaluate(
     """How good a model is on data: its scores by name, such as {"loss": 0.31, "accuracy": 0.88, ...}.
 
     data, columns, encoding: as for `train`.  task: None for the one that fits the model's head.  options: of the task.
+    A warning says that the rows are those that the model was trained with, as far as a recipe beside it tells.
     Raises InputError where the model cannot answer the task, or where a part of it was never trained.
     """
     use_threads()
@@ -165,8 +166,10 @@ def evaluate(
             raise InputError(f"{name.name} has no option {one!r}{near(one, own)}: it has {', '.join(own)}")
     objective, _ = asked(name, options)
     _check_head(held, objective)
-    rows = read(data, columns, objective, encoding).rows
-    objective = objective.scoring(rows)
+    found = read(data, columns, objective, encoding)
+    if said := learned_from(held.source.folder / RECIPE if held.source else None, found):
+        log.warning("%s", said)
+    rows, objective = found.rows, objective.scoring(found.rows)
     return objective.final(held, objective.examples(held, rows))
 
 

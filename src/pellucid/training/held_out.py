@@ -1,5 +1,6 @@
 """Rows that nothing is learned from, so that they tell how good the model is on others than it has seen."""
 
+import logging
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 
@@ -7,7 +8,9 @@ import numpy as np
 
 from pellucid.config.checks import within
 from pellucid.errors import Argument, Blank, InputError
-from pellucid.training.data import Data, Record, digest
+from pellucid.training.data import Data, Record, digest, missing
+
+log = logging.getLogger("pellucid")
 
 
 def split(
@@ -44,6 +47,19 @@ def split(
     rest = [row for i, row in enumerate(rows) if i not in chosen]
     held = [row for i, row in enumerate(rows) if i in chosen]
     return replace(data, rows=rest), replace(data, rows=held, digest=digest(held))
+
+
+def warn_of_learned(data: Data, held: Data) -> None:
+    """Says how many of the held-out rows stand among those that are learned from, word for word."""
+    learned = set(map(_whole, data.rows))
+    many = sum(_whole(row) in learned for row in held.rows if not all(map(missing, row.values())))
+    if many:
+        told = "%d of %d held-out rows stand among those that are learned from: their scores flatter the model"
+        log.warning(told, many, len(held))
+
+
+def _whole(row: Record) -> bytes:
+    return bytes.fromhex(digest([row]))
 
 
 def _drawn(rows: Sequence[Record], many: int, seed: int, group: Callable[[Record], Hashable]) -> set[int]:

@@ -9,7 +9,7 @@ from pellucid.config.checks import within
 from pellucid.errors import Argument, Blank, InputError
 from pellucid.text.lines import encoding_named
 from pellucid.training.data import Data, check_names, check_there, read
-from pellucid.training.held_out import split
+from pellucid.training.held_out import split, warn_of_learned
 from pellucid.training.manifest import About, digest_of_model, digest_of_words
 from pellucid.training.objective import Example, Objective
 from pellucid.training.settings import Settings
@@ -80,6 +80,8 @@ def planned(
     if share:
         rows, held = split(rows, share, settings.seed, objective.group, objective.marks, ordered=objective.ordered)
         rows = replace(rows, digest=whole)
+    if held is not None and not objective.ordered:
+        warn_of_learned(rows, held)
     if settings.patience is not None and held is None:
         raise InputError(
             f"patience is {settings.patience}, and nothing is held out to look at: pass ",

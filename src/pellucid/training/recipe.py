@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pellucid.errors import InputError, NotFoundError, ResourceError, near, several
+from pellucid.errors import InputError, NotFoundError, PellucidError, ResourceError, near, several
 
 if TYPE_CHECKING:
+    from pellucid.training.data import Data
     from pellucid.training.report import Begun
 
 FORMAT = 1
@@ -197,3 +198,17 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     source = getattr(getattr(value, "loaded", None), "source", None)
     return source.name if source is not None else str(value)
+
+
+def learned_from(path: Path | None, data: "Data") -> str | None:
+    """One sentence where rows are those of the training that a recipe tells of: their scores flatter the model. None
+    for other rows, and where there is no recipe that can be read."""
+    try:
+        told = None if path is None else read_recipe(path)
+    except PellucidError:
+        return None
+    if told is None or told.data.get("digest") != data.digest:
+        return None
+    held = told.validation.get("rows", 0) if told.validation.get("share") else 0
+    most = f"all but {held:,}" if held else "all"
+    return f"{data.name} holds the rows that {path} names: the model learned from {most} of them, and scores flatter it"
