@@ -78,6 +78,7 @@ BAD = {
     "list.jsonl": (b"[1]\n", "text", "line 1: list, expected an object"),
     "null.jsonl": (b'{"text": null}\n', "text", "line 1: 'text' is NoneType"),
     "deep.jsonl": (b"[" * 100_000 + b"\n", "text", "line 1: not JSON"),
+    "joined.csv": (b"id,text\n1,a\nid,text\n2,b\n", "text", "line 3: the names of the columns stand here again"),
     "ragged.csv": (b"id,text\n1,a\n2\n", "text", "line 3: 1 fields, expected 2"),
     "unclosed.csv": (b'id,text\n1,"a\n', "text", "line"),
     "lacking.csv": (b"id,texts\n1,a\n", "text", "did you mean texts"),

@@ -131,10 +131,12 @@ def _plain(rows: Rows) -> Iterator[Row]:
 def _table(rows: Rows) -> Iterator[Row]:
     names, delimiter = rows.columns or (), rows.delimiter or ","
     for line, record in itertools.islice(_records(rows.path, rows.encoding, delimiter), 1, None):
-        if len(record) == len(names):
-            yield Row(line, dict(zip(names, record)))
-        else:
+        if len(record) != len(names):
             rows.bad(line, f"{len(record)} fields, expected {len(names)}")
+        elif len(names) > 1 and tuple(record) == names:  # a table of one column may hold its name as a word
+            rows.bad(line, "the names of the columns stand here again, as between tables put together: take them out")
+        else:
+            yield Row(line, dict(zip(names, record)))
 
 
 def _records(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
