@@ -323,6 +323,7 @@ BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         {"classes": ("ham", "spam")},
         "no row has the label 'spam': leave it out of classes",
     ),
+    "what others do not ask": (["1", -100], {}, "row 1: the label is -100, by which others say that there is none"),
     "twice": ([["a", "a"], ["b"]], {}, r"row 0: the label \['a', 'a'\] names one twice"),
     "too much": (
         [{"a": 0.9, "b": 0.3}, {"a": 1.0}],

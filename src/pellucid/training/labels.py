@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pellucid.errors import InputError, counted, near, several
 from pellucid.training.data import place
+from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Fields
 
 log = logging.getLogger("pellucid")
@@ -104,6 +105,8 @@ def check_fits(kind: str, rows: Sequence[Fields], values: Sequence[Any]) -> None
 
 
 def _form(value: Any, where: str) -> str:
+    if value == IGNORED and not isinstance(value, str):
+        raise InputError(f"{where}: the label is {IGNORED}, by which others say that there is none: leave the row out")
     if isinstance(value, str | bool | int):
         return "a name"
     if isinstance(value, float):
