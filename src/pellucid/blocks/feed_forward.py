@@ -9,7 +9,7 @@ from pellucid.blocks.run import Pass
 
 
 class FeedForward(nn.Module):
-    """x --> up [hidden -> inner] --> activation --> down [inner -> hidden] --> dropout
+    """x --> up [hidden -> inner] --> activation --> dropout --> down [inner -> hidden] --> dropout
 
     Positions do not see each other here; most of a model's parameters stand in these two tables.
     """
@@ -23,11 +23,13 @@ class FeedForward(nn.Module):
         *,
         activation: str = "gelu",
         dropout: float = 0.0,
+        activation_dropout: float = 0.0,
         bias: bool = True,
     ) -> None:
         super().__init__()
         self.up = nn.Linear(hidden_size, intermediate_size, bias=bias)
         self.activation = ACTIVATIONS[activation]
+        self.activation_dropout = nn.Dropout(activation_dropout)
         self.down = nn.Linear(intermediate_size, hidden_size, bias=bias)
         self.dropout = nn.Dropout(dropout)
 
@@ -41,11 +43,11 @@ class FeedForward(nn.Module):
         run = run or Pass()
         pre = run.see("pre", self.up(x))  # [batch, seq, inner]
         hidden = run.see("hidden", self.activation(pre))
-        return run.see("output", self.dropout(self.down(hidden)))
+        return run.see("output", self.dropout(self.down(self.activation_dropout(hidden))))
 
 
 class GatedFeedForward(FeedForward):
-    """x --+--> gate [hidden -> inner] --> activation --(x)--> down [inner -> hidden] --> dropout
+    """x --+--> gate [hidden -> inner] --> activation --(x)--> dropout --> down [inner -> hidden] --> dropout
            '--> up [hidden -> inner] --------------------'
 
     (Shazeer, 2020, arXiv:2002.05202.)
@@ -58,9 +60,11 @@ class GatedFeedForward(FeedForward):
         *,
         activation: str = "silu",
         dropout: float = 0.0,
+        activation_dropout: float = 0.0,
         bias: bool = False,
     ) -> None:
-        super().__init__(hidden_size, intermediate_size, activation=activation, dropout=dropout, bias=bias)
+        dropouts = {"dropout": dropout, "activation_dropout": activation_dropout}
+        super().__init__(hidden_size, intermediate_size, activation=activation, bias=bias, **dropouts)
         self.gate = nn.Linear(hidden_size, intermediate_size, bias=bias)
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
@@ -69,4 +73,4 @@ class GatedFeedForward(FeedForward):
         gate = run.see("gate", self.activation(self.gate(x)))  # [batch, seq, inner]
         pre = run.see("pre", self.up(x))
         hidden = run.see("hidden", gate * pre)
-        return run.see("output", self.dropout(self.down(hidden)))
+        return run.see("output", self.dropout(self.down(self.activation_dropout(hidden))))

@@ -116,21 +116,45 @@ class DecoderSide:
 
 @dataclass(frozen=True)
 class Dropout:
-    """Shares of numbers set to zero in training; nothing is dropped in evaluation."""
+    """Shares of numbers set to zero in training, by place; nothing is dropped in evaluation.
+
+    hidden_dropout_prob: of what attention, its feed-forward block and the embeddings give to the stream.
+    attention_probs_dropout_prob: of attention's weights.
+    classifier_dropout: before the labels of a head.
+
+    The others say where a family, or a file, has another share; None for that of the first, and for `dense_dropout` and
+    `text_dropout` that of the third.
+    embedding_dropout, attention_output_dropout, feed_forward_dropout: one of the three that the first is of.
+    activation_dropout: behind the activation of the feed-forward block.  last_dropout: behind a stack's last norm.
+    dense_dropout: before the dense map of a head of labels.  text_dropout: before the labels of a whole text.
+    answer_dropout: before the two ends of an answer.
+    """
 
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     classifier_dropout: float | None = None
+    embedding_dropout: float | None = None
+    attention_output_dropout: float | None = None
+    feed_forward_dropout: float | None = None
+    activation_dropout: float | None = 0.0
+    last_dropout: float | None = 0.0
+    dense_dropout: float | None = None
+    text_dropout: float | None = None
+    answer_dropout: float | None = 0.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value is not None:
                 within(name, value, least=0.0, below=1.0)
 
-    @property
-    def classifier(self) -> float:
-        """The head's own dropout; where it has none, the hidden one."""
-        return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
+    def share(self, place: str) -> float:
+        """The share of a place, by the name of its field."""
+        own = getattr(self, place)
+        if own is not None:
+            return own
+        return (
+            self.share("classifier_dropout") if place in ("dense_dropout", "text_dropout") else self.hidden_dropout_prob
+        )
 
 
 Norm = LayerNorm | RMSNorm

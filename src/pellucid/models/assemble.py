@@ -126,6 +126,7 @@ def _stack(config: Config, explicit: bool, cross: bool = False) -> dict[str, Any
         "embeddings": _embeddings(config),
         "layers": [_layer(config, explicit, cross) for _ in range(own)],
         "norm": _norm(config) if config.residual == "pre" else None,
+        "dropout": config.dropout.share("last_dropout"),
         "depth": config.num_hidden_layers,
         "window": config.attention.sliding_window,
         **_between(config, causal=cross or config.kind == "decoder"),
@@ -178,7 +179,7 @@ def _embeddings(config: Config) -> blocks.Embeddings:
         position=_position(config),
         type_vocab_size=config.type_vocab_size,
         norm=_norm(config, config.embedding_size) if config.embedding_norm else None,
-        dropout=config.dropout.hidden_dropout_prob,
+        dropout=config.dropout.share("embedding_dropout"),
         pad_token_id=_padding(config),
         width=config.embedding_size,
         projected=config.embedding_projection,
@@ -228,7 +229,7 @@ def _attention(config: Config, explicit: bool) -> blocks.Attention:
         bias=shape.qkv_bias,
         output_bias=shape.output_bias,
         dropout=config.dropout.attention_probs_dropout_prob,
-        output_dropout=config.dropout.hidden_dropout_prob,
+        output_dropout=config.dropout.share("attention_output_dropout"),
         explicit=explicit,
     )
 
@@ -239,13 +240,14 @@ def _feed_forward(config: Config) -> nn.Module:
         config.hidden_size,
         config.feed_forward.intermediate_size,
         activation=config.feed_forward.hidden_act,
-        dropout=config.dropout.hidden_dropout_prob,
+        dropout=config.dropout.share("feed_forward_dropout"),
+        activation_dropout=config.dropout.share("activation_dropout"),
         bias=config.feed_forward.feed_forward_bias,
     )
 
 
 def _head(config: Config) -> nn.Module | None:
-    width, dropout = config.hidden_size, config.dropout.classifier
+    width, share = config.hidden_size, config.dropout.share
     match config.head:
         case facts.MaskedLM(activation):
             narrow = config.embedding_size or width
@@ -257,13 +259,14 @@ def _head(config: Config) -> nn.Module | None:
             scale = width**-0.5 if config.scale_logits else 1.0
             return heads.NextToken(width, config.vocab_size, scale=scale, bias=logits_bias, learns=learns)
         case facts.NextSentence():
-            return heads.TextLabels(width, len(config.answer_names), 0.0, heads.Pick("pooler"))
+            return heads.TextLabels(width, len(config.answer_names), (0.0, 0.0), heads.Pick("pooler"))
         case facts.SequenceClassification(place, activation, bias):
             pick = heads.Pick(place, config.pad_token_id, config.end_tokens)
-            return heads.TextLabels(width, config.num_labels, dropout, pick, activation=activation, bias=bias)
+            dropouts = share("text_dropout"), share("dense_dropout")
+            return heads.TextLabels(width, config.num_labels, dropouts, pick, activation=activation, bias=bias)
         case facts.TokenClassification():
-            return heads.TokenLabels(width, config.num_labels, dropout)
+            return heads.TokenLabels(width, config.num_labels, share("classifier_dropout"))
         case facts.QuestionAnswering():
-            return heads.TokenLabels(width, len(config.answer_names), 0.0)
+            return heads.TokenLabels(width, len(config.answer_names), share("answer_dropout"))
         case None:
             return None

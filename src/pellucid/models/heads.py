@@ -65,6 +65,8 @@ class Pick(nn.Module):
 class TextLabels(nn.Module):
     """One logit per label for the whole text: pick a position [--> dense --> activation] --> classifier.
 
+    dropouts: shares that are dropped before the classifier, and before the dense map.
+
     Of the last position the logits are picked and not the states, as the reference does it: a product of fewer rows may
     round otherwise.
     """
@@ -73,7 +75,7 @@ class TextLabels(nn.Module):
         self,
         hidden_size: int,
         num_labels: int,
-        dropout: float,
+        dropouts: tuple[float, float],
         pick: Pick,
         *,
         activation: str | None = None,
@@ -81,9 +83,10 @@ class TextLabels(nn.Module):
     ) -> None:
         super().__init__()
         self.pick = pick
+        self.dense_dropout = nn.Dropout(0.0 if activation is None else dropouts[1])
         self.dense = nn.Identity() if activation is None else nn.Linear(hidden_size, hidden_size)
         self.activation = nn.Identity() if activation is None else ACTIVATIONS[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(dropouts[0])
         self.classifier = nn.Linear(hidden_size, num_labels, bias=bias)
 
     def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -93,7 +96,7 @@ class TextLabels(nn.Module):
         return self._logits(self.pick(stream, pooled, input_ids, mask))
 
     def _logits(self, states: Tensor) -> Tensor:
-        return self.classifier(self.dropout(self.activation(self.dense(states))))
+        return self.classifier(self.dropout(self.activation(self.dense(self.dense_dropout(states)))))
 
 
 class TokenLabels(nn.Module):

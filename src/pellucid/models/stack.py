@@ -27,6 +27,7 @@ class Stack(Watched):
     causal: each position sees itself and what stands before it, `window` positions at most.
     depth: how many layers a token runs through, where it is more than there are layers: each then stands at several
         neighbouring depths (Lan et al., 2019, arXiv:1909.11942, section 3.1).
+    dropout: share that is dropped behind the norm.
     rotary, relative_bias: what attention knows of distances.
     skips_padding: whether padding before a text takes no place.
     """
@@ -39,6 +40,7 @@ class Stack(Watched):
         layers: list[nn.Module],
         *,
         norm: nn.Module | None = None,
+        dropout: float = 0.0,
         rotary: RotaryPositions | None = None,
         relative_bias: RelativeBias | None = None,
         causal: bool = False,
@@ -49,6 +51,7 @@ class Stack(Watched):
         self.embeddings = embeddings
         self.layers = nn.ModuleList(layers)
         self.norm = norm or nn.Identity()
+        self.dropout = nn.Dropout(dropout)
         self.rotary = rotary
         self.relative_bias = relative_bias
         self.causal, self.window = causal, window
@@ -82,7 +85,8 @@ class Stack(Watched):
         for i in range(self.depth):
             layer = layers[int(i / (self.depth / len(layers)))]  # rounded where the reference rounds
             stream = layer(stream, run.at_layer(i, None if cache is None else cache.layers[i]))
-        return stream if isinstance(self.norm, nn.Identity) else run.see("norm.output", self.norm(stream))
+        stream = stream if isinstance(self.norm, nn.Identity) else run.see("norm.output", self.norm(stream))
+        return self.dropout(stream)
 
     def _places(self, input_ids: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
         """Where each token stands: Int[Tensor, "batch|1 seq"]"""

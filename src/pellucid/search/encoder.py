@@ -11,7 +11,6 @@ import torch
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import Pooling
-from pellucid.config import Dropout
 from pellucid.config.checks import names_of
 from pellucid.errors import InputError
 from pellucid.search.generations import digest_of
@@ -103,7 +102,8 @@ def encoded(
 
 def _fingerprint(loaded: Loaded) -> str:
     """sha256 of a model's facts and its files, or of the numbers of a model that has none."""
-    whole = hashlib.sha256(loaded.facts(head=None, labels=("none",), dropout=Dropout()))
+    idle = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "classifier_dropout": None}
+    whole = hashlib.sha256(loaded.facts(head=None, labels=("none",), **idle))
     try:
         for path in _files(loaded):
             whole.update(f"{path.name} {digest_of(path)}\n".encode())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config import Config, Head, SequenceClassification
+from pellucid.config import Config, Dropout, Head, SequenceClassification
 from pellucid.errors import InputError, several
 from pellucid.models import Network, freeze, ties, untrained
 from pellucid.training.low_rank import attached
@@ -16,6 +16,9 @@ from pellucid.training.objective import Objective
 from pellucid.training.settings import Settings
 
 log = logging.getLogger("pellucid")
+
+_LAYERS_LEFT_OUT = ("encoder_layerdrop", "decoder_layerdrop")
+"""Keys of a checkpoint by which the reference leaves out whole layers at random."""
 
 
 def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded:
@@ -26,6 +29,9 @@ def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded
     """
     given.module.real("training")
     config = _config(given, objective, settings)
+    for key in _LAYERS_LEFT_OUT:
+        if config.inert.get(key):
+            log.warning("%s is %s, and no layer is left out here while the others learn", key, config.inert[key])
     device = given.module.embeddings.token.like.device
     module = untrained(config, settings.seed, device, torch.float32, "fused")
     kept = _kept(given, config)
@@ -48,18 +54,23 @@ def learned(loaded: Loaded) -> Loaded:
 
 def _config(given: Loaded, objective: Objective, settings: Settings) -> Config:
     own, head = given.config, objective.head(given)
-    drops = {
-        "hidden_dropout_prob": settings.dropout,
-        "classifier_dropout": settings.dropout,
-        "attention_probs_dropout_prob": settings.attention_dropout,
-    }
-    dropout = replace(own.dropout, **{name: share for name, share in drops.items() if share is not None})
+    dropout = _dropout(own.dropout, settings)
     said = {key: value for key, value in own.inert.items() if key != "problem_type"} | objective.facts()
     pooler = _pooler(given, head)
     config = own.replace(head=head, pooler=pooler, labels=objective.labels(given), dropout=dropout, inert=said)
     if isinstance(head, SequenceClassification) and head.pool == "last" and config.pad_token_id is None:
         config = config.replace(pad_token_id=_padding(given))  # by which the last word of a text is known
     return config
+
+
+def _dropout(own: Dropout, settings: Settings) -> Dropout:
+    """The checkpoint's shares, or those of the settings: that of the stream wherever there is one at all."""
+    always, attention = ("hidden_dropout_prob", "classifier_dropout"), "attention_probs_dropout_prob"
+    places = [name for name, share in vars(own).items() if name != attention and (share or name in always)]
+    shares: dict[str, float] = {} if settings.dropout is None else dict.fromkeys(places, settings.dropout)
+    if settings.attention_dropout is not None:
+        shares[attention] = settings.attention_dropout
+    return replace(own, **shares)
 
 
 def _pooler(given: Loaded, head: Head | None) -> bool:

@@ -25,7 +25,7 @@ defaults = Config(
     embedding_size=128,
     embedding_projection=True,
     num_hidden_groups=1,
-    dropout=Dropout(0.0, 0.0, 0.1),
+    dropout=Dropout(0.0, 0.0, 0.1, feed_forward_dropout=0.0),
     pooler=True,
     pad_token_id=0,
     bos_token_id=2,

@@ -36,7 +36,7 @@ defaults = Config(
 keys = Keys(
     same=tuple(
         """vocab_size max_position_embeddings decoder_attention_heads decoder_start_token_id classifier_dropout
-        scale_embedding pad_token_id bos_token_id eos_token_id tie_word_embeddings""".split()
+        activation_dropout scale_embedding pad_token_id bos_token_id eos_token_id tie_word_embeddings""".split()
     ),
     renamed={
         "d_model": "hidden_size",
@@ -53,7 +53,7 @@ keys = Keys(
     aliases=("hidden_size", "num_hidden_layers", "num_attention_heads"),
     only={"is_decoder": False, "normalize_before": False, "add_final_layer_norm": False, "normalize_embedding": True},
     inert=tuple(
-        """activation_dropout encoder_layerdrop decoder_layerdrop classif_dropout extra_pos_embeddings
+        """encoder_layerdrop decoder_layerdrop classif_dropout extra_pos_embeddings
         force_bos_token_to_be_generated add_bias_logits static_position_embeddings""".split()
     ),
 )

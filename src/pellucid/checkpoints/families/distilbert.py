@@ -19,7 +19,7 @@ defaults = Config(
     hidden_size=768,
     num_hidden_layers=6,
     num_attention_heads=12,
-    dropout=Dropout(classifier_dropout=0.2),
+    dropout=Dropout(attention_output_dropout=0.0, dense_dropout=0.0, text_dropout=0.2, answer_dropout=0.1),
     pad_token_id=0,
 )
 
@@ -33,10 +33,11 @@ keys = Keys(
         "activation": "hidden_act",
         "dropout": "hidden_dropout_prob",
         "attention_dropout": "attention_probs_dropout_prob",
-        "seq_classif_dropout": "classifier_dropout",
+        "seq_classif_dropout": "text_dropout",
+        "qa_dropout": "answer_dropout",
     },
     aliases=("hidden_size", "num_hidden_layers", "num_attention_heads"),
-    inert=("sinusoidal_pos_embds", "qa_dropout"),  # waves, where they were chosen, stand in the file as a table
+    inert=("sinusoidal_pos_embds",),  # waves, where they were chosen, stand in the file as a table
 )
 
 names = Names(

@@ -9,6 +9,7 @@ from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     CausalLM,
     Config,
+    Dropout,
     LayerNorm,
     Learned,
     Plain,
@@ -30,6 +31,7 @@ defaults = Config(
     residual="pre",
     position=Learned(max_position_embeddings=1024),
     embedding_norm=False,
+    dropout=Dropout(classifier_dropout=0.1, embedding_dropout=0.1, text_dropout=0.0),
     bos_token_id=50256,
     eos_token_id=50256,
 )
@@ -53,6 +55,7 @@ keys = Keys(
         "n_head": "num_attention_heads",
         "activation_function": "hidden_act",
         "resid_pdrop": "hidden_dropout_prob",
+        "embd_pdrop": "embedding_dropout",
         "attn_pdrop": "attention_probs_dropout_prob",
         "layer_norm_epsilon": "layer_norm_eps",
     },
@@ -65,7 +68,7 @@ keys = Keys(
         "add_cross_attention": False,
     },
     inert=tuple(
-        """n_ctx embd_pdrop summary_type summary_use_proj summary_activation summary_proj_to_labels
+        """n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels
         summary_first_dropout""".split()
     ),
 )

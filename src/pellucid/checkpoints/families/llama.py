@@ -36,7 +36,7 @@ defaults = Config(
     position=NoPosition(),
     attention_position=Rotary(rope_theta=10000.0, max_position_embeddings=2048),
     embedding_norm=False,
-    dropout=Dropout(0.0, 0.0),
+    dropout=Dropout(0.0, 0.0, 0.1, text_dropout=0.0),
     tie_word_embeddings=False,
     bos_token_id=1,
     eos_token_id=2,
