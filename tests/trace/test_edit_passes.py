@@ -1,5 +1,7 @@
 """Edits over many passes: batches with padding, texts that are written token by token, and their probabilities."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -247,3 +249,30 @@ def test_a_patch_holds_for_the_prompt_and_leaves_what_is_written(minilm: pelluci
     assert written.steps[1][name].shape == (1, 1, 24)
     with pytest.raises(InputError, match="position 9 of layers"), model.edit({name: patch(other, position=9)}):
         model.generate("time flies like an arrow", max_new_tokens=3)
+
+
+@pytest.mark.parametrize("edit", [fixed(0.1), add(0.1), lambda weights: weights + 0.1])
+@pytest.mark.parametrize("point", ["attention.weights", "attention.scores"])
+def test_padding_is_looked_at_by_no_edit(minilm: pellucid.Model, point: str, edit: Any) -> None:
+    bert, llama = (small(family, minilm, dtype="float64") for family in ("bert", "llama"))
+    pair = small("bart", minilm, dtype="float64", decoder_start_token_id=101)
+    for model, side, left in (
+        (bert, "", {}),
+        (llama, "", {}),
+        (llama, "", {"padding": "left"}),
+        (pair, "encoder.", {}),
+        (pair, "decoder.", {}),
+    ):
+        with model.edit({f"{side}layers.1.{point}": edit}):
+            together, alone = model.trace(TEXTS, **left), [model.trace(text) for text in TEXTS]
+        for i, one in enumerate(alone):
+            for name in ("logits", f"{side}layers.1.{point}"):
+                torch.testing.assert_close(together.row(i)[name], one[name])
+
+
+def test_vectors_and_scores_of_edited_weights_depend_on_no_other_text(minilm: pellucid.Model) -> None:
+    bert, gpt2 = small("bert", minilm), small("gpt2", minilm)
+    with bert.edit({"layers.0.attention.weights": fixed(0.1)}), gpt2.edit({"layers.0.attention.weights": fixed(0.1)}):
+        torch.testing.assert_close(bert.embed(TEXTS)[0], bert.embed(TEXTS[0]))
+        assert gpt2.score(TEXTS)[0].total == pytest.approx(gpt2.score(TEXTS[0]).total, abs=1e-4)
+        assert gpt2.generate(TEXTS, max_new_tokens=3)[0] == gpt2.generate(TEXTS[0], max_new_tokens=3)

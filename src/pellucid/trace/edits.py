@@ -9,7 +9,7 @@ Each edit says where it reaches by words that all of them know:
     row       of the texts of a batch
 
 each one index, several, or a slice. A text that is written grows: position 3 is its fourth token, whichever pass reads
-it, and position -1 is the last token at every pass, so each new one.
+it, and position -1 is the last token at every pass, so each new one. Padding is never a source.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +75,8 @@ class Edit:
 
 
 def zero(**where: Chosen) -> Edit:
-    """0 in place of every number. Scores of 0 are still looked at: to look away, zero `weights`, or fix scores at -inf.
+    """0 in place of every number. Scores of 0 are still looked at, of a decoder's later tokens too, whose mask they
+    replace: to look away, zero `weights`, or fix scores at -inf.
 
     Rows of edited `weights` are multiplied as they are: they need not sum to 1.
     where: `head`, `position`, `source`, `neuron`, `row`.

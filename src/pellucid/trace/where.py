@@ -92,9 +92,12 @@ class Where:
                 raise InputError(f"{word}={shown(lost)} does not exist: {name} has {sizes[axis]} {what}")
 
     def mask(self, value: Tensor, spot: Spot) -> Tensor | None:
-        """Bool[Tensor, "..."] that spreads over `value`, True where it is chosen; None where all of it is."""
-        mask = None
-        for word, chosen in self.chosen().items():
+        """Bool[Tensor, "..."] that spreads over `value`, True where it is chosen; None where all of it is.
+
+        Padding is no source, chosen or not: else what is looked at would depend on the texts beside this one.
+        """
+        mask, sources = None, {"source": slice(None)} if "source" in spot.axes else {}
+        for word, chosen in (sources | self.chosen()).items():
             part = _part(chosen, _axis(word, spot.axes), value, spot).to(value.device)
             mask = part if mask is None else mask & part
         return mask
