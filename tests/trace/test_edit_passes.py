@@ -1,5 +1,6 @@
 """Edits over many passes: batches with padding, texts that are written token by token, and their probabilities."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -276,3 +277,32 @@ def test_vectors_and_scores_of_edited_weights_depend_on_no_other_text(minilm: pe
         torch.testing.assert_close(bert.embed(TEXTS)[0], bert.embed(TEXTS[0]))
         assert gpt2.score(TEXTS)[0].total == pytest.approx(gpt2.score(TEXTS[0]).total, abs=1e-4)
         assert gpt2.generate(TEXTS, max_new_tokens=3)[0] == gpt2.generate(TEXTS[0], max_new_tokens=3)
+
+
+@pytest.mark.parametrize(
+    "family, point",
+    [
+        ("gpt2", "embeddings.position"),
+        ("bert", "embeddings.position"),
+        ("mpnet", "position_bias"),
+        ("t5", "encoder.position_bias"),
+        ("bart", "decoder.embeddings.position"),
+    ],
+)
+@pytest.mark.parametrize("texts", [TEXTS, TEXTS[:1] * 3])
+def test_a_row_of_what_all_texts_share(minilm: pellucid.Model, family: str, point: str, texts: list[str]) -> None:
+    model = small(family, minilm, dtype="float64")
+    pair = model.config.kind == "encoder-decoder"
+    if pair:
+        model = small(family, minilm, dtype="float64", decoder_start_token_id=101)
+    source = model.trace(texts[2])
+    for edit in (zero(row=1), add(0.5, row=1, position=0), patch(source, row=2)):
+        row = edit.where.row
+        with model.edit({point: edit}):
+            together = model.trace(texts)
+        with model.edit({point: replace(edit, where=replace(edit.where, row=None))}):
+            alone = model.trace(texts[row])
+        for i, text in enumerate(texts):
+            wanted = alone if i == row else model.trace(text)
+            for name in (point, "logits"):
+                torch.testing.assert_close(together.row(i)[name], wanted[name])

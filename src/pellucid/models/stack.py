@@ -79,7 +79,7 @@ class Stack(Watched):
         if cache is not None:
             cache.check(*input_ids.shape)
         places = self._places(input_ids, attention_mask, cache) if segments is None else self._places_within(segments)
-        run = self._pass(run or self.watched(), places, attention_mask, cache, segments)
+        run = self._pass(run or self.watched(), places, attention_mask, cache, segments, len(input_ids))
         stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=places.clamp(min=0))
         layers = list(self.layers)  # a ModuleList looks each of its own up by a name that it makes
         for i in range(self.depth):
@@ -128,13 +128,14 @@ class Stack(Watched):
         attention_mask: Tensor | None,
         cache: Cache | None,
         segments: Tensor | None,
+        rows: int,
     ) -> Pass:
         """The pass with everything that all layers share."""
         sources = places
         if cache is not None:
             cache.advance(places if attention_mask is None else places.where(attention_mask.bool(), -1))
             sources = cache.positions
-        standing_at(run, places, attention_mask, cache)
+        standing_at(run, places, attention_mask, cache, rows)
         if segments is None:
             mask, causal = self._mask(places, attention_mask, cache)
         else:

@@ -17,11 +17,13 @@ class Standing:
     reads: what the pass reads, Int[Tensor, "batch|1 seq"].
     sources: what self-attention may look at, of earlier passes too, Int[Tensor, "batch|1 source"].
     across: what cross-attention may look at, Int[Tensor, "batch|1 source"].
+    rows: how many texts are read, also where a number is one for all of them.
     """
 
     reads: Tensor = field(default_factory=lambda: torch.zeros(1, 0, dtype=torch.long, device="cpu"))
     sources: Tensor = field(default_factory=lambda: torch.zeros(1, 0, dtype=torch.long, device="cpu"))
     across: Tensor = field(default_factory=lambda: torch.zeros(1, 0, dtype=torch.long, device="cpu"))
+    rows: int = 1
 
 
 class Onlooker(Protocol):
@@ -60,9 +62,9 @@ class Looking:
         further = self.passes is not None and self.passes.wants(name)
         return self.stays.wants(name) or further
 
-    def stand(self, run: Pass, reads: Tensor, sources: Tensor) -> None:
+    def stand(self, run: Pass, reads: Tensor, sources: Tensor, rows: int) -> None:
         """Takes note of where the tokens stand, before the layers of a stack run."""
-        self.standing.reads, self.standing.sources = reads, sources
+        self.standing.reads, self.standing.sources, self.standing.rows = reads, sources, rows
         if run.memory is not None:
             places = torch.arange(run.memory.shape[1], device=run.memory.device)[None]
             self.standing.across = _real(places, None if run.memory_mask is None else run.memory_mask[:, 0, 0])
@@ -102,14 +104,14 @@ class Watched(nn.Module):
         return self.__dict__
 
 
-def standing_at(run: Pass, places: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> None:
-    """Tells an onlooker who stays where the tokens of a pass stand. places: Int[Tensor, "batch|1 seq"]"""
+def standing_at(run: Pass, places: Tensor, attention_mask: Tensor | None, cache: Cache | None, rows: int) -> None:
+    """Tells an onlooker who stays where the tokens of a pass stand. places: Int[Tensor, "batch|1 seq"]  rows: texts"""
     if isinstance(run.watch, Looking):
         if cache is None:
             reads = sources = _real(places, attention_mask)
         else:
             reads, sources = cache.positions[:, -places.shape[1] :], cache.positions
-        run.watch.stand(run, reads, sources)
+        run.watch.stand(run, reads, sources, rows)
 
 
 def _real(places: Tensor, mask: Tensor | None) -> Tensor:

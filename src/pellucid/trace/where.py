@@ -43,6 +43,10 @@ class Spot:
         found = standing.reads if axis == "seq" else standing.across if across else standing.sources
         return found.tolist()
 
+    def rows(self, value: Tensor) -> int:
+        """How many texts a value is of, also where it is one for all of them."""
+        return max(len(value), self.standing.rows)
+
     def fresh(self) -> bool:
         """Whether the pass begins at the beginning of its texts."""
         return any(0 in row for row in self.standing.reads.tolist())
@@ -170,7 +174,7 @@ def _part(chosen: int | Sequence[int] | slice, axis: str | None, value: Tensor, 
 def _along(axis: str | None, value: Tensor, spot: Spot) -> list[tuple[list[int], int]]:
     """The places along an axis of `value`, and how many there are in the text so far; by row where rows differ."""
     assert axis is not None  # it was checked
-    size = value.shape[spot.axes.index(axis)]
+    size = spot.rows(value) if axis == "batch" else value.shape[spot.axes.index(axis)]
     if axis in ("seq", "source"):
         return [(row[-size:], length(row)) for row in spot.places(axis)]
     return [(list(range(size)), size)]
