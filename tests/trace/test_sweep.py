@@ -141,12 +141,31 @@ def test_a_sweep_shows_where_the_answer_stands(smollm: pellucid.Model) -> None:
         ({"metric": ("time",)}, "a metric is 1 word,"),
         ({"source": {"pooled": torch.zeros(1, 24)}}, "what was given has no layers.0.attention.heads"),
         ({"text": ["a", "b"]}, "one text"),
+        ({"metric": ("time", "time")}, "'time' and 'time' are the same to this model: their difference is 0"),
+        ({"edit": zero, "source": {"layers.0.attention.heads": torch.zeros(1)}}, "an edit and a source were given"),
     ],
 )
 def test_what_does_not_fit_is_said(minilm: pellucid.Model, arguments: dict[str, object], said: str) -> None:
     model = small("llama", minilm)
     with pytest.raises(InputError, match=said):
         model.sweep(**({"text": TEXT, "metric": first_logit} | arguments))
+
+
+def test_a_text_that_is_cut_is_told(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
+    model = small("bert", minilm, max_position_embeddings=16)
+    model.sweep("a " * 40, first_logit)
+    assert "1 of 1 texts were cut to 16 tokens" in caplog.text
+
+
+def test_numbers_keep_the_width_of_the_model(minilm: pellucid.Model) -> None:
+    found = {}
+    for kind in ("float32", "float64"):
+        model = small("llama", minilm, dtype=kind)
+        found[kind] = model.sweep(TEXT, first_logit)
+        with model.edit({"layers.1.attention.heads": zero(head=2)}):
+            wanted = float(first_logit(model(TEXT)).detach())
+    assert found["float32"].dtype == torch.float32 and found["float64"].dtype == torch.float64
+    assert float(found["float64"][1, 2]) == pytest.approx(wanted, abs=1e-12)
 
 
 def test_texts_of_other_lengths(minilm: pellucid.Model) -> None:

@@ -73,12 +73,13 @@ class Editable:
         metric: a function of the pass's `Output` (of one text) to a number; or two words of one token each, for the
             logit of the first less that of the second in the place behind the text.
         edit: makes the edit from where it goes, `edit(head=5)` or `edit(position=3)`; `zero` by default, or `patch`
-            where a source is given.
+            where a source is given, beside which it is left out.
         over: "layers x heads" or "layers x positions".
         options: point ("attention.heads" and "residual.pre" by default; in an encoder-decoder with its side before it:
             "decoder.cross_attention.heads"), source (a `Trace` to patch in), target (what a decoder beside an encoder
             reads), pair (a second text), progress (a bar on stderr; by default on long work at a terminal).
-        ->  the metric of each, Float[Tensor, "layers heads"] or Float[Tensor, "layers positions"]
+        ->  the metric of each, Float[Tensor, "layers heads"] or Float[Tensor, "layers positions"], in float32, or
+            in float64 of a model in float64
 
         >>> clean = model.trace("The capital of France is")                    # doctest: +SKIP
         >>> model.sweep("The capital of Germany is", (" Paris", " Berlin"), over="layers x positions", source=clean)

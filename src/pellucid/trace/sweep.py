@@ -10,13 +10,13 @@ from torch import Tensor
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import listed
-from pellucid.errors import InputError, counted, near, short
+from pellucid.errors import Argument, InputError, counted, near, short
 from pellucid.machine import no_grad
 from pellucid.models import Output, evaluating
 from pellucid.trace.edit import Entry, edited
 from pellucid.trace.edits import Edit, edit_of, patch, zero
 from pellucid.trace.points import points, sides_of
-from pellucid.trace.reading import Reading, batch_of, read
+from pellucid.trace.reading import Reading, batch_of, read, tell_cut
 
 Metric = Callable[[Output], Any] | tuple[str, str]
 """A number of one text's `Output`, or two words whose logits are compared behind the text."""
@@ -51,6 +51,10 @@ def sweep(
     word, usual = OVER[over]
     if edit is not None and not callable(edit):
         raise InputError(f"edit is {short(repr(edit))}, expected a function that makes an edit, such as zero")
+    if edit is not None and source is not None:
+        raise InputError(
+            "an edit and a source were given, and only patching takes a source: leave ", Argument("edit"), " out"
+        )
     if point is not None and not isinstance(point, str):
         raise InputError(f"point is {short(repr(point))}, expected the name of a point behind its layer")
     measure = metric if callable(metric) else _difference(loaded, metric)
@@ -59,6 +63,7 @@ def sweep(
         raise InputError(f"a sweep is of one text, and was given a {type(text).__name__}")
     loaded.module.rows_alike()
     (row,) = read(loaded, text, pair, target, None, None)
+    tell_cut([row], None)
     names = _layers(loaded, point or usual)
     tried = _edits(names, _columns(loaded, names[0], word, row), lambda i: _made(make, word, i))
     size = max(1, min(ROWS, POSITIONS // (len(row.ids) + len(row.target_ids))))
@@ -67,7 +72,8 @@ def sweep(
         for start in range(0, len(tried), size):
             found += _measured(loaded, row, tried[start : start + size], measure)
             line.update(min(size, len(tried) - start))
-    return torch.tensor(found, device="cpu").view(len(names), -1)
+    wide = torch.float64 if loaded.module.embeddings.token.like.dtype == torch.float64 else torch.float32
+    return torch.tensor(found, dtype=wide, device="cpu").view(len(names), -1)
 
 
 def _measured(
@@ -134,6 +140,8 @@ def _difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Te
             f"a metric is {counted(len(words), 'word')}, expected a function or two words, the right one and another"
         )
     rows = [row.ids for row in spoken.encode(list(words), add_special_tokens=False)]
+    if rows[0] == rows[1]:
+        raise InputError(f"{words[0]!r} and {words[1]!r} are the same to this model: their difference is 0 everywhere")
     for word, ids in zip(words, rows):
         if len(ids) != 1:
             raise InputError(
