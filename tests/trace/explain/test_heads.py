@@ -138,6 +138,12 @@ def test_what_it_refuses(minilm: pellucid.Model) -> None:
         score(length=0)
     with pytest.raises(InputError, match="rows is -1, expected"):
         score(rows=-1)
+    for seed in (-1, 2**63, "a", True):
+        with pytest.raises(InputError, match=r"seed is .*, expected a whole number from 0"):
+            score(seed=seed)
+    for name in ("length", "rows", "seed"):
+        with pytest.raises(InputError, match=f"{name} is for random tokens, and a text was given: leave {name} out"):
+            score("time flies", **{name: 2})
     with pytest.raises(InputError, match="length 300 makes 602 tokens, and this model reads 512"):
         score(length=300)
     with pytest.raises(InputError, match=r"there is no score 'induktion' \(did you mean induction\?\)"):

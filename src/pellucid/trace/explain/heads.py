@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, counted, near
+from pellucid.config.checks import count
+from pellucid.errors import Argument, InputError, counted, near
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, evaluating
 from pellucid.trace import Recorder, Trace
@@ -60,23 +61,30 @@ def head_scores(
     text: str | Trace | None = None,
     *,
     side: str | None = None,
-    length: int = 32,
-    rows: int = 4,
-    seed: int = 0,
+    length: int | None = None,
+    rows: int | None = None,
+    seed: int | None = None,
 ) -> HeadScores:
     """How far each head of self-attention does one of five simple things. See `HeadScores` for each score.
 
-    text: or a trace that holds every `attention.weights`; None for `rows` sequences of `length` random tokens, each
-        read twice over, which is what the paper measures induction on: no head can guess what is next but by looking.
+    text: or a trace that holds every `attention.weights`; None for random tokens, each sequence read twice over, which
+        is what the paper measures induction on: no head can guess what is next but by looking.
+    length, rows, seed: of random tokens alone: how many a sequence has (32), how many sequences there are (4), and by
+        what they are drawn (0).
     side: "encoder" (the default) or "decoder" of an encoder-decoder.
 
     Special tokens, `[CLS]` and the like, neither ask nor count as earlier tokens; what they are given still counts in
     the sums, so that nothing is scaled up. What it does not show: what a head is for. A score says where it looks, on
     these texts, and neither what it carries nor whether anything later reads it; edit the head to learn that.
     """
-    if text is None:
-        return _measured(*_repeated(loaded, side_of(loaded, side, "encoder"), length, rows, seed))
     where = side_of(loaded, side, "encoder")
+    given = {"length": length, "rows": rows, "seed": seed}
+    if text is None:
+        drawn = {"length": 32, "rows": 4, "seed": 0} | {name: one for name, one in given.items() if one is not None}
+        return _measured(*_repeated(loaded, where, **drawn))
+    for name, one in given.items():
+        if one is not None:
+            raise InputError(f"{name} is for random tokens, and a text was given: leave ", Argument(name), " out")
     trace = traced(loaded, text, (f"{where}layers.*.attention.weights",))
     ids, special = list(trace.ids), list(trace.special)
     if where == "decoder.":
@@ -119,9 +127,9 @@ def _mean(weights: Tensor, pairs: Tensor) -> Tensor:
 @no_grad()
 def _repeated(loaded: Loaded, side: str, length: int, rows: int, seed: int) -> tuple[list[Tensor], Tensor, Tensor]:
     """Attention on random tokens read twice over: the weights of each layer, the ids, and which are real."""
-    for name, number in (("length", length), ("rows", rows)):
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise InputError(f"{name} is {number!r}, expected a whole number from 1")
+    count("length", length)
+    count("rows", rows)
+    count("seed", seed, most=2**63 - 1, least=0)
     ids, real = _sequences(loaded, length, rows, seed)
     limit = loaded.config.longest
     if limit is not None and ids.shape[1] > limit:
