@@ -459,3 +459,19 @@ def test_a_function_may_write_into_what_it_is_given(minilm: pellucid.Model, name
     with minilm.edit({name: zero(head=5)}):
         assert torch.equal(minilm.trace(TEXT, keep="pooled")["pooled"], written)
     assert not torch.equal(minilm.trace(TEXT, keep="pooled")["pooled"], written)
+
+
+def test_what_a_function_writes_later_into_its_answer_changes_nothing(minilm: pellucid.Model) -> None:
+    model = small("bert", minilm)
+    kept: list[torch.Tensor] = []
+
+    def doubled(value: torch.Tensor) -> torch.Tensor:
+        kept[:] = kept or [torch.empty_like(value)]
+        return torch.mul(value, 2, out=kept[0])
+
+    with model.edit({"layers.*.residual.post": doubled}):
+        trace = model.trace(TEXT)
+    with model.edit({"layers.*.residual.post": scale(2.0)}):
+        wanted = model.trace(TEXT)
+    kept[0].fill_(0)
+    assert all(torch.equal(trace[name], wanted[name]) for name in wanted)

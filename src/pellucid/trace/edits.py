@@ -129,7 +129,7 @@ def change(function: Callable[[Tensor], Tensor], **where: Chosen) -> Edit:
             raise InputError(f"{name} at {spot.name} answered {type(new).__name__}, expected {spot.said(now)}")
         if new.shape != now.shape or new.dtype != now.dtype:
             raise InputError(f"{name} at {spot.name} answered {kind(new)}, expected {spot.said(now)}")
-        return new.to(now.device)
+        return new.to(now.device, copy=True)  # what the function keeps, it may write into later
 
     return Edit(f"change({name})", changed, Where.of(where))
 
