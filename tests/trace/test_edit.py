@@ -230,6 +230,8 @@ def test_choices_are_whole_numbers(where: dict[str, object]) -> None:
         ("pooled", lambda value: None, "answered NoneType"),
         ("pooled", fixed(torch.zeros(5)), r"the value is float32\[5\], and pooled is float32\[1, 384\]"),
         ("pooled", fixed(torch.zeros(384).double()), "the value is float64"),
+        ("pooled", fixed(1e300), r"the value is 1e\+300, and pooled is float32\[1, 384\] .*: give one that fits"),
+        ("layers.0.residual.pre", add(-1e300), r"the vector is -1e\+300, and layers.0.residual.pre is float32"),
         ("layers.0.residual.pre", add(torch.zeros(2, 9, 384)), r"the vector is float32\[2, 9, 384\]"),
         (WEIGHTS, patch(torch.zeros(1, 11, 7, 7)), "was to be patched into layers.3.attention.weights"),
         (WEIGHTS, patch(torch.zeros(1, 12, 7, 7).double()), "was to be patched into"),

@@ -248,14 +248,14 @@ def _alike(given: Tensor, now: Tensor, spot: Spot) -> None:
 
 def _like(given: Tensor | float, now: Tensor, spot: Spot, what: str) -> Tensor:
     """`given` in the shape of `now`."""
-    if not isinstance(given, Tensor):
-        return torch.full_like(now, given)
     try:
-        spread = given.to(now.device).expand(now.shape).clone()
-    except RuntimeError:
+        tensor = given if isinstance(given, Tensor) else torch.full_like(now, given)
+        spread = tensor.to(now.device).expand(now.shape).clone()
+    except RuntimeError:  # of another shape, or beyond the numbers of this kind
         spread = None
-    if spread is None or given.dtype != now.dtype:
-        raise InputError(f"{what} is {kind(given)}, and {spot.name} is {spot.said(now)}: give one that spreads to it")
+    if spread is None or spread.dtype != now.dtype:
+        said = kind(given) if isinstance(given, Tensor) else given
+        raise InputError(f"{what} is {said}, and {spot.name} is {spot.said(now)}: give one that fits into it")
     return spread
 
 
