@@ -129,7 +129,20 @@ def test_what_it_refuses(minilm: pellucid.Model) -> None:
         attribute(TEXT, "☃☃")
     with pytest.raises(InputError, match="against is id 30522, expected 0 to 30521"):
         attribute(TEXT, "banana", 30522)
+    with pytest.raises(InputError, match="token and against are both 'banana': their difference is 0 everywhere"):
+        attribute(TEXT, "banana", "banana")
     with pytest.raises(InputError, match="token is float, expected a token or its id"):
         attribute(TEXT, 1.5)
     with pytest.raises(InputError, match="position is 7, expected -7 to 6 among 7 tokens"):
         attribute(TEXT, "banana", position=7)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_a_trace_of_other_numbers_is_told(minilm: pellucid.Model, dtype: str, caplog: pytest.LogCaptureFixture) -> None:
+    model, other = (built(minilm.tokenizer, "gpt2", "causal-lm", dtype) for _ in range(2))
+    model.explain.direct_logit_attribution(other.trace(TEXT), "banana", "arrow")
+    assert not caplog.messages
+    with torch.no_grad():
+        other.module.layers[1].attention.output.weight.mul_(3)
+    model.explain.direct_logit_attribution(other.trace(TEXT), "banana", "arrow")
+    assert "the parts miss the logit by" in caplog.text and "is the trace of a model with other numbers?" in caplog.text

@@ -1,5 +1,6 @@
 """Which part of a pass a logit is made of."""
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,11 @@ from pellucid.trace import Trace
 from pellucid.trace.edit import edits_of
 from pellucid.trace.explain.given import check_head, place, side_of, target_words, token_id, traced
 from pellucid.trace.explain.table import table
+
+ROUNDING = 8
+"""By how many units in the last place of all that is summed up the sum may miss; by one or two it does."""
+
+log = logging.getLogger("pellucid")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +93,7 @@ def direct_logit_attribution(
     """What each head, each feed-forward block, the embeddings and the biases add to a logit, straight through the last
     norm, whose scale is held as it was (Elhage et al., 2021, "A Mathematical Framework for Transformer Circuits").
 
-    text: or a trace with everything kept.
+    text: or a trace with everything kept, of these very numbers; a note is logged where the sum says otherwise.
     token: as it stands in a text (" Paris"), as the vocabulary writes it, or an id.
     against: the difference to the logit of this token instead. A logit alone says little: every token may have it.
     position: whose next token; -1 is the last.  decoder_text: what the decoder of an encoder-decoder reads.
@@ -108,11 +114,14 @@ def direct_logit_attribution(
     stack = module.decoder if isinstance(module, EncoderDecoder) else module
     side = side_of(loaded, None, "decoder")
     chosen = token_id(loaded, token), None if against is None else token_id(loaded, against, "against")
+    if chosen[0] == chosen[1]:
+        raise InputError(f"token and against are both {token!r}: their difference is 0 everywhere")
     edited = bool(text.edits if isinstance(text, Trace) else edits_of(loaded))
     trace = traced(loaded, text, _points(side, stack.depth, edited), decoder_text)
     where = place(position, len(trace.target_tokens if side else trace.tokens))
     at = _At(trace, side, where)
-    direction, biases = _direction(module.head, stack.norm, at(f"layers.{stack.depth - 1}.residual.post"), *chosen)
+    last = at(f"layers.{stack.depth - 1}.residual.post")
+    direction, biases = _direction(module.head, stack.norm, last, *chosen)
     heads, across, forward = [], [], []
     for i in range(stack.depth):
         layer = stack.layers[i * len(stack.layers) // stack.depth]
@@ -138,7 +147,13 @@ def direct_logit_attribution(
         embeddings=_of_embeddings(stack.embeddings, at, direction),
         biases=biases,
     )
-    return replace(shares, biases=biases | {"edits": shares.logit - shares.total}) if edited else shares
+    if edited:
+        return replace(shares, biases=biases | {"edits": shares.logit - shares.total})
+    kinds = trace["logits"].dtype, stack.embeddings.token.like.dtype
+    unit = max(torch.finfo(kind).eps for kind in kinds) * float(last.abs() @ direction.abs() + abs(shares.logit))
+    if not shares.error <= ROUNDING * unit:  # so that NaN is told of, too
+        log.warning("the parts miss the logit by %.2g: is the trace of a model with other numbers?", shares.error)
+    return shares
 
 
 class _At:
