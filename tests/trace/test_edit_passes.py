@@ -244,6 +244,10 @@ def test_a_patch_holds_for_the_prompt_and_leaves_what_is_written(minilm: pelluci
     other, name = model.trace("fruit eats like the banana"), "layers.1.residual.pre"
     with model.edit({name: patch(other)}):
         written = model.trace_writing("time flies like an arrow", max_new_tokens=3)
+    with model.edit({name: patch(other)}) as edited:
+        plain = edited.trace("fruit eats like the banana", keep=name).edits
+    assert written.edits == plain == (f"{name}: {patch(other)}",)
+    assert model.trace_writing("fruit", max_new_tokens=1).edits == ()
     assert torch.equal(written.steps[0][name], other[name])
     first = written.steps[0].id
     assert first == int(other["logits"][0, -1].argmax())

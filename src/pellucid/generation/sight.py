@@ -18,6 +18,7 @@ from pellucid.generation.words import Draft, judge_of, one_each, text_of
 from pellucid.models import EncoderDecoder
 from pellucid.text import tokens_of
 from pellucid.trace import NamedTensors, Recorder, kept_names
+from pellucid.trace.edit import edits_of
 
 ALTERNATIVES = 5
 
@@ -48,11 +49,15 @@ class TracedStep(NamedTensors):
 
 @dataclass(frozen=True, eq=False)
 class TracedText:
-    """A text that was written under observation. text: what was written.  steps: pass by pass."""
+    """A text that was written under observation.
+
+    text: what was written.  steps: pass by pass.  edits: what was edited in every pass, in words.
+    """
 
     prompt: str | Messages
     text: str
     steps: tuple[TracedStep, ...]
+    edits: tuple[str, ...] = ()
 
 
 def trace_writing(
@@ -94,4 +99,4 @@ def trace_writing(
         draft.ids += step.tokens
         draft.why = step.finished.get(0, draft.why)
         read = list(step.tokens)
-    return TracedText(prompt, text_of(order, draft)[0], tuple(steps))
+    return TracedText(prompt, text_of(order, draft)[0], tuple(steps), edits_of(order.loaded))

@@ -38,11 +38,12 @@ class Editable:
             as for `trace`, `*` and those of other libraries included.
         ->  the edited model, which stays edited and which other threads may use, too.
 
-        Blocks nest: the inner edits come behind the outer ones. All passes are edited: calls, `trace` (whose `edits`
-        say so), `embed`, `score`, and each of `generate`. They run on the plain blocks, and not on those laid out for
-        speed. Editing `scores` or `weights` makes that layer explicit. An edit that changes no number changes no bit,
-        but where gradients are recorded, as in a plain call of the model outside `torch.no_grad()`: there it stays on
-        the way of the gradients, and an edited layer of half precision rounds otherwise.
+        Blocks nest: the inner edits come behind the outer ones. All passes are edited: calls, `trace` and
+        `trace_writing` (whose `edits` say so), `embed`, `score`, and each of `generate`. They run on the plain blocks,
+        and not on those laid out for speed. Editing `scores` or `weights` makes that layer explicit. An edit that
+        changes no number changes no bit, but where gradients are recorded, as in a plain call of the model outside
+        `torch.no_grad()`: there it stays on the way of the gradients, and an edited layer of half precision rounds
+        otherwise.
 
         Raises InputError at once for a name or head that is not there, in the pass for a value whose shape or dtype
         does not fit and for a `row` where texts are read in another order, and, where the block itself raised nothing,
