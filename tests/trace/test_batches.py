@@ -113,6 +113,7 @@ def test_bad_input_is_one_clear_error(minilm: pellucid.Model) -> None:
         (lambda: minilm.trace("hi", after="there"), "'after' is for decoders and single texts"),
         (lambda: pair.trace("hi", after="there"), "of kind 'encoder-decoder'"),
         (lambda: llama.trace(TEXTS, after="there"), "3 texts were given and 1 of 'after'"),
+        (lambda: llama.trace("hi", after="there " * 600), "'after' has 602 tokens, and this model reads 512 in all"),
         (lambda: minilm.trace("hi", padding="left"), "for decoders that read from the beginning"),
         (lambda: llama.trace("hi", padding="left", after="there"), "for decoders that read from the beginning"),
         (lambda: llama.trace("hi", padding="middle"), "padding is 'middle', expected 'right' or 'left'"),

@@ -122,6 +122,9 @@ def _before(loaded: Loaded, after: Texts | None, pair: Texts | None, count: int)
     rows = [row.ids for row in loaded.tokenizer.encode(_several(after, "after", count))]
     if not all(rows):
         raise InputError("a text of 'after' has no tokens: leave 'after' out where nothing was read before")
+    most = max(map(len, rows))
+    if loaded.longest is not None and most >= loaded.longest:
+        raise InputError(f"'after' has {most:,} tokens, and this model reads {loaded.longest:,} in all: shorten it")
     return rows
 
 
