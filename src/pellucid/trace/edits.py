@@ -114,8 +114,8 @@ def scale(factor: float, **where: Chosen) -> Edit:
 
 
 def change(function: Callable[[Tensor], Tensor], **where: Chosen) -> Edit:
-    """What a function answers to the whole value: a tensor of the same shape and dtype. A plain function in place of
-    an edit means the same.  where: the part of its answer that is taken; as for `zero`."""
+    """What a function answers to the whole value, padding included: a tensor of the same shape and dtype. A plain
+    function in place of an edit means the same.  where: the part of its answer that is taken; as for `zero`."""
     name = getattr(function, "__name__", type(function).__name__)
 
     def changed(now: Tensor, spot: Spot) -> Tensor:
