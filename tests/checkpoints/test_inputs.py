@@ -9,6 +9,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import pellucid
 from tests.checkpoints.builders import edit_json
+from tests.checkpoints.families import TINY
 from tests.parity.tiny import write
 
 PAIR = ("Apple Inc.", "The city has a large river")
@@ -28,3 +29,23 @@ def test_what_the_files_list_is_told_to_the_model(listed: list[str], tmp_path: P
         assert answer["score"] == pytest.approx(wanted.max().item(), abs=1e-6)
         traced = one.trace(*PAIR)["logits"].softmax(-1)
         torch.testing.assert_close(traced.flatten(), wanted.flatten(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "distilbert", "t5"])
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "vocab.txt"])
+def test_what_is_saved_lists_what_the_model_reads(family: str, kind: str, tmp_path: Path) -> None:
+    """The class that takes a file as it stands would tell no types, or BERT's type of each token to a GPT-2."""
+    facts = TINY[family] | {"vocab_size": 300}
+    if kind == "vocab.txt":
+        folder = pellucid.build(pellucid.Config.of(family, **facts)).save(tmp_path / "model")
+        words = "[PAD] [UNK] [CLS] [SEP] [MASK] . the city has a large river apple in ##c".split()
+        (folder / "vocab.txt").write_text("\n".join(words))
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+        model = pellucid.load(folder)
+    else:
+        words = pellucid.train_tokenizer(texts=[*PAIR, "a city"], kind=kind, vocab_size=300)
+        model = pellucid.build(pellucid.Config.of(family, **facts), tokenizer=words)
+    saved = model.save(tmp_path / "saved")
+    again = pellucid.load(saved)
+    assert dict(again.tokenizer(*PAIR)) == dict(AutoTokenizer.from_pretrained(saved)(*PAIR))
+    assert ("token_type_ids" in again.tokenizer(*PAIR)) == (family == "bert" and kind != "bpe")

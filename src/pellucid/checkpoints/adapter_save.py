@@ -89,7 +89,7 @@ def save_adapter(
         if loaded.pooling is not None:  # which may have been learned with, and is not the base's then
             write_pooling(loaded.pooling, loaded.config.hidden_size, folder)
             if loaded.tokenizer is not None:  # sentence-transformers looks for it here alone
-                write_tokenizer(loaded.tokenizer, folder)
+                write_tokenizer(loaded.tokenizer, folder, token_types=loaded.config.type_vocab_size > 1)
     return target
 
 

@@ -69,7 +69,7 @@ def _write(loaded: Loaded, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     write_generation(loaded.generation, config.inert, folder)
     if loaded.tokenizer is not None:
-        write_tokenizer(loaded.tokenizer, folder)
+        write_tokenizer(loaded.tokenizer, folder, token_types=loaded.config.type_vocab_size > 1)
     if loaded.target_tokenizer is not None:
         write_target_tokenizer(loaded.target_tokenizer, folder)
     if loaded.pooling is not None:

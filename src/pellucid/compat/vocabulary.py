@@ -8,6 +8,7 @@ from pellucid.compat.encoding import check_side
 from pellucid.config.checks import truth
 from pellucid.errors import InputError, near
 from pellucid.text import Tokenizer
+from pellucid.text.encoded import input_names
 from pellucid.text.files import with_tokens
 from pellucid.text.layouts import ROLES
 from pellucid.text.settings import stated_length
@@ -50,7 +51,7 @@ class Vocabulary:
 
     @property
     def model_input_names(self) -> list[str]:
-        return ["input_ids", *(["token_type_ids"] if self.pellucid.token_types else []), "attention_mask"]
+        return input_names(self.pellucid.token_types)
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
         """How many special tokens stand around a text, or around a pair."""

@@ -241,8 +241,7 @@ class AutoTokenizer(Vocabulary):
         """Writes the tokenizer into a folder, which is made where it is missing."""
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
-        said = {"model_input_names": self.model_input_names, "padding_side": self.padding_side}
-        write_tokenizer(with_settings(self.pellucid, said), folder)
+        write_tokenizer(with_settings(self.pellucid, {"padding_side": self.padding_side}), folder)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "pellucid":  # asked by copy and pickle before anything stands here

@@ -19,6 +19,11 @@ class Encoded:
     """Tokens that were cut off because the text was too long."""
 
 
+def input_names(token_types: bool) -> list[str]:
+    """What a tokenizer gives a model.  token_types: whether that tells the two texts of a pair apart."""
+    return ["input_ids", *["token_type_ids"] * token_types, "attention_mask"]
+
+
 Row = TypeVar("Row", bound=Encoded)
 
 

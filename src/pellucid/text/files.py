@@ -12,6 +12,7 @@ from pellucid.text import sentencepiece
 from pellucid.text.bytelevel import open_bytelevel
 from pellucid.text.cut import guarded, whole_characters
 from pellucid.text.dress import make_special, with_roles
+from pellucid.text.encoded import input_names
 from pellucid.text.growth import check_growth, check_tables
 from pellucid.text.layouts import layout_of, stranger
 from pellucid.text.settings import read_settings, stated_length
@@ -110,14 +111,18 @@ def write_target_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     (folder / TARGET).write_text(tokenizer.to_json(), encoding="utf-8")
 
 
-def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, token_types: bool = True) -> None:
     """Writes `tokenizer.json` and `tokenizer_config.json`, which the reference opens, the chat template within.
 
     What came in another form than `tokenizer.json` is written with the class that takes that file as it stands: the
-    reference's family classes build their own from the vocabulary.
+    reference's family classes build their own from the vocabulary. What the tokenizer gives a model is listed, since
+    that class, and others of a family that is not the model's, would give something else.
+
+    token_types: whether the model beside it tells the two texts of a pair apart.
     """
     (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
     settings = {"tokenizer_class": _AS_IT_STANDS} | tokenizer.settings
+    settings["model_input_names"] = input_names(tokenizer.token_types and token_types)
     if tokenizer.model_max_length is not None:
         settings["model_max_length"] = tokenizer.model_max_length
     text = whole_characters(json.dumps(settings, indent=2, ensure_ascii=False)) + "\n"

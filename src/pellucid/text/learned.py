@@ -116,10 +116,9 @@ def _extra(tokens: Sequence[str]) -> Sequence[str]:
 
 def _settings(kind: str, layout: Layout, extra: Sequence[str]) -> dict[str, Any]:
     """What `tokenizer_config.json` will say."""
-    inputs = ["input_ids", *(["token_type_ids"] if kind == "wordpiece" else []), "attention_mask"]
     settings: dict[str, Any] = {f"{role}_token": token for role, token in layout.roles.items()}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    return settings | {"model_input_names": inputs} | ({"additional_special_tokens": list(extra)} if extra else {})
+    return settings | ({"additional_special_tokens": list(extra)} if extra else {})
 
 
 def _cleaning(kind: str, lowercase: bool, strip_accents: bool, form: str | None) -> Any:

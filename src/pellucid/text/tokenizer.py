@@ -13,7 +13,7 @@ from pellucid.errors import Argument, Blank, InputError, counted, short
 from pellucid.text.batch import KINDS, PADDINGS, Batch, as_kind, check_equally_long, collate, listed, uncollated
 from pellucid.text.chat import render_chat, template_of
 from pellucid.text.cut import clean_text, cut_pair, guarded, ids_of, whole_characters
-from pellucid.text.encoded import Encoded, tiled
+from pellucid.text.encoded import Encoded, input_names, tiled
 from pellucid.text.literal import literal_twin
 from pellucid.text.marks import mark, marked_ids
 from pellucid.text.special import SpecialTokens
@@ -162,7 +162,7 @@ class Tokenizer(SpecialTokens, Spelling):
     def _batch(
         self, rows: list[Encoded], padding: bool | str, max_length: int | None, kind: str | None, single: bool
     ) -> Batch:
-        names = ["input_ids", *["token_type_ids"] * self.token_types, "attention_mask"]
+        names = input_names(self.token_types)
         padded = padding in (True, "longest", "max_length")
         length = self._limit(max_length) if padding == "max_length" else None
         if length is not None and (longest := max((len(r.ids) for r in rows), default=0)) > length:
