@@ -179,6 +179,23 @@ def test_texts_are_padded_where_the_files_say(tmp_path: Path, by_file: bool) -> 
         opened(folder(tmp_path, "bert", padding_side="top"))
 
 
+@pytest.mark.parametrize("kind", ["LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer", AS_IT_STANDS])
+@pytest.mark.parametrize("said", [{}, {"padding_side": "right"}, {"padding_side": "left"}], ids=str)
+def test_a_class_fills_rows_up_on_its_own_side(kind: str, said: dict[str, str], tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    files = {"tokenizer.json": GOLDEN / "mistral" / "tokenizer.json"}
+    place = folder_of(tmp_path / "folder", "llama", files, tokenizer_class=kind, pad_token="<unk>", **said)
+    ours, theirs = opened(place), AutoTokenizer.from_pretrained(place)
+    (again := tmp_path / "again").mkdir()
+    write_tokenizer(ours, again)
+    (again / "config.json").write_bytes((place / "config.json").read_bytes())
+    texts = ["hello you", "hello"]
+    wanted = theirs(texts, padding=True)
+    for one in (ours, opened(again), AutoTokenizer.from_pretrained(again)):
+        assert dict(one(texts, padding=True)) == dict(wanted)
+
+
 def test_small_letters_come_first_once_and_leave_accents(tmp_path: Path) -> None:
     cased = opened(folder(tmp_path, "bert-cased"))
     lowered = lower_cased(cased)

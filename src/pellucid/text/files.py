@@ -14,7 +14,7 @@ from pellucid.text.cut import guarded, whole_characters
 from pellucid.text.dress import make_special, with_roles
 from pellucid.text.encoded import input_names
 from pellucid.text.growth import check_growth, check_tables
-from pellucid.text.layouts import layout_of, stranger
+from pellucid.text.layouts import layout_of, pads_left, stranger
 from pellucid.text.settings import read_settings, stated_length
 from pellucid.text.stated import follow, lower_first
 from pellucid.text.tokenizer import Tokenizer
@@ -49,6 +49,8 @@ def open_tokenizer(
     settings = read_settings(folder)
     if isinstance(stated_class, str):
         settings = {"tokenizer_class": stated_class} | settings
+    if pads_left(settings):
+        settings = {"padding_side": "left"} | settings
     name = next((name for name in _FORMS if (folder / name).is_file()), None)
     if name is None:
         return None

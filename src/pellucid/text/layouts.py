@@ -115,6 +115,11 @@ def stranger(settings: Mapping[str, Any]) -> str | None:
     return stated if plain and plain not in _ANY and _named(plain) is None else None
 
 
+def pads_left(settings: Mapping[str, Any]) -> bool:
+    """Whether the class that the settings state fills rows up before their texts, unless they say otherwise."""
+    return _plain(settings.get("tokenizer_class")) in ("Llama", "CodeLlama")
+
+
 def _plain(stated: object) -> str | None:
     return stated.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(stated, str) else None
 
