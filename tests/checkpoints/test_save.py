@@ -30,6 +30,7 @@ from tests.checkpoints.builders import (
     POOLING,
     WEIGHTS,
     as_bin,
+    edit_json,
     good,
     listing,
     modules,
@@ -193,6 +194,19 @@ def test_unknown_keys_go_there_and_back(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "copy" / "config.json").read_text()) == config
 
 
+def test_a_number_of_labels_that_is_an_older_one_is_not_written(tmp_path: Path) -> None:
+    """The reference believes it beside the names of the labels, and does not open the file then."""
+    from transformers import AutoModelForSequenceClassification
+
+    folder = good(tmp_path / "model")
+    edit_json(folder / "config.json", lambda found: found.update(num_labels=2))
+    loaded = pellucid.load(folder).loaded
+    config = loaded.config.replace(labels=("a", "b", "c"), head=SequenceClassification())
+    other = pellucid.build(config).save(tmp_path / "copy")
+    theirs = AutoModelForSequenceClassification.from_pretrained(other)
+    assert theirs.config.id2label == {0: "a", 1: "b", 2: "c"}
+
+
 def test_a_tied_decoder_is_written_once(tmp_path: Path) -> None:
     model = pellucid.build(tiny_config(head=MaskedLM()))
     held = load_file(model.save(tmp_path / "model") / WEIGHTS)
@@ -304,14 +318,15 @@ def test_what_is_saved_over_another_model_is_what_loads(older: str, tmp_path: Pa
         (folder / "additional_chat_templates").mkdir()
         with_file("additional_chat_templates/tool_use.jinja", "an older one")(folder)
     pellucid.load(folder)
+    (folder / "1_mine").mkdir()
+    with_file("1_mine/config.json", "{}")(folder)
     tiny.save(folder, overwrite=True)
     model = pellucid.load(folder)
     assert model.config == tiny.config
     assert model.tokenizer is None
     assert model.loaded.target_tokenizer is None
     assert model.loaded.pooling is None
-    left = {name for name in listing(folder) if (folder / name).is_file()} - {POOLING}  # which nobody names any more
-    assert left == {"config.json", WEIGHTS}
+    assert set(listing(folder)) == {"config.json", WEIGHTS, "1_mine", "1_mine/config.json"}
 
 
 # -- a save that fails -------------------------------------------------------------------------------------------------

@@ -142,12 +142,16 @@ def _move(new: Path, target: Path) -> None:
         _put_back(old, target, [name for name in named if not (new / name).exists()])
         raise
     shutil.rmtree(old, ignore_errors=True)
+    for folder in {name.parent for name in leaving} - {Path()}:
+        with suppress(OSError):  # which something else lies in
+            (target / folder).rmdir()
 
 
 def _leaving(target: Path, named: list[Path]) -> list[Path]:
     """What a folder holds that may not stay: files that are `named`, and those of the model that was there before and
     would speak for this one. The facts go first, so that what is broken off on the way does not open."""
-    there = [path.relative_to(target) for path in (*target.iterdir(), *target.glob(hub.NAMED_TEMPLATES))]
+    below = (path for pattern in (hub.NAMED_TEMPLATES, *hub.VECTORS) for path in target.glob(pattern))
+    there = [path.relative_to(target) for path in (*target.iterdir(), *below)]
     leaving = {name for name in there if hub.any_of([str(name)], hub.SPEAKING)}
     leaving |= {name for name in named if os.path.lexists(target / name)}
     for name in leaving:

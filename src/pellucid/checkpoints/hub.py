@@ -19,13 +19,17 @@ WRITTEN_WORDS = "target_tokenizer.json"
 NUMBERS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
 PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
 MODULES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
+VECTORS = ("[0-9]_Pooling/config.json", "[0-9]_Normalize/config.json", "[0-9]_Dense/*")
 NAMED_TEMPLATES = "additional_chat_templates/*.jinja"
 WRITING = ("generation_config.json", "chat_template.jinja", "chat_template.json", NAMED_TEMPLATES)
 ABOUT = ("README.md", *WRITING)
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 """What a checkpoint consists of; nothing else is fetched, and pickles only where there is no safetensors."""
 
-SPEAKING = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *NUMBERS, *PICKLED, *ADAPTER, "adapter_model.bin")
+SPEAKING = (
+    *(*FACTS, *VECTORS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *NUMBERS, *PICKLED, *ADAPTER),
+    "adapter_model.bin",
+)
 """Files that say what the model is: where one is saved over another, none of the older may stay."""
 
 _NEEDED = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *NUMBERS, *MODULES, *ADAPTER)
