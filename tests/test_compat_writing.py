@@ -313,6 +313,15 @@ def test_a_text_begins_with_the_token_that_is_said(said: dict[str, Any], tmp_pat
     assert torch.equal(ours("Seq2SeqLM", tmp_path).generate(ids), theirs.generate(ids))
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("options", [{}, {"num_beams": 2}], ids=str)
+def test_a_decoder_alone_begins_with_its_prompt(options: dict[str, Any], tmp_path: Path) -> None:
+    """GPT-2's config names 50256 where nobody says otherwise, and few small vocabularies have that token."""
+    theirs, model = beside("gpt2", tmp_path, {"bos_token_id": 50256, "eos_token_id": 50256, "pad_token_id": 0})
+    wanted = theirs.generate(IDS[:1], max_new_tokens=5, **options)
+    assert model.generate(IDS[:1], max_new_tokens=5, **options).tolist() == wanted.tolist()
+
+
 def test_set_seed() -> None:
     compat.set_seed(42)
     first = torch.rand(2)
