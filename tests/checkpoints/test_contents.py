@@ -15,6 +15,7 @@ from pellucid.checkpoints.source import locate
 from pellucid.config import SequenceToSequenceLM
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, edit_json, good, vocabulary, with_file, with_tensors
+from tests.checkpoints.families import save
 from tests.generation.writers import byte_level, pieces
 
 
@@ -36,6 +37,25 @@ def test_facts_and_words_are_there_without_weights(folder: Path) -> None:
     assert read_config(folder).vocab_size == 70
     with pytest.raises(NotFoundError, match="holds no weights"):
         pellucid.load(folder)
+
+
+def test_weights_under_other_names_are_named(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "model.fp16.safetensors")
+    with pytest.raises(NotFoundError, match=r"it holds model\.fp16\.safetensors, which .* rename"):
+        pellucid.load(folder)
+
+
+@pytest.mark.parametrize("head", ["own", None, "masked-lm"])
+@pytest.mark.parametrize("said", [None, []], ids=["none", "empty"])
+def test_a_head_that_no_architecture_names_is_told(
+    said: object, head: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = save("bert", tmp_path / "model")
+    edit_json(folder / "config.json", lambda found: found.update(architectures=said))
+    model = pellucid.load(folder, head=head)
+    assert (model.config.head is None) == (head != "masked-lm")
+    told = "names no architecture, so its body is read without a head and cls.predictions.bias, "
+    assert (told in caplog.text) == (head == "own")
 
 
 def test_no_number_is_read_for_a_tokenizer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

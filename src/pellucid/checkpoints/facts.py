@@ -152,6 +152,12 @@ class Keys:
 
     def _report(self, raw: dict[str, Any], known: set[str], path: Path) -> None:
         unread = {key: value for key, value in raw.items() if key not in known and key not in INERT}
+        if packed := unread.get("quantization_config"):
+            how = packed.get("quant_method", "some method") if isinstance(packed, dict) else "some method"
+            raise CheckpointMismatchError(
+                f"{path}: by its quantization_config the numbers are packed by {str(how)[:40]!r}, which is not read: "
+                "take the checkpoint that is not quantized, or a .gguf file of it"
+            )
         changing = sorted(k for k, v in unread.items() if k in ARITHMETIC and v not in (None, False, {}, []))
         if changing:
             raise CheckpointMismatchError(

@@ -1,7 +1,9 @@
 """Opens a checkpoint: build empty, fill in place, and account for everything. Nothing half-loads."""
 
+import logging
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,16 +14,18 @@ from pellucid.checkpoints.families import family_of, stranger
 from pellucid.checkpoints.fill import BITS, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.page import Family
-from pellucid.checkpoints.plan import Plan, make_plan
+from pellucid.checkpoints.plan import OF_ANOTHER, Plan, make_plan
 from pellucid.checkpoints.unchanged import located
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config, Head
 from pellucid.config.checks import among, is_word
-from pellucid.errors import Argument, CheckpointMismatchError, InputError
+from pellucid.errors import Argument, CheckpointMismatchError, InputError, several
 from pellucid.machine import NARROWER, choose_device, choose_dtype
 from pellucid.models import Network
 from pellucid.text import Tokenizer
 from pellucid.text.files import lower_cased, open_tokenizer
+
+log = logging.getLogger("pellucid")
 
 OWN_HEAD = "own"
 """The head that the checkpoint was saved with."""
@@ -62,6 +66,8 @@ def open_checkpoint(
             config = config.replace(head=wanted)
         tensors = contents.tensors
         plan = make_plan(family, config, tensors, contents.said_in, new_head=not own and head is not None)
+        if own and not contents.facts.get("architectures"):
+            _tell_of_heads(plan, contents.said_in)
         reads, writes = _tables(plan.config)
         _check_width(contents, plan.config.hidden_size)
         words = contents.tokenizer(plan.config)
@@ -81,6 +87,16 @@ def open_checkpoint(
             source=source,
             untrained=tuple(sorted({name.partition(".")[0] for name in plan.fresh})),
             **parts,
+        )
+
+
+def _tell_of_heads(plan: Plan, said_in: Path) -> None:
+    """A file that names no architecture is a body alone; that it holds more is said out loud."""
+    if left := [name for name, why in plan.dropped.items() if why.startswith(OF_ANOTHER)]:
+        log.warning(
+            "%s names no architecture, so its body is read without a head and %s left out: name the head to have it",
+            said_in,
+            several(left, 3),
         )
 
 

@@ -16,6 +16,9 @@ from pellucid.models import assemble, ties
 
 log = logging.getLogger("pellucid")
 
+OF_ANOTHER = "belongs to"
+"""How the reason begins for which a tensor of another head is dropped."""
+
 
 @dataclass(frozen=True)
 class Doubled:
@@ -147,7 +150,7 @@ def _any_head(placed: Iterable[str]) -> bool:
 def _other_head(others: list[tuple[HeadPage, Names]], theirs: str) -> str | None:
     for page, names in others:
         if names.ours(theirs, page.rows):
-            return f"belongs to {page.architecture}, which was not asked for"
+            return f"{OF_ANOTHER} {page.architecture}, which was not asked for"
     return None
 
 

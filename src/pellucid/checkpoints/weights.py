@@ -46,7 +46,11 @@ def stored(folder: Path) -> dict[str, Stored]:
             return one_file(inside(folder, name), form)
         if (folder / f"{name}.index.json").exists():
             return _shards(folder, folder / f"{name}.index.json", form)
-    raise NotFoundError(f"{folder} holds no weights: expected model.safetensors, its shards, or pytorch_model.bin")
+    others = sorted(path.name for path in folder.glob("*.safetensors*"))
+    advice = f"; it holds {several(others)}, which are read by those names alone: rename them" if others else ""
+    raise NotFoundError(
+        f"{folder} holds no weights: expected model.safetensors, its shards, or pytorch_model.bin{advice}"
+    )
 
 
 def one_file(path: Path, form: str) -> dict[str, Stored]:
