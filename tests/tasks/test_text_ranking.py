@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy
 import pytest
+import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer, util
 
 import pellucid
+from pellucid.errors import CheckpointMismatchError
+from tests.checkpoints.builders import edit_json
 from tests.parity.tiny import write
 
 QUERY = "Where does the dog sleep?"
@@ -81,6 +84,36 @@ def test_what_the_checkpoint_says_of_its_number(judge: Path, tmp_path: Path, sai
     (folder / "config.json").write_text(json.dumps(facts))
     wanted = CrossEncoder(str(folder), device="cpu").rank(QUERY, DOCUMENTS, return_documents=True)
     close(pellucid.pipeline("text-ranking", folder)(QUERY, DOCUMENTS), wanted)
+
+
+@pytest.mark.parametrize("function", [torch.nn.Sigmoid(), torch.nn.Identity()], ids=["sigmoid", "none"])
+def test_what_the_library_saves_opens_here_and_there_again(judge: Path, tmp_path: Path, function: Any) -> None:
+    """Since its sixth version with `modules.json`, and what is said of the number beside `config.json`."""
+    CrossEncoder(str(judge), device="cpu", activation_fn=function).save_pretrained(str(tmp_path / "theirs"))
+    assert (tmp_path / "theirs" / "modules.json").is_file()
+    wanted = CrossEncoder(str(tmp_path / "theirs"), device="cpu").rank(QUERY, DOCUMENTS, return_documents=True)
+    model = pellucid.load(tmp_path / "theirs")
+    close(pellucid.pipeline("text-ranking", model)(QUERY, DOCUMENTS), wanted)
+    again = CrossEncoder(str(model.save(tmp_path / "ours")), device="cpu")
+    close(again.rank(QUERY, DOCUMENTS, return_documents=True), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "message"),
+    [
+        ("sentence_bert_config.json", {"max_seq_length": 12}, "max_seq_length and do_lower_case of a cross-encoder"),
+        ("sentence_bert_config.json", {"transformer_task": "text-generation"}, "the modules are Transformer; only"),
+        ("config_sentence_transformers.json", {"model_type": "SentenceTransformer"}, "the modules are Transformer;"),
+        ("config_sentence_transformers.json", {"prompts": {"a": "b "}, "default_prompt_name": "a"}, "default_prompt"),
+    ],
+)
+def test_what_is_not_followed_of_such_a_folder_is_refused(
+    judge: Path, tmp_path: Path, name: str, said: dict[str, Any], message: str
+) -> None:
+    CrossEncoder(str(judge), device="cpu").save_pretrained(str(tmp_path / "theirs"))
+    edit_json(tmp_path / "theirs" / name, lambda found: found.update(said))
+    with pytest.raises(CheckpointMismatchError, match=message):
+        pellucid.load(tmp_path / "theirs")
 
 
 def test_a_function_by_name(judge: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from pellucid.checkpoints.facts import CODE
 from pellucid.checkpoints.generation import FILE, check_generation, legacy_generation
 from pellucid.checkpoints.gguf import open_gguf
-from pellucid.checkpoints.sentence import Pooling, read_pooling
+from pellucid.checkpoints.sentence import Pooling, read_crossing, read_pooling
 from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.weights import Stored, stored
 from pellucid.config import Config
@@ -69,7 +69,7 @@ class _Folder(Contents):
     def facts(self) -> dict[str, Any]:
         if not self.said_in.exists():
             read_pooling(self.folder)  # which may say that the model lies in another folder
-        return read_json(self.said_in)
+        return read_json(self.said_in) | read_crossing(self.folder)
 
     @cached_property
     def tensors(self) -> dict[str, Stored]:

@@ -43,6 +43,8 @@ IDLE = ("trust_remote_code", "attn_implementation", "use_safetensors", "low_cpu_
 ORDER = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 """The modules that one after another make a vector."""
 
+_IDLE_STATED = ("__version__", "model_type")
+
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 """The ways to compare two vectors; the last two are distances, less than nothing."""
 
@@ -89,18 +91,53 @@ def read_pooling(folder: Path) -> Pooling | None:
         return None
     modules = _modules(path)
     kinds = [_kind(path, module) for module in modules]
+    if kinds == ORDER[0][:1] and _is_cross_encoder(folder):
+        _check_place(path, modules)
+        return None
     if kinds not in ORDER:
         found = ", ".join(kinds[:9]) or "none"
         raise CheckpointMismatchError(
             f"{path}: the modules are {found}; only Transformer, Pooling and then, if at all, Normalize are understood"
         )
+    _check_place(path, modules)
+    pooled = _pooled(inside(folder, modules[1].get("path")) / "config.json")
+    return Pooling(normalize="Normalize" in kinds, **pooled, **_read(folder), **_stated(folder / STATED))
+
+
+def read_crossing(folder: Path) -> dict[str, Any]:
+    """What the files beside `config.json` say of a cross-encoder, by the keys of that file; nothing of other folders.
+
+    Since its sixth version the library writes them so. Raises CheckpointMismatchError for what is not followed.
+    """
+    if not ((folder / "modules.json").is_file() and _is_cross_encoder(folder)):
+        return {}
+    path = folder / STATED
+    found = _witness(path, ("activation_fn", "default_prompt_name", *_IDLE_STATED))
+    _prompts(path, found)
+    read = _read(folder)
+    if read.get("max_length") or read.get("do_lower_case"):
+        raise CheckpointMismatchError(
+            f"{folder}: max_seq_length and do_lower_case of a cross-encoder are not followed where they stand: "
+            "write model_max_length and do_lower_case into tokenizer_config.json, and take them out there"
+        )
+    named = found.get("activation_fn")
+    return {"sentence_transformers": {"activation_fn": named}} if named is not None else {}
+
+
+def _is_cross_encoder(folder: Path) -> bool:
+    """Whether the files say so, and that the head of labels is what answers."""
+    found = read_json(folder / STATED) if (folder / STATED).is_file() else {}
+    read = next((folder / name for name in READ if (folder / name).is_file()), None)
+    task = read_json(read).get("transformer_task") if read else None
+    return found.get("model_type") == "CrossEncoder" and task in (None, "sequence-classification")
+
+
+def _check_place(path: Path, modules: list[dict[str, Any]]) -> None:
     if place := modules[0].get("path"):
         raise CheckpointMismatchError(
             f"{path} says that the Transformer lies in {repr(place)[:80]}, and it is read beside modules.json alone: "
             "move the files of that folder there, and set that path to the empty text"
         )
-    pooled = _pooled(inside(folder, modules[1].get("path")) / "config.json")
-    return Pooling(normalize="Normalize" in kinds, **pooled, **_read(folder), **_stated(folder / STATED))
 
 
 def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:
@@ -206,8 +243,7 @@ def _stated(path: Path) -> dict[str, Any]:
     """What is said of the whole."""
     if not path.is_file():
         return {}
-    inert = ("__version__", "model_type")
-    found = _witness(path, ("similarity_fn_name", "truncate_dim", "prompts", "default_prompt_name", *inert))
+    found = _witness(path, ("similarity_fn_name", "truncate_dim", "prompts", "default_prompt_name", *_IDLE_STATED))
     similarity, size = found.get("similarity_fn_name"), found.get("truncate_dim")
     if similarity is not None and similarity not in SIMILARITIES:
         raise CorruptFileError(
