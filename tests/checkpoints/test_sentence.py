@@ -11,9 +11,11 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 import pellucid
+from pellucid.checkpoints.save import save_checkpoint
 from pellucid.checkpoints.sentence import READ, STATED, Pooling, read_pooling
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 from tests.checkpoints.builders import KIND, edit_json, modules
+from tests.checkpoints.families import save
 from tests.parity.tiny import write
 
 TEXTS = ["Time flies like AN Arrow", "a", "The City has a Large river", "   "]
@@ -189,6 +191,17 @@ def test_the_pooling_is_of_the_model_s_vectors(folder: Path) -> None:
     say(folder, POOLED, word_embedding_dimension=7)
     with pytest.raises(CheckpointMismatchError, match=r"the pooling is of vectors of 7 numbers, the model's have \d+"):
         pellucid.load(folder)
+
+
+@pytest.mark.parametrize("family", ["bart", "t5", "bert"])
+def test_that_others_take_the_states_of_a_decoder_is_told(
+    family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = pellucid.load(save(family, tmp_path / "plain", head=False))
+    loaded = dataclasses.replace(model.loaded, pooling=Pooling())
+    folder = save_checkpoint(loaded, tmp_path / "model")
+    pellucid.load(folder)
+    assert caplog.text.count("sentence-transformers takes the decoder's") == (2 if family == "bart" else 0)
 
 
 def test_half_a_character_is_saved_as_none(folder: Path) -> None:

@@ -15,6 +15,7 @@ from pellucid.checkpoints.fill import BITS, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.plan import OF_ANOTHER, Plan, make_plan
+from pellucid.checkpoints.sentence import tell_of_states
 from pellucid.checkpoints.unchanged import located
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config, Head
@@ -68,6 +69,8 @@ def open_checkpoint(
         plan = make_plan(family, config, tensors, contents.said_in, new_head=not own and head is not None)
         if own and not contents.facts.get("architectures"):
             _tell_of_heads(plan, contents.said_in)
+        if contents.pooling is not None:
+            tell_of_states(plan.config, contents.said_in.parent)
         reads, writes = _tables(plan.config)
         _check_width(contents, plan.config.hidden_size)
         words = contents.tokenizer(plan.config)

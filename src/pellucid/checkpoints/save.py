@@ -12,7 +12,7 @@ from pellucid.checkpoints.generation import write_generation
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.moves import Move
 from pellucid.checkpoints.names import Names, Rows
-from pellucid.checkpoints.sentence import write_pooling
+from pellucid.checkpoints.sentence import tell_of_states, write_pooling
 from pellucid.errors import InputError, several
 from pellucid.files import path_of
 from pellucid.models import assemble, ties
@@ -25,6 +25,8 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
     overwrite: replace the files of a folder that already holds some; without it such a folder is refused.
     """
     target = path_of(name)
+    if loaded.pooling is not None:
+        tell_of_states(loaded.config, target)
     loaded.module.real("saving")
     loaded.family.check_sayable(loaded.config)
     _check_network(loaded)

@@ -10,6 +10,7 @@ from typing import Any
 
 from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.source import inside
+from pellucid.config import Config
 from pellucid.config.checks import count, truth
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, UnsafeFileError, near, several
 from pellucid.files import read_any, read_json
@@ -44,6 +45,9 @@ ORDER = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 """The modules that one after another make a vector."""
 
 _IDLE_STATED = ("__version__", "model_type")
+
+_ENCODER_ALONE = ("t5",)
+"""Families of encoder-decoders of which the reference reads the encoder alone, as everything does here."""
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 """The ways to compare two vectors; the last two are distances, less than nothing."""
@@ -138,6 +142,12 @@ def _check_place(path: Path, modules: list[dict[str, Any]]) -> None:
             f"{path} says that the Transformer lies in {repr(place)[:80]}, and it is read beside modules.json alone: "
             "move the files of that folder there, and set that path to the empty text"
         )
+
+
+def tell_of_states(config: Config, where: Path) -> None:
+    """Says where the library would make other vectors of the same files."""
+    if config.decoder is not None and config.family not in _ENCODER_ALONE:
+        log.warning("%s: vectors are of the encoder's states here; sentence-transformers takes the decoder's", where)
 
 
 def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:
