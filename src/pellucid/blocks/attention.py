@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pellucid.blocks.given import check_heads, check_stream
 from pellucid.blocks.joined import adjoin, are_plain, joined
 from pellucid.blocks.mask import additive, combine
 from pellucid.blocks.run import Pass
@@ -55,6 +56,7 @@ class Attention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.num_key_value_heads = num_key_value_heads or num_heads
+        check_heads(hidden_size, num_heads, self.num_key_value_heads, head_dim)
         self.head_dim = head_dim or hidden_size // num_heads
         self.value_head_dim = value_head_dim or self.head_dim
         self.scale = self.head_dim**-0.5 if scale is None else scale
@@ -80,10 +82,16 @@ class Attention(nn.Module):
 
         x: Float[Tensor, "batch seq hidden"], who asks.
         memory: Float[Tensor, "batch source memory"], who answers; None for x itself.
-        bias: Float[Tensor, "batch|1 heads|1 seq source"], added to the scaled scores.
+        bias: Float[Tensor, "batch|1 heads|1 seq source"], added to the scaled scores; by default that of `run`, where
+            x answers itself.
         ->  Float[Tensor, "batch seq hidden"]
         """
         run = run or Pass()
+        check_stream("x", x)
+        if memory is not None:
+            check_stream("memory", memory)
+        elif bias is None:
+            bias = run.bias
         query, key, value = self._looking_back(x, run) if memory is None else self._looking_across(x, memory, run)
         heads = run.see("heads", self._mix(query, key, value, bias, run))
         return run.see("output", self.output_dropout(self._merge(heads, run)))

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from pellucid.blocks.given import check_mask
+
 
 def padding_mask(attention_mask: Tensor | None) -> Tensor | None:
     """From the tokenizer's mask (1 = word, 0 = padding) to what attention takes; None where nothing is padding.
@@ -74,6 +76,8 @@ def segmented_mask(segments: Tensor, *, causal: bool, window: int | None = None)
 
 def combine(mask: Tensor | None, causal: bool, seq: int, source: int, device: torch.device) -> Tensor | None:
     """Both restrictions as one boolean mask; None where there is none."""
+    if mask is not None:
+        check_mask(mask)
     if not causal:
         return mask
     order = causal_mask(seq, source, device)

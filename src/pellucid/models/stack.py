@@ -17,6 +17,7 @@ from pellucid.blocks import (
     segmented_mask,
     windowed_mask,
 )
+from pellucid.blocks.given import kind_of
 from pellucid.errors import InputError
 from pellucid.models.watched import Watched, standing_at
 
@@ -184,22 +185,18 @@ def check_ids(
 ) -> None:
     """Refuses ids that this model cannot read, in one sentence."""
     if input_ids.dim() != 2 or input_ids.dtype not in (torch.int64, torch.int32):
-        raise InputError(f"input_ids are {_kind(input_ids)}, expected int64 or int32 numbers of shape [batch, seq]")
+        raise InputError(f"input_ids are {kind_of(input_ids)}, expected int64 or int32 numbers of shape [batch, seq]")
     if not input_ids.shape[1]:
-        raise InputError(f"input_ids are {_kind(input_ids)}, expected one token at least in each text")
+        raise InputError(f"input_ids are {kind_of(input_ids)}, expected one token at least in each text")
     for name, given in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids), ("segments", segments)):
         if given is not None and given.shape != input_ids.shape:
-            raise InputError(f"{name} is {_kind(given)}, expected the shape of input_ids, {list(input_ids.shape)}")
+            raise InputError(f"{name} is {kind_of(given)}, expected the shape of input_ids, {list(input_ids.shape)}")
     if input_ids.device.type == "cpu":  # elsewhere it would wait for the device
         _in_range("input_ids", input_ids, embeddings.token.num_embeddings)
         if token_type_ids is not None and embeddings.type is not None:
             _in_range("token_type_ids", token_type_ids, embeddings.type.num_embeddings)
         if attention_mask is not None:
             _zeros_and_ones("attention_mask", attention_mask)
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 def _in_range(name: str, ids: Tensor, size: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from pellucid.blocks.given import kind_of as kind
 from pellucid.errors import InputError, near, short
 from pellucid.models import Standing
 from pellucid.trace.points import Axes
@@ -147,11 +148,6 @@ def shown(chosen: int | Sequence[int] | slice) -> str:
         return str(chosen if isinstance(chosen, int) else list(chosen))
     ends = ("" if end is None else str(end) for end in (chosen.start, chosen.stop))
     return ":".join(ends) + ("" if chosen.step is None else f":{chosen.step}")
-
-
-def kind(tensor: Tensor) -> str:
-    """`float32[1, 12, 5, 5]`"""
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 def parts(chosen: int | Sequence[int] | slice) -> Sequence[int | slice]:

@@ -1,0 +1,40 @@
+"""What blocks are given by hand, where PyTorch would take it for something else and say nothing."""
+
+import torch
+from torch import Tensor
+
+from pellucid.errors import InputError
+
+
+def kind_of(tensor: Tensor) -> str:
+    """Its numbers and its shape, as in `float32[1, 6, 16]`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def check_stream(name: str, x: Tensor) -> None:
+    """Refuses one text without its batch: the kernel would mix its numbers in place of its positions."""
+    if x.dim() != 3:
+        raise InputError(
+            f"{name} is {kind_of(x)}, expected [batch, seq, hidden]: {name}[None] makes a batch of one text"
+        )
+
+
+def check_mask(mask: Tensor) -> None:
+    """Refuses a mask of numbers, which the kernel adds to the scores, and one whose axes it would take for others."""
+    if mask.dtype != torch.bool or mask.dim() != 4:
+        raise InputError(
+            f"mask is {kind_of(mask)}, expected bool[batch or 1, 1, seq or 1, source], true where one may look: "
+            "causal_mask and padding_mask of pellucid.blocks make such masks"
+        )
+
+
+def check_heads(hidden_size: int, num_heads: int, num_key_value_heads: int, head_dim: int | None) -> None:
+    """Refuses heads that a stream, or keys that heads, cannot be shared out among."""
+    if head_dim is None and hidden_size % num_heads:
+        raise InputError(
+            f"hidden_size {hidden_size} cannot be shared out among num_heads {num_heads}: it must be a multiple of it"
+        )
+    if num_heads % num_key_value_heads:
+        raise InputError(
+            f"num_heads {num_heads} cannot share num_key_value_heads {num_key_value_heads}: it must be a multiple"
+        )
