@@ -50,3 +50,17 @@ def test_the_bias_of_a_pass_counts_for_a_block_that_is_called_alone() -> None:
     told = attention(X, blocks.Pass(bias=bias))
     assert torch.equal(told, attention(X, bias=bias)) and not torch.allclose(told, attention(X))
     assert torch.equal(attention(X, blocks.Pass(bias=bias), memory=X), attention(X, memory=X))
+
+
+@pytest.mark.parametrize("kind", [blocks.PreNormLayer, blocks.PostNormLayer])
+def test_a_layer_needs_no_pass_but_what_it_looks_across_at(kind: type) -> None:
+    norms = {name: blocks.LayerNorm(24) for name in ("attention_norm", "feed_forward_norm")}
+    parts = {"attention": blocks.Attention(24, 4), "feed_forward": blocks.FeedForward(24, 48), **norms}
+    assert torch.equal(kind(**parts)(X), kind(**parts)(X, blocks.Pass()))
+    across = {"cross_attention": blocks.Attention(24, 4)}
+    with pytest.raises(InputError, match="cross_attention and cross_attention_norm belong together"):
+        kind(**parts, **across)
+    whole = kind(**parts, **across, cross_attention_norm=blocks.LayerNorm(24))
+    with pytest.raises(InputError, match="this layer has cross_attention, and the pass no memory"):
+        whole(X, blocks.Pass(causal=True))
+    assert whole(X, blocks.Pass(causal=True, memory=X[:, :2])).shape == X.shape

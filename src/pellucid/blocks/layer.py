@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.run import Pass
+from pellucid.errors import InputError
 
 
 class _Layer(nn.Module):
@@ -18,6 +19,8 @@ class _Layer(nn.Module):
         cross_attention_norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        if (cross_attention is None) != (cross_attention_norm is None):
+            raise InputError("cross_attention and cross_attention_norm belong together: give both, or neither")
         self.attention = attention
         self.attention_norm = attention_norm
         self.cross_attention = cross_attention
@@ -27,6 +30,11 @@ class _Layer(nn.Module):
 
     def _look_back(self, x: Tensor, run: Pass) -> Tensor:
         return self.attention(x, run.inside("attention"), bias=run.bias)
+
+    def _look_across(self, attention: Attention, x: Tensor, run: Pass) -> Tensor:
+        if run.memory is None:
+            raise InputError("this layer has cross_attention, and the pass no memory: give the encoder's last states")
+        return attention(x, run.looking_across(), memory=run.memory)
 
 
 class PostNormLayer(_Layer):
@@ -38,13 +46,14 @@ class PostNormLayer(_Layer):
     In a decoder that looks at an encoder, cross_attention with its norm stands between the two.
     """
 
-    def forward(self, x: Tensor, run: Pass) -> Tensor:
+    def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
+        run = run or Pass()
         x = run.see("residual.pre", x)
         mid = run.see("residual.mid", x + self._look_back(x, run))
         normed = self.attention_norm(mid)
         if self.cross_attention is not None and self.cross_attention_norm is not None:
-            across = self.cross_attention(normed, run.looking_across(), memory=run.memory)
+            across = self._look_across(self.cross_attention, normed, run)
             normed = self.cross_attention_norm(run.see("residual.cross", normed + across))
         out = self.feed_forward_norm(normed + self.feed_forward(normed, run.inside("feed_forward")))
         return run.see("residual.post", out)
@@ -59,12 +68,13 @@ class PreNormLayer(_Layer):
     In a decoder that looks at an encoder, a third branch with cross_attention stands between the two.
     """
 
-    def forward(self, x: Tensor, run: Pass) -> Tensor:
+    def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
+        run = run or Pass()
         x = run.see("residual.pre", x)
         mid = run.see("residual.mid", x + self._look_back(self.attention_norm(x), run))
         if self.cross_attention is not None and self.cross_attention_norm is not None:
-            across = self.cross_attention(self.cross_attention_norm(mid), run.looking_across(), memory=run.memory)
+            across = self._look_across(self.cross_attention, self.cross_attention_norm(mid), run)
             mid = run.see("residual.cross", mid + across)
         out = mid + self.feed_forward(self.feed_forward_norm(mid), run.inside("feed_forward"))
         return run.see("residual.post", out)

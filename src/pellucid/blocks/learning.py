@@ -236,9 +236,9 @@ class LearningLayer(nn.Module):
         self.lesson = lesson
         return self
 
-    def forward(self, x: Tensor, run: Pass) -> Tensor:
+    def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
-        return self.lesson.through(self._step, x, run)
+        return self.lesson.through(self._step, x, run or Pass())
 
     @abstractmethod
     def _step(self, x: Tensor, run: Pass) -> Tensor:

@@ -181,8 +181,9 @@ def _mixed_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 class PackedPreNormLayer(PreNormLayer):
     """The same, without the hooks of a module, and one new position of each text in as few steps as there are."""
 
-    def forward(self, x: Tensor, run: Pass) -> Tensor:
+    def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
+        run = run or Pass()
         attention, cache = self.attention, run.cache
         more = run.watch is not None or run.bias is not None or self.cross_attention is not None
         if x.shape[1] > 1 or cache is None or more or not isinstance(attention, PackedAttention) or not attention.quick:
