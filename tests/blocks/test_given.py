@@ -64,3 +64,10 @@ def test_a_layer_needs_no_pass_but_what_it_looks_across_at(kind: type) -> None:
     with pytest.raises(InputError, match="this layer has cross_attention, and the pass no memory"):
         whole(X, blocks.Pass(causal=True))
     assert whole(X, blocks.Pass(causal=True, memory=X[:, :2])).shape == X.shape
+
+
+def test_names_that_nobody_knows_are_refused() -> None:
+    with pytest.raises(InputError, match="activation is 'GELU', expected one of gelu, "):
+        blocks.FeedForward(24, 48, activation="GELU")
+    with pytest.raises(InputError, match=r"waves is 'halve'.*expected one of interleaved, halves, tensor2tensor"):
+        blocks.SinusoidalPositions(10, 8, waves="halve")

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pellucid.errors import InputError
+
 
 def gelu_new(x: Tensor) -> Tensor:
     """The tanh form of GELU, written out as GPT-2 wrote it (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
@@ -26,3 +28,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
 }
 """By the names that configuration files use."""
+
+
+def activation_named(name: str) -> Callable[[Tensor], Tensor]:
+    """The activation of this name. Raises InputError for another."""
+    if name not in ACTIVATIONS:
+        raise InputError(f"activation is {name!r}, expected one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from pellucid.blocks.activation import ACTIVATIONS
+from pellucid.blocks.activation import ACTIVATIONS, activation_named
 from pellucid.blocks.run import Pass
 
 
@@ -28,7 +28,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.up = nn.Linear(hidden_size, intermediate_size, bias=bias)
-        self.activation = ACTIVATIONS[activation]
+        self.activation = activation_named(activation)
         self.activation_dropout = nn.Dropout(activation_dropout)
         self.down = nn.Linear(intermediate_size, hidden_size, bias=bias)
         self.dropout = nn.Dropout(dropout)

@@ -5,6 +5,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+from pellucid.errors import InputError, near
+
+WAVES = ("interleaved", "halves", "tensor2tensor")
+
 
 class Table(nn.Embedding):
     """A row of numbers per id.
@@ -62,12 +66,15 @@ class SinusoidalPositions(nn.Module):
     Column pair c turns through one radian in 10000^(2c/hidden) places, so near places look alike and far ones do not.
 
     waves: "interleaved" (sine, cosine, sine, ...: the paper's), "halves" (all sines, then all cosines) or
-        "tensor2tensor" (halves, and the last pair turns in exactly 10000 places: 10000^(c/(hidden/2 - 1))).
+        "tensor2tensor" (halves, and the last pair turns through one radian in exactly 10000 places, pair c in
+        10000^(c/(hidden/2 - 1))).
     offset: what the first place counts as.
     """
 
     def __init__(self, length: int, hidden_size: int, offset: int = 0, waves: str = "interleaved") -> None:
         super().__init__()
+        if waves not in WAVES:
+            raise InputError(f"waves is {waves!r}{near(waves, WAVES)}, expected one of {', '.join(WAVES)}")
         self.length, self.hidden_size, self.offset, self.waves = length, hidden_size, offset, waves
 
     def forward(self, places: Tensor, input_ids: Tensor) -> Tensor:

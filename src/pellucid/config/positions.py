@@ -33,7 +33,7 @@ class Sinusoidal:
     """Fixed waves of sine and cosine (Vaswani et al., 2017, arXiv:1706.03762, section 3.5).
 
     waves: "interleaved" (sine, cosine, sine, ...; the paper's), "halves" (all sines, then all cosines) or
-        "tensor2tensor" (halves, whose slowest wave is exactly 10,000 places long).
+        "tensor2tensor" (halves, whose slowest wave turns through one radian in exactly 10,000 places).
     """
 
     max_position_embeddings: int = 512
