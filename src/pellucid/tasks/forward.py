@@ -1,7 +1,7 @@
 """Ids or texts through the model once."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 import torch
@@ -26,6 +26,10 @@ def forward(
 ) -> Output:
     """One pass over ids, one text or several texts. See `Model.__call__`.  watch: an onlooker."""
     target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
+    if isinstance(inputs, Mapping):
+        raise InputError(
+            "input_ids are a mapping, expected numbers or texts: give its columns by name, model(**columns)"
+        )
     if _are_texts(inputs):
         for name, rows in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
             if rows is not None:
@@ -35,7 +39,7 @@ def forward(
         return _run(loaded, watch, **_read(loaded, inputs), **target)
     ids = _tensor("input_ids", inputs)
     if attention_mask is None:
-        _warn_of_padding(ids, loaded.config.pad_token_id)
+        _warn_of_padding(ids, loaded.config.pad_token_id, loaded.config.bos_token_id)
     return _run(loaded, watch, input_ids=ids, attention_mask=attention_mask, token_type_ids=token_type_ids, **target)
 
 
@@ -69,10 +73,16 @@ def _tensor(name: str, rows: Tensor | Sequence[object]) -> Tensor:
         raise InputError(f"{name} must be rows of whole numbers of one length: pad them, or give texts") from error
 
 
-def _warn_of_padding(ids: Tensor, pad: int | None) -> None:
-    if pad is not None and ids.dim() == 2 and ids.shape[1] and bool((ids[:, -1] == pad).any()):
+def _warn_of_padding(ids: Tensor, pad: int | None, begin: int | None) -> None:
+    if pad is None or ids.dim() != 2 or not ids.shape[1]:
+        return
+    real = ids != pad
+    full = real[:, -1]
+    if len(ids) > 1:  # nobody pads a single text on the left
+        full = full & (real[:, 0] if pad != begin else real[:, :2].any(dim=1))  # one of them may begin a text
+    if not bool(full.all()):
         warnings.warn(
-            f"input_ids end in {pad}, the id of padding, and no attention_mask says so: every position counts as real; "
-            "pass the tokenizer's attention_mask",
+            f"input_ids begin or end in {pad}, the id of padding, and no attention_mask says so: every position counts "
+            "as real; pass the tokenizer's attention_mask",
             stacklevel=4,
         )
