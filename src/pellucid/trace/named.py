@@ -27,6 +27,8 @@ class NamedTensors(Mapping[str, Tensor]):
     __hash__ = object.__hash__
 
     def __getitem__(self, name: str) -> Tensor:
+        if not isinstance(name, str):
+            raise InputError(f"a {self.called} is asked by name, and not by {name!r}; names() lists what it has")
         found = self._ours(name)
         if found not in self.points:
             raise InputError(f"this {self.called} has no {name!r}{near(found, self.points)}; names() lists what it has")
