@@ -5,6 +5,7 @@ import json
 import math
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,6 +66,18 @@ def test_a_text_is_written_on(command: Pellucid, model: pellucid.Model, tmp_path
     both = wanted + "\n" + model.generate("glass", max_new_tokens=9) + "\n"
     assert command("generate", str(rows), "--column", "text", "-n", "9").out == both
     assert command("generate", PROMPT, "glass", "-n", "9").out == both
+
+
+def test_what_the_model_says_stands_in_the_help(command: Pellucid, folder: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(folder, tmp_path / "own"))
+    (own / "generation_config.json").write_text('{"max_new_tokens": 3, "do_sample": true}', encoding="utf-8")
+    typed = ("generate", PROMPT, "--seed", "4", "--model", str(own), "--json")
+    drawn = json.loads(command(*typed).out)
+    assert len(drawn["ids"]) == 3 and drawn["ids"] != json.loads(command(*typed, "--temperature", "0").out)["ids"]
+    for name in ("generate", "chat"):
+        said = " ".join(command(name, "--help").out.replace("│", "").split())
+        assert "or the model's own generation_config.json says otherwise" in said
+        assert "[default: the model's, or 256]" in said
 
 
 def test_an_option_of_drawing_draws(command: Pellucid, model: pellucid.Model) -> None:

@@ -29,7 +29,8 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
 
     With a MESSAGE (`-` reads it from standard input) it answers once. Without one each line is a message, from the
     terminal or from a pipe, until /exit or Ctrl-D; /reset forgets what was said. Ctrl-C stops an answer, and leaves
-    where there is none to stop. The likeliest token is taken each time, unless an option of drawing is given.
+    where there is none to stop. The likeliest token is taken each time, unless an option of drawing is given, or the
+    model's own generation_config.json says otherwise.
 
     \b
     Examples:

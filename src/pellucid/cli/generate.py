@@ -53,7 +53,7 @@ def command(
 
     The text is taken as it is; to ask a chat model, use `pellucid chat`. Prompts are the arguments, the whole of
     standard input (`-`), the lines of a FILE, or a column of a table. The likeliest token is taken each time, unless
-    an option of drawing is given.
+    an option of drawing is given, or the model's own generation_config.json says otherwise.
 
     \b
     Examples:

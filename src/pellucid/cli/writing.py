@@ -20,7 +20,9 @@ HOTTEST = 1000
 
 _OPTIONS = (
     click.option("--model", "-m", default=SMALL, show_default=True, help="A folder, hub id or installed model."),
-    click.option("--max-new-tokens", "-n", type=int, metavar="N", help="Tokens to write at most.  [default: 256]"),
+    click.option(
+        "--max-new-tokens", "-n", type=int, metavar="N", help="Tokens to write at most.  [default: the model's, or 256]"
+    ),
     click.option(
         "--temperature", "-t", type=click.FloatRange(0), metavar="T", help="Draw; 0 takes the likeliest token."
     ),
