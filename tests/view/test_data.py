@@ -230,6 +230,10 @@ def test_a_lens_is_stored_number_by_number(writer: pellucid.Model) -> None:
     json.dumps(data.manifest, allow_nan=False)
     with pytest.raises(pellucid.InputError, match="lens is of 7 tokens, and the page of 3"):
         pellucid.view(writer.trace("time"), lens=lens)
+    with pytest.raises(
+        pellucid.InputError, match="lens has 'time' at token 1, and the page 'fruit': give the lens the"
+    ):
+        pellucid.view(writer.trace("fruit flies like a banana"), lens=lens)
     with pytest.raises(pellucid.InputError, match="lens is dict without 'kind'"):
         pellucid.view(trace, lens={})
 

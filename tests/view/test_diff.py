@@ -164,6 +164,22 @@ def test_a_page_of_two_runs_opens_where_they_differ_most_of_what_was_asked_for(m
     assert (same["view"], same["layer"], same["heads"]) == ("matrix", 0, list(range(12)))
 
 
+def test_two_models_on_one_page_are_named(minilm: "pellucid.Model", show: Show) -> None:
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
+    sizes["vocab_size"] = len(minilm.tokenizer)
+    made = [pellucid.build(pellucid.Config.of(name, **sizes), tokenizer=minilm.tokenizer) for name in ("bert", "gpt2")]
+    one, two = (model.trace("time flies") for model in made)
+    said = show(pellucid.view(one, two).html(), "#view=diff").locator(".diff-runs p").all_inner_texts()
+    assert said == ["this run an untrained model (bert)", "the other an untrained model (gpt2)"]
+    with made[1].edit({"layers.0.attention.heads": zero(head=1)}):
+        edited = made[1].trace("fruit flies")
+    other = pellucid.view(one, edited).data.manifest["other"]
+    assert other["label"] == "an untrained model (gpt2); layers.0.attention.heads: zero(head=1)"
+    assert pellucid.view(two, edited).data.manifest["other"]["label"] == "layers.0.attention.heads: zero(head=1)"
+    with pytest.raises(pellucid.InputError, match=r"only one of the traces has .*: their models are two, and not of"):
+        pellucid.view(one, minilm.trace("time flies"))
+
+
 def test_of_an_encoder_decoder_the_right_side_is_opened(minilm: "pellucid.Model") -> None:
     sides = small("t5", minilm).trace("time flies", target="fruit flies")
     name = "decoder.layers.1.cross_attention.weights"

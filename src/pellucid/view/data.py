@@ -71,8 +71,8 @@ def data_of(subject: Subject, wish: Wish, extras: Any = None, other: "tuple[Subj
     if other is not None:
         beside = Store(store.precision, "other/", store.blocks, store.facts)
         second = {
-            "label": other[0].label,
-            "beside": subject.label,
+            "label": _called(other[0], subject),
+            "beside": _called(subject, other[0]),
             "texts": other[0].texts,
             "sequences": other[0].sequences,
         }
@@ -82,6 +82,14 @@ def data_of(subject: Subject, wish: Wish, extras: Any = None, other: "tuple[Subj
     if wish.most is not None and data.size > wish.most:
         _leave_out(data, wish.most, manifest["show"]["name"])
     return data
+
+
+def _called(one: Subject, beside: Subject) -> str:
+    """What tells a run from the one beside it: its edits or its text, or its model where there are two."""
+    if one.model == beside.model:
+        return one.label
+    edits = "" if one.label == " | ".join(one.texts) else f"; {one.label}"
+    return f"{one.model['name']} ({one.model['family']}){edits}"
 
 
 def _stored(subject: Subject, store: Store, extras: Any) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class Extras:
         """The same, with everything looked up; raises InputError for what is not there, before anything is stored."""
         names = self._names()
         lens = None if self.lens is None else _checked(self.lens, len(subject.sequences[-1]["tokens"]))
+        if lens is not None and self.trace is not None:
+            _check_tokens(lens, self.trace)
         return functools.partial(self._store, names, lens)
 
     def _store(self, names: list[str], lens: Any, store: Store) -> dict[str, Any]:
@@ -95,6 +97,14 @@ def _checked(lens: Any, tokens: int) -> Any:
             f"lens is of {lens.ids.shape[1]} tokens, and the page of {tokens}: give the lens the same text"
         )
     return lens
+
+
+def _check_tokens(lens: Any, trace: Trace) -> None:
+    """Another text of as many tokens would be drawn below this one's."""
+    tokens = trace.target_tokens if trace.config.decoder is not None else trace.tokens
+    for i, (one, two) in enumerate(zip(getattr(lens, "tokens", ()), tokens)):
+        if one != two:
+            raise InputError(f"lens has {one!r} at token {i}, and the page {two!r}: give the lens the same text")
 
 
 def _lens(store: Store, lens: Any) -> dict[str, Any]:

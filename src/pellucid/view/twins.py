@@ -20,7 +20,9 @@ def check_alike(first: Subject, second: Subject) -> None:
     names = [look.name for look in first.looks], [look.name for look in second.looks]
     if names[0] != names[1]:
         odd = next(iter(set(names[0]) ^ set(names[1])), names[0][0])
-        raise InputError(f"only one of the traces has {odd!r}: record both with the same keep")
+        alike = first.model == second.model
+        advice = "record both with the same keep" if alike else "their models are two, and not of one shape"
+        raise InputError(f"only one of the traces has {odd!r}: {advice}")
     for one, two in zip(first.looks, second.looks):
         if one.heads != two.heads:
             raise InputError(f"{one.name} has {one.heads} heads in one trace and {two.heads} in the other")
