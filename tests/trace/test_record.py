@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import pellucid
+from tests.trace.small import small
 
 PAIR = ("time flies like an arrow", "fruit flies like a banana")
 
@@ -89,6 +90,14 @@ def test_training_mode_does_not_reach_a_trace(minilm: "pellucid.Model") -> None:
         assert minilm.module.training
     finally:
         minilm.eval()
+
+
+def test_a_trace_says_whether_its_model_was_trained(minilm: "pellucid.Model") -> None:
+    model = small("bert", minilm)
+    assert model.trace("time flies").model == "an untrained model"
+    rows = [{"text": "time", "label": "a"}, {"text": "flies", "label": "b"}]
+    settings = {"validation": 0, "max_steps": 1, "batch_size": 2, "progress": False}
+    assert pellucid.train(model, rows, "classify", **settings).trace("time flies").model == "a model trained here"
 
 
 def test_tokens_and_places(trace: "pellucid.trace.Trace") -> None:

@@ -103,9 +103,10 @@ def record(
 
 def about(loaded: Loaded) -> dict[str, Any]:
     """What a trace says of its model."""
+    made_here = "an untrained model" if loaded.untrained else "a model trained here"
     return {
         "config": loaded.config,
-        "model": loaded.source.name if loaded.source else "an untrained model",
+        "model": loaded.source.name if loaded.source else made_here,
         "parameters": count(loaded.module),
         "edits": edits_of(loaded),
     }
