@@ -66,6 +66,12 @@ def test_a_layer_needs_no_pass_but_what_it_looks_across_at(kind: type) -> None:
     assert whole(X, blocks.Pass(causal=True, memory=X[:, :2])).shape == X.shape
 
 
+def test_nobody_is_left_without_a_place_to_look_at() -> None:
+    with pytest.raises(InputError, match="6 positions ask and 2 answer"):
+        blocks.Attention(24, 4)(X, blocks.Pass(causal=True), memory=X[:, :2])
+    assert blocks.causal_mask(2, 4).tolist() == [[[[True, True, True, False], [True] * 4]]]
+
+
 def test_names_that_nobody_knows_are_refused() -> None:
     with pytest.raises(InputError, match="activation is 'GELU', expected one of gelu, "):
         blocks.FeedForward(24, 48, activation="GELU")

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from pellucid.blocks.given import check_mask
+from pellucid.errors import InputError
 
 
 def padding_mask(attention_mask: Tensor | None) -> Tensor | None:
@@ -21,7 +22,12 @@ def causal_mask(seq: int, source: int, device: torch.device | None = None) -> Te
     """True on and below the diagonal: position i of the last `seq` sees the positions up to its own.
 
     ->  Bool[Tensor, "1 1 seq source"]
+    Raises InputError where fewer answer than ask: the first of them would see nothing.
     """
+    if seq > source:
+        raise InputError(
+            f"{seq} positions ask and {source} answer: in causal order the first of them would see nothing"
+        )
     return torch.ones(seq, source, dtype=torch.bool, device=device).tril(source - seq)[None, None]
 
 
