@@ -236,24 +236,30 @@ class Model(Editable):
 
     @property
     def config(self) -> Config:
+        """Its facts: sizes, head, labels, tokens that begin and end a text."""
         return self.loaded.config
 
     @property
     def tokenizer(self) -> Tokenizer | None:
+        """What makes ids of words; None where it came without one."""
         return self.loaded.tokenizer
 
     @property
     def device(self) -> torch.device:
+        """Where its numbers lie, and passes are computed."""
         return self.module.embeddings.token.like.device
 
     @property
     def dtype(self) -> torch.dtype:
+        """The kind of numbers that its tables give."""
         return self.module.embeddings.token.like.dtype
 
     def parameters(self) -> Iterable[nn.Parameter]:
+        """Every table and bias, for an optimizer of one's own."""
         return self.module.parameters()
 
     def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
+        """The same, each with its name, as `freeze` takes it."""
         return self.module.named_parameters()
 
     # -- change and keep ----------------------------------------------------------------------------------------------

@@ -84,6 +84,7 @@ class Pipeline:
 
     @property
     def task(self) -> str:
+        """The task, by its own name: of "ner" it is "token-classification"."""
         return self._name.name
 
     def __call__(self, *inputs: Any, progress: bool | None = None, **options: Any) -> Any:

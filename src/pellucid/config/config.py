@@ -179,14 +179,17 @@ class Config:
 
     @property
     def num_labels(self) -> int:
+        """How many labels there are."""
         return len(self.labels)
 
     @property
     def id2label(self) -> dict[int, str]:
+        """The label of each logit, by its number."""
         return dict(enumerate(self.labels))
 
     @property
     def label2id(self) -> dict[str, int]:
+        """The other way: the number of each label's logit."""
         return {label: index for index, label in enumerate(self.labels)}
 
     def __getattr__(self, name: str) -> Any:

@@ -51,6 +51,7 @@ class Trace(NamedTensors):
 
     @property
     def ids(self) -> list[int]:
+        """What the model saw, as ids of its vocabulary."""
         return self._only("ids").ids
 
     @property
