@@ -33,6 +33,29 @@ def test_options_of_training_change_no_word(tmp_path: Path) -> None:
         assert torch.equal(model.generate(IDS, max_new_tokens=6, **said), plain)
 
 
+def test_a_model_is_made_of_a_config_that_can_be() -> None:
+    with pytest.raises(
+        pellucid.InputError, match=r"BertModel is made of a config, not of 'bert-base-uncased': BertModel."
+    ):
+        compat.BertModel("bert-base-uncased")
+    with pytest.raises(pellucid.InputError, match="BertConfig: hidden_size 50 cannot be shared out among"):
+        compat.BertModel(compat.BertConfig(hidden_size=50))
+
+
+@pytest.mark.parametrize("head", ["causal-lm", "sequence-to-sequence-lm"])
+def test_heads_that_there_are_are_listed_once(head: str) -> None:
+    with pytest.raises(pellucid.InputError, match="it has ") as raised:
+        pellucid.load("all-MiniLM-L6-v2", head=head)
+    names = str(raised.value).partition("it has ")[2].split(", ")
+    assert "masked-lm" in names and len(names) == len(set(names))
+
+
+def test_a_table_in_place_of_tokens_is_not_shown_whole() -> None:
+    with pytest.raises(pellucid.InputError, match=r"^tokens hold ") as raised:
+        compat.head_view(["a"], torch.zeros(2, 5, 9, 9))
+    assert len(str(raised.value)) < 200
+
+
 @pytest.mark.parametrize("streamer", [True, print, {}, compat.GenerationConfig, "text"])
 def test_what_cannot_hear_is_no_streamer(streamer: Any, tmp_path: Path) -> None:
     reference("gpt2", "CausalLM", tmp_path)

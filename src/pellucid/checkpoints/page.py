@@ -103,7 +103,7 @@ class Family:
         for page in self.heads:
             if type(page.head) is type(head):
                 return page
-        names = [page.head.name for page in self.heads if page.head is not None]
+        names = list(dict.fromkeys(page.head.name for page in self.heads if page.head is not None))
         if not isinstance(head, HEADS):  # None has the first page
             raise InputError(f"head is {str(head)[:80]!r}, expected one of {', '.join(names)}, or None")
         raise InputError(f"{self.model_type} has no head {head.name!r}; it has {', '.join(names)}")

@@ -15,7 +15,7 @@ from pellucid.checkpoints.page import Family
 from pellucid.compat.said import PLACE
 from pellucid.config import Config, Head
 from pellucid.config.checks import count
-from pellucid.errors import InputError, near, short
+from pellucid.errors import CorruptFileError, InputError, near, short
 
 MARKS = ("output_attentions", "output_hidden_states", "return_dict", "problem_type", "num_labels")
 """What a config says of calls, of losses and of labels beside the keys of its family."""
@@ -54,7 +54,10 @@ class PretrainedConfig:
         """The same as ours, with this head."""
         keys, facts = self.family.keys, self.to_dict()
         known = {*keys.plain, *keys.only, *keys.inert, *INERT, *ARITHMETIC, *(k for p in keys.computed for k in p.keys)}
-        found = self.family.read({k: v for k, v in facts.items() if k in known}, Path(type(self).__name__))
+        try:
+            found = self.family.read({k: v for k, v in facts.items() if k in known}, Path(type(self).__name__))
+        except CorruptFileError as error:  # no file says it: a person has set it
+            raise InputError(error) from error
         others = {key: value for key, value in facts.items() if key not in known}  # told of when they were read
         return found.replace(head=head, inert=found.inert | others)
 

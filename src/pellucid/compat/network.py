@@ -50,6 +50,11 @@ class PreTrainedModel(nn.Module):
 
     def __init__(self, config: PretrainedConfig) -> None:
         super().__init__()
+        if not isinstance(config, PretrainedConfig):
+            name = type(self).__name__
+            raise InputError(
+                f"{name} is made of a config, not of {config!r}: {name}.from_pretrained opens a checkpoint"
+            )
         self._hold(build(config.read(self.head), seed=int(torch.randint(2**31, (), device="cpu"))), config)
 
     @classmethod

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config.checks import listed, numbers_of
-from pellucid.errors import Argument, Blank, InputError
+from pellucid.errors import Argument, Blank, InputError, short
 from pellucid.view.subject import Look, Subject, read
 
 _SPECIAL = re.compile(r"\[[A-Z]+\d*\]|</?[a-z_]+>|<\|[^<>|]+\|>")
@@ -100,7 +100,9 @@ def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list
     words = [tokens] if isinstance(tokens, str) else listed(name, tokens, "a list of tokens")
     for word in words:
         if not isinstance(word, str):
-            raise InputError(f"{name} hold {word!r}, expected text: tokenizer.convert_ids_to_tokens makes it of ids")
+            raise InputError(
+                f"{name} hold {short(repr(word))}, expected text: tokenizer.convert_ids_to_tokens makes it of ids"
+            )
     if not words or isinstance(tokens, str):
         raise InputError(f"{name} are {tokens!r}, expected a list of one token or more")
     if second is not None:
