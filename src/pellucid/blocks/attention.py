@@ -33,6 +33,7 @@ class Attention(nn.Module):
     scale: what scores are multiplied with; by default 1 / sqrt(head_dim).
     bias, output_bias: whether query, key and value, and the last linear map, have one.
     project: False leaves the heads side by side, without the last linear map.
+    dropout, output_dropout: the share of the weights, and of what comes out, that is dropped in training.
     explicit: compute scores and weights one after the other instead of in one kernel.
     """
 

@@ -88,7 +88,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """No places at all: what comes out does not depend on the order of the tokens."""
+    """No places at all: the order of the tokens changes only the order of what comes out, but under a causal mask."""
 
     length = None
 
