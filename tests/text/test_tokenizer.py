@@ -76,6 +76,8 @@ def test_tensors(minilm: "pellucid.Model") -> None:
         ({"texts": None}, "^texts is NoneType, expected a text or a list of texts"),
         ({"texts": {"a": "b"}}, "^texts is dict, expected"),
         ({"texts": "a", "pair": torch.tensor(1)}, "^pair is Tensor, expected"),
+        ({"texts": "a b c", "max_length": 3}, "^nothing is cut or padded to max_length 3: pass truncation=True$"),
+        ({"texts": "a b c", "max_length": 9, "padding": True}, "^nothing is cut or padded to max_length 9"),
         ({"texts": "a", "max_length": {}}, r"^max_length is \{\}, expected a whole number from 1"),
         ({"texts": "a", "padding": np.array([1, 2])}, r"^padding is array\(\[1, 2\]\), expected True"),
         ({"texts": "a", "truncation": torch.tensor([1, 2])}, "^truncation is tensor"),

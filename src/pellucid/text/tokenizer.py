@@ -85,6 +85,8 @@ class Tokenizer(SpecialTokens, Spelling):
         among("padding", padding, PADDINGS)
         among("return_tensors", return_tensors, KINDS)
         limit = self._limit(max_length) if truncation or max_length is not None else None
+        if max_length is not None and not truncation and padding != "max_length":
+            raise InputError(f"nothing is cut or padded to max_length {limit}: pass ", Argument("truncation", True))
         rows = self.encode(
             listed("texts", texts),
             None if pair is None else listed("pair", pair),
