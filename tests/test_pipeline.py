@@ -98,6 +98,23 @@ def test_columns_of_other_libraries(pipe: Pipe) -> None:
     assert alike(ask(pandas.Series(texts, index=[7, 3])), wanted)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_a_data_frame_is_no_list_of_texts(pipe: Pipe, library: str) -> None:
+    """To go through one gives the names of its columns, which were answered as texts."""
+    frames = pytest.importorskip(library)
+    columns = {"text": ["I love glass", "Ada"], "text_pair": ["a house", "Ada"]}
+    frame = frames.table(columns) if library == "pyarrow" else frames.DataFrame(columns)
+    named = type(frame).__name__
+    for task in ("text-classification", "token-classification", "feature-extraction", "text-generation"):
+        with pytest.raises(InputError, match=f"^{named} was given, expected items: .* a column"):
+            pipe(task)(frame)
+    for task in ("sentence-similarity", "text-ranking", "question-answering"):
+        with pytest.raises(InputError, match=named):
+            pipe(task)("I love glass", frame)
+    with pytest.raises(InputError, match=f"texts are {named}"):
+        pipe("feature-extraction").model.embed(frame)
+
+
 def test_pairs_in_every_form(pipe: Pipe) -> None:
     ask = pipe("text-classification")
     wanted = ask(("I love glass", "a house"))
