@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -191,6 +192,16 @@ def test_strategies(load: Load) -> None:
     assert len(said(pipe, text, spans, aggregation_strategy="none")) == 3
     assert said(pipe, text, spans, aggregation_strategy="average") == [("LOC", "Merkel")]
     assert said(pipe, text, spans, ignore_labels=["O", "PER"]) == []
+
+
+def test_labels_to_ignore_in_whatever_holds_them(load: Load) -> None:
+    """`in` asks a column of pandas for its index, so that nothing was left out."""
+    pipe, text, spans = load("bert-people"), "see Merkel here", {"Mer": "B-PER", "kel": "B-LOC"}
+    ways = (set, tuple, np.array, iter, pytest.importorskip("pandas").Series)
+    assert [said(pipe, text, spans, ignore_labels=way(["O", "PER"])) for way in ways] == [[]] * len(ways)
+    for way in ways:
+        with pytest.raises(InputError, match="ignore_labels names 'PRE'"):
+            pipe(text, ignore_labels=way(["PRE"]))
 
 
 def test_prefixes() -> None:

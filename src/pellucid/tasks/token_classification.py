@@ -1,6 +1,6 @@
 """Which tokens, words or stretches of a text have which label: names, places, parts of speech."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, is_word, names_of, truth
-from pellucid.errors import Argument, InputError, near, several
+from pellucid.config.checks import choice, is_several, is_word, names_of, truth
+from pellucid.errors import Argument, InputError, near, several, short
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.entities import (
@@ -75,9 +75,9 @@ class TokenClassification(Reader):
         if not isinstance(self.delimiter, str):
             raise InputError(f"delimiter is {type(self.delimiter).__name__}, expected a text such as ' '")
         ignored: object = self.ignore_labels
-        if isinstance(ignored, str) or not isinstance(ignored, Collection):
-            raise InputError(f"ignore_labels is {ignored!r}, expected a list of labels")
-        names_of("ignore_labels", ignored, "a list of labels")
+        if isinstance(ignored, str) or not is_several(ignored):
+            raise InputError(f"ignore_labels is {short(repr(ignored))}, expected a list of labels")
+        object.__setattr__(self, "ignore_labels", names_of("ignore_labels", ignored, "a list of labels"))
         if self.overlap == "longest" and self.aggregation_strategy == "none":
             grouped = Argument("aggregation_strategy", "simple")
             raise InputError(Argument("overlap", "longest"), " compares entities: pass ", grouped, ", say")
@@ -85,13 +85,15 @@ class TokenClassification(Reader):
     @classmethod
     def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options; a label that is to be left out has to be one of the model's, unless it is "O"."""
-        labels, ignored = tuple(loaded.config.labels), options.get("ignore_labels")
+        labels, fitting = tuple(loaded.config.labels), dict(options)
         known = {*labels, *(tag.kind for tag in tags_of(labels)), "O"}
-        if not is_word(options.get("boundaries"), "heuristic") and isinstance(ignored, list | tuple):
-            for label in {label for label in ignored if isinstance(label, str)} - known:
+        if is_several(ignored := options.get("ignore_labels")):
+            fitting["ignore_labels"] = ignored = list(ignored)
+            theirs = is_word(options.get("boundaries"), "heuristic")
+            for label in () if theirs else {str(label) for label in ignored if isinstance(label, str)} - known:
                 has = several(sorted(known))
                 raise InputError(f"ignore_labels names {label!r}{near(label, known)}, and this model has {has}")
-        return dict(options)
+        return fitting
 
     def item(self, given: Any, index: int) -> Sentence:
         if isinstance(given, Mapping) and set(given) == {"text"}:
