@@ -121,3 +121,41 @@ def test_a_length_that_is_asked_for_goes_over_the_tokenizer_s(
     size = len(model.tokenizer(text).input_ids)
     tags = pellucid.pipeline("token-classification", model, long="truncate", max_length=asked)(text)
     assert tags.read.cut == size - read
+
+
+def test_a_prefix_of_the_file_is_in_the_ids_and_counts_towards_no_length(tmp_path: Path) -> None:
+    """The ids began with the text, and the prefix took its tokens from what was to be written."""
+    path = write("llama", tmp_path) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"prefix": "Once upon "}))
+    told = {"do_sample": False, "return_tensors": True}
+    go_on = compat.pipeline("text-generation", model=str(tmp_path), max_length=24, **told)
+    words, text = go_on.tokenizer, "the dog sleeps"
+
+    def ahead(prefix: str) -> int:
+        return len(words(prefix, add_special_tokens=False)["input_ids"])
+
+    for prefix in ("Once upon ", "Ab ", ""):
+        said = {} if prefix == "Once upon " else {"prefix": prefix}
+        (found,) = go_on(text, **said)
+        start = words(prefix + text)["input_ids"]
+        assert found["generated_token_ids"][: len(start)] == start
+        assert len(found["generated_token_ids"]) == 24 + ahead(prefix)
+    (cut,) = go_on(text, max_new_tokens=2, tokenizer_encode_kwargs={"max_length": 11})
+    assert cut["generated_token_ids"][:11] == words("Once upon " + text)["input_ids"][:11]
+    ends = words("Once upon " + text)["input_ids"]
+    (long,) = go_on(text, max_new_tokens=12, min_length=len(ends) + 2, eos_token_id=list(range(300, 600)))
+    assert len(long["generated_token_ids"]) >= len(ends) + 2 + ahead("Once upon ")
+
+
+def test_a_greatest_length_cuts_texts_where_a_call_says_it_and_no_conversation(
+    checkpoint: Callable[[str], Path],
+) -> None:
+    """One of the pipeline's own is about what is written; a conversation lost its oldest turns."""
+    told = {"do_sample": False, "return_tensors": True, "max_new_tokens": 2, "min_new_tokens": 2}
+    go_on = compat.pipeline("text-generation", model=checkpoint("qwen2-chat"), max_length=5, **told)
+    turns = [{"role": who, "content": "the dog sleeps"} for who in ("user", "assistant", "user")]
+    assert go_on(turns, max_length=40) == go_on(turns)
+    assert go_on([turns, turns], max_length=40) == [go_on(turns)] * 2
+    text = "the dog sleeps in the garden"
+    assert len(go_on(text)[0]["generated_token_ids"]) == len(go_on.tokenizer(text)["input_ids"]) + 2
+    assert len(go_on(text, max_length=4)[0]["generated_token_ids"]) == 4 + 2

@@ -1,5 +1,6 @@
 """What is asked of the reference's pipelines that write: how long, by which search, and what is decoded how."""
 
+import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from pellucid.compat.asked import Asked, Round
+from pellucid.compat.asked import UNBOUNDED, Asked, Round
 from pellucid.compat.generation_config import UNFOLLOWED
 from pellucid.compat.said import Unfollowed
 from pellucid.compat.writing import REFERENCE_TOP_K, useful
@@ -188,7 +189,7 @@ class Continued(Written):
         own = {name: said[name] for name in self._ours if said.get(name) is not None}
         own["clean_up_tokenization_spaces"] = said.get("clean_up_tokenization_spaces") is not False
         how = {"truncation": said.get("truncation"), **self.how("tokenizer_encode_kwargs", said)}
-        long = self.cut(how["truncation"], how.get("max_length", said.get("max_length")))
+        long = self.cut(how["truncation"], how.get("max_length", self.call.get("max_length")))
         if said.get("handle_long_generation") is not None:
             if said["handle_long_generation"] != "hole":
                 raise InputError(
@@ -197,7 +198,22 @@ class Continued(Written):
             long = {"long": "truncate", "max_length": None, "truncation_side": "left"}
         elif "long" in long:
             long["truncation_side"] = self.words.truncation_side
-        return super().options() | own | long
+        options = super().options() | own | long
+        if self.call.get("min_length") is not None and self.call.get("min_new_tokens") is None:
+            options["min_length"] = options["min_length"] + self._ahead()
+        return options
+
+    def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
+        """A greatest length alone cuts texts, and no conversations."""
+        whole = {"long": "error", "max_length": UNBOUNDED} if self._uncut() else {}
+        for texts, some in itertools.groupby(items, lambda one: isinstance(one, str)):
+            for few, options in super().rounds(some):
+                yield few, options if texts else options | whole
+
+    def _uncut(self) -> bool:
+        """Whether nobody asks for cutting but by a greatest length."""
+        how = {"truncation": self.said.get("truncation"), **self.how("tokenizer_encode_kwargs", self.said)}
+        return "long" not in self.cut(how["truncation"], None) and self.said.get("handle_long_generation") is None
 
     def single(self, given: list[Any]) -> bool:
         return bool(given) and isinstance(given[0], Mapping)
@@ -208,13 +224,20 @@ class Continued(Written):
         return [{"generated_text": _with_tail(one["generated_text"], tail)} for one, tail in self.ended(answer)]
 
     def before(self, item: Any) -> int:
-        return len(self._prompt(item))
+        read, options = len(self._prompt(item)), self.options()
+        most = options["max_length"] if isinstance(item, str) and options.get("long") == "truncate" else None
+        return (read if most is None else min(read, most)) - self._ahead()
+
+    def _ahead(self) -> int:
+        """The tokens of the prefix, which count towards no length that was asked for."""
+        special = bool(self.said.get("add_special_tokens"))
+        return len(Reading(self.words, "", True, special).whole(prefix).ids) if (prefix := self._prefix()) else 0
 
     def _prompt(self, item: Any, cut: int = 0) -> list[int]:
         """The tokens of a prompt, without so many that were cut."""
         if isinstance(item, str):
             special = self.said.get("add_special_tokens") is not False
-            reading = Reading(self.words, self.said.get("prefix") or "", True, special)
+            reading = Reading(self.words, self._prefix(), True, special)
             ids = reading.whole(item).ids
             if not cut:
                 return ids
@@ -224,6 +247,10 @@ class Continued(Written):
         while len(whole) - len(ids) < cut:
             ids = self._turns(item := shorter(item))
         return ids
+
+    def _prefix(self) -> str:
+        said = self.said.get("prefix")
+        return (prefix_of(self.model.loaded, [self.task]) or "") if said is None else said
 
     def _turns(self, item: Any) -> list[int]:
         last = self.said.get("continue_final_message")

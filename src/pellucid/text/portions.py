@@ -89,9 +89,7 @@ def sentences(reading: Reading, text: object, index: int, *, rule: str, limit: i
     if rule == "truncate" and reading.tokenizer.truncation_side == "left":
         return endings(reading, clean, index, room=limit, rule=rule)
     if rule == "truncate":
-        whole.truncate(room)
-        last = max(end for _, end in whole.offsets) - len(reading.prefix)
-        return [Portion(reading.done(whole).ids, (0, max(last, 0)), excess)]
+        return [_beginning(reading, whole, room)]
     return list(_stretches(reading, clean, whole, room)) or [reading.whole("")]
 
 
@@ -104,16 +102,27 @@ def endings(
         which the last is a full one.
     stride: tokens that a stretch shares with the one before; by default a quarter of what a stretch holds.
     """
-    before, whole = reading.raw(""), replace(reading, prefix="").raw(clean_text(text, index, "item"))
+    clean = clean_text(text, index, "item")
+    before, whole = reading.raw(""), replace(reading, prefix="").raw(clean)
     room -= reading.around + len(before)
     if room < 1:
         raise InputError(f"item {index}: what stands before the text leaves no room for it: shorten it")
+    if rule == "truncate" and not left:
+        return [_beginning(reading, reading.raw(clean), room + len(before))]
     if rule == "truncate":
         excess = len(whole) - room
-        whole.truncate(room, direction="left" if left else "right")
+        whole.truncate(room, direction="left")
         return [reading.behind(before, whole, excess)]
     whole.truncate(room, stride=shared_tokens(stride, room), direction="left")
     return [reading.behind(before, one) for one in (*reversed(whole.overflowing), whole)]
+
+
+def _beginning(reading: Reading, whole: tokenizers.Encoding, room: int) -> Portion:
+    """The first tokens of a prefix and its text, as they are read where all of it fits."""
+    excess = max(len(whole) - room, 0)
+    whole.truncate(room)
+    last = max(end for _, end in whole.offsets) - len(reading.prefix)
+    return Portion(reading.done(whole).ids, (0, max(last, 0)), excess)
 
 
 def _stretches(reading: Reading, text: str, whole: tokenizers.Encoding, room: int) -> Iterator[Portion]:
