@@ -104,6 +104,20 @@ def test_a_prefix_in_a_file_is_nothing_strange(tmp_path: Path, caplog: pytest.Lo
     assert not caplog.records
 
 
+def test_tokens_that_one_task_alone_cannot_have_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They were passed over in silence; those that are the model's own anyway say nothing."""
+    own = {"eos_token_id": 2, "decoder_start_token_id": 2}
+    told = {"summarization": own, "translation_en_to_de": {"eos_token_id": [2, 5], "decoder_start_token_id": 7}}
+    loaded = pellucid.load(changed("bart", tmp_path, task_specific_params=told)).loaded
+    assert Summarization.fitting(loaded, {}) and not caplog.records
+    Translation.fitting(loaded, {"src_lang": "en", "tgt_lang": "de"})
+    (record,) = caplog.messages
+    assert record == (
+        f"{tmp_path / 'config.json'}: task_specific_params say eos_token_id, decoder_start_token_id, which one task "
+        "alone cannot: texts may be others; write it into generation_config.json"
+    )
+
+
 @pytest.mark.parametrize(
     ("facts", "said"),
     [

@@ -5,15 +5,24 @@
 Newer files say such things for every task alike, in `generation_config.json`, or not at all.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.generation import check_generation
+from pellucid.checkpoints.generation import FILE, check_generation
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import CorruptFileError, InputError
+from pellucid.errors import CorruptFileError, InputError, several
 from pellucid.generation import Settings, read_settings
-from pellucid.generation.said import blamed, check_kinds, said_by
+from pellucid.generation.said import blamed, check_kinds, said_by, start_of, with_ends
+
+log = logging.getLogger("pellucid")
+
+_ENDS: Mapping[str, Callable[[Loaded], Any]] = {
+    "eos_token_id": lambda loaded: with_ends(loaded).config.end_tokens,
+    "decoder_start_token_id": start_of,
+}
+"""The tokens that texts end and begin with, whatever the task."""
 
 MOST_PREFIX = 10_000
 """Characters; the longest in use have about 40."""
@@ -74,10 +83,19 @@ def _special(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:
     params = params_of(loaded)
     told = next((params[name] for name in names if name in params), {})
     told = check_generation({key: value for key, value in told.items() if key != "prefix"}, _path(loaded))
+    if left := [name for name, own in _ENDS.items() if name in told and _as_set(told[name]) != _as_set(own(loaded))]:
+        log.warning(
+            "%s: task_specific_params say %s, which one task alone cannot: texts may be others; write it into %s",
+            *(_path(loaded), several(left), FILE),
+        )
     longest = told.pop("max_length", None)
     if longest is not None and loaded.config.kind == "encoder-decoder":
         told.setdefault("max_new_tokens", longest - 1)  # the start token counts there
     return said_by(loaded, told)
+
+
+def _as_set(ids: Any) -> set[int]:
+    return set(ids) if isinstance(ids, list | tuple) else {ids}
 
 
 def _agreeing(defaults: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
