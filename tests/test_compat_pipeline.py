@@ -20,6 +20,7 @@ from pellucid.compat import AutoTokenizer
 from pellucid.compat.pipeline import pipeline
 from pellucid.edits import zero
 from pellucid.errors import InputError
+from tests.parity.tiny import write
 
 WORDS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
 GOOD, BAD = "I love this film.", "I hate this film. The story is boring!"
@@ -282,6 +283,17 @@ def test_what_a_call_says_of_labels_stands_over_what_the_pipeline_was_made_with(
     assert judge(GOOD, multi_label=None) == judge(GOOD) == alone(GOOD, multi_label=None) != alone(GOOD)
     read = pipeline("feature-extraction", model=checkpoint("bert-body"), tokenize_kwargs={"max_length": 3})
     assert len(read(GOOD, tokenize_kwargs={"truncation": True})[0]) == 3
+
+
+def test_a_file_may_ask_for_all_scores(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write("bert-feelings", tmp_path) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"return_all_scores": True}))
+    classify = pipeline("text-classification", model=str(tmp_path))
+    labels = ["negative", "neutral", "positive"]
+    assert not caplog.records
+    assert [one["label"] for one in classify([GOOD])[0]] == labels
+    assert classify([GOOD], return_all_scores=False) == classify([GOOD], top_k=1)[0]
+    assert len(pipeline("text-classification", model=str(tmp_path), top_k=2)([GOOD])[0]) == 3
 
 
 def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[str], Path]) -> None:

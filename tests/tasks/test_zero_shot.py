@@ -242,6 +242,24 @@ def test_a_label_alone_needs_its_contrary(tmp_path: Path) -> None:
         pipe(GOOD, candidate_labels="sports")
 
 
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ({"ENTAILMENT": 2, "NEUTRAL": 1, "CONTRADICTION": 0}, "'ENTAILMENT', 'CONTRADICTION'"),
+        ({"ENTAILMENT": "0", "NEUTRAL": 1}, ""),
+        ({"yes": 1}, ""),
+    ],
+)
+def test_a_label_of_two_numbers_is_told(
+    tmp_path: Path, numbers: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reference's zero-shot classification asks label2id, everything else id2label."""
+    path = tiny.write("bert-nli", tmp_path) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"label2id": numbers}))
+    assert pellucid.load(tmp_path).config.labels[0] == "ENTAILMENT"
+    assert [one.partition("about ")[2].partition(";")[0] for one in caplog.messages] == ([told] if told else [])
+
+
 def test_a_label_is_a_label_whatever_stands_in_it(reader: Any) -> None:
     labels = ["{}", "{0.__class__}", "a, b", "[SEP] it", "half \ud800"]
     found = ask(reader("bert"), "half a \ud83d\ude00 pair \ud800", labels)

@@ -22,10 +22,10 @@ MOST_LABELS = 100_000
 
 INERT = frozenset(
     """_name_or_path architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task
-    gradient_checkpointing id2label is_encoder_decoder label2id model_type num_labels output_attentions
-    output_hidden_states output_past prefix problem_type return_dict sbert_ce_default_activation_function
-    sentence_transformers sep_token_id task_specific_params tokenizer_class torch_dtype torchscript
-    transformers_version use_cache use_return_dict""".split()
+    function_to_apply gradient_checkpointing id2label is_encoder_decoder label2id model_type num_labels
+    output_attentions output_hidden_states output_past prefix problem_type return_all_scores return_dict
+    sbert_ce_default_activation_function sentence_transformers sep_token_id task_specific_params tokenizer_class
+    torch_dtype torchscript transformers_version use_cache use_return_dict""".split()
 ).union(LEGACY)
 """Keys that change no number of a forward pass, in any family."""
 
@@ -106,6 +106,7 @@ class Keys:
             kept = {key: value for key, value in raw.items() if key not in known | CODE}
             config = defaults.replace(**changes, **_head(raw, heads), **_labels(raw), inert=kept)
             check_depth(config)
+            _check_numbers_of_labels(raw, config.labels, path)
             return config
         except (InputError, RecursionError) as error:  # a list within a list within a list cannot even be shown
             raise CorruptFileError(f"{path}: {self._in_the_files_words(str(error), said)[:200]}") from error
@@ -218,3 +219,12 @@ def _labels(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     if not isinstance(named, dict) or sorted(named) != sorted(str(i) for i in range(len(named))):
         raise InputError(f"id2label is {ascii(named)[:80]}, expected names for the numbers from 0")
     return {"labels": tuple(str(named[str(i)]) for i in range(len(named)))}
+
+
+def _check_numbers_of_labels(raw: dict[str, Any], labels: tuple[str, ...], path: Path) -> None:
+    """Says where a file gives a label two numbers; the reference's zero-shot classification would follow the other."""
+    numbers = raw.get("label2id") if raw.get("id2label") is not None else None
+    other = isinstance(numbers, dict) and [name for i, name in enumerate(labels) if str(numbers.get(name, i)) != str(i)]
+    if other:
+        shown = several(ascii(name)[:60] for name in other)
+        log.warning("%s: id2label and label2id disagree about %s; id2label is followed: correct the other", path, shown)

@@ -140,12 +140,13 @@ class Classified(Asked):
 
     def _most(self) -> tuple[Any, bool]:
         """How many labels, None for all, and whether as a list, the likeliest first; a call has the last word."""
-        most, listed = 1, False
+        most, listed, of_file = 1, False, self.model.config.inert.get("return_all_scores")
         for said in (self.made, self.call):
+            whole = said.get("return_all_scores")
             if "top_k" in said:
                 most, listed = said["top_k"], True
-            elif said.get("return_all_scores") is not None:
-                most = None if said["return_all_scores"] else 1
+            elif (whole := of_file if whole is None else whole) is not None:
+                most = None if whole else 1
         return most, listed
 
     def shape(self, answer: Any, item: Any) -> Any:
