@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +46,7 @@ def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        beside.chmod(usual_mode())
+        beside.chmod(usual_mode(target.parent))
         beside.replace(target)
     except OSError as error:
         raise cannot_write(target, error) from error
@@ -55,12 +56,18 @@ def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
     return target
 
 
-def usual_mode() -> int:
-    """The rights of a new file, as the umask of this process has them: `tempfile` and some libraries make theirs
-    private."""
-    mask = os.umask(0o077)  # can only be read by setting it
-    os.umask(mask)
-    return 0o666 & ~mask
+def usual_mode(folder: Path) -> int:
+    """The rights that a new file gets in a folder: `tempfile` and some libraries make theirs private.
+
+    Found by making one. The umask can be read by setting it alone, which holds for all threads: two that did so at once
+    left the process with the wrong one.
+    """
+    probe = folder / f".{secrets.token_hex(8)}"
+    try:
+        with probe.open("xb") as file:
+            return os.fstat(file.fileno()).st_mode & 0o777
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def to_disk(path: Path) -> None:

@@ -24,6 +24,7 @@ from pellucid.checkpoints.folder import beside, write_tensors
 from pellucid.checkpoints.tensors import note_in, spans
 from pellucid.config import Head, MaskedLM, SequenceClassification, TokenClassification
 from pellucid.errors import InputError, NotFoundError
+from pellucid.files import write_whole
 from tests.checkpoints.builders import (
     KIND,
     PICKLED,
@@ -155,6 +156,23 @@ def test_sentence_transformers_opens_it(minilm: pellucid.Model, tmp_path: Path) 
     assert torch.equal(pellucid.load(folder).embed(TEXTS), found)
     theirs.save(str(tmp_path / "theirs"))
     assert torch.equal(pellucid.load(tmp_path / "theirs").embed(TEXTS), found)
+
+
+def test_no_moment_of_saving_changes_the_umask(
+    tiny: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It belongs to all threads: of two that changed it at once, one put back what the other had set, for ever."""
+
+    def never(_: int) -> int:
+        raise AssertionError("the umask was set")
+
+    monkeypatch.setattr(os, "umask", never)
+    plain = tmp_path / "plain"
+    plain.touch()
+    folder, whole = tiny.save(tmp_path / "model"), write_whole(tmp_path / "whole", lambda file: file.write(b"1"))
+    for path in (folder / "config.json", folder / WEIGHTS, whole):
+        assert path.stat().st_mode == plain.stat().st_mode
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "plain", "whole"]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])

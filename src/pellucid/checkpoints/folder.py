@@ -110,7 +110,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, note: dict[str, str] |
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
     if note:
         _in_order(path)
-    path.chmod(usual_mode())
+    path.chmod(usual_mode(path.parent))
 
 
 def _in_order(path: Path) -> None:
