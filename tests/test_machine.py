@@ -1,6 +1,7 @@
 """The machine underneath: what may still be taken of its memory, and which kinds of number there are."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import torch
 import pellucid
 from pellucid import machine
 from pellucid.checkpoints import fill
+from pellucid.compat import AutoModel
 from pellucid.errors import InputError, ResourceError
 from pellucid.training.classification import TextClassification
 from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
 from tests.cli.called import caller
 from tests.conftest import tiny_config
+from tests.search.children import ended
 
 
 @pytest.fixture
@@ -132,6 +135,43 @@ def test_a_training_offers_no_kind_of_number_since_it_takes_none(
     typed = caller(monkeypatch, capsys)
     done = typed("train", "classify", rows, "--model", base, "-o", tmp_path / "out")
     assert done.code == 6 and done.err.strip().endswith("GiB are free; take a smaller model")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_of_a_process_that_has_computed_does_not_wait_for_threads_that_it_has_not(tiny: pellucid.Model) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        square = torch.ones(400, 400)
+        square @ square  # OpenMP makes its threads, and the child will have none of them
+
+        process = os.fork()
+        if not process:
+            os._exit(int(torch.get_num_threads() != 1 or not torch.equal(square @ square, square * 400)))
+        assert ended(process, within=30) == 0
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("door", ["load", "build", "compat", "index"])
+def test_the_threads_that_were_asked_for_are_set_by_whatever_opens_a_model(
+    door: str, checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkpoint("bert-body")
+    doors: dict[str, Callable[[], object]] = {
+        "load": lambda: pellucid.load(folder),
+        "build": lambda: pellucid.build(tiny_config()),
+        "compat": lambda: AutoModel.from_pretrained(folder),
+        "index": lambda: pellucid.Index.build(folder, ["an apple"], progress=False),
+    }
+    monkeypatch.setenv("PELLUCID_THREADS", "no number")
+    machine.use_threads.cache_clear()
+    try:
+        with pytest.raises(InputError, match="PELLUCID_THREADS is 'no number'"):
+            doors[door]()
+    finally:
+        machine.use_threads.cache_clear()
 
 
 def _numbers(model: pellucid.Model) -> int:

@@ -58,7 +58,6 @@ def load(
     Raises NotFoundError, CheckpointMismatchError (every tensor and key is accounted for), CorruptFileError,
     UnsafeFileError (nothing in a checkpoint is ever run) and ResourceError.
     """
-    use_threads()
     place: dict[str, Any] = {"revision": revision, "token": token, "local_files_only": local_files_only}
     return Model(open_checkpoint(name, device=device, dtype=dtype, head=head, attention=attention, **place))
 
@@ -78,6 +77,7 @@ def build(
     >>> build(Config.of("bert", num_hidden_layers=2))        # doctest: +SKIP
     Model(UNTRAINED: bert, 2 layers, ...)
     """
+    use_threads()
     if not isinstance(config, Config):
         raise InputError(f"config is {type(config).__name__}, expected a pellucid.Config: Config.of('bert') is one")
     count("seed", seed, most=2**63 - 1, least=0)

@@ -21,7 +21,7 @@ from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config, Head
 from pellucid.config.checks import among, is_word
 from pellucid.errors import Argument, CheckpointMismatchError, InputError, several
-from pellucid.machine import NARROWER, choose_device, choose_dtype
+from pellucid.machine import NARROWER, choose_device, choose_dtype, use_threads
 from pellucid.models import Network
 from pellucid.text import Tokenizer
 from pellucid.text.files import lower_cased, open_tokenizer
@@ -54,6 +54,7 @@ def open_checkpoint(
     narrower: kinds of number that may be advised in the place of `dtype` where there is no room: {} for a caller who
         leaves nobody the choice.
     """
+    use_threads()
     own = is_word(head, OWN_HEAD)
     among("attention", attention, ("fused", "explicit"))
     place = {"revision": revision, "token": token, "local_files_only": local_files_only, "cache_dir": cache_dir}
