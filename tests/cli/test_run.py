@@ -262,6 +262,18 @@ def test_a_text_that_could_be_the_name_of_a_file(
         assert (done.code, done.err) == (0, f"read as text, for there is no such file: {text}\n") and done.out
     for text in ("3.14", "and/or", "ada@example.org", "https://example.org/robots.txt", "I wrote notes.txt"):
         assert command(*asked, text).err == ""
+    (tmp_path / "reviews").write_text("glass\n")
+    said = f"read as text, though a file is called so: {tmp_path / 'reviews'}; its lines: on standard input (-)\n"
+    assert command(*asked, tmp_path / "reviews").err == said
+
+
+def test_the_lines_of_json_are_no_texts(command: Pellucid, tmp_path: Path) -> None:
+    """Each was answered: `[`, `{`, `"text": ...`."""
+    path = tmp_path / "reviews.json"
+    path.write_text('[\n {"text": "glass"}\n]\n')
+    done = command("sentiment-analysis", "-m", "feel", path)
+    assert done.code and not done.out
+    assert done.err.endswith("is JSON, whose lines are no texts: write it as .jsonl, one object with its text a line\n")
 
 
 def long_file(folder: Path) -> Path:

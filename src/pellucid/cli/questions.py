@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import say
-from pellucid.cli.reading import file_in, standard_lines, standard_text, table_of
+from pellucid.cli.reading import check_lines, file_in, standard_lines, standard_text, table_of
 from pellucid.cli.typed import Others
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Questions:
 
     def _texts(self, path: Path | None) -> Iterable[str]:
         from pellucid.text.lines import lines
-        from pellucid.text.rows import LINE, check_column
+        from pellucid.text.rows import LINE
 
         if path is None:
             standard = self.texts == ("-",)
@@ -124,7 +124,7 @@ class Questions:
             return ([standard_text()] if self.whole else standard_lines()) if standard else list(self.texts)
         if self.whole:
             return ["".join(lines(path, self.encoding)).rstrip("\r\n")]
-        check_column(path, self.column)
+        check_lines(path, self.column)
         self.rows = table_of(path, self.encoding, skip_bad=self.skip_bad_rows)
         return self.rows.column(self.column or LINE)
 

@@ -29,7 +29,11 @@ def file_in(arguments: tuple[str, ...], column: str | None) -> Path | None:
     files = [one for one in arguments if _is_file(one, sure=column is not None)]
     if files and len(arguments) > 1:
         raise InputError(f"{files[0]!r} is a file, which is read alone, and {len(arguments)} things were given")
-    if odd := [one for one in dict.fromkeys(arguments) if one not in files and _may_be_a_path(one)]:
+    texts = [one for one in dict.fromkeys(arguments) if one not in files]
+    bare = [one for one in texts if os.path.isfile(one)]  # noqa: PTH113
+    if bare:
+        say(f"read as text, though a file is called so: {several(bare)}; its lines: on standard input (-)")
+    if odd := [one for one in texts if one not in bare and _may_be_a_path(one)]:
         say(f"read as text, for there is no such file: {several(odd)}")
     return Path(files[0]) if files else None
 
@@ -73,13 +77,25 @@ def table_of(path: Path, encoding: str = "utf-8", *, skip_bad: bool = False) -> 
 
 def texts_in(arguments: tuple[str, ...], column: str | None, encoding: str = "utf-8") -> Iterable[str]:
     """The texts that were meant, in their order; those of a file or of standard input as they are read."""
-    from pellucid.text.rows import LINE, check_column
+    from pellucid.text.rows import LINE
 
     path = file_in(arguments, column)
     if path is not None:
-        check_column(path, column)
+        check_lines(path, column)
         return table_of(path, encoding).column(column or LINE)
     return standard_lines() if arguments == ("-",) else list(arguments)
+
+
+def check_lines(path: Path, column: str | None) -> None:
+    """Refuses a file whose lines are no texts: a table without a column, and JSON that is not one object a line."""
+    from pellucid.errors import InputError
+    from pellucid.text.rows import check_column
+
+    check_column(path, column)
+    if path.suffix.lower() == ".json":
+        raise InputError(
+            f"{path} is JSON, whose lines are no texts: write it as .jsonl, one object with its text a line"
+        )
 
 
 def standard_lines() -> Iterator[str]:
