@@ -198,7 +198,7 @@ class Continued(Written):
             long = {"long": "truncate", "max_length": None, "truncation_side": "left"}
         elif "long" in long:
             long["truncation_side"] = self.words.truncation_side
-        options = super().options() | own | long
+        options: dict[str, Any] = super().options() | own | long
         if self.call.get("min_length") is not None and self.call.get("min_new_tokens") is None:
             options["min_length"] = options["min_length"] + self._ahead()
         return options

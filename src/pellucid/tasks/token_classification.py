@@ -87,7 +87,7 @@ class TokenClassification(Reader):
         """The options; a label that is to be left out has to be one of the model's, unless it is "O"."""
         labels, fitting = tuple(loaded.config.labels), dict(options)
         known = {*labels, *(tag.kind for tag in tags_of(labels)), "O"}
-        if is_several(ignored := options.get("ignore_labels")):
+        if (ignored := options.get("ignore_labels")) is not None and is_several(ignored):
             fitting["ignore_labels"] = ignored = list(ignored)
             theirs = is_word(options.get("boundaries"), "heuristic")
             for label in () if theirs else {str(label) for label in ignored if isinstance(label, str)} - known:
