@@ -258,3 +258,35 @@ def test_the_reference_s_trainer_trains_it(tmp_path: Path) -> None:
     done = transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
     assert done.global_step == 2 and 0 < done.training_loss < 5
     assert any(not torch.equal(one, old) for one, old in zip(model.parameters(), before))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_set_on_a_model_s_settings_is_saved(tmp_path: Path) -> None:
+    reference("gpt2", "SequenceClassification", tmp_path / "one")
+    model = ours("SequenceClassification", tmp_path / "one")
+    model.config.problem_type, model.config.pad_token_id = "multi_label_classification", 5
+    model.save_pretrained(tmp_path / "two")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "two")
+    assert (theirs.config.problem_type, theirs.config.pad_token_id) == ("multi_label_classification", 5)
+    again = ours("SequenceClassification", tmp_path / "two")
+    assert (again.config.problem_type, again.pellucid.config.pad_token_id) == ("multi_label_classification", 5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("file", [True, False], ids=["generation_config", "config"])
+def test_what_is_set_on_how_a_model_writes_is_saved(file: bool, tmp_path: Path) -> None:
+    reference("gpt2", "CausalLM", tmp_path / "one", bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    if not file:
+        (tmp_path / "one" / "generation_config.json").unlink()
+    model = ours("CausalLM", tmp_path / "one")
+    model.save_pretrained(tmp_path / "same")
+    assert (tmp_path / "same" / "generation_config.json").exists() == file
+    model.generation_config.max_new_tokens, model.generation_config.no_repeat_ngram_size = 4, 2
+    model.save_pretrained(tmp_path / "two")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "two")
+    ids = given("", False)["input_ids"][:1]
+    wanted = model.generate(ids)
+    assert wanted.shape[1] <= ids.shape[1] + 4
+    assert torch.equal(theirs.generate(ids), wanted) and torch.equal(
+        ours("CausalLM", tmp_path / "two").generate(ids), wanted
+    )

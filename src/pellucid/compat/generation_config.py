@@ -11,7 +11,7 @@ from pellucid.errors import InputError, short
 from pellucid.generation.said import UNFOLLOWED as IDLE
 from pellucid.generation.said import asks
 
-_IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
+IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
 
 FOREIGN = ("logit_bias", "frequency_penalty", "presence_penalty")
 """Options of ours that the reference does not know, and passes over where a file says them."""
@@ -50,7 +50,7 @@ class GenerationConfig:
         own = {name: value for name, value in loaded.generation.items() if name not in FOREIGN}
         if loaded.generation and said_in(loaded.generation, loaded.config.inert) == FILE:
             return cls(**own)
-        ids = {name: getattr(loaded.config, name) for name in _IDS}
+        ids = {name: getattr(loaded.config, name) for name in IDS}
         ids["decoder_start_token_id"] = loaded.config.decoder and loaded.config.decoder.decoder_start_token_id
         ids = {name: list(one) if isinstance(one, tuple) else one for name, one in ids.items()}
         return cls(**ids | own)
@@ -83,6 +83,12 @@ def heard(loaded: Loaded, own: Any, options: dict[str, Any]) -> dict[str, Any]:
         if name in IDLE and asks(name, value):
             raise InputError(f"{name} is {short(repr(value))}, which is not followed here: leave it out")
     return said | given | call
+
+
+def told(loaded: Loaded, own: Any) -> dict[str, Any]:
+    """What a checkpoint is to say of how it writes: its own words, unless the settings of the model are others now."""
+    said = _plain(own)
+    return loaded.generation if said == GenerationConfig.of(loaded).to_dict() else said
 
 
 def _plain(settings: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pellucid.checkpoints.load import read_tokenizer
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.compat.facts import PretrainedConfig
-from pellucid.compat.generation_config import GenerationConfig, heard
+from pellucid.compat.generation_config import IDS, GenerationConfig, heard, told
 from pellucid.compat.output import ModelOutput, loss_of, loss_of_span
 from pellucid.compat.said import lacking
 from pellucid.compat.writing import written
@@ -169,17 +169,25 @@ class PreTrainedModel(nn.Module):
     ) -> None:
         """Writes the model, and its tokenizer where the folder holds none yet, for the reference and for `load`.
 
+        What was set since in `config` (labels, ids of tokens, what changes no number) and in `generation_config` is
+        written too.
+
         safe_serialization: only True, since no pickle is written.  max_shard_size: not heeded; one file is written.
         """
         if not safe_serialization:
             raise InputError("safe_serialization is False, and no pickle is written here: leave it out")
         folder, loaded = Path(save_directory), self.pellucid.loaded
         words = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
-        labels = tuple(self.config.id2label.values())
+        said, labels = self.config.read(loaded.config.head), tuple(self.config.id2label.values())
         config = loaded.config.replace(
-            labels=labels if len(labels) == len(loaded.config.labels) else loaded.config.labels
+            labels=labels if len(labels) == len(loaded.config.labels) else loaded.config.labels,
+            inert=said.inert,
+            **{name: getattr(said, name) for name in IDS},
         )
-        save_checkpoint(replace(loaded, config=config, tokenizer=words or loaded.tokenizer), folder, overwrite=True)
+        how = told(loaded, self.generation_config)
+        save_checkpoint(
+            replace(loaded, config=config, tokenizer=words or loaded.tokenizer, generation=how), folder, overwrite=True
+        )
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
