@@ -67,6 +67,52 @@ def test_other_threads_keep_their_processors(two_threads: None) -> None:
     assert found == [2]
 
 
+def test_threads_that_begin_beside_each_other_have_as_many_as_one_alone() -> None:
+    """Each asks while streams of another begin; what it hears, it keeps for as long as it lasts."""
+    before, interval, found = torch.get_num_threads(), sys.getswitchinterval(), []
+    torch.set_num_threads(4)
+    sys.setswitchinterval(1e-6)
+
+    def ask() -> None:
+        list(side_by_side(abs, range(4)))
+        found.append(torch.get_num_threads())
+
+    try:
+        for _ in range(30):
+            together = [threading.Thread(target=ask) for _ in range(6)]
+            for one in together:
+                one.start()
+            for one in together:
+                one.join()
+    finally:
+        sys.setswitchinterval(interval)
+        torch.set_num_threads(before)
+    assert found == [4] * 180
+
+
+def test_the_number_that_was_set_last_lasts_whoever_works(two_threads: None) -> None:
+    """By a thread that has begun before, with another number."""
+    found: list[int] = []
+    begun, go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        torch.get_num_threads()
+        begun.set()
+        go.wait()
+        list(side_by_side(abs, range(4)))
+        other = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        other.start()
+        other.join()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    begun.wait()
+    torch.set_num_threads(1)
+    go.set()
+    worker.join()
+    assert found == [1]
+
+
 @pytest.mark.parametrize("bad", [0, 3, 8])
 def test_an_error_stands_where_its_answer_would(two_threads: None, bad: int) -> None:
     worked: list[int] = []

@@ -5,6 +5,7 @@ waits for the other at every step. Most is gained where the processors are lent 
 them as well.
 """
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +19,19 @@ from pellucid.machine import inference_mode
 Batch = TypeVar("Batch")
 Made = TypeVar("Made")
 
+_BEGINNING = threading.Lock()
+"""Held while streams begin: PyTorch gives a thread its number when it is first asked, and for this moment that would be
+the number of a stream, for as long as that thread lasts."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_BEGINNING.acquire, after_in_parent=_BEGINNING.release, after_in_child=_BEGINNING.release
+    )
+
 
 def abreast(count: int) -> int:
     """How many of so many batches are worked on at a time: as many as share the processors evenly."""
-    threads = torch.get_num_threads()
+    threads = _own_threads()
     return max(n for n in range(1, threads + 1) if threads % n == 0 and n <= max(count, 1))
 
 
@@ -35,7 +45,7 @@ def side_by_side(work: Callable[[Batch], Made], batches: Sequence[Batch], *, alo
 
     An error of `work` is raised where its answer would stand; batches that have not begun by then never do.
     """
-    threads, left = torch.get_num_threads(), len(batches) - alone
+    threads, left = _own_threads(), len(batches) - alone
     streams = abreast(left)
     end = alone + (left // streams * streams if streams > 1 else 0)
     yield from map(work, batches[:alone])
@@ -44,21 +54,33 @@ def side_by_side(work: Callable[[Batch], Made], batches: Sequence[Batch], *, alo
     yield from map(work, batches[end:])
 
 
+def _own_threads() -> int:
+    with _BEGINNING:
+        return torch.get_num_threads()
+
+
 def _in_streams(work: Callable[[Batch], Made], batches: Sequence[Batch], streams: int, threads: int) -> Iterator[Made]:
     shared, go = threading.Semaphore(0), threading.Event()
+    usual: list[int] = []
 
     def begin() -> None:
-        torch.get_num_threads()  # PyTorch gives a thread its number when it is first asked, over what was set before
+        usual.append(
+            torch.get_num_threads()
+        )  # what a thread has that begins; asked first, or it would overwrite the next
         torch.set_num_threads(threads // streams)
         shared.release()
         go.wait()  # nobody is free for a second batch before everyone has begun
 
     crew = ThreadPoolExecutor(streams, "pellucid-stream", begin)
+    begun: deque[Future[Made]] = deque()
     try:
-        begun: deque[Future[Made]] = deque(crew.submit(inference_mode()(work), one) for one in batches[:streams])
-        for _ in range(streams):
-            shared.acquire()
-        torch.set_num_threads(threads)  # what a thread that begins from now on has, outside of these
+        with _BEGINNING:
+            try:
+                begun.extend(crew.submit(inference_mode()(work), one) for one in batches[:streams])
+                for _ in range(streams):
+                    shared.acquire()
+            finally:
+                torch.set_num_threads(usual[0] if usual else threads)
         go.set()
         for one in batches[streams:]:
             begun.append(crew.submit(inference_mode()(work), one))
