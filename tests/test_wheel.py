@@ -1,5 +1,7 @@
 """`make wheel`: the package as it is given away."""
 
+import ast
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -7,10 +9,25 @@ from pathlib import Path
 
 import pytest
 
+import pellucid
+
 ROOT = Path(__file__).parents[1]
 
 PROBE = "-m pip --disable-pip-version-check --no-cache-dir --retries 0 --timeout 15 download --no-deps packaging"
 """Asks pip's index for a package of 70 KB."""
+
+
+def test_a_type_checker_finds_every_public_name() -> None:
+    """The names are resolved on first use, so it is told of them apart; a file of the same name would hide one."""
+    page = ast.parse(Path(pellucid.__file__).read_text(encoding="utf-8"))
+    told = next(node for node in page.body if isinstance(node, ast.If))
+    found = {one.name: line.module for line in told.body if isinstance(line, ast.ImportFrom) for one in line.names}
+    assert {"__version__", *found} == set(pellucid.__all__)
+    for name, module in found.items():
+        package = importlib.import_module(str(module))
+        assert hasattr(package, name)
+        hidden = hasattr(package, "__path__") and importlib.util.find_spec(f"{module}.{name}") is not None
+        assert not hidden, f"{module}.{name} is a file too"
 
 
 @pytest.mark.slow

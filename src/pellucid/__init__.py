@@ -15,6 +15,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from pellucid.checkpoints.families import Config as Config
+    from pellucid.errors import CheckpointMismatchError as CheckpointMismatchError
+    from pellucid.errors import CorruptFileError as CorruptFileError
+    from pellucid.errors import InputError as InputError
+    from pellucid.errors import NotFoundError as NotFoundError
+    from pellucid.errors import PellucidError as PellucidError
+    from pellucid.errors import ResourceError as ResourceError
+    from pellucid.errors import UnsafeFileError as UnsafeFileError
     from pellucid.learning import evaluate as evaluate
     from pellucid.learning import train as train
     from pellucid.model import Model as Model
@@ -26,8 +33,8 @@ if TYPE_CHECKING:
     from pellucid.text.learned import train_tokenizer as train_tokenizer
     from pellucid.trace import open_trace as open_trace
     from pellucid.view import View as View
-    from pellucid.view import view as view
     from pellucid.view.curves import curves as curves
+    from pellucid.view.make import view as view
 
 _HOMES = {
     "load": "pellucid.model",

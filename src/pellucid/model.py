@@ -4,7 +4,7 @@ import html
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import torch
 from torch import Tensor, nn
@@ -136,6 +136,10 @@ class Model(Editable):
 
     # -- write --------------------------------------------------------------------------------------------------------
 
+    @overload
+    def generate(self, prompt: str, *, progress: bool | None = None, **options: Any) -> str: ...
+    @overload
+    def generate(self, prompt: Sequence[str], *, progress: bool | None = None, **options: Any) -> list[str]: ...
     def generate(self, prompt: str | Sequence[str], *, progress: bool | None = None, **options: Any) -> str | list[str]:
         """What the model writes behind a prompt, without special tokens: text for one string, a list for several.
 
@@ -153,9 +157,7 @@ class Model(Editable):
         """
         return chat(self.loaded, messages, **options)
 
-    def complete(
-        self, prompt: str | Sequence[Mapping[str, Any]], *, alternatives: int = 0, **options: Any
-    ) -> Completion:
+    def complete(self, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Completion:
         """One answer, to a raw prompt or to a conversation, with its tokens, their probabilities and why it ends.
 
         alternatives: how many of the likeliest tokens to name in the place of each. options: those of `generate`, and
@@ -163,9 +165,7 @@ class Model(Editable):
         """
         return complete(self.loaded, prompt, alternatives=alternatives, **options)
 
-    def stream(
-        self, prompt: str | Sequence[Mapping[str, Any]], *, alternatives: int = 0, **options: Any
-    ) -> Iterator[Piece]:
+    def stream(self, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Iterator[Piece]:
         """The same piece by piece, as soon as a token is chosen: the texts joined are the answer. Not with beams."""
         return stream(self.loaded, prompt, alternatives=alternatives, **options)
 
