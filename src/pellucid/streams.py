@@ -61,12 +61,10 @@ def _own_threads() -> int:
 
 def _in_streams(work: Callable[[Batch], Made], batches: Sequence[Batch], streams: int, threads: int) -> Iterator[Made]:
     shared, go = threading.Semaphore(0), threading.Event()
-    usual: list[int] = []
+    usual: list[int] = []  # what a thread has that begins
 
     def begin() -> None:
-        usual.append(
-            torch.get_num_threads()
-        )  # what a thread has that begins; asked first, or it would overwrite the next
+        usual.append(torch.get_num_threads())  # asked first, or PyTorch would write it over what is set next
         torch.set_num_threads(threads // streams)
         shared.release()
         go.wait()  # nobody is free for a second batch before everyone has begun
