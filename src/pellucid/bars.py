@@ -32,15 +32,17 @@ def bar(
     """
     if shown is not None and type(shown) is not bool:
         raise InputError(f"progress is {short(repr(shown))}, expected true or false")
-    said: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "leave": False, "mininterval": PACE}
+    said: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "leave": False}
+    said |= {"mininterval": PACE, "miniters": 1}  # the clock alone decides, which needs no thread to watch over it
     return _kind()(rows, disable=None if shown is None else not shown, delay=PATIENCE, **said | style)
 
 
 @functools.cache
 def _kind() -> Any:
-    """A bar with a lock of its own: tqdm's is shared by all forks, and a child that is killed may hold it for ever."""
+    """A bar with a lock of its own, since tqdm's is shared by all forks and a child that is killed may hold it for
+    ever; and without tqdm's thread that watches over all bars, which would stay as long as the process."""
     if importlib.util.find_spec("ipywidgets") is None:  # without them tqdm warns in a notebook
         from tqdm.std import tqdm
     else:
         from tqdm.auto import tqdm
-    return type("Bar", (tqdm,), {"_lock": threading.RLock()})
+    return type("Bar", (tqdm,), {"_lock": threading.RLock(), "monitor_interval": 0})

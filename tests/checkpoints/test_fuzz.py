@@ -71,7 +71,7 @@ def rezip(raw: bytes, chance: random.Random, path: Path) -> None:
 
 def sentence(folder: Path) -> None:
     types = [f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling")]
-    with_file("modules.json", [{"type": kind, "path": "1_x"} for kind in types])(folder)
+    with_file("modules.json", [{"type": one, "path": path} for one, path in zip(types, ("", "1_x"))])(folder)
     with_file("1_x/config.json", {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False})(folder)
 
 
