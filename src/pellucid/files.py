@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import secrets
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -38,36 +37,19 @@ def path_of(name: str | os.PathLike[str]) -> Path:
 
 def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Calls `write` with an open file that takes the place of `target` only when all of it is on the disk."""
-    beside = None
+    beside = target.parent / f".{target.name}-{secrets.token_hex(4)}"
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-        beside = Path(name)
-        with os.fdopen(handle, "wb") as file:
+        with beside.open("xb") as file:  # with the rights of any new file, which `tempfile` does not give
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        beside.chmod(usual_mode(target.parent))
         beside.replace(target)
     except OSError as error:
         raise cannot_write(target, error) from error
     finally:
-        if beside is not None:
+        with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
     return target
-
-
-def usual_mode(folder: Path) -> int:
-    """The rights that a new file gets in a folder: `tempfile` and some libraries make theirs private.
-
-    Found by making one. The umask can be read by setting it alone, which holds for all threads: two that did so at once
-    left the process with the wrong one.
-    """
-    probe = folder / f".{secrets.token_hex(8)}"
-    try:
-        with probe.open("xb") as file:
-            return os.fstat(file.fileno()).st_mode & 0o777
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 def to_disk(path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from torch import Tensor
 from pellucid.checkpoints import hub
 from pellucid.config.checks import truth
 from pellucid.errors import Argument, InputError, Words
-from pellucid.files import cannot_write, to_disk, usual_mode
+from pellucid.files import cannot_write, to_disk
 from pellucid.lock import alone
 
 FACTS = ("config.json", "adapter_config.json")
@@ -102,6 +103,8 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, note: dict[str, str] |
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    path.touch()
+    rights = stat.S_IMODE(path.stat().st_mode)  # of any new file: the library's own is private
     own = {name: numbers.detach().to("cpu").clone().contiguous() for name, numbers in tensors.items()}
     try:
         save_file(own, path, metadata={"format": "pt"} | (note or {}))
@@ -110,7 +113,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, note: dict[str, str] |
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
     if note:
         _in_order(path)
-    path.chmod(usual_mode(path.parent))
+    path.chmod(rights)
 
 
 def _in_order(path: Path) -> None:
