@@ -13,7 +13,8 @@ class FeedForward(nn.Module):
 
     Positions do not see each other here. Where inner is 4 x hidden, as a rule, two thirds of a layer's parameters stand
     in these two tables.
-    activation: a name of `pellucid.blocks.ACTIVATIONS`.  dropout: the share of what comes out, in training.
+    activation: a name of `pellucid.blocks.ACTIVATIONS`.  dropout, activation_dropout: the share of what comes out, and
+        of what the activation gives, that is dropped in training.
     """
 
     activation: Callable[[Tensor], Tensor]

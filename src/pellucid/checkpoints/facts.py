@@ -115,8 +115,9 @@ class Keys:
         """A `Config` as the reference's keys; `read(write(config)) == config`."""
         facts = config.facts()
         labels = {"id2label": {str(i): name for i, name in config.id2label.items()}, "label2id": config.label2id}
+        kept = {key: value for key, value in config.inert.items() if key != "num_labels"}  # as many as have names now
         return {
-            **config.inert,
+            **kept,
             "architectures": [architecture],
             "model_type": model_type,
             **{key: facts[ours] for key, ours in self.plain.items()},

@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from pellucid.checkpoints.families import family_of, stranger
 from pellucid.checkpoints.fill import BITS, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.page import Family
-from pellucid.checkpoints.plan import OF_ANOTHER, Plan, make_plan
+from pellucid.checkpoints.plan import Plan, make_plan
 from pellucid.checkpoints.sentence import tell_of_states
 from pellucid.checkpoints.unchanged import located
 from pellucid.checkpoints.weights import Stored
@@ -68,8 +67,9 @@ def open_checkpoint(
             config = config.replace(head=wanted)
         tensors = contents.tensors
         plan = make_plan(family, config, tensors, contents.said_in, new_head=not own and head is not None)
-        if own and not contents.facts.get("architectures"):
-            _tell_of_heads(plan, contents.said_in)
+        if own and plan.others and not contents.facts.get("architectures"):
+            told = "%s names no architecture: its body is read without head, and %s left out; name the head to have it"
+            log.warning(told, contents.said_in, several(plan.others, 3))
         if contents.pooling is not None:
             tell_of_states(plan.config, contents.said_in.parent)
         reads, writes = _tables(plan.config)
@@ -91,16 +91,6 @@ def open_checkpoint(
             source=source,
             untrained=tuple(sorted({name.partition(".")[0] for name in plan.fresh})),
             **parts,
-        )
-
-
-def _tell_of_heads(plan: Plan, said_in: Path) -> None:
-    """A file that names no architecture is a body alone; that it holds more is said out loud."""
-    if left := [name for name, why in plan.dropped.items() if why.startswith(OF_ANOTHER)]:
-        log.warning(
-            "%s names no architecture, so its body is read without a head and %s left out: name the head to have it",
-            said_in,
-            several(left, 3),
         )
 
 

@@ -16,9 +16,6 @@ from pellucid.models import assemble, ties
 
 log = logging.getLogger("pellucid")
 
-OF_ANOTHER = "belongs to"
-"""How the reason begins for which a tensor of another head is dropped."""
-
 
 @dataclass(frozen=True)
 class Doubled:
@@ -40,6 +37,8 @@ class Plan:
     placed: our name -> where its numbers stand.  doubled: told twice, to be compared.
     tied: our names that share another's numbers.  zeros: our names that are zero for want of others.
     fresh: our names that get random numbers.
+    dropped: the reference's names that nothing is read of, each with the reason.  others: those of them that are of a
+        head which was not asked for.
     """
 
     config: Config
@@ -49,6 +48,7 @@ class Plan:
     zeros: tuple[str, ...] = ()
     fresh: tuple[str, ...] = ()
     dropped: dict[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
 
     def dtype(self, tensors: dict[str, Stored]) -> torch.dtype:
         """What most numbers of the file are."""
@@ -72,11 +72,12 @@ def make_plan(
     """
     page = family.page(config.head)
     names = family.names_with(page, lambda: config)
-    others = [(other, family.names_with(other, lambda: config)) for other in family.heads if other is not page]
+    pages = [(other, family.names_with(other, lambda: config)) for other in family.heads if other is not page]
     _check_depth(config, tensors, said_in)
     placed: dict[str, Place] = {}
     doubled: list[Doubled] = []
     dropped: dict[str, str] = {}
+    others: dict[str, str] = {}
     strange: list[str] = []
     for theirs in tensors:
         found = names.ours(theirs, page.rows)
@@ -87,8 +88,10 @@ def make_plan(
             again = {ours: place for ours, place in found.items() if overruled or ours in placed}
             doubled += [Doubled(place, ours, overruled) for ours, place in again.items()]
             placed |= {ours: place for ours, place in found.items() if ours not in again}
-        elif (reason := names.drop_reason(theirs) or _other_head(others, theirs)) is not None:
+        elif (reason := names.drop_reason(theirs)) is not None:
             dropped[theirs] = reason
+        elif (reason := _other_head(pages, theirs)) is not None:
+            others[theirs] = reason
         else:
             strange.append(theirs)
     if config.head is None and config.pooler and not any(name.startswith("pooler.") for name in placed):
@@ -121,7 +124,7 @@ def make_plan(
     if problems:
         misfit = misfit or f"{said_in.parent} does not fit its {said_in.name}"
         raise CheckpointMismatchError(f"{misfit}: {'; '.join(problems)}")
-    return Plan(config, placed, tuple(doubled), tied, zeros, fresh, dropped)
+    return Plan(config, placed, tuple(doubled), tied, zeros, fresh, dropped | others, tuple(others))
 
 
 _FEW_LAYERS = 50
@@ -147,10 +150,10 @@ def _any_head(placed: Iterable[str]) -> bool:
     return any(name.startswith("head.") for name in placed)
 
 
-def _other_head(others: list[tuple[HeadPage, Names]], theirs: str) -> str | None:
-    for page, names in others:
+def _other_head(pages: list[tuple[HeadPage, Names]], theirs: str) -> str | None:
+    for page, names in pages:
         if names.ours(theirs, page.rows):
-            return f"{OF_ANOTHER} {page.architecture}, which was not asked for"
+            return f"belongs to {page.architecture}, which was not asked for"
     return None
 
 

@@ -67,7 +67,6 @@ def _write(loaded: Loaded, folder: Path) -> None:
         tensors |= {copy: tensors[name] for copy, name in copies.items()}
     write_tensors(tensors, folder / "model.safetensors")
     facts = family.write(config)
-    facts.pop("num_labels", None)  # of an older file, which the reference would believe beside other names of labels
     facts["dtype"] = facts["torch_dtype"] = str(next(loaded.module.parameters()).dtype).removeprefix("torch.")
     (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     write_generation(loaded.generation, config.inert, folder)

@@ -83,8 +83,7 @@ class PretrainedConfig:
 
     def _take(self, config: Config, changes: dict[str, Any]) -> None:
         for key, value in self.family.write(config).items():
-            if key != "num_labels":  # an older file's, which its names of labels overrule
-                setattr(self, key, value)
+            setattr(self, key, value)
         for key, value in changes.items():
             self.change(key, value)
 
