@@ -123,6 +123,16 @@ def test_an_encoding_that_is_named(tmp_path: Path) -> None:
         list(read_texts(written(tmp_path, "b.txt", b"\xef\xff"), encoding="shift_jis"))
 
 
+@pytest.mark.parametrize("name", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "gb18030"])
+def test_a_byte_order_mark_is_no_text_in_any_encoding(tmp_path: Path, name: str) -> None:
+    """Python's codecs leave it where their name tells the order already."""
+    for file, text in (("a.csv", "text\nä\n"), ("a.jsonl", '{"text": "ä"}'), ("a.txt", "ä")):
+        path = written(tmp_path, file, f"\ufeff{text}".encode(name))
+        assert list(read_texts(path, None if file == "a.txt" else "text", encoding=name)) == ["ä"]
+    with pytest.raises(InputError, match="holds no rows"):
+        list(read_texts(written(tmp_path, "a.txt", "\ufeff".encode(name)), None, encoding=name))
+
+
 def test_whole_rows_with_their_lines(tmp_path: Path) -> None:
     table = read_rows(written(tmp_path, "a.csv", 'id;text\n1;"two\nlines"\n\n2;b\n'))
     assert (table.columns, table.delimiter) == (("id", "text"), ";")

@@ -56,7 +56,7 @@ def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     try:
         with path.open("rb") as file:
             _refuse_others(path, file.read(8), kind)
-        with path.open(encoding="utf-8-sig" if kind == "utf-8" else kind, newline="") as file:
+        with path.open(encoding=kind, newline="") as file:
             for number, line in enumerate(_bounded(path, file), 1):
                 if "\0" in line:
                     raise InputError(
@@ -117,12 +117,12 @@ def _refuse_others(path: Path, start: bytes, encoding: str) -> None:
 
 
 def _bounded(path: Path, file: IO[str]) -> Iterator[str]:
-    number = 0
-    while line := file.readline(MOST_LINE + 1):
-        number += 1
+    number, line = 1, file.readline(MOST_LINE + 1).removeprefix("\ufeff")  # a mark of which many codecs make text
+    while line:
         if len(line) > MOST_LINE:
             raise InputError(f"{path}, line {number}: longer than {MOST_LINE:,} characters, expected text in lines")
         yield line
+        number, line = number + 1, file.readline(MOST_LINE + 1)
 
 
 def _undecoded(path: Path, encoding: str, number: int, error: UnicodeError) -> InputError:
