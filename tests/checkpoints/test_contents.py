@@ -14,7 +14,17 @@ from pellucid.checkpoints.load import read_config, read_tokenizer
 from pellucid.checkpoints.source import locate
 from pellucid.config import SequenceToSequenceLM
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError
-from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, edit_json, good, vocabulary, with_file, with_tensors
+from tests.checkpoints.builders import (
+    PICKLED,
+    WEIGHTS,
+    WORDS,
+    as_bin,
+    edit_json,
+    good,
+    vocabulary,
+    with_file,
+    with_tensors,
+)
 from tests.checkpoints.families import save
 from tests.generation.writers import byte_level, pieces
 
@@ -86,6 +96,32 @@ def test_a_new_head_brings_the_pooler_that_the_file_lacks(parts: tuple[str, ...]
     assert float(model.module.pooler.dense.weight.detach().std()) > 0.01
     assert torch.isfinite(model(torch.ones(1, 3, dtype=torch.long))["logits"]).all()
     assert pellucid.load(folder, head="token-classification").loaded.untrained == ("head",)
+
+
+@pytest.mark.parametrize(
+    ("number", "held", "asked", "wider"),
+    [
+        (-1e5, torch.float32, "float16", "float32"),
+        (1e5, torch.bfloat16, "float16", "float32"),
+        (3.4e38, torch.float32, "bfloat16", "float32"),
+        (1e300, torch.float64, "float32", "float64"),
+        (1e300, torch.float64, "float16", "float64"),
+    ],
+)
+def test_numbers_that_a_narrower_kind_cannot_say_are_refused(
+    number: float, held: torch.dtype, asked: str, wider: str, folder: Path
+) -> None:
+    """They would become infinite in silence, and every answer NaN."""
+
+    def enlarge(tensors: dict[str, torch.Tensor]) -> None:
+        tensors[WORDS] = tensors[WORDS].to(held)
+        tensors[WORDS][0, 0] = number
+
+    with_tensors(enlarge)(folder)
+    with pytest.raises(InputError, match=rf"{WORDS} holds .*most that {asked} can say is .*: pass dtype='{wider}'"):
+        pellucid.load(folder, dtype=asked)
+    found = pellucid.load(folder, dtype=wider).module.get_parameter("embeddings.token.weight")[0, 0].item()
+    assert found == pytest.approx(number, rel=0.01)
 
 
 def test_a_head_that_the_family_lacks_is_named(folder: Path) -> None:

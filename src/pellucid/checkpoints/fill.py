@@ -12,7 +12,7 @@ from pellucid.blocks.twin import packed
 from pellucid.checkpoints.moves import AS_IT_IS
 from pellucid.checkpoints.plan import Plan
 from pellucid.checkpoints.weights import Stored
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
+from pellucid.errors import Argument, CheckpointMismatchError, CorruptFileError, InputError
 from pellucid.machine import REAL, no_grad, release_memory, require_memory, within_memory
 from pellucid.models import Network, assemble, count, initialise
 from pellucid.models.assemble import allocate, tie
@@ -48,7 +48,7 @@ def fill(
     parameters = dict(module.named_parameters())
     with no_grad():
         for ours, place in plan.placed.items():
-            parameters[ours].copy_(place.take(_read(place.theirs, tensors[place.theirs])))
+            parameters[ours].copy_(place.take(_read(place.theirs, tensors[place.theirs], dtype)))
         for ours in plan.zeros:
             parameters[ours].zero_()
         _check_doubled(plan, tensors, lambda ours: parameters[ours])
@@ -74,10 +74,10 @@ def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: st
             return
         place = plan.placed[name]
         if place.move is not AS_IT_IS:
-            yield place.take(_read(place.theirs, tensors[place.theirs]))
+            yield place.take(_read(place.theirs, tensors[place.theirs], torch.float32))
             return
         for piece in tensors[place.theirs].pieces():
-            yield finite(place.theirs, piece)
+            yield finite(place.theirs, piece, torch.float32)
 
     _check_doubled(plan, tensors, lambda ours: torch.cat(list(pieces(ours))))
     release_memory()
@@ -96,7 +96,7 @@ def _check_doubled(plan: Plan, tensors: dict[str, Stored], held: Callable[[str],
     """What the file says twice must be the same, but where the reference knows which counts."""
     for one in plan.doubled:
         theirs, first = one.place.theirs, plan.placed[one.ours].theirs
-        other = one.place.take(_read(theirs, tensors[theirs]))
+        other = one.place.take(finite(theirs, tensors[theirs].read()))
         if torch.equal(held(one.ours), other.to(held(one.ours))):
             continue
         if not one.overruled:
@@ -104,13 +104,26 @@ def _check_doubled(plan: Plan, tensors: dict[str, Stored], held: Callable[[str],
         log.warning("%s and %s differ: the second counts, as in the reference", theirs, first)
 
 
-def _read(name: str, held: Stored) -> Tensor:
-    return finite(name, held.read())
+def _read(name: str, held: Stored, dtype: torch.dtype) -> Tensor:
+    return finite(name, held.read(), dtype)
 
 
-def finite(name: str, numbers: Tensor) -> Tensor:
-    """The numbers, once it is known that none of them is NaN or infinite; else CorruptFileError."""
-    # one pass; NaN shows in both ends. A sum in float64 would first make a copy of all of them in float64
-    if numbers.numel() and not all(map(math.isfinite, torch.aminmax(numbers))):
+def finite(name: str, numbers: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """The numbers, once it is known that none of them is NaN or infinite, and none becomes so in a narrower kind.
+
+    dtype: what they become; None for what they are.
+    Raises CorruptFileError, and InputError where they are too large for `dtype`.
+    """
+    if not numbers.numel():
+        return numbers
+    ends = torch.aminmax(numbers)  # one pass; NaN shows in both. A sum in float64 would first make a copy of them all
+    if not all(map(math.isfinite, ends)):
         raise CorruptFileError(f"{name} holds NaN or infinite numbers: the file is damaged or its training had failed")
+    if dtype is not None and not all(math.isfinite(end.to(dtype)) for end in ends):
+        most, kind = max(abs(end.item()) for end in ends), str(dtype).removeprefix("torch.")
+        wider = "float64" if dtype == torch.float32 or most > torch.finfo(torch.float32).max else "float32"
+        raise InputError(
+            f"{name} holds {most:.3g}, and the most that {kind} can say is {torch.finfo(dtype).max:.3g}: pass ",
+            Argument("dtype", wider),
+        )
     return numbers
