@@ -83,6 +83,13 @@ def test_numbers_of_another_machine_are_turned_round(tmp_path: Path) -> None:
     assert torch.equal(read_pickled(path)["a"], wanted)
 
 
+def test_numbers_that_are_still_to_be_negated_are_refused(write: Any, tmp_path: Path) -> None:
+    """PyTorch stores the imaginary parts of a conjugate as they were, and says beside them that their sign is wrong."""
+    path = write(tmp_path / "a.bin", {"a": torch.randn(3, dtype=torch.complex64).conj().imag})
+    with pytest.raises(UnsafeFileError, match="numbers that are computed from those that are stored"):
+        read_pickled(path)
+
+
 def test_an_order_of_bytes_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     """The numbers would be read as other ones."""
     path = rewritten(tmp_path / "a.bin", {"a": torch.ones(2)}, byteorder=b"littel")

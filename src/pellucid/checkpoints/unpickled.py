@@ -187,7 +187,9 @@ def _made(path: Path, what: Any, given: Any) -> Any:
     match what, given:
         case _Name(text), () if text == _ORDERED:
             return {}
-        case _Name(text), (Storage() as storage, int(offset), tuple(shape), tuple(steps), *_) if text == _TENSOR:
+        case _Name(text), (Storage() as storage, int(offset), tuple(shape), tuple(steps), *more) if text == _TENSOR:
+            if more[2:] not in ([], [None], [{}]):  # what says that the stored numbers are still to be negated
+                raise _unsafe(path, "numbers that are computed from those that are stored")
             if len(shape) > MOST_DIMENSIONS:  # asked here: a long one that is kept costs a file five bytes each time
                 raise CorruptFileError(
                     f"{path}: a tensor has {len(shape):,} dimensions, expected at most {MOST_DIMENSIONS}"
