@@ -366,6 +366,17 @@ def test_facts_that_cannot_be_used(changes: dict, error: type[Exception], messag
         open_gguf(write(tmp_path / "a.gguf", architecture, facts, state))
 
 
+def test_a_part_of_a_model_is_no_model(tmp_path: Path) -> None:
+    """Also where it lacks nothing but the table of the head, and would pass for a model that shares it."""
+    state = as_llamacpp(numbers(reference_llama()), "llama")
+    kept = {name: tensor for name, tensor in state.items() if name != "output.weight"}
+    facts = LLAMA | {"split.no": 0, "split.count": 2}
+    with pytest.raises(CheckpointMismatchError, match=r"is part 1 of 2 of a model: let .* merge them first"):
+        open_gguf(write(tmp_path / "a.gguf", "llama", facts, kept))
+    whole = open_gguf(write(tmp_path / "a.gguf", "llama", LLAMA | {"split.no": 0, "split.count": 1}, state))
+    assert "lm_head.weight" in whole.tensors
+
+
 def test_harmless_zeros_and_unknown_keys_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     facts = LLAMA | {"llama.expert_count": 0, "llama.attention.causal": True, "llama.surprise": 3}
     facts |= {"tokenizer.ggml.padding_token_id": 2**32 - 1}

@@ -46,6 +46,7 @@ def open_gguf(path: Path) -> Gguf:
     much, CheckpointMismatchError for an architecture, tensor or packing that is not understood.
     """
     header = read_header(path)
+    _check_whole(header)
     architecture = header.metadata.get("general.architecture")
     if not isinstance(architecture, str) or architecture not in NAMINGS:
         raise CheckpointMismatchError(
@@ -54,6 +55,17 @@ def open_gguf(path: Path) -> Gguf:
     vocabulary = read_vocabulary(header.metadata, str(path))
     raw = facts(header, architecture, len(vocabulary.tokens) if vocabulary else 0)
     return Gguf(path, raw, _tensors(header, NAMINGS[architecture], raw), header.metadata, vocabulary)
+
+
+def _check_whole(header: Header) -> None:
+    """Refuses one of several files that are a model together: what the others hold would be missing, or taken for
+    tied."""
+    parts, number = (header.metadata.get(f"split.{key}") for key in ("count", "no"))
+    if type(parts) is int and parts > 1:
+        which = f"part {number + 1}" if type(number) is int else "one part"
+        raise CheckpointMismatchError(
+            f"{header.path} is {which} of {parts} of a model: let llama.cpp's llama-gguf-split merge them first"
+        )
 
 
 def _tensors(header: Header, naming: Naming, raw: dict[str, Any]) -> dict[str, Stored]:
