@@ -104,6 +104,14 @@ def test_every_kind_of_table_gives_the_same_rows(minilm: pellucid.Model, tmp_pat
     assert list(index.manifest.corpus["sha256"]) == [str(table)]
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_frames_of_every_library_give_the_same_rows(minilm: pellucid.Model, library: str) -> None:
+    module = pytest.importorskip(library, reason=f"{library} is not installed: its frames are known by their methods")
+    frame = (module.table if library == "pyarrow" else module.DataFrame)({"id": [7, 8], "text": ["one", "two"]})
+    index = built(minilm, frame, column="text", id_column="id")
+    assert texts(index) == {"7": "one", "8": "two"}
+
+
 def test_rows_that_do_not_fit_are_left_out_and_listed_where_that_is_asked_for(
     minilm: pellucid.Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

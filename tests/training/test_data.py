@@ -111,6 +111,16 @@ def test_data_frames(library: str) -> None:
         assert read(frames.LazyFrame(ROWS)).digest == read(ROWS).digest
 
 
+def test_columns_of_one_name_are_refused_in_frames_too() -> None:
+    """One of them alone would be read: of Arrow in silence, of pandas with a warning of its own."""
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: its tables are known by their methods")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed: its frames are known by their methods")
+    table = arrow.table([arrow.array(["a"]), arrow.array(["b"])], names=["text", "text"])
+    for data in (table, table.to_batches()[0], pandas.DataFrame([["a", "b"]], columns=["text", "text"])):
+        with pytest.raises(InputError, match="has more than one column 'text': rename them"):
+            read(data)
+
+
 def test_datasets_give_the_names_of_labels() -> None:
     datasets = pytest.importorskip(
         "datasets", reason="datasets is not installed: its tables are known by their methods"

@@ -15,6 +15,7 @@ from pellucid.search.entries import Entry
 from pellucid.search.files import found, whole
 from pellucid.search.metadata import packed
 from pellucid.text.cut import clean_text, whole_characters
+from pellucid.text.frames import rows_of_frame
 from pellucid.text.lines import facts
 from pellucid.text.rows import OBJECTS, TABLES, check_column, is_missing, read_rows
 
@@ -29,8 +30,8 @@ READING = ("column", "id_column", "encoding", "skip_bad")
 class Corpus:
     """Texts with their ids, read one at a time.
 
-    source: a path, a pattern such as "notes/*.md", several of them, a folder, or anything that yields texts, pairs of
-        id and text, or mappings.
+    source: a path, a pattern such as "notes/*.md", several of them, a folder, a data frame (pandas, polars, Arrow), or
+        anything that yields texts, pairs of id and text, or mappings.
     column: which field holds the text.  id_column: which holds the id; by default texts are numbered from 1, and files
         go by their path.  encoding, skip_bad: as for `read_rows`.
     skipped: what was left out and why, once everything is read.  empty: how many texts are.
@@ -182,10 +183,8 @@ class Corpus:
     def _given(self) -> Iterator[Entry]:
         """What a program gives: texts, pairs of id and text, or mappings."""
         source = self.source
-        if hasattr(source, "to_dict") and hasattr(source, "columns"):  # a data frame
-            source = source.to_dict("records")
-        if not is_several(source):
-            raise InputError(f"{type(source).__name__} was given, expected a file, or something that yields texts")
+        if not is_several(source) and (source := rows_of_frame(self.source)) is None:
+            raise InputError(f"{type(self.source).__name__} was given, expected a file, or something that yields texts")
         numbers, place = itertools.count(self.number_from), -1
         try:
             for place, one in enumerate(source):

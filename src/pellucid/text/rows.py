@@ -4,7 +4,7 @@ import csv
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -106,12 +106,17 @@ def read_rows(path: Path, *, encoding: str = "utf-8", skip_bad: bool = False) ->
         raise InputError(f"{path} is empty: expected a line of column names, and rows")
     delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(first)
     _, names = next(_records(path, encoding, delimiter))
+    check_once(str(path), names)
+    return Rows(path, encoding, tuple(names), delimiter, skip_bad)
+
+
+def check_once(table: str, names: Sequence[str]) -> None:
+    """Refuses a table with several columns of one name, of which one alone would be read."""
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
         raise InputError(
-            f"{path} has more than one column {several(map(repr, twice))}: rename them, so that each is its own"
+            f"{table} has more than one column {several(map(repr, twice))}: rename them, so that each is its own"
         )
-    return Rows(path, encoding, tuple(names), delimiter, skip_bad)
 
 
 def check_column(path: Path, column: str | None) -> None:

@@ -14,11 +14,11 @@ import numpy as np
 from pellucid.config.checks import is_several
 from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.files import once, path_of
+from pellucid.text.frames import rows_of_frame
 from pellucid.text.lines import facts, no_file
 from pellucid.text.parallel import read_parallel
 from pellucid.text.rows import is_missing, read_rows
 from pellucid.training.formats import special
-from pellucid.training.frames import rows_of_frame
 from pellucid.training.given import place_of
 
 

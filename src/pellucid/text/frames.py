@@ -5,10 +5,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pellucid.errors import InputError, several
+from pellucid.text.rows import check_once
 
 
 def rows_of_frame(data: Any) -> Iterable[dict[str, Any]] | None:
-    """The rows of a table, each as a dict by column; None where it is no table of these libraries."""
+    """The rows of a table, each as a dict by column; None where it is no table of these libraries.
+
+    Raises InputError for several columns of one name, and for the parts of a data set together.
+    """
     if isinstance(data, Mapping):
         parts = [name for name, part in data.items() if hasattr(part, "column_names") and hasattr(part, "features")]
         if parts:
@@ -23,8 +27,10 @@ def rows_of_frame(data: Any) -> Iterable[dict[str, Any]] | None:
     if hasattr(data, "iter_rows"):  # polars
         return data.iter_rows(named=True)
     if hasattr(data, "to_dict") and hasattr(data, "itertuples"):  # pandas
+        check_once("the data frame", list(map(str, data.columns)))
         return data.to_dict("records")
     if hasattr(data, "to_pylist") and hasattr(data, "column_names"):  # Arrow
+        check_once("the Arrow table", data.column_names)
         return data.to_pylist()
     return None
 
