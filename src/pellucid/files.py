@@ -35,6 +35,17 @@ def path_of(name: str | os.PathLike[str]) -> Path:
     return path
 
 
+def target_of(name: str | os.PathLike[str]) -> Path:
+    """The file, there or not, that is written where a person names `name`: of a link the one that it leads to.
+
+    Raises InputError as `path_of` does, and for a pipe or a device, whose place a file would take.
+    """
+    path = path_of(name)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(f"cannot write {path}: it is a pipe or a device, expected the name of a file")
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
 def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Calls `write` with an open file that takes the place of `target` only when all of it is on the disk."""
     beside = target.parent / f".{target.name}-{secrets.token_hex(4)}"

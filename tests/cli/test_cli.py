@@ -328,6 +328,41 @@ def test_streams_that_take_no_more(typed: Callable[..., int], capsys: pytest.Cap
         assert typed("describe", "./nowhere", stderr=said) == 3
 
 
+ODD_PLACES = {
+    "a pipe": ["run", "ner", "Ada", "-o", "pipe"],
+    "a device": ["run", "ner", "Ada", "-o", "device"],
+    "vectors into a pipe": ["embed", "Ada", "-o", "pipe.npy"],
+    "a page into a pipe": ["look", "Ada", "-o", "pipe.html"],
+    "a drawing into a device": ["look", "Ada", "--svg", "device.svg"],
+}
+"""What would be written, by the place that no file may take."""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
+@pytest.mark.parametrize("name", ODD_PLACES)
+def test_no_file_takes_the_place_of_a_pipe_or_a_device(command: Pellucid, tmp_path: Path, name: str) -> None:
+    for pipe in ("pipe", "pipe.npy", "pipe.html"):
+        os.mkfifo(tmp_path / pipe)
+    for device in ("device", "device.svg"):
+        (tmp_path / device).symlink_to(os.devnull)
+    before = {path: path.lstat().st_ino for path in tmp_path.iterdir()}
+    done = command(*ODD_PLACES[name])
+    place = ODD_PLACES[name][-1]
+    assert (done.code, done.out) == (3, "")
+    assert done.err == f"pellucid: cannot write {place}: it is a pipe or a device, expected the name of a file\n"
+    assert {path: path.lstat().st_ino for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("words", [["embed", "Ada", "-o", "link.npy"], ["look", "Ada", "--svg", "link.svg"]])
+def test_what_a_link_leads_to_is_written(command: Pellucid, tmp_path: Path, words: list[str]) -> None:
+    link = tmp_path / words[-1]
+    (tmp_path / "far").mkdir()
+    link.symlink_to(Path("far") / words[-1])
+    for _ in range(2):  # where nothing is yet, and over what is there
+        assert command(*words).code == 0
+        assert link.is_symlink() and [path.name for path in (tmp_path / "far").iterdir()] == [words[-1]]
+
+
 def test_letters_that_stdout_does_not_have(typed: Callable[..., int], tmp_path: Path) -> None:
     place = tmp_path / "gęś.npy"
     with io.TextIOWrapper(held := io.BytesIO(), encoding="latin-1", write_through=True) as out:

@@ -51,7 +51,7 @@ def command(
 
     import pellucid
     from pellucid.bars import bar
-    from pellucid.files import write_whole
+    from pellucid.files import target_of, write_whole
     from pellucid.tasks.embed import embed, in_pieces
 
     how: dict[str, Any] = {"dtype": dtype, "pooling": pooling, "normalize": normalize}
@@ -62,7 +62,7 @@ def command(
     given, loaded = list(texts_in(texts, column, encoding)), pellucid.load(model).loaded
     if output is not None:
         vectors = embed(loaded, given, **how, progress=shown)
-        write_whole(output, lambda file: np.save(file, np.asarray(vectors)))
+        write_whole(target_of(output), lambda file: np.save(file, np.asarray(vectors)))
         say(f"{counted(vectors.shape[0], 'vector')} of {vectors.shape[1]} numbers")
         click.echo(output)
         return

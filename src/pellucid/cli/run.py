@@ -16,7 +16,7 @@ from pellucid.cli.questions import Questions, more, said
 from pellucid.cli.shown import shown
 from pellucid.cli.typed import Others
 from pellucid.errors import InputError, counted
-from pellucid.files import write_whole
+from pellucid.files import target_of, write_whole
 from pellucid.tasks.names import TASKS, Name, named
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
     found = (pipe.many([item], **options) for item in asked) if typed else [pipe.many(asked, **options)]
     answers = _counted(itertools.chain.from_iterable(found))
     if output is not None:
-        write_whole(output, lambda file: file.writelines(_data(answer).encode() + b"\n" for answer in answers))
+        write_whole(
+            target_of(output), lambda file: file.writelines(_data(answer).encode() + b"\n" for answer in answers)
+        )
         click.echo(output)
     elif as_json:
         for answer in answers:

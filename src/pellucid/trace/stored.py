@@ -20,7 +20,7 @@ from pellucid.checkpoints.tensors import Span
 from pellucid.config import Config
 from pellucid.config.plain import plain, rebuilt
 from pellucid.errors import CorruptFileError, InputError, several, visible
-from pellucid.files import once, path_of
+from pellucid.files import once, path_of, target_of
 from pellucid.text.cut import MOST_CHARACTERS
 from pellucid.trace.points import points
 from pellucid.trace.reading import Reading
@@ -61,7 +61,7 @@ def save_trace(trace: Trace, path: str | os.PathLike[str]) -> Path:
     }
     text = json.dumps(manifest, separators=(",", ":"))
     note = {FORMAT: text, DIGEST: _of(text)}
-    return write_bundle(tensors, note, path_of(path))
+    return write_bundle(tensors, note, target_of(path))
 
 
 def open_trace(path: str | os.PathLike[str]) -> Trace:

@@ -13,7 +13,7 @@ from xml.sax.saxutils import quoteattr
 
 from pellucid.config import checks
 from pellucid.errors import InputError, ResourceError, near
-from pellucid.files import path_of, write_whole
+from pellucid.files import target_of, write_whole
 from pellucid.view.cells import draw_matrix
 from pellucid.view.choice import choose
 from pellucid.view.colours import theme_of
@@ -94,12 +94,12 @@ class Drawing(ABC):
     def svg(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
         """Writes the drawing."""
         content = self.text(theme).encode("utf-8")
-        return write_whole(path_of(path), lambda file: file.write(content))
+        return write_whole(target_of(path), lambda file: file.write(content))
 
     def png(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
         """Writes the drawing as pixels; needs the extra `draw`."""
         picture = render_png(self.text(theme))
-        return write_whole(path_of(path), lambda file: file.write(picture))
+        return write_whole(target_of(path), lambda file: file.write(picture))
 
     def _repr_html_(self) -> str:
         return self.text()

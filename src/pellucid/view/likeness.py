@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pellucid.files import path_of, write_whole
+from pellucid.files import target_of, write_whole
 from pellucid.view.colours import THEMES, signed_ramp, theme_of
 from pellucid.view.svg import label, printable
 
@@ -81,7 +81,7 @@ class LikenessView:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page: beside its place first, then moved there."""
         page = self.html().encode("utf-8", "replace")
-        return write_whole(path_of(path), lambda file: file.write(page))
+        return write_whole(target_of(path), lambda file: file.write(page))
 
     def __repr__(self) -> str:
         return f"LikenessView({len(self.parts)} of words); save('why.html') writes the page"

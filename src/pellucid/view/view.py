@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pellucid.files import path_of, write_whole
+from pellucid.files import target_of, write_whole
 from pellucid.view.data import Data
 from pellucid.view.drawn import draw, render_png
 from pellucid.view.notebook import cell_of
@@ -43,17 +43,17 @@ class View:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page: beside its place first, then moved there."""
         page = self.html().encode("utf-8")
-        return write_whole(path_of(path), lambda file: file.write(page))
+        return write_whole(target_of(path), lambda file: file.write(page))
 
     def svg(self, path: str | os.PathLike[str], **choice: Any) -> Path:
         """Writes one attention as a drawing, without a browser. choice: see `pellucid.view.drawn.draw`."""
         drawing = draw(self.data, **choice).encode("utf-8")
-        return write_whole(path_of(path), lambda file: file.write(drawing))
+        return write_whole(target_of(path), lambda file: file.write(drawing))
 
     def png(self, path: str | os.PathLike[str], **choice: Any) -> Path:
         """The same drawing as a picture of pixels."""
         picture = render_png(draw(self.data, **choice))
-        return write_whole(path_of(path), lambda file: file.write(picture))
+        return write_whole(target_of(path), lambda file: file.write(picture))
 
     def __repr__(self) -> str:
         return f"View({self.title}); save('page.html') writes the page"
