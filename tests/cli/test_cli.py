@@ -317,6 +317,23 @@ def test_streams_that_a_shell_has_closed(typed: Callable[..., int], closed: list
     assert typed("describe", "./nowhere", **dict.fromkeys(closed)) == 3
 
 
+_LIMITED = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, resource.RLIM_INFINITY))
+sys.argv[0] = "pellucid"
+runpy.run_module("pellucid", run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="this system limits no file")
+def test_vectors_without_room_are_a_full_disk(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _LIMITED, "embed", "Ada", "-o", "ada.npy"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    said = "pellucid: no space left while writing ada.npy; what was there before is still there\n"
+    assert (done.returncode, done.stderr) == (ResourceError.exit_code, said)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
 def test_streams_that_take_no_more(typed: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     with Path("/dev/full").open("w") as out:

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -10,6 +10,9 @@ from pellucid.cli.output import check_place, quiet, say
 from pellucid.cli.reading import texts_in
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
+
+if TYPE_CHECKING:
+    import numpy as np
 
 AT_ONCE = 1_024
 """Texts whose vectors are written together: whoever reads them need not wait for the last."""
@@ -61,8 +64,8 @@ def command(
         raise click.UsageError("--output writes numbers alone, without --json: leave one of them out")
     given, loaded = list(texts_in(texts, column, encoding)), pellucid.load(model).loaded
     if output is not None:
-        vectors = embed(loaded, given, **how, progress=shown)
-        write_whole(target_of(output), lambda file: np.save(file, np.asarray(vectors)))
+        vectors = np.ascontiguousarray(embed(loaded, given, **how, progress=shown))
+        write_whole(target_of(output), lambda file: _write(vectors, file))
         say(f"{counted(vectors.shape[0], 'vector')} of {vectors.shape[1]} numbers")
         click.echo(output)
         return
@@ -71,3 +74,11 @@ def command(
         for text, vector in zip(given, (vector for piece in pieces for vector in piece.tolist())):
             said = {"text": text, "vector": vector}
             click.echo(json.dumps(said) if as_json else " ".join(f"{x:.7g}" for x in vector))
+
+
+def _write(vectors: "np.ndarray", file: IO[bytes]) -> None:
+    """As `.npy`; the library itself writes past Python, and does not say that the disk is full."""
+    from numpy.lib import format as npy
+
+    npy.write_array_header_1_0(file, npy.header_data_from_array_1_0(vectors))
+    file.write(vectors.data)
