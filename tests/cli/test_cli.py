@@ -396,6 +396,17 @@ def test_an_early_interrupt_is_no_traceback(
     assert capsys.readouterr().err == "pellucid: interrupted\n"
 
 
+def test_a_second_interrupt_is_no_traceback(
+    typed: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def again(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pellucid.cli.errors.run", again)  # which hears the first one, and is interrupted in saying so
+    assert typed("--version") == INTERRUPTED
+    assert capsys.readouterr().err == "pellucid: interrupted\n"
+
+
 def test_a_folder_that_has_gone_is_told(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

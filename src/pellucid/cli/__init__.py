@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,11 +15,14 @@ def main() -> None:
     try:
         from pellucid.cli.app import app
         from pellucid.cli.errors import run
-    except KeyboardInterrupt:  # while Python still reads what could say so
+
+        atexit.register(gc.freeze)  # or Python walks all that torch has made once more before it ends: 0.3 s and more
+        code = run(app)
+    except KeyboardInterrupt:  # while Python still reads what could say so, or once more while it was said
         print("pellucid: interrupted", file=sys.stderr)  # noqa: T201
-        sys.exit(130)
-    atexit.register(gc.freeze)  # or Python walks all that torch has made once more before it ends: 0.3 s and more
-    sys.exit(run(app))
+        code = 130
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # one more then ends Python without a traceback
+    sys.exit(code)
 
 
 def _check_place() -> None:
