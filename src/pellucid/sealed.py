@@ -12,7 +12,7 @@ from pellucid.files import once
 
 def sealed(body: dict[str, Any]) -> bytes:
     """The one way in which these facts are written. body: as JSON has it, its "format" among it."""
-    return (json.dumps({"digest": _digest(body), **body}, indent=1, ensure_ascii=False) + "\n").encode()
+    return _bytes(json.dumps({"digest": _digest(body), **body}, indent=1, ensure_ascii=False) + "\n")
 
 
 def unsealed(path: Path, newest: int, most: int, again: Words) -> dict[str, Any]:
@@ -60,4 +60,9 @@ def damaged(path: Path, error: Exception, again: Words) -> CorruptFileError:
 
 
 def _digest(body: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(_bytes(json.dumps(body, sort_keys=True, ensure_ascii=False))).hexdigest()
+
+
+def _bytes(text: str) -> bytes:
+    """JSON as UTF-8; what no file can hold, of a path that is no UTF-8, by its number, which JSON reads back."""
+    return text.encode("utf-8", "backslashreplace")

@@ -1,8 +1,10 @@
 """An index as a person uses it: built, opened, asked, changed, saved."""
 
 import json
+import os
 import pickle
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -221,6 +223,14 @@ def test_a_model_that_reads_texts_otherwise_is_refused(
     for built, asked in ((usual, other), (other, usual)):
         with pytest.raises(InputError, match="reads otherwise than the one that built it: search with that one"):
             check(encoder_of(built), asked)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this system has no names of files that are no UTF-8")
+def test_a_model_in_a_folder_whose_name_is_no_utf8(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"b\xffad")
+    shutil.copytree(checkpoint("bert-body"), folder)
+    built = pellucid.Index.build(pellucid.load(folder), ["a text", "another one"], out=tmp_path / "index")
+    assert ids(pellucid.Index.open(tmp_path / "index").search("a text", k=1)) == ids(built.search("a text", k=1))
 
 
 def test_an_index_that_does_not_say_how_texts_were_read_opens_where_their_ends_are_cut(
