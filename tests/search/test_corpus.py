@@ -466,6 +466,20 @@ def test_numbers_that_were_given_once_never_come_again(minilm: pellucid.Model) -
     assert texts(index) == {"1": "text 0", "3": "text 2", "4": "text 3", "6": "another", "7": "one more"}
 
 
+def test_a_text_without_an_id_takes_the_place_of_none(minilm: pellucid.Model) -> None:
+    index = built(minilm, [("4", "a pear"), ("2", "an apple"), "a plum"])
+    assert texts(index) == {"4": "a pear", "2": "an apple", "1": "a plum"}
+    index.update(["a fig", "a quince"])
+    assert texts(index) == {"4": "a pear", "2": "an apple", "1": "a plum", "5": "a fig", "6": "a quince"}
+    index.delete(["5", "6"])
+    assert index.add([("7", "a peach"), "a grape"]) == 2 and "8" in texts(index)
+    index.delete("8")
+    index.compact()
+    assert index.add(["a lime"]) == 1 and texts(index)["9"] == "a lime"
+    mixed = built(minilm, ["one", ("2", "two"), "three"], on_duplicate="keep-last")
+    assert texts(mixed) == {"1": "one", "2": "two", "3": "three"}
+
+
 def test_queries_that_ask_nothing_and_indexes_that_hold_nothing(index: pellucid.Index, minilm: pellucid.Model) -> None:
     assert index.search([]) == []
     for query, said in [

@@ -68,12 +68,13 @@ def created(folder: Path, loaded: Loaded | None, source: Any, asked: Settings, h
         return _of_vectors(folder, source, asked, how.progress)
     encoder, corpus = encoder_of(loaded, whole_characters(how.prompt)), source
     rows = Passages(_cut(loaded, how.passage_tokens), how.on_duplicate == "keep-last")
+    corpus.taken = rows.places.__contains__
     builder = _builder(folder, loaded, encoder, asked, how.dtype, ())
     segment = _written(folder, name_of(1), builder, rows.of(corpus), expected(corpus), how.progress)
     segment = segment.without(bits(segment.rows, rows.replaced))
     _report(corpus, builder, segment, rows.texts)
     said = corpus.said() | {"passage_tokens": how.passage_tokens}
-    manifest = Manifest(1, encoder, builder.settings, (segment,), said, rows.texts)
+    manifest = Manifest(1, encoder, builder.settings, (segment,), said, max(rows.texts, corpus.numbered))
     _finish(folder, manifest)
     return manifest, known(builder.made, segment)
 
@@ -93,8 +94,9 @@ def added(
     for name in read:
         choice("read", name, READING)
     facts: dict[str, Any] = {name: said.get(name) for name in ("column", "id_column")} | dict(read)
-    corpus = Corpus(source, **facts, number_from=manifest.numbered + 1)
     rows = Passages(_cut(loaded, said.get("passage_tokens")))
+    corpus = Corpus(source, **facts, number_from=manifest.numbered + 1)
+    corpus.taken = lambda id_: id_ in rows.places or any(one.entries.having([id_]) for one in segments)
     settings = replace(manifest.settings, kind="auto")
     builder = _builder(folder, loaded, manifest.encoder, settings, None, segments)
     name = name_of(manifest.generation + 1)
@@ -108,7 +110,8 @@ def added(
         )
     _report(corpus, builder, segment, rows.texts, update)
     before = [one.without(_with(opened_.dead, held)) for one, opened_, held in zip(manifest.segments, segments, known)]
-    return _next(folder, replace(manifest, numbered=manifest.numbered + rows.texts), (*before, segment))
+    numbered = max(manifest.numbered + rows.texts, corpus.numbered)
+    return _next(folder, replace(manifest, numbered=numbered), (*before, segment))
 
 
 def removed(

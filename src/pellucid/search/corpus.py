@@ -34,7 +34,8 @@ class Corpus:
         anything that yields texts, pairs of id and text, or mappings.
     column: which field holds the text.  id_column: which holds the id; by default texts are numbered from 1, and files
         go by their path.  encoding, skip_bad: as for `read_rows`.
-    skipped: what was left out and why, once everything is read.  empty: how many texts are.
+    number_from, taken: where their numbers begin, and which ids others have, which no text is numbered by.
+    skipped: what was left out and why, once everything is read.  empty: how many texts are.  numbered: the last number.
     """
 
     source: Any
@@ -45,7 +46,9 @@ class Corpus:
     skipped: list[str] = field(default_factory=list)
     delimiter: str | None = None
     number_from: int = 1
+    taken: Callable[[str], bool] = lambda id_: False
     empty: int = 0
+    numbered: int = 0
     digests: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,11 +104,18 @@ class Corpus:
 
     def _tables(self, paths: list[Path]) -> Iterator[Iterator[Entry]]:
         """The rows of each table; what they are numbered by goes on from one to the next."""
-        numbers = itertools.count(self.number_from)
+        numbers = self._numbers()
         for path in paths:
             yield self._table(path, numbers)
 
-    def _table(self, path: Path, numbers: Iterator[int]) -> Iterator[Entry]:
+    def _numbers(self) -> Iterator[str]:
+        """The ids of texts that have none."""
+        for number in itertools.count(self.number_from):
+            if not self.taken(str(number)):
+                self.numbered = number
+                yield str(number)
+
+    def _table(self, path: Path, numbers: Iterator[str]) -> Iterator[Entry]:
         if self.column is None:
             raise InputError(
                 f"{path} is a table: name the column with the texts (", Argument("column", Blank("NAME")), ")"
@@ -135,7 +145,7 @@ class Corpus:
             raise InputError(f"{path} was changed while it was read: run this again once nobody writes it")
         self.digests[whole_characters(str(path))] = digest
 
-    def _entry(self, numbers: Iterator[int], fields: Mapping[str, Any], where: str = "") -> Entry:
+    def _entry(self, numbers: Iterator[str], fields: Mapping[str, Any], where: str = "") -> Entry:
         """A row whose column holds the text; one that does not fit takes none of the numbers."""
         assert self.column is not None
         text = fields.get(self.column)
@@ -149,7 +159,7 @@ class Corpus:
         named = self.id_column and _id(fields[self.id_column], f"{where}the id {self.id_column!r}")
         if any(not isinstance(value, str | int | None) for value in metadata.values()):
             packed(named or text[:40], metadata)  # what cannot be written is a fault of this row, and of no other
-        return Entry(named or str(next(numbers)), text, metadata)
+        return Entry(named or next(numbers), text, metadata)
 
     def _paths(self) -> list[Path] | None:
         """The files of a folder, of patterns, or of several paths, in order; None for what is no path."""
@@ -185,7 +195,7 @@ class Corpus:
         source = self.source
         if not is_several(source) and (source := rows_of_frame(self.source)) is None:
             raise InputError(f"{type(self.source).__name__} was given, expected a file, or something that yields texts")
-        numbers, place = itertools.count(self.number_from), -1
+        numbers, place = self._numbers(), -1
         try:
             for place, one in enumerate(source):
                 try:
@@ -199,9 +209,9 @@ class Corpus:
         except OSError as error:
             raise InputError(f"item {place + 1} could not be read: {error}") from error
 
-    def _one(self, where: str, numbers: Iterator[int], one: Any) -> Entry:
+    def _one(self, where: str, numbers: Iterator[str], one: Any) -> Entry:
         if isinstance(one, str):
-            return Entry(str(next(numbers)), one)
+            return Entry(next(numbers), one)
         if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], str):
             return Entry(_id(one[0], f"{where}: the id"), one[1])
         if not isinstance(one, Mapping):
