@@ -16,6 +16,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError, NotFoundError, PellucidError, ResourceError
+from pellucid.search.change import MOST_SEGMENTS
 from tests.search.children import ended, start
 
 NEW = [{"symbol": f"N{i}", "name": f"Something new number {i}", "sector": ""} for i in range(30)]
@@ -68,6 +69,23 @@ def test_without_room_the_old_one_stays_and_nothing_half_written_is_left(own: pe
     after = listing(own.folder)
     assert {name: held for name, held in after.items() if not name.startswith(("building/", "lock"))} == before
     assert own.add(NEW, progress=False) == len(NEW)
+
+
+def test_what_is_added_is_added_though_there_is_no_room_to_write_segments_anew(
+    own: pellucid.Index, caplog: pytest.LogCaptureFixture
+) -> None:
+    for i in range(MOST_SEGMENTS - 1):
+        own.add([{"symbol": f"S{i}", "name": f"Segment {i}"}], progress=False)
+    rows, most = len(own), 4 * 384 * len(own)  # the vectors of all of them together would be longer
+
+    def work() -> None:
+        assert own.add([{"symbol": "LAST", "name": "The last"}], progress=False) == 1
+        assert len(own) == len(pellucid.Index.open(own.folder)) == rows + 1
+        assert "done, but segments could not be written anew: no space left" in caplog.text
+
+    assert ended(start(limited(work, most))) == 0
+    own.compact(progress=False)
+    assert len(own) == rows + 1 and len(own.segments) == 1
 
 
 def test_a_graph_and_a_manifest_without_room(own: pellucid.Index, tmp_path: Path) -> None:

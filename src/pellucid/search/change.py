@@ -12,7 +12,7 @@ import numpy as np
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count
-from pellucid.errors import Argument, InputError, Interrupted, counted, several
+from pellucid.errors import Argument, InputError, Interrupted, PellucidError, counted, several
 from pellucid.search.building import Builder, Staged, write_numbers
 from pellucid.search.corpus import READING, Corpus, Cut, Passages
 from pellucid.search.encoder import encoded, encoder_of
@@ -283,7 +283,11 @@ def _next(folder: Path, manifest: Manifest, segments: Iterable[Segment]) -> Mani
     worn = [i for i, one in enumerate(held) if int(one.deleted().sum()) > WORN * one.rows]
     small = [i for i, one in enumerate(held) if one.rows < FLAT_UP_TO]
     which = worn if worn else small if len(held) > MOST_SEGMENTS else []
-    return compacted(folder, changed, opened(folder, changed), which=which) if which else changed
+    try:
+        return compacted(folder, changed, opened(folder, changed), which=which) if which else changed
+    except (PellucidError, MemoryError) as error:  # what was asked for is done, and to do it again would do it twice
+        log.warning("done, but segments could not be written anew: %s", str(error) or "memory is too small")
+        return changed
 
 
 def _finish(folder: Path, manifest: Manifest) -> None:
