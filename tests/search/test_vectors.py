@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 import pellucid
 from pellucid.errors import InputError
-from pellucid.search import hnsw, vectors
+from pellucid.search import building, hnsw, vectors
 from pellucid.search.effort import enough
 from pellucid.search.manifest import METRICS, Settings
 from pellucid.search.vectors import Unprepared, Vectors, prepared
@@ -230,3 +230,30 @@ def test_scores_do_not_depend_on_how_many_are_compared() -> None:
         together = vectors.scores(query, numbers, metric)
         alone = [float(vectors.scores(query, row[None], metric)[0]) for row in numbers[-9:]]
         assert together[-9:].tolist() == alone
+
+
+def test_a_search_that_was_asked_to_be_exact_stays_so_however_many_rows_come(
+    minilm: pellucid.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "FLAT_UP_TO", 30)
+    kinds = {}
+    for kind in ("flat", "auto"):
+        index = pellucid.Index.build(minilm, [f"text number {i}" for i in range(20)], kind=kind, progress=False)
+        index.add([f"another text {i}" for i in range(35)], progress=False)
+        kinds[kind] = [segment["kind"] for segment in index.info()["segments"]]
+        index.compact(progress=False)
+        kinds[kind].append(index.manifest.segments[0].kind)
+        assert index.manifest.settings.kind == index.info()["settings"]["kind"] == kind
+    assert kinds == {"flat": ["flat", "flat", "flat"], "auto": ["flat", "hnsw", "hnsw"]}
+
+
+def test_the_effort_that_a_graph_needs_is_kept_where_it_is_added(
+    minilm: pellucid.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "FLAT_UP_TO", 30)
+    monkeypatch.setattr(vectors, "WALKED", 0)
+    asked = {"M": 2, "efConstruction": 1, "efSearch": 1}
+    index = pellucid.Index.build(minilm, ["a text alone"], **asked, progress=False)
+    index.add([f"text {i} of {7 * i % 100} other ones" for i in range(200)], progress=False)
+    graph = index.segments[1].vectors
+    assert index.manifest.settings.efSearch == enough(graph, Settings(**asked)) > 1

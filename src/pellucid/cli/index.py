@@ -192,4 +192,5 @@ def _source(sources: tuple[str, ...]) -> Any:
 def _settled(index: "Index") -> str:
     settings = index.manifest.settings
     graph = f"a graph with M {settings.M}, efConstruction {settings.efConstruction}, efSearch {settings.efSearch}"
-    return f"{counted(len(index), 'row')}, {'each compared' if settings.kind == 'flat' else graph}"
+    walked = any(segment.kind == "hnsw" for segment in index.manifest.segments)
+    return f"{counted(len(index), 'row')}, {graph if walked else 'each compared'}"

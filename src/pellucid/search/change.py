@@ -19,7 +19,7 @@ from pellucid.search.encoder import encoded, encoder_of
 from pellucid.search.entries import Entry, write_entries, write_numbered
 from pellucid.search.generations import BUILDING, commit, forget, generations, write_segment
 from pellucid.search.hits import bits
-from pellucid.search.manifest import ENTRIES, KINDS, MOST_NUMBERS, Encoder, Manifest, Segment, Settings
+from pellucid.search.manifest import ENTRIES, MOST_NUMBERS, Encoder, Manifest, Segment, Settings
 from pellucid.search.opened import Known, Opened, check_columns, known, opened
 from pellucid.search.progress import expected
 from pellucid.search.vectors import FLAT_UP_TO, Unprepared
@@ -61,7 +61,7 @@ class Building:
 
 def created(folder: Path, loaded: Loaded | None, source: Any, asked: Settings, how: Building) -> tuple[Manifest, Known]:
     """The first generation of an index, and what of it is held. source: a `Corpus`; vectors where nobody reads."""
-    asked.check((*KINDS, "auto"))
+    asked.check()
     if generations(folder):
         raise InputError(f"{folder} holds an index already: add to it, or give the name of a new folder")
     if loaded is None:
@@ -74,7 +74,8 @@ def created(folder: Path, loaded: Loaded | None, source: Any, asked: Settings, h
     segment = segment.without(bits(segment.rows, rows.replaced))
     _report(corpus, builder, segment, rows.texts)
     said = corpus.said() | {"passage_tokens": how.passage_tokens}
-    manifest = Manifest(1, encoder, builder.settings, (segment,), said, max(rows.texts, corpus.numbered))
+    settings = replace(builder.settings, kind=asked.kind)
+    manifest = Manifest(1, encoder, settings, (segment,), said, max(rows.texts, corpus.numbered))
     _finish(folder, manifest)
     return manifest, known(builder.made, segment)
 
@@ -97,7 +98,7 @@ def added(
     rows = Passages(_cut(loaded, said.get("passage_tokens")))
     corpus = Corpus(source, **facts, number_from=manifest.numbered + 1)
     corpus.taken = lambda id_: id_ in rows.places or any(one.entries.having([id_]) for one in segments)
-    settings = replace(manifest.settings, kind="auto")
+    settings = manifest.settings if manifest.settings.kind == "flat" else replace(manifest.settings, kind="auto")
     builder = _builder(folder, loaded, manifest.encoder, settings, None, segments)
     name = name_of(manifest.generation + 1)
     segment = _written(folder, name, builder, rows.of(corpus), expected(corpus), progress)
@@ -111,7 +112,8 @@ def added(
     _report(corpus, builder, segment, rows.texts, update)
     before = [one.without(_with(opened_.dead, held)) for one, opened_, held in zip(manifest.segments, segments, known)]
     numbered = max(manifest.numbered + rows.texts, corpus.numbered)
-    return _next(folder, replace(manifest, numbered=numbered), (*before, segment))
+    manifest = replace(manifest, numbered=numbered, settings=_tuned(manifest, builder.settings))
+    return _next(folder, manifest, (*before, segment))
 
 
 def removed(
@@ -147,7 +149,7 @@ def compacted(
         return manifest
     living = [one.vectors.numbers[~one.dead] for one in merged]
     vectors = np.concatenate(living) if living else np.empty((0, manifest.encoder.dimension), np.float32)
-    settings = replace(manifest.settings, kind="auto" if manifest.settings.kind == "flat" else manifest.settings.kind)
+    settings = manifest.settings
 
     def write(place: Path) -> tuple[int, str]:
         write_entries((entry for one in merged for entry in one.living()), place / ENTRIES)
@@ -189,7 +191,7 @@ def _of_vectors(folder: Path, source: Any, asked: Settings, progress: bool | Non
 
     segment = write_segment(folder, name_of(1), write)
     encoder = Encoder("vectors that were given", "", numbers.shape[1])
-    manifest = Manifest(1, encoder, settings, (segment,), numbered=len(numbers))
+    manifest = Manifest(1, encoder, replace(settings, kind=asked.kind), (segment,), numbered=len(numbers))
     _finish(folder, manifest)
     return manifest, known(made, segment)
 
@@ -270,9 +272,8 @@ def _with(dead: np.ndarray, rows: Sequence[int]) -> np.ndarray:
 
 
 def _tuned(manifest: Manifest, settings: Settings) -> Settings:
-    """The settings of an index after a segment was written: the kind stays, efSearch is the largest that was needed."""
-    kind = "hnsw" if "hnsw" in (manifest.settings.kind, settings.kind) else "flat"
-    return replace(manifest.settings, kind=kind, efSearch=max(manifest.settings.efSearch, settings.efSearch))
+    """The settings of an index after a segment was written: efSearch is the largest that was needed."""
+    return replace(manifest.settings, efSearch=max(manifest.settings.efSearch, settings.efSearch))
 
 
 def _next(folder: Path, manifest: Manifest, segments: Iterable[Segment]) -> Manifest:

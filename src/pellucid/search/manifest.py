@@ -59,7 +59,8 @@ class Settings:
     """How neighbours are found.
 
     metric: "cosine", "dot" or "euclidean".
-    kind: "flat" compares with every vector; "hnsw" walks a graph (Malkov and Yashunin, 2016, arXiv:1603.09320).
+    kind: "flat" compares with every vector; "hnsw" walks a graph (Malkov and Yashunin, 2016, arXiv:1603.09320); "auto"
+        does what fits the rows of each segment.
     M: neighbours of a vertex.  efConstruction, efSearch: how many candidates are kept while building, and searching.
     """
 
@@ -69,10 +70,10 @@ class Settings:
     efConstruction: int = 40  # noqa: N815 - the field's own names
     efSearch: int = 16  # noqa: N815
 
-    def check(self, kinds: tuple[str, ...] = KINDS) -> None:
+    def check(self) -> None:
         """Raises InputError for a setting that FAISS could not work with."""
         choice("metric", self.metric, METRICS)
-        choice("kind", self.kind, kinds)
+        choice("kind", self.kind, (*KINDS, "auto"))
         count("M", self.M, MOST_NEIGHBOURS, least=2)
         count("efConstruction", self.efConstruction, MOST_CANDIDATES)
         count("efSearch", self.efSearch, MOST_CANDIDATES)
@@ -82,7 +83,7 @@ class Settings:
 class Segment:
     """Rows that were written together, and are never written again.
 
-    folder: below `segments/`.  rows: how many.  kind: as in `Settings`; small segments are flat in every index.
+    folder: below `segments/`.  rows: how many.  kind: "flat" or "hnsw"; small segments are flat in every index.
     files: {name: (bytes, sha256)}.  dead: the numbers of the rows that were deleted since, as packed bits.
     """
 
