@@ -30,7 +30,10 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u31f0-\u31ff\u
 
 _RUNS = re.compile(f"[{_UNSPACED}]+|[^ {_UNSPACED}]+")
 _PLAIN = re.compile(r"[a-z0-9]+")
-_ACCENTS = re.compile("[\u0300-\u036f]+")
+_LOOKS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+"""Selectors of how a sign is drawn, which stand behind many an emoji and some Han."""
+
+_ACCENTS = re.compile(f"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f{_LOOKS}]+")
 
 
 @dataclass(frozen=True)
