@@ -183,6 +183,19 @@ def test_long_texts_are_found_by_their_passages(minilm: pellucid.Model) -> None:
     assert len(made.search("weather", k=10)) == 2
 
 
+def test_passages_are_as_long_as_the_model_reads_behind_a_prompt(
+    minilm: pellucid.Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    prompt = "A passage that answers what somebody asks, perhaps in other words: "
+    text = "nothing " * 240 + "The capital of Burkina Faso is Ouagadougou."
+    made = pellucid.Index.build(minilm, [text], prompt=prompt, progress=False)
+    made.add(["else " * 240 + "The capital of Japan is Tokyo."], progress=False)
+    assert len(made.manifest.segments) == 2 and made.manifest.rows == 4
+    assert "were cut" not in caplog.text
+    with pytest.raises(InputError, match="prompt has 300 tokens, which leaves no room for a text"):
+        pellucid.Index.build(minilm, [text], prompt="so " * 300, progress=False)
+
+
 def test_another_model_is_refused(own: pellucid.Index) -> None:
     other = pellucid.load("all-MiniLM-L6-v2")
     with np.errstate(all="ignore"):

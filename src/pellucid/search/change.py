@@ -14,8 +14,8 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count
 from pellucid.errors import Argument, InputError, Interrupted, PellucidError, counted, several
 from pellucid.search.building import Builder, Staged, write_numbers
-from pellucid.search.corpus import READING, Corpus, Cut, Passages
-from pellucid.search.encoder import encoded, encoder_of
+from pellucid.search.corpus import READING, Corpus, Passages
+from pellucid.search.encoder import encoded, encoder_of, places_to_cut
 from pellucid.search.entries import Entry, write_entries, write_numbered
 from pellucid.search.generations import BUILDING, commit, forget, generations, write_segment
 from pellucid.search.hits import bits
@@ -24,7 +24,6 @@ from pellucid.search.opened import Known, Opened, check_columns, known, opened
 from pellucid.search.progress import expected
 from pellucid.search.vectors import FLAT_UP_TO, Unprepared
 from pellucid.search.where import Condition
-from pellucid.text import windows
 from pellucid.text.cut import whole_characters
 
 log = logging.getLogger("pellucid")
@@ -67,7 +66,7 @@ def created(folder: Path, loaded: Loaded | None, source: Any, asked: Settings, h
     if loaded is None:
         return _of_vectors(folder, source, asked, how.progress)
     encoder, corpus = encoder_of(loaded, whole_characters(how.prompt)), source
-    rows = Passages(_cut(loaded, how.passage_tokens), how.on_duplicate == "keep-last")
+    rows = Passages(places_to_cut(loaded, how.passage_tokens, encoder.prompt), how.on_duplicate == "keep-last")
     corpus.taken = rows.places.__contains__
     builder = _builder(folder, loaded, encoder, asked, how.dtype, ())
     segment = _written(folder, name_of(1), builder, rows.of(corpus), expected(corpus), how.progress)
@@ -95,7 +94,7 @@ def added(
     for name in read:
         choice("read", name, READING)
     facts: dict[str, Any] = {name: said.get(name) for name in ("column", "id_column")} | dict(read)
-    rows = Passages(_cut(loaded, said.get("passage_tokens")))
+    rows = Passages(places_to_cut(loaded, said.get("passage_tokens"), manifest.encoder.prompt))
     corpus = Corpus(source, **facts, number_from=manifest.numbered + 1)
     corpus.taken = lambda id_: id_ in rows.places or any(one.entries.having([id_]) for one in segments)
     settings = manifest.settings if manifest.settings.kind == "flat" else replace(manifest.settings, kind="auto")
@@ -233,19 +232,6 @@ def _written(
             if not (kept := builder.staged.kept):
                 raise
             raise Interrupted(f"interrupted; {kept:,} embedded texts are kept: {_GO_ON}") from stop
-
-
-def _cut(loaded: Loaded, tokens: int | None) -> Cut:
-    """Where a text is divided into passages: by the tokens that the model reads at once, or fewer."""
-    longest = min((n for n in (loaded.most_pooled(), tokens) if n), default=None)
-
-    def places(text: str, number: int) -> list[tuple[int, int]]:
-        if longest is None or 4 * len(text) + 8 <= longest:  # a character is four bytes, and so four tokens, at most
-            return []
-        found = windows(loaded.words, text, index=number, rule="windows", max_length=longest)
-        return [window.span() for window in found]
-
-    return places
 
 
 def _report(corpus: Corpus, builder: Builder, segment: Segment, texts: int, update: bool = False) -> None:

@@ -12,10 +12,12 @@ from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.config.checks import names_of
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError, counted
+from pellucid.search.corpus import Cut
 from pellucid.search.generations import digest_of
 from pellucid.search.manifest import Encoder
 from pellucid.tasks.embed import embed
+from pellucid.text import windows
 from pellucid.text.fingerprint import fingerprint
 
 _PARTS = (
@@ -98,6 +100,27 @@ def encoded(
     """Float32[ndarray, "texts dimension"]  told: is told how many more are done."""
     read = [prompt + text for text in names_of("texts", texts, "texts")]
     return embed(loaded, read, dtype=dtype, progress=told or False).numpy()
+
+
+def places_to_cut(loaded: Loaded, tokens: int | None, prompt: str) -> Cut:
+    """Where a text is divided into passages: by the tokens that the model reads at once behind the prompt, or fewer.
+
+    Raises InputError for a prompt that leaves no room.
+    """
+    most = loaded.most_pooled()
+    if most and prompt:
+        taken = len(loaded.words.raw([prompt], False, "prompt")[0])
+        if (most := most - taken) <= loaded.words.added_tokens(pair=False):
+            raise InputError(Argument("prompt"), f" has {counted(taken, 'token')}, which leaves no room for a text")
+    longest = min((n for n in (most, tokens) if n), default=None)
+
+    def places(text: str, number: int) -> list[tuple[int, int]]:
+        if longest is None or 4 * len(text) + 8 <= longest:  # a character is four bytes, and so four tokens, at most
+            return []
+        found = windows(loaded.words, text, index=number, rule="windows", max_length=longest)
+        return [window.span() for window in found]
+
+    return places
 
 
 def _fingerprint(loaded: Loaded) -> str:
