@@ -139,6 +139,15 @@ def test_recall_rises_with_the_effort_and_is_that_of_brute_force(
     assert curve.png(tmp_path / "a.png", "dark").read_bytes().startswith(b"\x89PNG")
 
 
+def test_what_is_as_near_as_a_true_neighbour_is_one(clusters: tuple[np.ndarray, np.ndarray]) -> None:
+    rows, queries = clusters
+    held = pellucid.Index.build(None, np.repeat(rows[:300], 20, axis=0), kind="hnsw", progress=False)
+    curve = held.curve(queries, k=10)
+    assert min(point.recall for point in curve.points) > 0.8  # by their numbers it would be half of that
+    alike = pellucid.Index.build(None, np.ones((400, 8)), kind="hnsw", progress=False).curve(k=5)
+    assert {point.recall for point in alike.points} == {1.0}
+
+
 def test_deleted_rows_are_no_neighbours(clusters: tuple[np.ndarray, np.ndarray]) -> None:
     rows, queries = clusters
     held = pellucid.Index.build(None, rows[:500], kind="hnsw")

@@ -30,7 +30,7 @@ class Point:
     """One way to search.
 
     efSearch: candidates that the graph keeps; None compares with every row.
-    recall: the share of the true k neighbours that are found.
+    recall: the share of the true k neighbours that are found; what is as near as the last of them is one.
     milliseconds: of one query asked alone, the median; without the model that reads it.
     queries_per_second: one after the other.
     """
@@ -116,18 +116,19 @@ def _of_the_index(segments: Sequence[Opened]) -> np.ndarray:
     return np.stack([segments[s].vectors.numbers[row] for s, row in (places[i] for i in sorted(chosen))])
 
 
-def _timed(field: Field, queries: np.ndarray) -> tuple[list[list[int]], list[float]]:
-    """The places found for each query, and the seconds that each took; the first is asked twice, to warm up."""
+def _timed(field: Field, queries: np.ndarray) -> tuple[list[np.ndarray], list[float]]:
+    """How near what was found for each query is, and the seconds that each took; the first is asked twice, to warm
+    up."""
     field.near(queries[:1], field.asked.k)
     found, seconds = [], []
     for query in queries:
         started = time.perf_counter()
-        ((places, _),) = field.near(query[None], field.asked.k)
+        ((_, similar),) = field.near(query[None], field.asked.k)
         seconds.append(time.perf_counter() - started)
-        found.append(places.tolist())
+        found.append(similar)
     return found, seconds
 
 
-def _point(effort: int | None, found: list[list[int]], true: list[list[int]], seconds: list[float]) -> Point:
-    recall = statistics.fmean(len(set(a) & set(b)) / len(b) for a, b in zip(found, true))
+def _point(effort: int | None, found: list[np.ndarray], true: list[np.ndarray], seconds: list[float]) -> Point:
+    recall = statistics.fmean(np.count_nonzero(near >= best[-1]) / len(best) for near, best in zip(found, true))
     return Point(effort, recall, 1000 * statistics.median(seconds), len(seconds) / sum(seconds))
