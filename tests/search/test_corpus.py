@@ -448,6 +448,8 @@ def test_to_delete_by_no_condition_deletes_nothing(minilm: pellucid.Model) -> No
         with pytest.raises(InputError, match=said):
             index.delete(ids)  # type: ignore[arg-type]
     assert index.delete([]) == 0 and len(index) == 5
+    index.add([("half \ud800", "of a character")])
+    assert index.delete("half \ud800") == 1
 
 
 def test_a_word_for_reading_that_is_none_is_named(minilm: pellucid.Model) -> None:

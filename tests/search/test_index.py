@@ -162,6 +162,29 @@ def test_vectors_alone_make_an_index_that_takes_vectors_alone() -> None:
         made.search(np.array([0, np.nan, 0, 0]))
 
 
+def test_no_model_reads_for_vectors_that_were_given(minilm: pellucid.Model, tmp_path: Path) -> None:
+    index = pellucid.Index.build(None, np.eye(384, dtype=np.float32)[:5], tmp_path / "a.index", progress=False)
+    for ask in (
+        lambda: index.search("a text"),
+        lambda: index.add(["a text"]),
+        lambda: pellucid.Index.open(index.folder, model=minilm),
+    ):
+        with pytest.raises(InputError, match="no model reads texts for it: ask with vectors, or build it again"):
+            ask()
+    assert index.delete(["5"]) == 1 and len(index) == 4
+
+
+def test_an_index_that_was_moved_answers_on_and_leaves_no_folder_where_it_was(own: pellucid.Index) -> None:
+    elsewhere = own.folder.rename(own.folder.with_name("moved.index"))
+    assert own.search("Microsoft", k=1)[0]["id"] == "MSFT"
+    for change in (lambda: own.add([{"symbol": "X", "name": "y"}]), lambda: own.delete("MSFT"), own.compact):
+        with pytest.raises(NotFoundError, match="there is no index"):
+            change()
+    assert not own.folder.exists()
+    elsewhere.rename(own.folder)
+    assert own.delete("MSFT") == 1
+
+
 def test_k_is_clipped_and_never_answered_with_nothing(index: pellucid.Index) -> None:
     assert len(index.search("Apple", k=1_000)) == 100
     for k in (0, -1, 1.5):

@@ -155,5 +155,7 @@ def test_what_cannot_be_searched_is_refused(index: pellucid.Index, many: "tuple[
         index.search(np.ones(384, np.float32), rerank="anything")
     with pytest.raises(InputError, match="mode"):
         index.search("Apple", mode="fuzzy")
+    with pytest.raises(InputError, match="a vector has no words: give the queries as texts"):
+        index.search(np.ones(384, np.float32), mode="words")
     with pytest.raises(InputError, match=r"beyond 1e\+15"):
         many[0].search(np.full(48, 1e20))

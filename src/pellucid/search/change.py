@@ -124,6 +124,7 @@ def removed(
 ) -> Manifest:
     """A generation without some texts. See `Index.delete`."""
     if ids is not None:
+        ids = [whole_characters(one) for one in ids]
         held = [[row for row in one.entries.having(ids) if not one.dead[row]] for one in segments]
         found = {entry.id for rows, one in zip(held, segments) for entry in one.entries.get(rows)}
         if missing := [one for one in ids if one not in found]:

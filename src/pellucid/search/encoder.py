@@ -63,6 +63,7 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
 
 def check(encoder: Encoder, loaded: Loaded) -> None:
     """Refuses a model other than the one that made the vectors of an index."""
+    _check_reads(encoder)
     found = encoder_of(loaded, encoder.prompt)
     for fact in ("dimension", "pooling", "normalize", "max_length", "digest"):
         said, here = getattr(encoder, fact), getattr(found, fact)
@@ -82,11 +83,19 @@ def check(encoder: Encoder, loaded: Loaded) -> None:
 
 def reopened(encoder: Encoder, **place: Any) -> Loaded:
     """The model that made the vectors of an index, by its name, once it is found to be the same."""
-    if not encoder.digest:
-        raise InputError("this index was built from vectors that were given: search with vectors, or give its model")
+    _check_reads(encoder)
     loaded = open_checkpoint(encoder.name, head=None, **place)
     check(encoder, loaded)
     return loaded
+
+
+def _check_reads(encoder: Encoder) -> None:
+    """Refuses any model where vectors were given, since nobody knows which one made them."""
+    if not encoder.digest:
+        raise InputError(
+            "this index was built from vectors that were given, and no model reads texts for it: ask with vectors, or "
+            "build it again from texts"
+        )
 
 
 def encoded(

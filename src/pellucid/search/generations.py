@@ -117,7 +117,7 @@ def writing(folder: Path, patience: float = PATIENCE, *, new: bool = False) -> I
     new: the folder is made where it is not there, and taken away again where nothing came of it.
     Raises InputError for a folder that holds something else: what is not ours is not written over.
     """
-    made = new and _room(folder)
+    made = _room(folder) if new else not _newest(folder)  # where there is no index, no lock is left behind
     note = folder / f"{LOCK}.json"
     with alone(folder / LOCK, lambda: f"{folder} is being written by {_who(note)}: wait until that is done", patience):
         try:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config.checks import choice, count
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.search.bm25 import bm25
 from pellucid.search.entries import Entry
 from pellucid.search.hits import Hit, Hits, fused
@@ -77,6 +77,8 @@ def seek(
     """The hits of each query. texts, vectors: one of both is given; vectors are prepared."""
     if texts is None and asked.rerank is not None:
         raise InputError("rerank reads texts, and vectors were asked for: give the queries as texts")
+    if texts is None and asked.mode == "words":
+        raise InputError("a vector has no words: give the queries as texts, or ask with ", Argument("mode", "dense"))
     judge = None if asked.rerank is None else reader(asked.rerank)
     field = Field(segments, asked, manifest.settings.efSearch, manifest.encoder.dimension)
     queries = _queries(encode, field, texts, vectors)
