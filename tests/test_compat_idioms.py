@@ -273,6 +273,16 @@ def test_what_is_set_on_a_model_s_settings_is_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_labels_are_saved_by_their_numbers(tmp_path: Path) -> None:
+    reference("bert", "SequenceClassification", tmp_path / "one")
+    model = ours("SequenceClassification", tmp_path / "one")
+    model.config.id2label = {2: "perhaps", 1: "yes", 0: "no"}
+    model.save_pretrained(tmp_path / "two")
+    for again in (pellucid.load(tmp_path / "two"), transformers.AutoModel.from_pretrained(tmp_path / "two")):
+        assert again.config.id2label == {0: "no", 1: "yes", 2: "perhaps"}
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("file", [True, False], ids=["generation_config", "config"])
 def test_what_is_set_on_how_a_model_writes_is_saved(file: bool, tmp_path: Path) -> None:
     reference("gpt2", "CausalLM", tmp_path / "one", bos_token_id=1, eos_token_id=2, pad_token_id=0)

@@ -54,6 +54,26 @@ def test_a_model_and_a_tokenizer_may_be_opened_already(checkpoint: Callable[[str
     assert cased(GOOD) != wanted
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_set_on_a_model_is_heard_by_its_pipeline(checkpoint: Callable[[str], Path]) -> None:
+    found = []
+    for library in (compat, transformers):
+        model: Any = library.AutoModelForSequenceClassification.from_pretrained(checkpoint("bert-feelings"))
+        tokenizer = library.AutoTokenizer.from_pretrained(checkpoint("bert-feelings"))
+        model.config.id2label = {2: "good", 0: "bad", 1: "so"}
+        model.config.problem_type = "multi_label_classification"
+        answers = library.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")(
+            [GOOD, BAD], top_k=None
+        )
+        found.append([[(one["label"], pytest.approx(one["score"], abs=2e-6)) for one in each] for each in answers])
+    assert found[0] == found[1] and {label for label, _ in found[0][0]} == {"good", "bad", "so"}
+    writer = compat.AutoModelForCausalLM.from_pretrained(checkpoint("gpt2"))
+    (plain,) = pipeline("text-generation", writer)(GOOD, max_new_tokens=8, do_sample=False, return_tensors=True)
+    writer.generation_config.suppress_tokens = plain["generated_token_ids"][-2:]
+    (other,) = pipeline("text-generation", writer)(GOOD, max_new_tokens=8, do_sample=False, return_tensors=True)
+    assert not {*writer.generation_config.suppress_tokens} & {*other["generated_token_ids"][-2:]}
+
+
 def test_edits_last_as_long_as_their_block(checkpoint: Callable[[str], Path]) -> None:
     """However a pipeline came to a tokenizer of its own, and whether before the block or within."""
     model, zeros = pellucid.load(checkpoint("bert-feelings")), {"layers.0.attention.output": zero()}

@@ -176,18 +176,19 @@ class PreTrainedModel(nn.Module):
         """
         if not safe_serialization:
             raise InputError("safe_serialization is False, and no pickle is written here: leave it out")
-        folder, loaded = Path(save_directory), self.pellucid.loaded
+        folder, loaded = Path(save_directory), self.as_set().loaded
         words = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
-        said, labels = self.config.read(loaded.config.head), tuple(self.config.id2label.values())
-        config = loaded.config.replace(
-            labels=labels if len(labels) == len(loaded.config.labels) else loaded.config.labels,
-            inert=said.inert,
-            **{name: getattr(said, name) for name in IDS},
-        )
-        how = told(loaded, self.generation_config)
-        save_checkpoint(
-            replace(loaded, config=config, tokenizer=words or loaded.tokenizer, generation=how), folder, overwrite=True
-        )
+        save_checkpoint(replace(loaded, tokenizer=words or loaded.tokenizer), folder, overwrite=True)
+
+    def as_set(self) -> Model:
+        """`pellucid` with what was set since in `config` (labels, ids of tokens, what changes no number of a pass) and
+        in `generation_config`."""
+        loaded = self.pellucid.loaded
+        said = self.config.read(loaded.config.head)
+        labels = said.labels if len(said.labels) == len(loaded.config.labels) else loaded.config.labels
+        ids = {name: getattr(said, name) for name in IDS}
+        config = loaded.config.replace(labels=labels, inert=said.inert, **ids)
+        return Model(replace(loaded, config=config, generation=told(loaded, self.generation_config)))
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True

@@ -13,6 +13,7 @@ import torch
 
 from pellucid.compat.asked import COMMON, Asked, Classified, Features, Filled, Judged, Read, Tagged
 from pellucid.compat.asked_writing import Continued, Rewritten
+from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import PLACE, followed, placed, warn_of_code
 from pellucid.compat.words import AutoTokenizer
 from pellucid.config.checks import is_several, is_word, one_value
@@ -62,7 +63,8 @@ def pipeline(
     """A task by its name with a model, called as the reference's pipelines are and answering in their shapes.
 
     task: None for what the head of the model is made for.
-    model: a name or folder, a pellucid `Model`, or a model of `pellucid.compat`; None for the task's own default.
+    model: a name or folder, a pellucid `Model`, or a model of `pellucid.compat` as its `config` and `generation_config`
+        are by now; None for the task's own default.
     tokenizer: another one than the model's own.
     device: a number counts CUDA devices, -1 is the CPU; None is the fastest that is there.
     dtype, torch_dtype: None is float32, "auto" what the checkpoint holds.
@@ -74,7 +76,7 @@ def pipeline(
     """
     warn_of_code(options)
     place = _place(options)
-    own = getattr(model, "pellucid", model)
+    own = model.as_set() if isinstance(model, PreTrainedModel) else model
     kinds = dtype, torch_dtype, place.pop("dtype", None), place.pop("torch_dtype", None)
     kind = next((one for one in kinds if one is not None), None)
     how: dict[str, Any] = {
