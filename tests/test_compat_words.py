@@ -251,13 +251,37 @@ def test_facts(kind: str) -> None:
 def test_words_of_a_batch() -> None:
     ours, theirs = (tokenizer(TEXTS[:2], PAIRS[:2], padding=True) for tokenizer in both("bert"))
     for row in (0, 1):
-        pad = len(theirs.word_ids(row)) - len(ours.word_ids(row))
-        assert ours.word_ids(row) + [None] * pad == theirs.word_ids(row)
-        assert ours.sequence_ids(row) + [None] * pad == theirs.sequence_ids(row)
+        assert ours.word_ids(row) == theirs.word_ids(row)
+        assert ours.sequence_ids(row) == theirs.sequence_ids(row)
     split = [tokenizer(["My", "naïve", "dog"], is_split_into_words=True).word_ids() for tokenizer in both("bert")]
     assert split[0] == split[1]
     assert ours.char_to_token(0, 5) == theirs.char_to_token(0, 5)
     assert ours.char_to_token(0, 5, 1) == theirs.char_to_token(0, 5, 1)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("padding", [True, "max_length"])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "chat"])
+def test_what_a_batch_says_of_its_tokens_counts_padding(kind: str, padding: bool | str, side: str) -> None:
+    said: dict[str, Any] = {"padding": padding, "padding_side": side, "max_length": 40, "truncation": True}
+    ours, theirs = (one(TEXTS, PAIRS, return_length=True, **said) for one in both(kind))
+    assert plain(ours) == plain(theirs)
+    for row in range(len(TEXTS)):
+        assert ours.tokens(batch_index=row) == theirs.tokens(batch_index=row)
+        assert ours.word_ids(batch_index=row) == theirs.word_ids(batch_index=row)
+        assert ours.sequence_ids(batch_index=row) == theirs.sequence_ids(batch_index=row)
+        assert ours[row].ids == theirs[row].ids == ours[row:][0].ids
+        assert ours[row].attention_mask == theirs[row].attention_mask
+        for i in range(4):
+            for name, place in (
+                ("char_to_token", {"batch_or_char_index": row, "char_index": i, "sequence_index": 1}),
+                ("word_to_tokens", {"batch_or_word_index": row, "word_index": 0, "sequence_index": 1}),
+                ("token_to_word", {"batch_or_token_index": row, "token_index": 20 + i}),
+                ("token_to_chars", {"batch_or_token_index": row, "token_index": 20 + i}),
+            ):
+                assert getattr(ours, name)(**place) == getattr(theirs, name)(**place)
+    ours, theirs = (one(TEXTS[0], return_length=True) for one in both(kind))
+    assert ours["length"] == theirs["length"] == [len(ours.input_ids)]
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])

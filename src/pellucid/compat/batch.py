@@ -19,7 +19,7 @@ Features = dict[str, list[Any]]
 _COLUMNS: dict[str, tuple[str, Any, Any]] = {
     "input_ids": ("", lambda row: row.ids, None),
     "token_type_ids": ("return_token_type_ids", lambda row: row.type_ids, 0),
-    "attention_mask": ("return_attention_mask", lambda row: [1] * len(row.ids), 0),
+    "attention_mask": ("return_attention_mask", lambda row: row.attention_mask, 0),
     "special_tokens_mask": ("return_special_tokens_mask", lambda row: row.special_tokens_mask, 1),
     "offset_mapping": ("return_offsets_mapping", lambda row: row.offsets, (0, 0)),
     "length": ("return_length", lambda row: len(row.ids), None),
@@ -35,17 +35,23 @@ class BatchEncoding(Batch):
 
     rows: Sequence[Any] = ()
 
-    def tokens(self, row: int = 0) -> list[str]:
+    def __getitem__(self, item: Any) -> Any:
+        """A column by its name; by a number, or a slice, what the tokenizer found in these texts."""
+        if isinstance(item, slice):
+            return list(self.rows[item])
+        return self._row(item) if isinstance(item, int) else super().__getitem__(item)
+
+    def tokens(self, batch_index: int = 0) -> list[str]:
         """The tokens of a text."""
-        return self._row(row).tokens
+        return self._row(batch_index).tokens
 
-    def word_ids(self, row: int = 0) -> list[int | None]:
-        """The number of the word that each token is part of; None for special tokens."""
-        return self._row(row).word_ids
+    def word_ids(self, batch_index: int = 0) -> list[int | None]:
+        """The number of the word that each token is part of; None for special tokens and padding."""
+        return self._row(batch_index).word_ids
 
-    def sequence_ids(self, row: int = 0) -> list[int | None]:
-        """0 for tokens of the first text, 1 for those of the second; None for special tokens."""
-        return self._row(row).sequence_ids
+    def sequence_ids(self, batch_index: int = 0) -> list[int | None]:
+        """0 for tokens of the first text, 1 for those of the second; None for special tokens and padding."""
+        return self._row(batch_index).sequence_ids
 
     @property
     def encodings(self) -> Sequence[Any]:
@@ -57,21 +63,33 @@ class BatchEncoding(Batch):
         """1 for texts, 2 for pairs."""
         return self._row(0).n_sequences
 
-    def token_to_chars(self, row: int, token: int | None = None) -> "Span | None":
+    def token_to_chars(self, batch_or_token_index: int, token_index: int | None = None) -> "Span | None":
         """The characters of a token; of the first text where one number is given."""
-        return _span(self._row(0 if token is None else row).token_to_chars(row if token is None else token))
+        row, token = self._place(batch_or_token_index, token_index)
+        return _span(row.token_to_chars(token))
 
-    def token_to_word(self, row: int, token: int | None = None) -> int | None:
+    def token_to_word(self, batch_or_token_index: int, token_index: int | None = None) -> int | None:
         """The number of the word that a token is part of; of the first text where one number is given."""
-        return self._row(0 if token is None else row).token_to_word(row if token is None else token)
+        row, token = self._place(batch_or_token_index, token_index)
+        return row.token_to_word(token)
 
-    def word_to_tokens(self, row: int, word: int | None = None, sequence: int = 0) -> "Span | None":
+    def word_to_tokens(
+        self, batch_or_word_index: int, word_index: int | None = None, sequence_index: int = 0
+    ) -> "Span | None":
         """The tokens of a word; of the first text where one number is given."""
-        return _span(self._row(0 if word is None else row).word_to_tokens(row if word is None else word, sequence))
+        row, word = self._place(batch_or_word_index, word_index)
+        return _span(row.word_to_tokens(word, sequence_index))
 
-    def char_to_token(self, row: int, char: int | None = None, sequence: int = 0) -> int | None:
+    def char_to_token(
+        self, batch_or_char_index: int, char_index: int | None = None, sequence_index: int = 0
+    ) -> int | None:
         """The number of the token that holds a character; of the first text where one number is given."""
-        return self._row(0 if char is None else row).char_to_token(row if char is None else char, sequence)
+        row, char = self._place(batch_or_char_index, char_index)
+        return row.char_to_token(char, sequence_index)
+
+    def _place(self, first: int, second: int | None) -> tuple[Any, int]:
+        """The row, and the number in it, that one or two numbers mean."""
+        return (self._row(0), first) if second is None else (self._row(first), second)
 
     def _row(self, number: int) -> Any:
         if not -len(self.rows) <= number < len(self.rows):
@@ -119,22 +137,24 @@ def columns(rows: Sequence[Any], asked: Mapping[str, Any], token_types: bool, ot
     return {name: [_COLUMNS[name][1](row) for row in rows] for name in wanted}
 
 
-def padded(
-    features: Features, padding: bool | str, length: int | None, multiple: int, left: bool, pad: int | None
-) -> None:
-    """Makes the rows of every column equally long, in place.
+def width_of(lengths: Sequence[int], padding: bool | str, length: int | None, multiple: int, pad: int | None) -> int:
+    """How long rows of these lengths become; 0 where nothing is padded.
 
     length: with "max_length", which without one pads nothing, as in the reference; no row is shortened.
     multiple: lengths are multiples of it.  pad: the padding token.
     """
     among("padding", padding, PADDINGS)
     if padding in (False, "do_not_pad") or (padding == "max_length" and not length):
-        return
-    width = max(map(len, features["input_ids"]), default=0)
-    width = length or 0 if padding == "max_length" else width
+        return 0
+    width = (length or 0) if padding == "max_length" else max(lengths, default=0)
     width += -width % multiple
-    if pad is None and any(len(row) < width for row in features["input_ids"]):
+    if pad is None and any(one < width for one in lengths):
         raise InputError("this tokenizer has no padding token: tokenizer.pad_token = tokenizer.eos_token gives it one")
+    return width
+
+
+def padded(features: Features, width: int, left: bool, pad: int | None) -> None:
+    """Makes the rows of every column equally long, in place."""
     nothings = {name: nothing for name, (_, _, nothing) in _COLUMNS.items()} | {"input_ids": pad, "labels": -100}
     for name, column in features.items():
         nothing = nothings.get(name)
@@ -148,7 +168,9 @@ def batched(features: Features, kind: str | None, single: bool, rows: Sequence[A
     """Columns as a batch.  kind: "pt", "np", or None for lists.  single: one text, whose lists stand by themselves."""
     among("return_tensors", kind, KINDS)
     if kind is None:
-        return BatchEncoding.with_rows({n: column[0] if single else column for n, column in features.items()}, rows)
+        if single:
+            features = {n: column[0] if isinstance(column[0], list) else column for n, column in features.items()}
+        return BatchEncoding.with_rows(features, rows)
     for column in features.values():
         check_equally_long((row for row in column if isinstance(row, list)), ", and ", Argument("truncation", True))
     whole = partial(torch.tensor, device="cpu") if kind == "pt" else numpy.array

@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.compat.batch import BatchEncoding, Features, are_words, batched, columns, padded, sides, stretches
+from pellucid.compat.batch import (
+    BatchEncoding,
+    Features,
+    are_words,
+    batched,
+    columns,
+    padded,
+    sides,
+    stretches,
+    width_of,
+)
 from pellucid.compat.said import Unfollowed, followed
 from pellucid.config.checks import among, count, truth
 from pellucid.errors import InputError
@@ -55,11 +65,14 @@ def encoded(tokenizer: Tokenizer, text: Any, pair: Any, asked: Asked) -> BatchEn
     """Texts, or pairs of texts, as the batch that was asked for."""
     single = isinstance(text, str) or (asked.is_split_into_words and are_words(text))
     rows, owners = _rows(tokenizer, _raw(tokenizer, text, pair, single, asked), asked)
+    width = _width(tokenizer, [len(row.ids) for row in rows], asked.padding, asked.max_length, asked.pad_to_multiple_of)
+    side = check_side("padding_side", asked.padding_side)
+    for row in rows if width else ():  # what a batch says of its tokens counts padding too
+        row.pad(width, direction=side, pad_id=tokenizer.pad_token_id or 0, pad_token=tokenizer.pad_token or "")
     others = [one.name for one in fields(asked) if one.name != "columns"]
     features = columns(rows, followed(asked.columns, _UNFOLLOWED), tokenizer.token_types, others)
     if asked.return_overflowing_tokens:
         features["overflow_to_sample_mapping"] = owners
-    pad(tokenizer, features, asked.padding, asked.max_length, asked.pad_to_multiple_of, asked.padding_side)
     return batched(features, asked.return_tensors, single and not asked.return_overflowing_tokens, rows)
 
 
@@ -67,12 +80,18 @@ def pad(
     tokenizer: Tokenizer, features: Features, padding: bool | str, length: int | None, multiple: int | None, side: str
 ) -> None:
     """Makes the rows of every column equally long, in place.  length: with "max_length", else the tokenizer's own."""
+    width = _width(tokenizer, [len(row) for row in features["input_ids"]], padding, length, multiple)
+    padded(features, width, check_side("padding_side", side) == "left", tokenizer.pad_token_id)
+
+
+def _width(
+    tokenizer: Tokenizer, lengths: list[int], padding: bool | str, length: int | None, multiple: int | None
+) -> int:
     if length is not None:
         count("max_length", length.item() if isinstance(length, np.integer) else length, least=0)
     if multiple is not None:
         count("pad_to_multiple_of", multiple)
-    length = length or tokenizer.model_max_length
-    padded(features, padding, length, multiple or 1, check_side("padding_side", side) == "left", tokenizer.pad_token_id)
+    return width_of(lengths, padding, length or tokenizer.model_max_length, multiple or 1, tokenizer.pad_token_id)
 
 
 def check_side(name: str, value: Any) -> str:
