@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pellucid.checkpoints.generation import FILE, said_in
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.compat.said import Unfollowed, followed
+from pellucid.compat.said import Unfollowed, followed, lacking
 from pellucid.errors import InputError, short
 from pellucid.generation.said import UNFOLLOWED as IDLE
 from pellucid.generation.said import asks
@@ -38,6 +38,10 @@ UNFOLLOWED: Unfollowed = {
 """Options that are not taken with ids, and what stands in their place."""
 
 
+_METHODS = "save_pretrained update validate to_diff_dict to_json_string to_json_file push_to_hub".split()
+"""What the reference's settings can do and these cannot, so that no such name is a setting that is not said."""
+
+
 class GenerationConfig:
     """How a model writes where a call does not say: any option of `generate` as an attribute; None is not said."""
 
@@ -58,6 +62,9 @@ class GenerationConfig:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in _METHODS:
+            elsewhere = ": set attributes; to_dict() gives them, and the model's save_pretrained(folder) writes them"
+            raise lacking("a GenerationConfig", name, (), elsewhere)
 
     def to_dict(self) -> dict[str, Any]:
         """What it says."""

@@ -1,7 +1,7 @@
 """What the reference's models do: passes with their attentions, losses, writing, saving."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
@@ -94,10 +94,9 @@ class PreTrainedModel(nn.Module):
         for name in target.keys() - {"decoder_input_ids", "decoder_attention_mask"}:
             if target.pop(name) is not None:
                 raise InputError(f"{name} was given, and a pass does not read it here: give input_ids and masks alone")
-        head, network = self.pellucid.config.head, cast(Any, self.network)
+        head = self.pellucid.config.head
         if labels is not None and target.get("decoder_input_ids") is None and isinstance(head, SequenceToSequenceLM):
-            words = labels.masked_fill(labels == -100, self.config.pad_token_id)
-            target["decoder_input_ids"] = network.shifted(words)
+            target["decoder_input_ids"] = self._read_before(labels)
         looks = {
             "hidden_states": self._or(output_hidden_states, "output_hidden_states"),
             "attentions": self._or(output_attentions, "output_attentions"),
@@ -108,6 +107,17 @@ class PreTrainedModel(nn.Module):
         seen = {name: tuple(keeper.kept[one] for one in names) for name, names in places.items()} if keeper else {}
         answer = ModelOutput(self._answer(found, seen, labels, start_positions, end_positions))
         return answer if self._or(return_dict, "return_dict") else answer.to_tuple()
+
+    @property
+    def prepare_decoder_input_ids_from_labels(self) -> Callable[[Tensor], Tensor]:
+        """What makes of labels, Int[Tensor, "batch seq"], the ids that the decoder reads before it writes them; only of
+        an encoder-decoder that writes. The reference's collators ask for it."""
+        if not isinstance(self.pellucid.config.head, SequenceToSequenceLM):
+            raise AttributeError("prepare_decoder_input_ids_from_labels")
+        return self._read_before
+
+    def _read_before(self, labels: Tensor) -> Tensor:
+        return cast(Any, self.network).shifted(labels.masked_fill(labels == -100, self.config.pad_token_id))
 
     def _or(self, said: bool | None, name: str) -> bool:
         return bool(getattr(self.config, name)) if said is None else said
@@ -157,7 +167,8 @@ class PreTrainedModel(nn.Module):
             ids, attention_mask = ids["input_ids"], ids.get("attention_mask")
         if not isinstance(ids, Tensor):
             raise InputError("generate needs input_ids, a tensor of [batch, seq]: tokenizer(..., return_tensors='pt')")
-        options.pop("token_type_ids", None)
+        for name in ("token_type_ids", "labels"):  # a batch for a pass, which writing does not read
+            options.pop(name, None)
         said = heard(self.pellucid.loaded, self.generation_config, options)
         if (whole := options.pop("return_dict_in_generate", said.get("return_dict_in_generate"))) is not None:
             truth("return_dict_in_generate", whole)
@@ -247,7 +258,8 @@ class PreTrainedModel(nn.Module):
             if name.startswith("_") or name in ("pellucid", "network", "config"):
                 raise
             elsewhere = ": its parts stand in .network, and what else it can do in .pellucid"
-            raise lacking(f"this {type(self).__name__}", name, dir(type(self)), elsewhere) from None
+            known = [one for one in dir(type(self)) if one != name]
+            raise lacking(f"this {type(self).__name__}", name, known, elsewhere) from None
 
     name_or_path = property(lambda self: self.config.name_or_path)
     device = property(lambda self: self.pellucid.device)
