@@ -180,7 +180,10 @@ def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
         "", tmp_path, subfolder="", variant=None, load_in_8bit=False, offload_folder="x", max_memory={0: "1GB"}
     )
     assert model.name_or_path == str(tmp_path)
-    model.save_pretrained(tmp_path / "two", safe_serialization=True, max_shard_size="5GB")
+    model.save_pretrained(tmp_path / "two", safe_serialization=True, max_shard_size="5GB", is_main_process=False)
+    assert not (tmp_path / "two").exists()
+    model.save_pretrained(tmp_path / "two", is_main_process=True, save_function=torch.save, state_dict=None)
+    compat.AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path / "two", legacy_format=False)
     pipe = compat.pipeline(
         "feature-extraction", model=str(tmp_path), device_map="auto", batch_size=8, torch_dtype="auto"
     )
@@ -197,8 +200,15 @@ def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
     ):
         with pytest.raises(pellucid.InputError, match=fragment):
             ours("", tmp_path, **said)
-    with pytest.raises(pellucid.InputError, match="safe_serialization is False, and no pickle is written here"):
-        model.save_pretrained(tmp_path / "three", safe_serialization=False)
+    for options, fragment in (
+        ({"safe_serialization": False}, "safe_serialization is False, and no pickle is written here"),
+        ({"state_dict": model.state_dict()}, "state_dict is .* which is not understood here: what the model holds"),
+        ({"push_to_hub": True}, "push_to_hub is True, which is not understood here: the hub's own command"),
+        ({"max_shard_sizes": 1}, r"no argument 'max_shard_sizes' to save by \(did you mean max_shard_size"),
+    ):
+        with pytest.raises(pellucid.InputError, match=fragment):
+            model.save_pretrained(tmp_path / "three", **options)
+    assert not (tmp_path / "three").exists()
 
 
 @pytest.mark.parametrize(

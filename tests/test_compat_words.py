@@ -284,6 +284,24 @@ def test_what_a_batch_says_of_its_tokens_counts_padding(kind: str, padding: bool
     assert ours["length"] == theirs["length"] == [len(ours.input_ids)]
 
 
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_a_collator_hides_tokens_as_with_the_reference_s_words(kind: str) -> None:
+    batches = []
+    for tokenizer in both(kind):
+        torch.manual_seed(0)
+        collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.4)
+        batches.append(plain(collate([dict(tokenizer(text)) for text in TEXTS])))
+    assert batches[0] == batches[1]
+    ours, theirs = both(kind)
+    for ids in (ours(TEXTS[0]).input_ids, torch.tensor(ours(TEXTS[1]).input_ids)):
+        assert ours.get_special_tokens_mask(ids, already_has_special_tokens=True) == theirs.get_special_tokens_mask(
+            ids, already_has_special_tokens=True
+        )
+    for said in ({}, {"token_ids_1": [5], "already_has_special_tokens": True}):
+        with pytest.raises(pellucid.InputError, match="pass the ids of whole rows, with already_has_special_tokens="):
+            ours.get_special_tokens_mask([5], **said)
+
+
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_places_in_a_batch(kind: str) -> None:
     ours, theirs = (tokenizer(TEXTS, PAIRS) for tokenizer in both(kind))

@@ -15,7 +15,7 @@ from pellucid.checkpoints.save import save_checkpoint
 from pellucid.compat.facts import PretrainedConfig
 from pellucid.compat.generation_config import IDS, GenerationConfig, heard, told
 from pellucid.compat.output import ModelOutput, loss_of, loss_of_span
-from pellucid.compat.said import lacking
+from pellucid.compat.said import lacking, saving
 from pellucid.compat.writing import written
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth
@@ -176,17 +176,28 @@ class PreTrainedModel(nn.Module):
         return ModelOutput({"sequences": ids}) if whole else ids
 
     def save_pretrained(
-        self, save_directory: str | os.PathLike[str], *, safe_serialization: bool = True, max_shard_size: Any = None
+        self,
+        save_directory: str | os.PathLike[str],
+        *,
+        is_main_process: bool = True,
+        safe_serialization: bool = True,
+        **said: Any,
     ) -> None:
         """Writes the model, and its tokenizer where the folder holds none yet, for the reference and for `load`.
 
         What was set since in `config` (labels, ids of tokens, what changes no number) and in `generation_config` is
         written too.
 
-        safe_serialization: only True, since no pickle is written.  max_shard_size: not heeded; one file is written.
+        is_main_process: where it is False, nothing is written.
+        safe_serialization: only True, since no pickle is written.
+        said: `max_shard_size`, `save_function`: not heeded, one file is written.  For others see `saving`.
         """
+        saving(said)
         if not safe_serialization:
             raise InputError("safe_serialization is False, and no pickle is written here: leave it out")
+        truth("is_main_process", is_main_process)
+        if not is_main_process:
+            return
         folder, loaded = Path(save_directory), self.as_set().loaded
         words = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
         save_checkpoint(replace(loaded, tokenizer=words or loaded.tokenizer), folder, overwrite=True)

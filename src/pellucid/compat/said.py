@@ -33,6 +33,13 @@ _OPENING: Unfollowed = {
     ),
 }
 
+_SAVING: Unfollowed = {
+    **dict.fromkeys("max_shard_size save_function token legacy_format save_peft_format save_original_format".split()),
+    **dict.fromkeys(("variant", "filename_prefix"), "files have one name each here: leave it out"),
+    "state_dict": "what the model holds is written: load_state_dict(...) first, and leave it out",
+    "push_to_hub": "the hub's own command `hf upload NAME FOLDER` sends what was written: leave it out",
+}
+
 _SEVERAL = ("balanced", "balanced_low_0", "sequential")
 """Ways of laying a model over several devices; here it stands on the fastest."""
 
@@ -47,6 +54,14 @@ def accepted(said: dict[str, Any], known: Collection[str] | None, what: str) -> 
             raise InputError(f"there is no argument {name!r} to open {what}{near(name, known)}")
     warn_of_code(said)
     return followed(said, _OPENING)
+
+
+def saving(said: Mapping[str, Any]) -> None:
+    """Checks what is said beside the folder that is written to; InputError for what is not followed here."""
+    for name in said:
+        if name not in _SAVING:
+            raise InputError(f"there is no argument {name!r} to save by{near(name, _SAVING)}")
+    followed(said, _SAVING)
 
 
 def followed(said: Mapping[str, Any], unfollowed: Unfollowed) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.compat.batch import BatchEncoding, batched, conversations, plain
 from pellucid.compat.encoding import Asked, encoded, pad
-from pellucid.compat.said import PLACE, accepted, lacking
+from pellucid.compat.said import PLACE, accepted, lacking, saving
 from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
 from pellucid.config.checks import is_several, truth
 from pellucid.errors import Argument, InputError, NotFoundError, several, short
@@ -178,6 +178,19 @@ class AutoTokenizer(Vocabulary):
         special = self.pellucid.special_ids if skip_special_tokens else ()
         return self.pellucid.convert_ids_to_tokens([i for i in ids_of(ids) if i not in special])
 
+    def get_special_tokens_mask(
+        self, token_ids_0: Any, token_ids_1: None = None, already_has_special_tokens: bool = False
+    ) -> list[int]:
+        """1 for each id that is a special token, else 0, as the reference's collators ask of ids that hold them."""
+        truth("already_has_special_tokens", already_has_special_tokens)
+        if token_ids_1 is not None or not already_has_special_tokens:
+            raise InputError(
+                "already_has_special_tokens is False, or second ids were given: pass the ids of whole rows, with ",
+                Argument("already_has_special_tokens", True),
+            )
+        special = {*self.all_special_ids}
+        return [int(i in special) for i in ids_of(plain(token_ids_0))]
+
     def apply_chat_template(
         self,
         conversation: Sequence[Any],
@@ -237,8 +250,9 @@ class AutoTokenizer(Vocabulary):
     def model_max_length(self) -> int:
         return self.pellucid.model_max_length or NO_LIMIT
 
-    def save_pretrained(self, save_directory: str | os.PathLike[str]) -> None:
-        """Writes the tokenizer into a folder, which is made where it is missing."""
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **said: Any) -> None:
+        """Writes the tokenizer into a folder, which is made where it is missing.  said: see `saving`."""
+        saving(said)
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
         write_tokenizer(with_settings(self.pellucid, {"padding_side": self.padding_side}), folder)
