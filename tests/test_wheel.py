@@ -5,6 +5,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,13 @@ def test_a_type_checker_finds_every_public_name() -> None:
         assert hasattr(package, name)
         hidden = hasattr(package, "__path__") and importlib.util.find_spec(f"{module}.{name}") is not None
         assert not hidden, f"{module}.{name} is a file too"
+
+
+@pytest.mark.parametrize("name", ["generate", "score"])
+def test_a_type_checker_knows_that_one_text_has_one_answer(name: str) -> None:
+    """The README asks for `model.score(text).perplexity`, which a list has not."""
+    one, several = (typing.get_type_hints(way)["return"] for way in typing.get_overloads(getattr(pellucid.Model, name)))
+    assert several == list[one]
 
 
 @pytest.mark.slow

@@ -152,9 +152,7 @@ class Model(Editable):
 
     def chat(self, messages: str | Sequence[Mapping[str, Any]], **options: Any) -> str:
         """The next answer of a conversation, `[{"role": "user", "content": "..."}, ...]`; a string is one message.
-
-        Special tokens that somebody typed into a message are plain characters. options: those of `generate`.
-        """
+        Special tokens that somebody typed into it are plain characters.  options: those of `generate`."""
         return chat(self.loaded, messages, **options)
 
     def complete(self, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Completion:
@@ -169,11 +167,13 @@ class Model(Editable):
         """The same piece by piece, as soon as a token is chosen: the texts joined are the answer. Not with beams."""
         return stream(self.loaded, prompt, alternatives=alternatives, **options)
 
+    @overload
+    def score(self, text: str, target: str | None = None) -> Score: ...
+    @overload
+    def score(self, text: Sequence[str], target: Sequence[str] | None = None) -> list[Score]: ...
     def score(self, text: str | Sequence[str], target: str | Sequence[str] | None = None) -> Score | list[Score]:
-        """How likely a text is, token by token: a `Score` for one string, a list for several.
-
-        target: of an encoder-decoder, what is scored behind the text.
-        """
+        """How likely a text is, token by token: a `Score` for one string, a list for several.  target: of an
+        encoder-decoder, what is scored behind the text."""
         return score(self.loaded, text, target)
 
     # -- look inside --------------------------------------------------------------------------------------------------

@@ -380,6 +380,9 @@ def test_patches_move_tokens_to_where_they_are_asked_for(minilm: pellucid.Model)
     for bad in (patch(short), patch(short, position=slice(1, None))):
         with pytest.raises(InputError, match="choose which with position="), minilm.edit({name: bad}):
             minilm.trace(TEXT)
+    for bad in (patch(short, position=[0, 1]), patch(short, position=slice(0, 3))):  # the sources are what differs
+        with pytest.raises(InputError, match="choose which with source="), minilm.edit({WEIGHTS: bad}):
+            minilm.trace(TEXT)
 
 
 def test_patches_of_several_texts(minilm: pellucid.Model) -> None:
@@ -431,6 +434,7 @@ def test_no_edit_is_no_silent_edit(minilm: pellucid.Model) -> None:
         (lambda: zero(heads=5), "an edit is placed by row, head, .*, and not by 'heads' .did you mean head"),
         (lambda: fixed([1, 2]), "fixed takes a tensor or a number, and was given a list"),
         (lambda: add("x"), "add takes a tensor or a number"),
+        (lambda: change(3), "change takes a function, and was given a int"),
         (lambda: scale(torch.ones(2)), "the factor of scale is tensor.*, expected a number"),
         (lambda: scale(True), "the factor of scale is True"),
         (lambda: scale(10**400), "the factor of scale is 1000.*, expected a number"),

@@ -56,10 +56,10 @@ class Loaded:
         """The tokenizer. Raises InputError where there is none."""
         if self.tokenizer is None:
             raise InputError(
-                f"{self.name} came without a tokenizer, so it cannot read a text: give it ids, put tokenizer.json into "
-                "its folder, or pass ",
+                f"{self.name} came without a tokenizer, so it cannot read a text: put tokenizer.json into its folder, "
+                "or pass ",
                 Argument("tokenizer", Blank("TOKENIZER")),
-                " to pellucid.build",
+                " to pellucid.build; model(ids) alone reads ids",
             )
         return self.tokenizer
 

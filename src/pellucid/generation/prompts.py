@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError
+from pellucid.errors import Argument, Blank, InputError
 from pellucid.generation.loop import room, writer
 from pellucid.generation.said import settings_of, with_ends
 from pellucid.generation.settings import Settings
@@ -105,8 +105,10 @@ def _reader(loaded: Loaded) -> Tokenizer:
     writer(loaded)  # whether the model writes at all is asked first
     if loaded.tokenizer is None:
         raise InputError(
-            "this model came without a tokenizer: put tokenizer.json into its folder, or write ids with "
-            "pellucid.generation.write(model.loaded, ids, pellucid.generation.Settings())"
+            "this model came without a tokenizer: put tokenizer.json into its folder, pass ",
+            Argument("tokenizer", Blank("TOKENIZER")),
+            " to pellucid.build, or write ids with pellucid.generation.write(model.loaded, [ids, ...], "
+            "pellucid.generation.Settings())",
         )
     return loaded.tokenizer
 

@@ -116,6 +116,8 @@ def scale(factor: float, **where: Chosen) -> Edit:
 def change(function: Callable[[Tensor], Tensor], **where: Chosen) -> Edit:
     """What a function answers to the whole value, padding included: a tensor of the same shape and dtype. A plain
     function in place of an edit means the same.  where: the part of its answer that is taken; as for `zero`."""
+    if not callable(function):
+        raise InputError(f"change takes a function, and was given a {type(function).__name__}")
     name = getattr(function, "__name__", type(function).__name__)
 
     def changed(now: Tensor, spot: Spot) -> Tensor:
@@ -225,10 +227,8 @@ def _moved(given: Tensor, now: Tensor, spot: Spot, axis: str, chosen: Where, beg
         here, there = taken(asked, length(row)), taken(asked, end)
         reached = length(row) > begin and (meant is None or i in meant or len(places) == 1)
         if len(here) != len(there) and wholly and reached and isinstance(asked, slice):
-            raise InputError(
-                f"{counted(len(there), 'token')} of {spot.name} are to be patched into {len(here)}: choose which with ",
-                Argument("position", Blank("...")),
-            )
+            many = f"{counted(len(there), 'token')} of {spot.name} are to be patched into {len(here)}"
+            raise InputError(f"{many}: choose which with ", Argument(word, Blank("...")))
         pairs = {one: two - begin for one, two in zip(here, there)}
         rows.append([pairs.get(i, -1) for i in row[-size:]])
     shape = [1] * now.dim()
