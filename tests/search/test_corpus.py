@@ -537,3 +537,10 @@ def test_a_text_of_ten_million_characters_is_divided(tmp_path: Path) -> None:
     entries = Entries(tmp_path / "entries.sqlite", 10_000)
     assert entries.standing("needle").tolist() == [9_999]
     assert "".join(entry.text for entry in entries.all()) == text
+
+
+@pytest.mark.parametrize("encoding", [None, 3, "no-such", Path("utf-8")])
+def test_an_encoding_is_one_where_no_file_is_read_too(tiny: pellucid.Model, encoding: object) -> None:
+    """It is kept with the index, and is the one that files are read with later."""
+    with pytest.raises(InputError, match=r"encoding is .*, expected utf-8"):
+        pellucid.Index.build(tiny, ["a text"], encoding=encoding)

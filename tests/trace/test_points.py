@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -152,3 +153,10 @@ def test_unknown_names_are_one_clear_error(minilm: pellucid.Model) -> None:
     with pytest.raises(InputError, match=r"no point is called 'layers.0.attention.pattern'"):
         axes_of("layers.0.attention.pattern", minilm.config)
     assert "layers.9.attention.weights" not in minilm.points() and "pooled" in minilm.points()
+
+
+@pytest.mark.parametrize("name", [0, None, ["logits"], np.array(["logits"])])
+def test_a_point_is_asked_by_name(minilm: pellucid.Model, name: object) -> None:
+    for ask in (minilm.points().__getitem__, minilm.points().sizes):
+        with pytest.raises(InputError, match="a point is asked by name, and not by"):
+            ask(name)

@@ -236,6 +236,10 @@ def test_a_lens_is_stored_number_by_number(writer: pellucid.Model) -> None:
         pellucid.view(writer.trace("fruit flies like a banana"), lens=lens)
     with pytest.raises(pellucid.InputError, match="lens is dict without 'kind'"):
         pellucid.view(trace, lens={})
+    with pytest.raises(pellucid.InputError, match="lens is tuple without 'kind'"):
+        pellucid.view(trace, lens=())
+    told = [pellucid.view(trace, trace, lens=pair([lens, lens])).data.manifest["lens"] for pair in (tuple, list)]
+    assert told[0] == told[1]
 
 
 def test_a_second_trace_lies_beside_the_first(minilm: pellucid.Model, show: Show) -> None:

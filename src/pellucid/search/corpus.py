@@ -16,7 +16,7 @@ from pellucid.search.files import found, whole
 from pellucid.search.metadata import packed
 from pellucid.text.cut import clean_text, whole_characters
 from pellucid.text.frames import rows_of_frame
-from pellucid.text.lines import facts
+from pellucid.text.lines import encoding_named, facts
 from pellucid.text.rows import OBJECTS, TABLES, check_column, is_missing, read_rows
 
 Cut = Callable[[str, int], list[tuple[int, int]]]
@@ -53,6 +53,7 @@ class Corpus:
 
     def __post_init__(self) -> None:
         truth("skip_bad", self.skip_bad)
+        encoding_named(self.encoding)
         for name in ("column", "id_column"):
             if not isinstance(value := getattr(self, name), str | None):
                 raise InputError(Argument(name), f" is {type(value).__name__}, expected the name of a column")

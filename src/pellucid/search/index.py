@@ -87,7 +87,7 @@ class Index:
             search that finds less than 95 of 100 true neighbours raises the last one, and says so.
         passage_tokens: longer texts are divided into passages of so many tokens; by default of what the model reads.
         prompt: stands before every text.  dtype: compute in this; "bfloat16" or "auto" is for speed.
-        skip_bad, on_duplicate: leave out rows that do not fit; "error", or "keep-last" of texts with one id.
+        encoding: of files.  skip_bad: leaves out rows that are wrong.  on_duplicate: "error", or "keep-last" of an id.
 
         A build that was broken off goes on where it was, when it is asked for again.
         """

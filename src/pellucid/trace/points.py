@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from pellucid.config import Config, Gated, NoPosition, RelativeBias, Rotary
 from pellucid.errors import InputError, near
+from pellucid.errors import short as shortened
 
 Axes = tuple[str, ...]
 
@@ -81,6 +82,8 @@ class Points(Mapping[str, Axes]):
         self._axes = {name: axes_of(name, config) for name in _names(config) if not (later and _once(name))}
 
     def __getitem__(self, name: str) -> Axes:
+        if not isinstance(name, str):
+            raise InputError(f"a point is asked by name, and not by {shortened(repr(name))}; list() has all of them")
         if name not in self._axes:
             raise InputError(f"this model has no point {name!r}{near(name, self._axes)}")
         return self._axes[name]
@@ -96,8 +99,8 @@ class Points(Mapping[str, Axes]):
 
     def sizes(self, name: str) -> dict[str, int]:
         """How long those axes of a point are that do not depend on the text."""
-        facts = _sizes(self.config, name.startswith("decoder."))
-        return {axis: facts[axis] for axis in self[name] if axis in facts}
+        axes, facts = self[name], _sizes(self.config, name.startswith("decoder."))
+        return {axis: facts[axis] for axis in axes if axis in facts}
 
     def __repr__(self) -> str:
         rows = {re.sub(r"layers\.\d+", "layers.*", name): name for name in reversed(self._axes)}  # the first of each

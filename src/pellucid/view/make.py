@@ -61,7 +61,7 @@ def view(
         extras, second = Extras(None, tensors, lens), None
     else:
         subject = _of_trace(trace, given, include_layers)
-        lens, others = lens if isinstance(lens, tuple) else (lens, None)
+        lens, others = lens if isinstance(lens, tuple | list) and len(lens) == 2 else (lens, None)
         if others is not None and other is None:
             raise InputError("lens is a pair, and there is one trace: give the other trace, or one lens")
         extras = Extras(trace, tensors, lens)

@@ -148,6 +148,10 @@ def test_what_it_refuses(minilm: pellucid.Model) -> None:
         score(length=300)
     with pytest.raises(InputError, match=r"there is no score 'induktion' \(did you mean induction\?\)"):
         score("time flies").strongest("induktion")
+    with pytest.raises(InputError, match="there is no score 3: choose one of"):
+        score("time flies").strongest(3)
+    with pytest.raises(InputError, match="most is 'two', expected a whole number"):
+        score("time flies").strongest("previous", "two")
     with pytest.raises(InputError, match="the text has one token, expected two"):
         built(minilm.tokenizer, "bert").explain.head_scores(one_token(minilm))
     assert isinstance(score("time flies"), HeadScores)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from pellucid.blocks import Embeddings
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import WRITING
+from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder
@@ -70,6 +71,7 @@ class DirectAttribution:
 
     def strongest(self, most: int = 10) -> list[tuple[str, float]]:
         """The parts that weigh most, for or against, as (name, what it adds)."""
+        count("most", most)
         return sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:most]
 
     def __repr__(self) -> str:

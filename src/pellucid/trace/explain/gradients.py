@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.machine import inference_mode
 from pellucid.trace.explain.slope import Question, Work, baseline_of, prepared, value_of
@@ -37,6 +38,7 @@ class Attribution:
 
     def strongest(self, most: int = 5) -> list[tuple[int, str, float]]:
         """The tokens of the input that matter most, for or against, as (position, token, score)."""
+        count("most", most)
         order = self.scores.abs().argsort(descending=True)[:most].tolist()
         return [(i, self.tokens[i], float(self.scores[i])) for i in order]
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import count
-from pellucid.errors import Argument, InputError, counted, near
+from pellucid.config.checks import count, is_word
+from pellucid.errors import Argument, InputError, counted, near, short
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, evaluating
 from pellucid.trace import Recorder, Trace
@@ -40,8 +40,10 @@ class HeadScores:
 
     def strongest(self, name: str, most: int = 5) -> list[tuple[int, int, float]]:
         """The heads with the highest score of this name, as (layer, head, score); none where all are NaN."""
-        if name not in NAMES:
-            raise InputError(f"there is no score {name!r}{near(name, NAMES)}: choose one of {', '.join(NAMES)}")
+        if not is_word(name, *NAMES):
+            said = f"{short(repr(name))}{near(str(name), NAMES)}"
+            raise InputError(f"there is no score {said}: choose one of {', '.join(NAMES)}")
+        count("most", most)
         scores = getattr(self, name)
         order = scores.nan_to_num(-1.0).flatten().argsort(descending=True)[:most].tolist()
         found = [divmod(i, scores.shape[1]) for i in order]
