@@ -236,3 +236,17 @@ def test_a_key_within_the_frame_of_a_switch_waits_for_what_is_loaded(show: Show)
       document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown", bubbles: true }));
     }""")
     until(tab, "() => document.querySelector('.readout').innerText.includes('embeddings · at ')")
+
+
+def test_weights_that_are_no_numbers_are_no_sameness(show: Show) -> None:
+    page = compared(0, 0)
+    name = "other/layers.0.attention.query"
+    page.numbers[name][0, 3, 0] = float("nan")
+    page.blocks[name] = page.numbers[name].numpy().tobytes()
+    tab = show(page, "#view=diff&layer=0&heads=0")
+    overview = tab.locator(".diff-overview canvas").first
+    until(tab, """() => /head 0: not comparable/.test(document.querySelector(".diff-overview canvas").ariaLabel)""")
+    assert "not comparable" in (overview.get_attribute("aria-label") or "")
+    assert tab.get_by_text("Both runs are the same").is_hidden()
+    assert tab.locator(".diff-list").inner_text().startswith("There are none: some weights are no numbers (NaN)")
+    assert "no number (NaN) is drawn black" in tab.locator(".legend").inner_text()

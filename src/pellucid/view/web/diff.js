@@ -129,7 +129,8 @@ class Diff {
     if (key !== this.key) {
       this.key = key;
       this.rows = Array.from({ length: one.queries }, (_, query) => this.twins.row(state.head, query));
-      this.largest = this.rows.reduce((most, row) => row.reduce((best, value) => Math.max(best, Math.abs(value)), most), 0);
+      this.largest = this.rows.reduce((most, row) => row.reduce((best, value) => (Math.abs(value) > best ? Math.abs(value) : best), most), 0);
+      this.broken = this.rows.some((row) => row.some(Number.isNaN));
       this.list.fill(this.twins, state.head, this.rows, (side) => this.tokens(side));
     }
     this.ends.element.hidden = !this.largest;
@@ -189,6 +190,7 @@ class Diff {
     return [
       this.largest ? `This run minus the other: orange is more here, blue is more there, from −${end} to ${end} ${scale}` : "",
       this.heat.pooling(),
+      this.broken ? "A cell where a weight of a run is no number (NaN) is drawn black, on a dark page white." : "",
       this.overview.legend(),
     ].filter(Boolean);
   }

@@ -27,15 +27,16 @@ export class DifferenceList {
       return make("li", {}, line);
     };
     const cells = largestOf(rows, LISTED);
-    this.element.replaceChildren(...(cells.length ? cells.map(item) : [make("li", { class: "quiet" }, "There are none: every weight is the same.")]));
+    const none = () => (rows.some((row) => row.some(Number.isNaN)) ? "some weights are no numbers (NaN), the others are the same" : "every weight is the same");
+    this.element.replaceChildren(...(cells.length ? cells.map(item) : [make("li", { class: "quiet" }, `There are none: ${none()}.`)]));
   }
 }
 
-/** The cells of the largest numbers by size, the largest first; 0 is none. */
+/** The cells of the largest numbers by size, the largest first; 0 is none, and neither is what is no number. */
 function largestOf(rows, most) {
   const found = [];
   rows.forEach((row, query) => row.forEach((value, key) => {
-    if (value === 0 || (found.length === most && Math.abs(value) <= Math.abs(found.at(-1).value))) return;
+    if (!(Math.abs(value) > 0) || (found.length === most && Math.abs(value) <= Math.abs(found.at(-1).value))) return;
     const place = found.findIndex((each) => Math.abs(each.value) < Math.abs(value));
     found.splice(place < 0 ? found.length : place, 0, { query, key, value });
     found.length = Math.min(found.length, most);

@@ -50,7 +50,7 @@ export class Overview {
     else {
       for (const [head, query] of cellsOf(twins.one)) {
         if (performance.now() > this.until || !this.until) await this.rest();
-        for (const value of twins.row(head, query)) if (Math.abs(value) > most[head]) most[head] = Math.abs(value);
+        for (const value of twins.row(head, query)) if (Math.abs(value) > most[head] || Number.isNaN(value)) most[head] = Math.abs(value);
       }
     }
     this.done.set(place, most);
