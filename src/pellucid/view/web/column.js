@@ -1,6 +1,6 @@
 // column.js: one column of tokens in the heads view, as a listbox.
 // Only the rows on screen exist as elements, so 2,000 tokens cost no more than 40.
-import { make, mark } from "./dom.js";
+import { make, mark, putBehind } from "./dom.js";
 import { tokenLabel, tokenTitle } from "./tokens.js";
 
 /** @typedef {{tops: number[], height: number, row: number, middle: number}} Layout where each token of a column stands, in pixels */
@@ -72,19 +72,23 @@ export class Column {
     const keep = new Set(shown);
     for (const [index, element] of this.rows) if (!keep.has(index)) this.rows.delete(index), element.remove();
     const largest = look.weight ? Math.max(...this.indices.map(look.weight)) : 0;
-    for (const index of shown) this.drawRow(this.rows.get(index) ?? this.makeRow(index), index, look, largest, reachable);
+    let last;
+    for (const index of shown) {
+      last = this.rows.get(index) ?? this.makeRow(index, last);
+      this.drawRow(last, index, look, largest, reachable);
+    }
     this.reachable = reachable;
   }
 
-  makeRow(index) {
-    const title = tokenTitle(this.tokens, index);
-    const element = make("div", { class: "row", role: "option", "data-index": index, title },
+  makeRow(index, before) {
+    const [title, place] = [tokenTitle(this.tokens, index), this.indices.indexOf(index)];
+    const element = make("div", { class: "row", role: "option", "data-index": index, title, "aria-posinset": place + 1, "aria-setsize": this.indices.length },
       tokenLabel(this.tokens[index]), make("span", { class: "bar" }), make("span", { class: "number" }));
     mark(element, "data-twin", this.twins.has(this.tokens[index].text));
-    element.style.top = `${this.layout.tops[this.indices.indexOf(index)]}px`;
+    element.style.top = `${this.layout.tops[place]}px`;
     element.style.height = `${this.layout.row}px`;
     this.rows.set(index, element);
-    this.element.append(element);
+    putBehind(this.element, element, before);
     return element;
   }
 

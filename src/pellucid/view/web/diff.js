@@ -251,10 +251,13 @@ class Diff {
       this.lens.grid.reveal(next.place, next.token);
     } else if (this.overview.heat.plot.contains(document.activeElement)) {
       const layer = stepped(state.layer, down, attentions.length);
-      this.choose(layer, stepped(state.head, right, attentions[layer].heads));
+      const head = stepped(state.head, right, attentions[layer].heads);
+      this.choose(layer, head);
+      this.overview.heat.reveal(layer, head);
     } else if (!this.twins.fault()) {
-      this.page.set({ side: "query", query: stepped(state.query, down, this.twins.one.queries), key: stepped(state.key, right, this.twins.one.keys) });
-      this.heat.plot.focus({ preventScroll: true });
+      const next = { query: stepped(state.query, down, this.twins.one.queries), key: stepped(state.key, right, this.twins.one.keys) };
+      this.page.set({ side: "query", ...next });
+      this.heat.reveal(next.query, next.key);
     }
   }
 }

@@ -1,8 +1,8 @@
 // dom.js: the one way in which elements are made here.
 // Text always becomes a text node, so nothing that a token says can turn into markup.
 
-/** What a line and some air below it take, in pixels. */
-const LINE = 44;
+/** Pixels that stay free below a line, or beside a cell, that was brought into sight. */
+const AIR = 24;
 
 /**
  * make("button", {class: "chip", onclick: press}, "8") builds one element.
@@ -47,14 +47,44 @@ export function mark(element, name, value) {
 }
 
 /**
- * Scrolls the page itself where a line that has its place in a scroller stands below the window; a notebook stays.
- * @param {Element} scroller
- * @param {number} place pixels from the top of what is scrolled
+ * Puts a new element behind another one, or first where there is none: what stands in a list is read and copied in its order.
+ * @param {Element} list
+ * @param {Element} element
+ * @param {Element|undefined} before
  */
-export function lift(scroller, place) {
-  const top = scroller.getBoundingClientRect().top;
-  const below = top + place - scroller.scrollTop - window.innerHeight;
-  if (below > 0 && !scroller.closest("[data-host]")) window.scrollBy(0, Math.min(below + LINE, Math.max(0, top)));
+export function putBehind(list, element, before) {
+  if (before) before.after(element);
+  else list.prepend(element);
+}
+
+/**
+ * Scrolls the page itself where a line that has its place in a scroller stands below the window, or behind the readout, which
+ * stays at its top; a notebook stays.
+ * @param {Element} scroller
+ * @param {number} from pixels from the top of what is scrolled to the upper edge of the line
+ * @param {number} to and to its lower edge
+ */
+export function lift(scroller, from, to) {
+  if (scroller.closest("[data-host]")) return;
+  const top = scroller.getBoundingClientRect().top - scroller.scrollTop;
+  const above = top + from - (Number.parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop) || 0);
+  const below = top + to - window.innerHeight;
+  if (below > 0) window.scrollBy(0, Math.min(below + AIR, Math.max(0, above)));
+  else if (above < 0) window.scrollBy(0, above);
+}
+
+/**
+ * The same for a cell of a plot, and sideways in what the plot is scrolled in.
+ * @param {Element} plot
+ * @param {{left: number, top: number, width: number, height: number}} cell pixels from the corner of the plot
+ */
+export function liftCell(plot, { left, top, width, height }) {
+  const scroller = plot.closest(".matrix, .tensor-scroll");
+  const before = plot.getBoundingClientRect().left + left - scroller.getBoundingClientRect().left;
+  const behind = before + width - scroller.clientWidth;
+  if (before < 0) scroller.scrollLeft += before - AIR;
+  else if (behind > 0) scroller.scrollLeft += behind + AIR;
+  lift(plot, top, top + height);
 }
 
 /**

@@ -1,9 +1,10 @@
 // grid.js: the model grid. Every head of every layer as a small picture of its matrix, so that a whole model is seen at once.
 // Only the stored pictures are needed, no arithmetic; only the layers on screen exist as elements.
-import { make, mark } from "./dom.js";
+import { lift, make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
 import { scaleSwitch } from "./controls.js";
 import { covered } from "./dialogs.js";
+import { onPointer } from "./pointer.js";
 import { groupOf, groupPlaces } from "./state.js";
 import { largestIn, paintThumbs, thumbsOf } from "./thumbs.js";
 
@@ -36,8 +37,8 @@ class Grid {
     this.heads = make("div", { class: "grid-heads", "aria-hidden": "true" });
     this.current = make("div", { class: "grid-mark grid-current" });
     this.pointed = make("div", { class: "grid-mark grid-pointed" });
-    this.body = make("div", { class: "grid-body", onmousemove: (event) => this.point(this.at(event)), onmouseleave: () => this.point(null),
-      onclick: (event) => this.open(this.at(event)) }, this.heads, this.current, this.pointed);
+    this.body = make("div", { class: "grid-body", onclick: (event) => this.open(this.at(event)),
+      ...onPointer({ move: (event) => this.point(this.at(event)), leave: () => this.point(null) }) }, this.heads, this.current, this.pointed);
     this.element = make("div", { class: "grid scroller", tabindex: 0, role: "group",
       "aria-label": "all heads of all layers; arrow keys go from head to head, Enter opens one",
       onscroll: () => this.draw() }, this.body);
@@ -235,6 +236,8 @@ class Grid {
     this.hover = null;
     this.show(place, next);
     this.element.focus({ preventScroll: true });
+    const { top, height } = this.places.get(place);
+    lift(this.element, top, top + height);
   }
 
   /** Scrolls a cell into the window. */

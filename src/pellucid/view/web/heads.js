@@ -188,7 +188,7 @@ class Heads {
     const index = pinned ? state[side] : null;
     const name = `${this.choice} ${side} ${index}`;
     const [place, { scrollTop: top, clientHeight: height }] = [this.places[side].get(index), this.scroller];
-    if (this.followed !== name && index !== null) place < top || place > top + height ? this.scrollTo(side, index) : lift(this.scroller, place);
+    if (this.followed !== name && index !== null) place < top || place > top + height ? this.scrollTo(side, index) : this.lift(side, place);
     this.followed = name;
   }
 
@@ -202,7 +202,12 @@ class Heads {
     const [place, { scrollTop: top, clientHeight: height }] = [this.places[side].get(index), this.scroller];
     if (place < top + 30) this.scroller.scrollTop = place - 30;
     if (place > top + height - 30) this.scroller.scrollTop = place - height + 30;
-    lift(this.scroller, place);
+    this.lift(side, place);
+  }
+
+  lift(side, place) {
+    const { row, middle } = this.columns[side].layout;
+    lift(this.scroller, place - middle, place - middle + row);
   }
 }
 

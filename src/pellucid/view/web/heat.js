@@ -1,6 +1,6 @@
 // heat.js: a sheet of numbers of either sign as a heat map with names on two sides, a cross on the cell in hand, and a pointer.
 // What is larger than the room is pooled: a drawn cell stands for several, and shows the largest of them by size.
-import { make, mark, pen } from "./dom.js";
+import { liftCell, make, mark, pen } from "./dom.js";
 import { ramp, rampStep, signedRamp, signedStep } from "./colour.js";
 import { paintRamp } from "./heatmap.js";
 import { onPointer } from "./pointer.js";
@@ -56,9 +56,19 @@ export class Heat {
     mark(this.canvas, "aria-label", look.said);
     this.box.hidden = look.row === null;
     if (look.row === null) return;
-    const { row: tall, column: wide } = this.pool;
-    Object.assign(this.box.style, { left: `${Math.floor(look.column / wide) * this.cell.width}px`, top: `${Math.floor(look.row / tall) * this.cell.height}px`,
-      width: `${this.cell.width}px`, height: `${this.cell.height}px` });
+    for (const [side, pixels] of Object.entries(this.boxOf(look.row, look.column))) this.box.style[side] = `${pixels}px`;
+  }
+
+  /** Where the drawn cell of a number stands. */
+  boxOf(row, column) {
+    const { cell: { width, height }, pool } = this;
+    return { left: Math.floor(column / pool.column) * width, top: Math.floor(row / pool.row) * height, width, height };
+  }
+
+  /** Gives the keyboard to the plot, and brings a cell of it into sight. */
+  reveal(row, column) {
+    this.plot.focus({ preventScroll: true });
+    liftCell(this.plot, this.boxOf(row, column));
   }
 
   paint(sheet, theme) {

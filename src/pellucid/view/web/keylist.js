@@ -1,6 +1,6 @@
 // keylist.js: every key of one query as a row: its vector, the products with the query, score and weight.
 // Only the rows on screen exist as elements, so 2,000 keys cost no more than 20.
-import { lift, make, mark } from "./dom.js";
+import { lift, make, mark, putBehind } from "./dom.js";
 import { tokenLabel, tokenTitle } from "./tokens.js";
 import { paintVector } from "./vectors.js";
 
@@ -49,9 +49,11 @@ export class KeyList {
     const shown = new Set(picture.keys.slice(Math.max(0, first), last)).add(reachable);
     for (const [key, { element }] of this.rows) if (!shown.has(key)) this.rows.delete(key), element.remove();
     const width = this.stripWidth();
+    let before;
     picture.keys.forEach((key, at) => {
       if (!shown.has(key)) return;
-      const row = this.rows.get(key) ?? this.makeRow(key, at, width);
+      const row = this.rows.get(key) ?? this.makeRow(key, at, width, before);
+      before = row.element;
       mark(row.element, "tabindex", key === reachable ? 0 : -1);
       mark(row.element, "aria-selected", key === picture.active);
     });
@@ -68,8 +70,8 @@ export class KeyList {
     return this.names.children[1].clientWidth;
   }
 
-  makeRow(key, at, width) {
-    const { tokens, steps, ends, look, largest } = this.picture;
+  makeRow(key, at, width, before) {
+    const { keys, tokens, steps, ends, look, largest } = this.picture;
     const numbers = steps(key);
     const [vector, product] = [make("canvas", { "data-part": "key" }), make("canvas", { "data-part": "product" })];
     if (width > 0) {
@@ -79,12 +81,13 @@ export class KeyList {
     const score = make("span", { class: "keylist-score" }, numbers.seen ? short(numbers.score) : "masked");
     const weight = make("span", { class: "keylist-weight" }, make("span", { class: "bar" }), make("span", {}, numbers.weight.toFixed(6)));
     weight.style.setProperty("--weight", largest ? numbers.weight / largest : 0);
-    const element = make("div", { class: "keylist-row", role: "option", "data-key": key, title: tokenTitle(tokens, key) },
+    const element = make("div", { class: "keylist-row", role: "option", "data-key": key, title: tokenTitle(tokens, key),
+      "aria-posinset": at + 1, "aria-setsize": keys.length },
       make("span", { class: "keylist-token" }, tokenLabel(tokens[key]), make("small", {}, String(key))), vector, product, score, weight);
     mark(element, "data-masked", !numbers.seen);
     element.style.top = `${at * ROW}px`;
     this.rows.set(key, { element, key: vector, product, score, weight });
-    this.body.append(element);
+    putBehind(this.body, element, before);
     return this.rows.get(key);
   }
 
@@ -106,8 +109,9 @@ export class KeyList {
     if (at < 0) return;
     if (at < top) this.element.scrollTop = at;
     if (at + ROW > top + height) this.element.scrollTop = Math.ceil(at + ROW - height) + 2;
-    lift(this.element, at + ROW);
-    if (focus) requestAnimationFrame(() => this.rows.get(key)?.element.focus({ preventScroll: true }));
+    if (!focus) return;
+    lift(this.element, at + this.names.offsetHeight, at + this.names.offsetHeight + ROW);
+    requestAnimationFrame(() => this.rows.get(key)?.element.focus({ preventScroll: true }));
   }
 }
 

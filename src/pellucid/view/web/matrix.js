@@ -1,8 +1,9 @@
 // matrix.js: the matrix view. All weights of one head as a heat map: a row is a query, a column is a key.
-import { make, mark } from "./dom.js";
+import { liftCell, make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
 import { scaleSwitch } from "./controls.js";
 import { paintCells, paintRamp } from "./heatmap.js";
+import { onPointer } from "./pointer.js";
 import { exact, inWords, tokenLabel, tokenTitle } from "./tokens.js";
 
 /** Smallest and largest side of a cell, and the least distance between two labels, in pixels. */
@@ -21,7 +22,7 @@ class Matrix {
     this.cross = { query: make("div", { class: "cross across" }), key: make("div", { class: "cross down" }) };
     this.sum = make("div", { class: "sum" });
     this.plot = make("div", { class: "plot", tabindex: 0, role: "group", "aria-label": "weights of one head; arrow keys move the cell",
-      onmousemove: (event) => this.point(event), onmouseleave: () => this.leave(), onclick: (event) => this.press(event) },
+      onclick: (event) => this.press(event), ...onPointer({ move: (event) => this.point(event), leave: () => this.leave() }) },
       this.canvas, this.cross.query, this.cross.key);
     this.sides = { query: make("span"), key: make("span") };
     const name = (words, side, arrow) => make("div", {}, make("b", {}, words), this.sides[side], arrow);
@@ -171,8 +172,10 @@ class Matrix {
     if (!this.shown) return;
     const state = this.page.state();
     const step = (list, token, by) => list[Math.min(list.length - 1, Math.max(0, token === null ? 0 : list.indexOf(token) + by))];
-    this.page.set({ side: "query", query: step(this.shown.query, state.query, down), key: step(this.shown.key, state.key, right) });
+    const [query, key] = [step(this.shown.query, state.query, down), step(this.shown.key, state.key, right)];
+    this.page.set({ side: "query", query, key });
     this.plot.focus({ preventScroll: true });
+    liftCell(this.plot, { left: this.shown.key.indexOf(key) * this.side, top: this.shown.query.indexOf(query) * this.side, width: this.side, height: this.side });
   }
 }
 

@@ -48,10 +48,10 @@ class Neuron {
     const attention = this.page.attention();
     this.whole = Boolean(attention.query && attention.key);
     [this.why.hidden, this.body.hidden] = [this.whole, !this.whole];
-    if (!this.whole) return;
     const state = this.page.state();
     this.switch.draw(state);
     this.order.value = state.order;
+    if (!this.whole) return;
     this.tokens = { query: this.page.queryTokens(), key: this.page.keyTokens() };
     this.shown = this.keep("shown", `${this.page.entry().name} ${state.pair}`, () => this.page.shown());
     this.pair = this.pairOf(state, attention);
@@ -67,6 +67,7 @@ class Neuron {
     const { query, key } = this.pair;
     const name = `${this.kept.shown.name} ${query} ${key}`;
     if (this.followed !== name) this.reveal("query", query, false), this.reveal("key", key, false);
+    if (!this.followed && this.page.state().pinned) this.lift(query); // the address has named it
     this.followed = name;
   }
 
@@ -208,8 +209,15 @@ class Neuron {
     const place = column.layout.tops[column.indices.indexOf(index)];
     if (place < top) this.queries.scrollTop = place;
     if (place > top + height - 60) this.queries.scrollTop = place - height + 60;
-    lift(this.queries, place);
-    if (focus) requestAnimationFrame(() => column.focus(index));
+    if (!focus) return;
+    this.lift(index);
+    requestAnimationFrame(() => column.focus(index));
+  }
+
+  lift(query) {
+    const { indices, layout } = this.kept.column.value;
+    const place = layout.tops[indices.indexOf(query)];
+    lift(this.queries, place, place + layout.row);
   }
 
   /** What the readout says while no token is in hand; with one, it reads the pair as in every view. */

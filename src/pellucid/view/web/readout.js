@@ -41,7 +41,9 @@ export class Readout {
     if (place !== this.kept) this.element.style.minHeight = "";
     this.kept = place;
     const tall = `${this.element.offsetHeight}px`;
-    if (this.element.style.minHeight !== tall) this.element.style.minHeight = tall;
+    if (this.element.style.minHeight === tall) return;
+    this.element.style.minHeight = tall;
+    document.documentElement.style.scrollPaddingTop = tall; // what the keyboard reaches is scrolled to below it
   }
 
   /** layer 3 · head 5, and of an encoder-decoder which attention it is */

@@ -258,7 +258,8 @@ class TensorView {
   move(right, down) {
     if (!this.slice) return;
     const { row, column } = this.hand();
-    this.set({ row: stepped(row, down, this.slice.rows), column: stepped(column, right, this.slice.columns) });
-    this.heat.plot.focus({ preventScroll: true });
+    const next = { row: stepped(row, down, this.slice.rows), column: stepped(column, right, this.slice.columns) };
+    this.set(next);
+    this.heat.reveal(next.row, next.column);
   }
 }

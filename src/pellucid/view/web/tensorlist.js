@@ -44,7 +44,14 @@ export class TensorList {
       mark(item, "aria-selected", item.dataset.name === now);
       mark(item, "tabindex", item === stop ? 0 : -1);
     }
-    if (moved) stop?.scrollIntoView({ block: "nearest" });
+    if (moved && stop) this.reveal(stop);
+  }
+
+  /** Scrolls the list, and not the page. */
+  reveal(item) {
+    const [list, line] = [this.list, item].map((element) => element.getBoundingClientRect());
+    if (line.top < list.top) this.list.scrollTop += line.top - list.top;
+    if (line.bottom > list.bottom) this.list.scrollTop += line.bottom - list.bottom;
   }
 
   take(item) {

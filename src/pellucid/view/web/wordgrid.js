@@ -1,6 +1,6 @@
 // wordgrid.js: a grid of words, as the lens needs it. Rows and columns have names, a cell is a word on a shade.
 // Only the columns on screen exist as elements, so 2,000 tokens cost no more than 15.
-import { lift, make, mark } from "./dom.js";
+import { lift, make, mark, putBehind } from "./dom.js";
 import { rampStep } from "./colour.js";
 import { onPointer } from "./pointer.js";
 
@@ -80,10 +80,11 @@ export class WordGrid {
       if (columns.has(column)) here.set(column, cell);
       else cell.remove();
     }
-    for (const column of columns) {
+    let last = element.firstChild;
+    for (const column of [...columns].sort((a, b) => a - b)) {
       const cell = here.get(column) ?? create(column);
-      if (!here.has(column)) element.append(cell);
-      update(cell, column);
+      if (!here.has(column)) putBehind(element, cell, last);
+      update((last = cell), column);
     }
   }
 
@@ -125,7 +126,7 @@ export class WordGrid {
     if (left + WIDTH + NAMES > scrollLeft + clientWidth) this.element.scrollLeft = left + WIDTH + NAMES - clientWidth;
     if (top < scrollTop) this.element.scrollTop = top;
     if (top + 2 * HEIGHT > scrollTop + clientHeight) this.element.scrollTop = top + 2 * HEIGHT - clientHeight;
-    lift(this.element, top + HEIGHT);
+    lift(this.element, top + HEIGHT, top + 2 * HEIGHT);
     if (focus) requestAnimationFrame(() => this.rows[row].querySelector(`[data-column="${column}"]`)?.focus({ preventScroll: true }));
   }
 }

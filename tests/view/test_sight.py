@@ -1,0 +1,97 @@
+"""What the keyboard reaches stands in the window, also in a small one, and lists are read in their order."""
+
+import numpy as np
+import pytest
+
+import pellucid
+from tests.quick import few
+from tests.view.conftest import READ, Show
+from tests.view.test_page import make_case
+from tests.view.written import DRAWN, compared
+
+HIDDEN = """(cell) => {
+  const now = cell ? document.querySelector(cell) : document.activeElement;
+  const { left, top, width, height } = now.getBoundingClientRect();
+  const [x, y] = [left + width / 2, top + height / 2];
+  const readout = document.querySelector(".readout").getBoundingClientRect();
+  return [now.className || now.tagName, x, y, readout.bottom, innerHeight,
+    x >= 0 && x <= innerWidth && y > readout.bottom && y < innerHeight];
+}"""
+"""Where the middle of what is in hand stands, and at last whether it can be seen: the readout stays above all."""
+
+CELLS = {"matrix": ".current.query .label", "tensor": ".heat-cell", "diff": ".diff-head .heat-cell"}
+"""Where the keyboard stands on a whole plot: the mark of the cell."""
+
+PRESSED = """([key, times]) => {
+  for (let at = 0; at < times; at++) document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+}"""
+
+WINDOWS = {"zoomed": {"width": 320, "height": 225}, "low": {"width": 1280, "height": 400}}
+WALK = [*["ArrowDown"] * 5, "ArrowRight", *["ArrowUp"] * 6]
+
+
+@pytest.mark.parametrize(
+    ("view", "window"),
+    few(
+        [(view, window) for view in ("heads", "matrix", "lens", "tensor", "diff") for window in WINDOWS],
+        [("heads", "zoomed"), ("matrix", "low"), ("lens", "low"), ("diff", "zoomed")],
+    ),
+)
+def test_what_the_arrows_reach_can_be_seen(show: Show, view: str, window: str) -> None:
+    tab = show(compared(0, 3), f"#view={view}", viewport=WINDOWS[window])
+    for key in WALK:
+        tab.keyboard.press(key)
+        tab.evaluate(DRAWN)
+        *where, seen = tab.evaluate(HIDDEN, CELLS.get(view))
+        assert seen, (key, where)
+
+
+def test_a_cell_of_a_large_matrix_stays_in_the_window(show: Show) -> None:
+    tab = show(make_case(seq=300), "#view=matrix", viewport={"width": 400, "height": 600})
+    for keys, edge in (("ArrowDown ArrowRight", 299), ("ArrowUp ArrowLeft", 0)):
+        for key in keys.split():
+            tab.evaluate(PRESSED, [key, 305])
+        tab.evaluate(READ)
+        assert tab.locator(".readout-value").get_attribute("data-key") == str(edge)
+        across, down = (tab.locator(f".cross.{way}").bounding_box() for way in ("across", "down"))
+        assert down and down["x"] >= 0 and down["x"] + down["width"] <= 400, down
+        assert across and across["y"] > 0 and across["y"] + across["height"] < 600, across
+
+
+@pytest.mark.parametrize(("view", "window"), [("neuron", "zoomed"), ("tensor", "zoomed"), ("neuron", "low")])
+def test_a_page_opens_at_its_top(show: Show, view: str, window: str) -> None:
+    tab = show(compared(0, 3), f"#view={view}", viewport=WINDOWS[window])
+    tab.evaluate(DRAWN)
+    assert tab.evaluate("() => scrollY") == 0
+
+
+def test_tab_reaches_nothing_behind_the_readout(show: Show) -> None:
+    tab = show(compared(0, 3), "#view=lens", viewport=WINDOWS["zoomed"])
+    for key in [*["Tab"] * 6, *["Shift+Tab"] * 5]:
+        tab.keyboard.press(key)
+        tab.evaluate(DRAWN)
+        if tab.evaluate("() => document.querySelector('.stage').contains(document.activeElement)"):
+            *where, seen = tab.evaluate(HIDDEN)
+            assert seen, (key, where)
+
+
+@pytest.mark.parametrize(
+    ("view", "scroller", "row"), [("heads", ".scroller", ".column.query .row"), ("neuron", ".keylist", ".keylist-row")]
+)
+def test_rows_are_read_in_the_order_of_the_text(show: Show, view: str, scroller: str, row: str) -> None:
+    tab = show(make_case(seq=400), f"#view={view}")
+    tab.evaluate(READ)
+    for top in (4000, 3700, 3900):
+        tab.evaluate("([scroller, top]) => (document.querySelector(scroller).scrollTop = top)", [scroller, top])
+        tab.evaluate(DRAWN)
+    found = tab.locator(row).evaluate_all("(all) => all.map((one) => [one.ariaPosInSet, one.ariaSetSize])")
+    places = [int(place) for place, _ in found]
+    assert len(places) > 9 and places == sorted(places) and {size for _, size in found} == {"400"}
+
+
+def test_the_scale_is_said_where_nothing_can_be_taken_apart(show: Show) -> None:
+    weights = np.full((1, 2, 3, 3), 1 / 3, dtype="f4")
+    view = pellucid.view(attention=[weights], tokens=["a", "b", "c"])
+    tab = show(view.html(), "#view=neuron&scale=linear&order=weight")
+    chosen = tab.locator(".own select").evaluate_all("(all) => all.map((one) => one.value)")
+    assert chosen == ["linear", "weight"]
