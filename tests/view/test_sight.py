@@ -89,6 +89,17 @@ def test_rows_are_read_in_the_order_of_the_text(show: Show, view: str, scroller:
     assert len(places) > 9 and places == sorted(places) and {size for _, size in found} == {"400"}
 
 
+def test_an_address_keeps_the_column_of_the_token_in_hand(show: Show) -> None:
+    tab = show(make_case(), "#view=heads&heads=3")
+    tab.locator(".key .row").nth(3).click()
+    tab.locator(".query .row").nth(5).hover()
+    tab.evaluate(READ)
+    said = tab.locator(".heads canvas").first.get_attribute("aria-label") or ""
+    assert "to “" in said
+    again = show(make_case(), tab.evaluate("() => location.hash"))
+    assert again.locator(".heads canvas").first.get_attribute("aria-label") == said
+
+
 def test_the_scale_is_said_where_nothing_can_be_taken_apart(show: Show) -> None:
     weights = np.full((1, 2, 3, 3), 1 / 3, dtype="f4")
     view = pellucid.view(attention=[weights], tokens=["a", "b", "c"])

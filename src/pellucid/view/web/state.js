@@ -110,6 +110,7 @@ export function toHash(state, manifest) {
   if (state.pair !== "all") words.pair = state.pair;
   if (state.pinned && state.query !== null) words.query = state.query;
   if (state.pinned && state.key !== null) words.key = state.key;
+  if (words.query !== undefined && words.key !== undefined && state.side === "key") words.side = "key";
   const { threshold, scale } = firstState(manifest);
   if (state.threshold !== threshold) words.threshold = state.threshold;
   if (state.scale !== scale) words.scale = state.scale;
@@ -150,7 +151,7 @@ export function fromHash(hash, manifest, views, layer) {
     const token = number(words.get(side), tokens[side].length);
     if (token !== null && shown[side].includes(token)) Object.assign(patch, { [side]: token, pinned: true });
   }
-  if (patch.pinned) patch.side = patch.query === undefined ? "key" : "query";
+  if (patch.pinned) patch.side = patch.query === undefined || (patch.key !== undefined && words.get("side") === "key") ? "key" : "query";
   return patch;
 }
 
