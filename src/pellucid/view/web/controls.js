@@ -80,7 +80,7 @@ export function stepLayer(page, by) {
 
 /** Weights below the threshold are not drawn as lines; beside it stands what they hold. */
 export function thresholdSlider(page) {
-  const value = make("output", {});
+  const value = make("output", { "aria-live": "off" }); // the slider says it itself, and each token would change it
   const input = make("input", { type: "range", min: 0, max: THRESHOLDS.length - 1, step: 1,
     "aria-label": "threshold: lighter lines are hidden", oninput: () => page.set({ threshold: THRESHOLDS[input.value] }) });
   const draw = ({ threshold }, hidden) => {
