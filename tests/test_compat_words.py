@@ -298,7 +298,9 @@ def test_a_collator_hides_tokens_as_with_the_reference_s_words(kind: str) -> Non
             ids, already_has_special_tokens=True
         )
     for said in ({}, {"token_ids_1": [5], "already_has_special_tokens": True}):
-        with pytest.raises(pellucid.InputError, match="pass the ids of whole rows, with already_has_special_tokens="):
+        with pytest.raises(
+            pellucid.InputError, match="only ids of whole rows, with their special tokens, are masked here"
+        ):
             ours.get_special_tokens_mask([5], **said)
 
 
@@ -442,7 +444,10 @@ def test_what_is_set_is_its_own(tmp_path: Path) -> None:
             lambda t: t("a b c d e", truncation=True, max_length=5, stride=3, return_overflowing_tokens=True),
             "stride is 3, and a stretch has room for 3 tokens",
         ),
-        (lambda t: setattr(t, "pad_token", "[NOTHING]"), "this vocabulary has no such token"),
+        (
+            lambda t: setattr(t, "pad_token", "[NOTHING]"),
+            r"this vocabulary has no such token: tokenizer.add_special_tokens\({'pad_token': ...}\) adds it",
+        ),
         (lambda t: setattr(t, "padding_side", "middle"), "padding_side is 'middle'"),
         (lambda t: setattr(t, "truncation_side", "top"), "truncation_side is 'top', expected 'left' or 'right'"),
         (lambda t: t("a", padding=True, padding_side="top"), "padding_side is 'top'"),

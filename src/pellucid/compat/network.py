@@ -36,6 +36,14 @@ class _Keeper(Recorder):
         return value
 
 
+class _Body(nn.ModuleDict):
+    def forward(self, *inputs: Any, **said: Any) -> Any:
+        raise InputError(
+            "base_model holds parts to be frozen, and is not called: ask the whole model, with "
+            "output_hidden_states=True, or open the body alone with AutoModel.from_pretrained"
+        )
+
+
 class PreTrainedModel(nn.Module):
     """A network under one of the reference's names; made of a config it has random numbers.
 
@@ -260,7 +268,7 @@ class PreTrainedModel(nn.Module):
     @property
     def base_model(self) -> nn.Module:
         """Everything but the head, to be frozen: `model.base_model.parameters()`."""
-        return nn.ModuleDict({name: part for name, part in self.network.named_children() if name != "head"})
+        return _Body({name: part for name, part in self.network.named_children() if name != "head"})
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -137,7 +137,8 @@ class Vocabulary:
     def _give_role(self, name: str, token: Any) -> None:
         """name: such as "pad_token".  token: one of the vocabulary, or None, which empties the role."""
         if token is not None and (not isinstance(token, str) or token not in self.pellucid.vocab):
-            raise InputError(f"{name} is {repr(token)[:60]}, and this vocabulary has no such token")
+            adds = f": tokenizer.add_special_tokens({{{name!r}: ...}}) adds it" if isinstance(token, str) else ""
+            raise InputError(f"{name} is {repr(token)[:60]}, and this vocabulary has no such token{adds}")
         self._become(with_settings(self.pellucid, {name: token}))
 
     def _become(self, own: Tokenizer) -> None:

@@ -185,8 +185,8 @@ class AutoTokenizer(Vocabulary):
         truth("already_has_special_tokens", already_has_special_tokens)
         if token_ids_1 is not None or not already_has_special_tokens:
             raise InputError(
-                "already_has_special_tokens is False, or second ids were given: pass the ids of whole rows, with ",
-                Argument("already_has_special_tokens", True),
+                "already_has_special_tokens is not True, or second ids stand beside, and only ids of whole rows, "
+                "with their special tokens, are masked here: encode texts with return_special_tokens_mask=True instead"
             )
         special = {*self.all_special_ids}
         return [int(i in special) for i in ids_of(plain(token_ids_0))]
