@@ -2,7 +2,12 @@
 
 import copy
 import itertools
+import os
 import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -197,3 +202,28 @@ def test_collate_left_and_right() -> None:
     assert right["input_ids"].tolist() == [[1, 2], [3, 9]] and right["attention_mask"].tolist() == [[1, 1], [1, 0]]
     left = collate([[1, 2], [3]], [[0, 1], [0]], 9, left=True)
     assert left["input_ids"].tolist() == [[1, 2], [9, 3]]
+
+
+_WITHOUT_THREADS = """
+import os, resource, sys
+import pellucid
+from pellucid.errors import ResourceError
+from pellucid.text.fingerprint import fingerprint
+tokenizer = pellucid.load(sys.argv[1]).tokenizer
+if os.geteuid() == 0:  # whom no limit of processes holds
+    os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+for work in (lambda: tokenizer.encode(["a text", "another"]), lambda: fingerprint(tokenizer)):
+    try:
+        work()
+    except ResourceError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this system limits no threads")
+def test_where_no_thread_starts_neither_text_nor_tokenizer_is_wrong(checkpoint: Callable[[str], Path]) -> None:
+    around = os.environ | {"RAYON_NUM_THREADS": "4", "TOKENIZERS_PARALLELISM": "true"}
+    command = [sys.executable, "-c", _WITHOUT_THREADS, str(checkpoint("bert-body"))]
+    done = subprocess.run(command, env=around, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.count("set TOKENIZERS_PARALLELISM=false, or raise its limit") == 2, done.stderr

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pellucid.errors import Argument, CorruptFileError, InputError, counted, short
+from pellucid.errors import Argument, CorruptFileError, InputError, ResourceError, counted, short
 
 MOST_CHARACTERS = 10_000_000
 """Longest single text that is tokenised at all; a longer one is refused before any work is done."""
@@ -114,10 +114,15 @@ def shared_tokens(stride: int | None, room: int) -> int:
 @contextmanager
 def guarded(what: str = "the tokenizer failed on this text") -> Iterator[None]:
     """The library at work; its panics, which no `except Exception` would see, become one of our errors, which begins
-    with `what`."""
+    with `what`. Raises ResourceError where the system gives it no threads."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:
+        if "ThreadPoolBuildError" in str(error):  # the text and the tokenizer are as they should be
+            raise ResourceError(
+                "the system starts no more threads, which several texts are read by: set TOKENIZERS_PARALLELISM=false, "
+                "or raise its limit of memory or processes"
+            ) from error
         raise CorruptFileError(f"{what}: {ascii(str(error))[1:-1][:120]}") from error
