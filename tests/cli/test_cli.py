@@ -388,6 +388,16 @@ def test_letters_that_stdout_does_not_have(typed: Callable[..., int], tmp_path: 
     assert place.exists()
 
 
+@pytest.mark.parametrize("words", [["embed", "-"], ["look", "-"], ["run", "ner", "-"]])
+def test_bytes_that_are_no_text_are_refused_without_a_locale_too(
+    typed: Callable[..., int], capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    piped = io.TextIOWrapper(io.BytesIO("Zürich\n".encode("latin-1")), encoding="utf-8", errors="surrogateescape")
+    assert typed(*words, stdin=piped) == 3
+    said = "pellucid: standard input is not utf-8 text (after line 0, byte 0xfc): convert it first\n"
+    assert capsys.readouterr().err == said
+
+
 def test_an_early_interrupt_is_no_traceback(
     typed: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,8 @@ def run(app: click.Command) -> int:
     """Runs the command line; whatever goes wrong becomes one line and an exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # as on stderr: no character of a text ends the command
+    if isinstance(sys.stdin, io.TextIOWrapper) and sys.stdin.errors == "surrogateescape":
+        sys.stdin.reconfigure(errors="strict")  # without a locale Python lets bytes pass that are no text
     try:
         code = app.main(standalone_mode=False)  # what `ctx.exit(code)` said, or what the command returned
     except click.UsageError as error:
