@@ -1,6 +1,7 @@
 """From queries to hits: each query its own answer, all texts that were asked for, and no more read than is shown."""
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError
+from pellucid.search import seek
 from pellucid.search.entries import Entries
 from pellucid.search.hits import LATE, fused
 
@@ -148,6 +150,19 @@ def test_a_hybrid_hit_says_what_it_is_made_of(index: pellucid.Index) -> None:
     assert hits[0].words is not None
     assert any(hit.words is None for hit in hits)
     assert all(-1.0001 <= hit.similarity <= 1.0001 for hit in hits)
+
+
+def test_a_hit_tells_its_words_however_many_rows_hold_them_better(
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seek, "DEPTH", 10)
+    chance = np.random.default_rng(0)
+    texts = [" ".join(f"w{i}" for i in chance.integers(0, 15, size)) for size in chance.integers(1, 9, 200)]
+    index = pellucid.Index.build(checkpoint("bert-body"), texts, progress=False)
+    queries = texts[:10]
+    worded = [{hit["id"]: hit["score"] for hit in hits} for hits in index.search(queries, k=200, mode="words")]
+    for said, hits in zip(worded, index.search(queries, k=20)):
+        assert [hit.words for hit in hits] == [said.get(hit["id"]) for hit in hits]
 
 
 def test_what_cannot_be_searched_is_refused(index: pellucid.Index, many: "tuple[pellucid.Index, np.ndarray]") -> None:

@@ -173,22 +173,29 @@ class Field:
     def _with_words(self, query: Query, near_: Sequence[Ranked], depth: int) -> Order:
         """The rows that hold words of a query, and those that are near to it."""
         assert query.words is not None
-        stands = self._standing(query.words, depth)
-        known = np.fromiter(stands, np.int64, len(stands))
-        places = np.unique(np.concatenate([known, *(rows for rows, _ in near_)]))
-        worded = np.array([stands.get(place, np.nan) for place in places.tolist()])
+        standing = self._standing(query.words)
+        best = [_best(part, depth, alive) for part, alive in zip(standing, self.alive)]
+        places = np.unique(np.concatenate([self._merged(best, depth)[0], *(rows for rows, _ in near_)]))
+        worded = self._worded(standing, places)
         similar = self.similar(query.vectors, places)
         score = worded if self.asked.mode == "words" else fused(similar, worded)
         order = np.argsort(-score, kind="stable")
         return Order(places[order], score[order], similar[order], worded[order])
 
-    def _standing(self, words: Words, depth: int) -> dict[int, float]:
-        """The places where words of a query stand, with their BM25 score; the best of all segments."""
+    def _standing(self, words: Words) -> list[Ranked]:
+        """The rows of each segment that hold words of a query, in order, with their BM25 score."""
         having, all_ = self.segments.vocabulary.rows, self.segments.counts
-        parts = [bm25(segment.entries, words.asked, having, all_) for segment in self.segments]
-        fitting = [_best(part, depth, alive) for part, alive in zip(parts, self.alive)]
-        places, score = self._merged(fitting, depth)
-        return dict(zip(places.tolist(), score.tolist()))
+        return [bm25(segment.entries, words.asked, having, all_) for segment in self.segments]
+
+    def _worded(self, standing: Sequence[Ranked], places: np.ndarray) -> np.ndarray:
+        """The BM25 score of each place, NaN where no word fits."""
+        found = np.full(len(places), np.nan)
+        for (rows, score), start in zip(standing, self.segments.starts):
+            if len(rows):
+                at = np.minimum(np.searchsorted(rows, places - start), len(rows) - 1)
+                fits = rows[at] == places - start
+                found[fits] = score[at[fits]]
+        return found
 
     def similar(self, vectors: np.ndarray, places: np.ndarray) -> np.ndarray:
         """How near each place is to one of the vectors, whichever is nearest; exact."""
