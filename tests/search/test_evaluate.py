@@ -58,6 +58,14 @@ def test_a_search_is_judged_and_every_miss_is_named(index: pellucid.Index) -> No
     assert "recall@1 0.6667" in repr(found)
 
 
+def test_answers_may_be_those_of_a_data_frame(index: pellucid.Index) -> None:
+    plain = index.evaluate(["Apple", "a bank"], [["AAPL"], {"JPM": 2, "BAC": 1}], k=5)
+    grades = dict(zip(["JPM", "BAC"], np.array([2, 1])))
+    given = index.evaluate(["Apple", "a bank"], [np.array(["AAPL"]), grades], k=5)
+    assert (given.recall, given.mrr, given.ndcg) == (plain.recall, plain.mrr, plain.ndcg)
+    assert index.evaluate(["Apple"], [{"AAPL": np.float32(2)}], k=1).ndcg[1] == 1.0
+
+
 def test_a_column_may_stand_for_the_ids(index: pellucid.Index) -> None:
     found = index.evaluate(
         ["Apple", "Microsoft"], ["Cupertino, California", "Redmond, Washington"], 1, by="headquarters"

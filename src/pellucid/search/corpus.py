@@ -274,12 +274,15 @@ def _passage(entry: Entry, first: int, last: int) -> Entry:
 
 
 def _id(value: Any, what: str) -> str:
-    """An id as text, whatever it was: a number of any size, too."""
+    """An id as text; it may be a number."""
     if isinstance(value, bytes | Mapping | list | tuple | set | np.ndarray):
         raise InputError(f"{what} is {type(value).__name__}, expected a text or a number")
     if is_missing(value) or value == "":
         raise InputError(f"{what} is empty")
-    return whole_characters(str(value))
+    try:
+        return whole_characters(str(value))
+    except ValueError as error:
+        raise InputError(f"{what} is a number of more digits than Python writes: give it as a text") from error
 
 
 def chunks(entries: Iterable[Entry], first: int, most: int) -> Iterator[list[Entry]]:

@@ -4,11 +4,13 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from pellucid.config.checks import choice, count, is_word, listed
+from pellucid.config.checks import choice, count, is_several, is_word, listed
 from pellucid.errors import Argument, InputError, counted, near, several
 from pellucid.search.where import Condition
+from pellucid.text.cut import whole_characters
 
 if TYPE_CHECKING:
     from pellucid.search.index import Index
@@ -140,12 +142,12 @@ def _given(queries: Iterable[str], answers: Iterable[Any]) -> tuple[list[str], l
 def _grades(given: Any, number: int) -> Grades:
     """An id, several, or ids with how right each is."""
     if isinstance(given, Mapping):
-        grades = {str(name): grade for name, grade in given.items()}
+        grades = {whole_characters(str(name)): grade for name, grade in given.items()}
     else:
-        several_ = given if isinstance(given, list | tuple | set | frozenset) else [given]
-        grades = {str(name): 1.0 for name in several_ if name is not None}
+        several_ = given if is_several(given) else [given]
+        grades = {whole_characters(str(name)): 1.0 for name in several_ if name is not None}
     for name, grade in grades.items():
-        if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 <= grade < math.inf:
+        if isinstance(grade, bool) or not isinstance(grade, Real) or not 0 <= grade < math.inf:
             raise InputError(f"the answer {name!r} of query {number} has the grade {grade!r}, expected a number from 0")
     if not any(grades.values()):
         raise InputError(f"query {number} has no right answer: name one id at least")
