@@ -4,8 +4,9 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from numbers import Real
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pellucid.config.checks import choice, count, is_several, is_word, listed
 from pellucid.errors import Argument, InputError, counted, near, several
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 TOGETHER = 256
 """So many queries are asked at a time."""
+
+_NUMBERS = (int, float, np.integer, np.floating)
 
 Grades = dict[str, float]
 """The right answers of one query, each with how right it is."""
@@ -147,7 +150,7 @@ def _grades(given: Any, number: int) -> Grades:
         several_ = given if is_several(given) else [given]
         grades = {whole_characters(str(name)): 1.0 for name in several_ if name is not None}
     for name, grade in grades.items():
-        if isinstance(grade, bool) or not isinstance(grade, Real) or not 0 <= grade < math.inf:
+        if isinstance(grade, bool) or not isinstance(grade, _NUMBERS) or not 0 <= grade < math.inf:
             raise InputError(f"the answer {name!r} of query {number} has the grade {grade!r}, expected a number from 0")
     if not any(grades.values()):
         raise InputError(f"query {number} has no right answer: name one id at least")
