@@ -248,6 +248,8 @@ def test_the_oldest_turns_of_a_conversation_give_way() -> None:
         write([ASKED[0], {"role": "user", "content": LONG}])
     with pytest.raises(InputError, match="item 1 is a conversation too long to be read at once: pass long='truncate'"):
         write([STORY, messages], long="windows")
+    with pytest.raises(InputError, match=r"be gone on with: pass long='truncate' to leave its oldest turns out$"):
+        write(messages, long="error")  # stretches, which a text may be read in, would be refused
 
 
 def _tokens(messages: list[dict[str, str]]) -> int:

@@ -18,6 +18,7 @@ from pellucid.text.cut import clean_text
 from pellucid.text.portions import Portion, Reading, endings
 
 Messages = list[dict[str, Any]]
+_CUT, _OLDEST = Argument("long", "truncate"), " to leave its oldest turns out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,18 +117,17 @@ class TextGeneration(Writer):
         last = messages[-1]["role"] == "assistant"
         return last if self.continue_final_message is None else self.continue_final_message
 
-    def _most(self, limit: int | None, index: int, tokens: int) -> int | None:
-        """How many of so many tokens may be read; None where all may. InputError where all must be read and cannot."""
+    def _most(self, limit: int | None, index: int, tokens: int, *advice: str | Argument) -> int | None:
+        """How many of so many tokens may be read; None where all may. InputError where all must be read and cannot.
+
+        advice: what helps then.
+        """
         if self.long == "error":
             most = min(n for n in (self.max_length, limit, tokens) if n is not None)
             if tokens > most:
                 much = counted(tokens - most, "token")
                 raise InputError(
-                    f"item {index} has {much} more than the {most:,} that can be gone on with: pass ",
-                    Argument("long", "truncate"),
-                    " to cut it, or ",
-                    Argument("long", "windows"),
-                    " to go on with each stretch of it",
+                    f"item {index} has {much} more than the {most:,} that can be gone on with: pass ", _CUT, *advice
                 )
             return None
         new = 0 if limit is None else min(self.settings.max_new_tokens, limit // 2)
@@ -142,7 +142,8 @@ class TextGeneration(Writer):
             if start is None:
                 raise InputError(f"item {index} has no tokens: a model needs one to begin with")
             return [replace(whole, ids=[start])]
-        most = self._most(limit, index, len(whole.ids))
+        stretches = (" to cut it, or ", Argument("long", "windows"), " to go on with each stretch of it")
+        most = self._most(limit, index, len(whole.ids), *stretches)
         if most is None:
             return [whole]
         side = self.truncation_side or tokenizer.settings.get("truncation_side", "left")
@@ -151,11 +152,10 @@ class TextGeneration(Writer):
 
     def _conversation(self, tokenizer: Tokenizer, messages: Messages, index: int, limit: int | None) -> Portion:
         ids = self._ids(tokenizer, messages, index)
-        whole, most, kept = len(ids), self._most(limit, index, len(ids)), list(messages)
+        most = self._most(limit, index, len(ids), _OLDEST)
+        whole, kept = len(ids), list(messages)
         if most is not None and self.long == "windows":
-            raise InputError(
-                f"item {index} is a conversation too long to be read at once: pass ", Argument("long", "truncate")
-            )
+            raise InputError(f"item {index} is a conversation too long to be read at once: pass ", _CUT, _OLDEST)
         while most is not None and len(ids) > most:
             kept = shorter(kept)
             if not kept:
