@@ -75,9 +75,10 @@ def head_scores(
         what they are drawn (0).
     side: "encoder" (the default) or "decoder" of an encoder-decoder.
 
-    Special tokens, `[CLS]` and the like, neither ask nor count as earlier tokens; what they are given still counts in
-    the sums, so that nothing is scaled up. What it does not show: what a head is for. A score says where it looks, on
-    these texts, and neither what it carries nor whether anything later reads it; edit the head to learn that.
+    Special tokens, `[CLS]` and the like, neither ask nor count as earlier tokens, and the first token of all, which may
+    see itself alone, does not ask; what they are given still counts in the sums, so that nothing is scaled up. What it
+    does not show: what a head is for. A score says where it looks, on these texts, and neither what it carries nor
+    whether anything later reads it; edit the head to learn that.
     """
     where = side_of(loaded, side, "encoder")
     given = {"length": length, "rows": rows, "seed": seed}
