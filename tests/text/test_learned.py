@@ -4,9 +4,11 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pellucid
@@ -108,6 +110,12 @@ def test_the_reference_opens_it_with_the_same_ids(learned: tuple[str, Tokenizer]
     again = pellucid.load(tmp_path / "model").tokenizer
     assert again is not None
     assert again(texts).input_ids == tokenizer(texts).input_ids
+
+
+@pytest.mark.parametrize("held", [list, tuple, iter, np.array, lambda tokens: (token for token in tokens)])
+def test_further_tokens_are_kept_in_whatever_holds_them(held: Callable[[list[str]], Any]) -> None:
+    tokenizer = train_tokenizer(texts=["a b c"] * 3, vocab_size=270, extra_tokens=held(["__de__", "__en__"]))
+    assert tokenizer.additional_special_tokens == ["__de__", "__en__"]
 
 
 def test_roles_and_ends_can_be_chosen(tmp_path: Path) -> None:

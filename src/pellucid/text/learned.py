@@ -70,11 +70,12 @@ def train_tokenizer(
     for name, said in (("add_bos", add_bos), ("add_eos", add_eos)):
         truth(name, said)
     layout = _layout(kind, special_tokens, add_bos=add_bos, add_eos=add_eos)
-    special = tuple(dict.fromkeys((*layout.roles.values(), *_extra(extra_tokens))))
+    extra = _extra(extra_tokens)
+    special = tuple(dict.fromkeys((*layout.roles.values(), *extra)))
     cleaning = _cleaning(kind, lowercase, strip_accents, normalization)
     corpus = corpus_of(files, texts, column, encoding)
     wanted = Wanted(corpus, vocab_size, special, layout.roles.get("unk"), min_frequency, cleaning)
-    backend, settings = learned(kind, wanted), _settings(kind, layout, extra_tokens)
+    backend, settings = learned(kind, wanted), _settings(kind, layout, extra)
     settings |= {} if max_length is None else {"model_max_length": max_length}
     dress(backend, layout, settings, Path(corpus.name))
     return Tokenizer(backend, settings=settings, max_length=max_length, token_types=kind == "wordpiece")
