@@ -32,3 +32,12 @@ def test_encoders_alone_have_a_pooler() -> None:
 
 def test_every_activation_that_a_config_may_name_is_there() -> None:
     assert set(ACTIVATIONS) == set(blocks.ACTIVATIONS)
+
+
+def test_labels_in_a_list_are_as_good_as_in_a_tuple() -> None:
+    """A list has no hash, by which the points of a model are found."""
+    names = ["good", "bad"]
+    config = Config.of("bert", num_hidden_layers=1, labels=names)
+    names.append("neither")
+    assert config == config.replace(labels=("good", "bad")) and config.labels == ("good", "bad")
+    assert hash(config) == hash(config.replace(labels=["good", "bad"]))

@@ -95,6 +95,7 @@ class Config:
             raise InputError(f"labels are {self.labels!r}, expected a list of names")
         if not self.labels or len(set(self.labels)) != len(self.labels):
             raise InputError(f"labels are {list(self.labels)!r}, expected at least one and no two alike")
+        object.__setattr__(self, "labels", tuple(self.labels))  # nobody changes them later, and a config has a hash
 
     def _check_part(self, name: str, value: object) -> None:
         """Refuses a plain value in the place of a small type."""
