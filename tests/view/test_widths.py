@@ -9,7 +9,7 @@ from tests.view.conftest import READ, Show
 from tests.view.test_access import CONTRAST, VIEWS
 from tests.view.test_grid import grid
 from tests.view.test_page import make_case
-from tests.view.written import compared
+from tests.view.written import compared, written
 
 CUT = """() => [...document.querySelectorAll(".column .token")].filter((one) => one.scrollWidth > one.clientWidth + 1)
   .map((one) => one.textContent)"""
@@ -79,3 +79,14 @@ def test_a_long_text_leaves_no_empty_pages(show: Show, view: str) -> None:
     tab = show(make_case(seq=200), f"#view={view}")
     tab.evaluate(READ)
     assert len(re.findall(rb"/Type\s*/Page\b", tab.pdf())) == 2  # half of it is in sight
+
+
+def test_a_dark_page_is_drawn_for_white_paper(show: Show) -> None:
+    shades = "() => [...document.querySelectorAll('.word')].map((cell) => cell.style.background)"
+    light = show(written(), "#view=lens").evaluate(shades)
+    tab = show(written(), "#view=lens", color_scheme="dark")
+    dark = tab.evaluate(shades)
+    tab.evaluate(f"() => addEventListener('beforeprint', () => (window.printed = ({shades})()))")
+    tab.pdf()
+    assert tab.evaluate("() => window.printed") == light != dark
+    assert tab.evaluate(shades) == dark

@@ -237,11 +237,17 @@ function keepAddress(state, manifest) {
 function followWindow(stage, readAddress, draw, root) {
   new ResizeObserver(() => requestAnimationFrame(draw)).observe(stage);
   window.addEventListener("hashchange", readAddress);
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    if ("host" in root.dataset) return;
-    setTheme(root, preferredTheme());
+  const wear = (theme) => {
+    setTheme(root, theme);
     draw();
+  };
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => "host" in root.dataset || wear(preferredTheme()));
+  let worn; // paper is white, and what is drawn on it must be drawn for that
+  window.addEventListener("beforeprint", () => {
+    worn = root.dataset.theme;
+    wear("light");
   });
+  window.addEventListener("afterprint", () => wear(worn));
 }
 
 function preferredTheme() {
