@@ -180,7 +180,8 @@ def test_an_address_is_not_written_over_before_it_is_read(show: Show) -> None:
     assert chosen(tab, "heads") == ["5"]
 
 
-KEPT = ["view=heads&threshold=0.2&scale=linear", "view=tensor&tensor=layers.1.attention.query", "view=diff&diff=lens",
+KEPT = ["view=heads&threshold=0.2&scale=linear", "view=tensor&tensor=layers.1.attention.query",
+        "view=tensor&tensor=layers.1.attention.query&cut=1.c.r&number=2.5", "view=diff&diff=lens",
         "view=lens&cell=2.5"]  # fmt: skip
 
 
@@ -189,7 +190,7 @@ def test_the_address_keeps_what_a_view_has_of_its_own(show: Show, chosen: str) -
     tab = show(compared(0, 3), f"#{chosen}")
     said = {
         "heads": "0.2 hides",
-        "tensor": "layers.1.attention.query · point",
+        "tensor": "layers.1.attention.query" + (" [0, 1, 5, 2]" if "number" in chosen else " · point"),
         "diff": "lens · point at a cell to read what both",
         "lens": "layer 1 · at “·and” (5)",
     }
@@ -199,7 +200,7 @@ def test_the_address_keeps_what_a_view_has_of_its_own(show: Show, chosen: str) -
         assert set(chosen.split("&")) <= set(tab.url.split("#")[1].split("&"))
         tab.reload()
         until(tab, MOUNTED)
-    tab.evaluate("location.hash = '#view=heads&threshold=7&scale=log&tensor=none&cell=9.9&diff=none'")
+    tab.evaluate("location.hash = '#view=heads&threshold=7&scale=log&tensor=none&number=1.1&cell=9.9&diff=none'")
     until(tab, "() => location.hash === '#view=heads&layer=0&heads=0&head=0'")  # what does not fit is as at first
 
 

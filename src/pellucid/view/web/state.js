@@ -1,6 +1,6 @@
 // state.js: what the reader has chosen. One plain object; every change goes through `set`, and the whole page draws from it.
 // The part of it that is worth keeping stands in the address (#layer=2&heads=8), so that a view can be bookmarked.
-import { cutFrom, cutWords } from "./numbers.js";
+import { cutFrom, cutWords, firstCut } from "./numbers.js";
 import { chosenTokens, PAIRS } from "./tokens.js";
 
 /**
@@ -117,6 +117,7 @@ export function toHash(state, manifest) {
   if (state.order !== "text") words.order = state.order;
   if (state.tensor) words.tensor = state.tensor.name;
   if (state.tensor?.cut) words.cut = cutWords(state.tensor.cut);
+  if (state.tensor?.pinned) words.number = `${state.tensor.row}.${state.tensor.column}`;
   if (state.lens?.pinned) words.cell = `${state.lens.place}.${state.lens.token}`;
   if (state.diff?.of === "lens") words.diff = "lens";
   return "#" + new URLSearchParams(words);
@@ -158,17 +159,31 @@ export function fromHash(hash, manifest, views, layer) {
 /** What the address says of thresholds, scales, and the views that have something of their own in hand. */
 function pickedOf(words, manifest) {
   const { threshold, scale } = firstState(manifest);
-  const [place, token] = /^(\d+)\.(\d+)$/.exec(words.get("cell") ?? "")?.slice(1).map(Number) ?? [];
+  const [place, token] = twoOf(words.get("cell"));
   const inLens = place < manifest.lens?.places.length && token < manifest.sequences.at(-1).tokens.length;
   const tensor = manifest.tensors?.find((one) => one.name === words.get("tensor"));
   return {
     threshold: THRESHOLDS.find((step) => String(step) === words.get("threshold")) ?? threshold,
     scale: words.get("scale") === "linear" ? "linear" : scale,
     order: words.get("order") === "weight" ? "weight" : "text",
-    tensor: tensor ? { name: tensor.name, cut: cutFrom(words.get("cut") ?? "", manifest.blocks[tensor.block].shape) } : null,
+    tensor: tensor ? tensorOf(tensor.name, manifest.blocks[tensor.block].shape, words) : null,
     lens: inLens ? { place, token, pinned: true } : null,
     diff: words.get("diff") === "lens" && manifest.lens && manifest.other?.lens ? { of: "lens" } : null,
   };
+}
+
+/** The cut through a tensor that the address names, and the number of it that is pinned. */
+function tensorOf(name, shape, words) {
+  const cut = cutFrom(words.get("cut") ?? "", shape);
+  const { rows, columns } = cut ?? firstCut(shape);
+  const [row, column] = twoOf(words.get("number"));
+  const inside = row < (shape[rows] ?? 1) && column < (shape[columns] ?? 1);
+  return { name, cut, ...(inside ? { row, column, pinned: true } : {}) };
+}
+
+/** "2.5" as two numbers; none where it is no such word. */
+function twoOf(word) {
+  return /^(\d+)\.(\d+)$/.exec(word ?? "")?.slice(1).map(Number) ?? [];
 }
 
 /** The attention that the address names, by its layer's number in the model; -1 where there is none. */
