@@ -1,11 +1,13 @@
 """Blocks of edits: what they reach and what they do not, and that no edit is silent."""
 
+import asyncio
 import contextvars
 import copy
+import gc
 import pickle
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -124,6 +126,29 @@ def test_a_block_is_of_its_own_thread_and_what_it_gives_is_of_all(minilm: pelluc
         assert not pool.submit(edited.trace, TEXT).result()["pooled"].any()
         here = contextvars.copy_context()
         assert not pool.submit(here.run, minilm.trace, TEXT).result()["pooled"].any()
+
+
+def test_a_block_that_has_ended_edits_nothing_in_any_context(tiny: pellucid.Model) -> None:
+    """The loop of asyncio takes an abandoned generator to its end in a task, and so in a context, of its own."""
+    ids = torch.tensor([[1, 2, 3]])
+    kept: list[contextvars.Context] = []
+
+    async def edited() -> AsyncIterator[bool]:
+        with tiny.edit({"pooled": zero()}):
+            kept.append(contextvars.copy_context())
+            while True:
+                yield bool(tiny(ids)["pooler_output"].any())
+
+    async def ask() -> bool:
+        async for any_left in edited():
+            assert not any_left
+            break
+        gc.collect()
+        await asyncio.sleep(0.1)
+        return bool(tiny(ids)["pooler_output"].any())
+
+    assert asyncio.run(ask())
+    assert kept[0].run(tiny, ids)["pooler_output"].any()
 
 
 def test_training_and_moving_reach_the_model_itself(tiny: pellucid.Model) -> None:

@@ -132,13 +132,24 @@ def edits_of(loaded: Loaded) -> tuple[str, ...]:
 
 # -- inside a block ---------------------------------------------------------------------------------------------------
 
-_EDITED: ContextVar[tuple[tuple[Network, Network], ...]] = ContextVar("edited", default=())
-"""Networks that are edited here and now, and what each is at present; a thread begins with none."""
+
+@dataclass(eq=False)
+class _Block:
+    """A network that is edited, and what it is inside the block; neither once the block has ended, wherever it did: the
+    one who takes an abandoned generator to its end stands in a context of his own, where nobody else hears of it."""
+
+    module: Network | None
+    now: Network | None
+
+
+_EDITED: ContextVar[tuple[_Block, ...]] = ContextVar("edited", default=())
+"""The blocks that this line stands in, the innermost last; a thread begins with none."""
 
 
 def present(loaded: Loaded) -> Loaded:
     """What this model is here and now: itself, or with the edits of the blocks that this line stands in."""
-    now = next((now for module, now in reversed(_EDITED.get()) if module is loaded.module), None)
+    here = (one.now for one in reversed(_EDITED.get()) if one.module is loaded.module)
+    now = next((now for now in here if now is not None), None)  # another thread may end one meanwhile
     return loaded if now is None else replace(loaded, module=now)
 
 
@@ -147,12 +158,14 @@ def editing(loaded: Loaded, wanted: Wanted) -> Iterator[Loaded]:
     """Edits every pass of a model inside the block. See `Model.edit`."""
     entries = entries_of(loaded.config, wanted)
     now = edited(present(loaded), entries)
-    _EDITED.set((*_EDITED.get(), (loaded.module, now.module)))
+    block = _Block(loaded.module, now.module)
+    _EDITED.set((*_EDITED.get(), block))
     try:
         yield now
     finally:
         last = present(loaded).module
-        _EDITED.set(tuple(one for one in _EDITED.get() if one[1] is not now.module))  # others may last, or have begun
+        block.module = block.now = None
+        _EDITED.set(tuple(one for one in _EDITED.get() if one.now is not None))  # others may last, or have begun
     for entry in entries:  # not reached where the block raised: its own error says more
         entry.check()
     if last is not now.module:

@@ -38,7 +38,8 @@ class Editable:
             as for `trace`, `*` and those of other libraries included.
         ->  the edited model, which stays edited and which other threads may use, too.
 
-        Blocks nest: the inner edits come behind the outer ones. All passes are edited: calls, `trace` and
+        Blocks nest: the inner edits come behind the outer ones. A block that ends, ends for all: a task of `asyncio`
+        that began within it goes on without its edits. All passes are edited: calls, `trace` and
         `trace_writing` (whose `edits` say so), `embed`, `score`, and each of `generate`. They run on the plain blocks,
         and not on those laid out for speed. Editing `scores` or `weights` makes that layer explicit. An edit that
         changes no number changes no bit, but where gradients are recorded, as in a plain call of the model outside
