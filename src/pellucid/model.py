@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.checkpoints.families import family_of
+from pellucid.checkpoints.fill import moved
 from pellucid.checkpoints.load import OWN_HEAD, open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
@@ -172,8 +173,7 @@ class Model(Editable):
     @overload
     def score(self, text: Sequence[str], target: Sequence[str] | None = None) -> list[Score]: ...
     def score(self, text: str | Sequence[str], target: str | Sequence[str] | None = None) -> Score | list[Score]:
-        """How likely a text is, token by token: a `Score` for one string, a list for several.  target: of an
-        encoder-decoder, what is scored behind the text."""
+        """How likely a text is, token by token; several give a list.  target: what an encoder-decoder says to it."""
         return score(self.loaded, text, target)
 
     # -- look inside --------------------------------------------------------------------------------------------------
@@ -284,9 +284,9 @@ class Model(Editable):
         return self.train(False)
 
     def to(self, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None) -> Self:
-        """Moves the numbers to another device or kind, in place."""
+        """Moves the numbers to another device or kind, in place. InputError for a kind that cannot say all of them."""
         place, kind = self.device if device is None else choose_device(device), self.dtype if dtype is None else dtype
-        self.module.real("moving").to(device=place, dtype=choose_dtype(kind, self.dtype, place))
+        moved(self.module.real("moving"), place, choose_dtype(kind, self.dtype, place))
         return self
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

@@ -124,6 +124,16 @@ def test_numbers_that_a_narrower_kind_cannot_say_are_refused(
     assert found == pytest.approx(number, rel=0.01)
 
 
+def test_a_model_stays_as_it_is_where_a_kind_cannot_say_its_numbers(tiny: pellucid.Model) -> None:
+    weight = tiny.module.get_parameter("embeddings.token.weight")
+    with torch.no_grad():
+        weight[0, 0] = 1e5
+    with pytest.raises(InputError, match=r"weight holds 1e\+05, and the most that float16 can say is 6.55e\+04"):
+        tiny.to(dtype="float16")
+    assert tiny.dtype == torch.float32 == weight.dtype
+    assert tiny.to(dtype="bfloat16").dtype == torch.bfloat16
+
+
 def test_a_head_that_the_family_lacks_is_named(folder: Path) -> None:
     with pytest.raises(InputError, match="bert has no head 'causal-lm'; it has"):
         pellucid.load(folder, head="causal-lm")

@@ -104,6 +104,14 @@ def _check_doubled(plan: Plan, tensors: dict[str, Stored], held: Callable[[str],
         log.warning("%s and %s differ: the second counts, as in the reference", theirs, first)
 
 
+def moved(module: Network, device: torch.device, dtype: torch.dtype) -> None:
+    """Makes the numbers of a module another kind, on another device, in place; none where one of them does not fit."""
+    for name, parameter in module.named_parameters():
+        if torch.finfo(dtype).max < torch.finfo(parameter.dtype).max and not parameter.is_meta:
+            finite(name, parameter.detach(), dtype)
+    module.to(device=device, dtype=dtype)
+
+
 def _read(name: str, held: Stored, dtype: torch.dtype) -> Tensor:
     return finite(name, held.read(), dtype)
 
