@@ -289,6 +289,8 @@ def test_no_folder_and_a_folder_that_is_taken_are_said(index: pellucid.Index, tm
         pellucid.Index.build(index.loaded, ["a"], index.folder)
     with pytest.raises(InputError, match="exists already"):
         index.save(tmp_path)
+    with pytest.raises(InputError, match="lies within the index itself"):  # the next change would take it away
+        index.save(index.folder / "segments" / "kept")
 
 
 def test_a_hit_is_an_answer(index: pellucid.Index) -> None:

@@ -1,5 +1,6 @@
 """Texts from files: exact, or refused by line."""
 
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -166,6 +167,15 @@ def test_fields_are_not_endless(tmp_path: Path) -> None:
     path = written(tmp_path, "a.csv", b"id,text\n0,a\n1," + b"a" * (MOST_FIELD + 1) + b"\n")
     with pytest.raises(InputError, match="line 3: a field of more than 16 MiB"):
         list(read_texts(path, "text"))
+
+
+def test_a_greater_limit_of_the_process_stays(tmp_path: Path) -> None:
+    before = csv.field_size_limit(2 * MOST_FIELD)
+    try:
+        assert list(read_texts(written(tmp_path, "a.csv", "text\nhello\n"), "text")) == ["hello"]
+        assert csv.field_size_limit() == 2 * MOST_FIELD
+    finally:
+        csv.field_size_limit(before)
 
 
 def test_a_line_is_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,6 +235,8 @@ def copy(folder: Path, manifest: Manifest, target: Path) -> Path:
     try:
         if target.exists():
             raise InputError(f"{target} exists already: give the name of a new folder")
+        if target.parent.resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"{target} lies within the index itself, which clears away what is not its own")
         target.parent.mkdir(parents=True, exist_ok=True)
         around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # a name that nobody can foretell
         beside = around / "new"

@@ -146,7 +146,7 @@ def _table(rows: Rows) -> Iterator[Row]:
 
 def _records(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The records of a table, the first line among them, with the line where each begins; empty lines are none."""
-    csv.field_size_limit(MOST_FIELD)
+    csv.field_size_limit(max(MOST_FIELD, csv.field_size_limit()))  # of the whole process, which may have a greater one
     reader = csv.reader(lines(path, encoding), delimiter=delimiter, strict=True)
     line = 0
     try:
