@@ -136,7 +136,7 @@ def test_two_thousand_tokens_take_few_elements(view: str, long_server: PageServe
     settled(tab)
     tab.locator(".stage canvas").first.wait_for()
     assert tab.evaluate("document.querySelectorAll('*').length") < 3000
-    assert tab.evaluate("performance.getEntriesByName('first-contentful-paint').length") == 1
+    tab.wait_for_function("performance.getEntriesByName('first-contentful-paint').length === 1")
     session = tab.context.new_cdp_session(tab)
     session.send("HeapProfiler.collectGarbage")
     usage = session.send("Runtime.getHeapUsage")
