@@ -134,6 +134,12 @@ def test_datasets_give_the_names_of_labels() -> None:
     assert [row["tags"] for row in found] == [["bad", "good"], ["good"], []]
     assert read(datasets.Dataset.from_list(ROWS)).digest == read(ROWS).digest
     assert read(data.to_iterable_dataset()).digest == read(data).digest
+    for form in ("numpy", "pandas", "arrow"):  # in which numbers of labels are no int of Python
+        assert read(data.with_format(form)).digest == read(data).digest
+        assert read(data.to_iterable_dataset().with_format(form)).digest == read(data).digest
+        assert list(read(data.with_format(form, columns=["label"])).rows[0]) == ["label"]
+    louder = data.with_transform(lambda held: {"text": ["A"], "label": np.array(held["label"])})
+    assert read(louder).rows[1] == {"text": "A", "label": "bad"}
     with pytest.raises(InputError, match=r"the parts train, test: pass one of them, such as data\['train'\]"):
         read(datasets.DatasetDict(train=data, test=data))
     assert read(data.data.table.select(["text"])).rows == [{"text": "a"}, {"text": "b"}, {"text": "c"}]

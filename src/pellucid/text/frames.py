@@ -21,7 +21,7 @@ def rows_of_frame(data: Any) -> Iterable[dict[str, Any]] | None:
             )
         return None
     if hasattr(data, "column_names") and hasattr(data, "features"):  # datasets.Dataset, and its IterableDataset
-        return _named(data, data.features or {})
+        return _named(_plain(data), data.features or {})
     if hasattr(data, "collect_schema") and hasattr(data, "collect") and not hasattr(data, "iter_rows"):
         return data.collect().iter_rows(named=True)  # polars, not yet computed
     if hasattr(data, "iter_rows"):  # polars
@@ -33,6 +33,15 @@ def rows_of_frame(data: Any) -> Iterable[dict[str, Any]] | None:
         check_once("the Arrow table", data.column_names)
         return data.to_pylist()
     return None
+
+
+def _plain(data: Any) -> Iterable[dict[str, Any]]:
+    """What `datasets` holds as Python's own values, whatever form it was given; what a transform makes is kept."""
+    told = getattr(data, "format", None) or {}
+    if told.get("type") == "custom" or not hasattr(data, "with_format"):
+        return data
+    chosen = {name: told[name] for name in ("columns", "output_all_columns") if name in told}
+    return data.with_format(None, **chosen)
 
 
 def _named(data: Iterable[dict[str, Any]], features: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
@@ -52,6 +61,7 @@ def _labels(feature: Any) -> list[str] | None:
 
 
 def _label(value: Any, names: list[str]) -> Any:
+    value = value.tolist() if hasattr(value, "tolist") else value  # of NumPy or PyTorch
     if isinstance(value, list | tuple):
         return [_label(one, names) for one in value]
     return value if not isinstance(value, int) else names[value] if 0 <= value < len(names) else None
