@@ -193,12 +193,24 @@ def test_conll_files(shared: Callable[[str], Path], tmp_path: Path) -> None:
     assert len(TokenClassification().fitted(data.rows).classes or ()) == 9
 
 
+def test_notes_in_conll_files_are_no_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As MultiCoNER and Universal Dependencies have them before each sentence; `#` alone is also a word."""
+    path, three = tmp_path / "a.conll", "Sao _ _ B-LOC\nPaulo _ _ I-LOC\n# _ _ O\n\n"
+    path.write_text(f"# id 5239\tdomain=en\n{three}# newdoc\n# text = a b\n# _ _ O\n{three}", encoding="utf-8")
+    first, second = (row["tokens"] for row in read_conll(path))
+    assert first == ["Sao", "Paulo", "#"] and second == ["#", *first]
+    assert "3 lines left out as notes, # in place of a word (the first: line 1)" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("Sao B-LOC\nPaulo\n", "line 2: 1 columns, expected 2, as in the lines before"),
         ("\n\n", "holds no sentences"),
         ("word\n", "line 1: 1 columns, expected a word and its tag"),
+        ("Sao B-LOC\n# text = Paulo\n", "line 2: 4 columns, expected 2"),
+        ("# 1\n\n# 2\n", "holds no sentences"),
+        ("1\tSao\tB-LOC\tO\n2\tPaulo\tI-LOC\tO\n\n1\tHier\tO\tO\n", "line 1: the first column counts the words"),
     ],
 )
 def test_bad_conll_files(tmp_path: Path, text: str, said: str) -> None:

@@ -1,21 +1,34 @@
 """Files that hold examples of one kind alone: CoNLL's, a word and its tag on each line, and SQuAD's."""
 
 import json
+import logging
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted
 from pellucid.files import once
 from pellucid.text.lines import lines
 from pellucid.text.rows import OBJECTS, TABLES
+
+log = logging.getLogger("pellucid")
 
 TAGGED = (".conll", ".conll2002", ".conll2003", ".iob", ".iob2", ".bio")
 """How files of words and tags end."""
 
 BEGINNING = "-DOCSTART-"
 """Where a word should be: a document begins here."""
+
+NOTE = "#"
+"""Where the first word of a sentence should be: perhaps a note, as MultiCoNER and Universal Dependencies have them."""
+
+
+class Line(NamedTuple):
+    """number: of the line in its file, from 1.  fields: its columns."""
+
+    number: int
+    fields: list[str]
 
 
 def special(path: Path, columns: Collection[str] = (), encoding: str = "utf-8") -> list[dict[str, Any]] | None:
@@ -35,34 +48,63 @@ def special(path: Path, columns: Collection[str] = (), encoding: str = "utf-8") 
 def read_conll(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
     """The sentences of a file of words, as rows of "tokens" and "tags" (Tjong Kim Sang, 2002, CoNLL's shared task).
 
+    # id 7              a note before a sentence, left out; a word where other words have its last column as a tag
     Sao NC B-LOC        a word, whatever else, its tag; spaces or tabs between
     Paulo VMI I-LOC
                         an empty line ends a sentence
     """
-    rows = [
-        {"tokens": [fields[0] for fields in one], "tags": [fields[-1] for fields in one]}
-        for one in _sentences(path, encoding)
-    ]
-    if not rows:
+    read = list(_sentences(path, encoding))
+    left_out = _notes(read)
+    if left_out:
+        many, number = counted(len(left_out), "line"), min(left_out)
+        log.warning("%s: %s left out as notes, # in place of a word (the first: line %d)", path, many, number)
+    kept = [[one for one in sentence if one.number not in left_out] for sentence in read]
+    words = [sentence for sentence in kept if sentence]
+    if not words:
         raise InputError(f"{path} holds no sentences: expected lines of a word and its tag")
-    return rows
+    _check_lines(path, words)
+    return [
+        {"tokens": [one.fields[0] for one in sentence], "tags": [one.fields[-1] for one in sentence]}
+        for sentence in words
+    ]
 
 
-def _sentences(path: Path, encoding: str) -> Iterator[list[list[str]]]:
-    sentence, width = list[list[str]](), 0
+def _sentences(path: Path, encoding: str) -> Iterator[list[Line]]:
+    sentence = list[Line]()
     for number, line in enumerate(lines(path, encoding), 1):
         fields = [field for field in re.split(r"[ \t]+", line.strip(" \t\r\n")) if field]
         if fields and fields[0] != BEGINNING:
-            width = width or len(fields)
-            if len(fields) < 2 or len(fields) != width:
-                wanted = f"{width}, as in the lines before" if width > 1 else "a word and its tag"
-                raise InputError(f"{path}, line {number}: {len(fields)} columns, expected {wanted}")
-            sentence.append(fields)
+            sentence.append(Line(number, fields))
         elif sentence:
             yield sentence
             sentence = []
     if sentence:
         yield sentence
+
+
+def _notes(sentences: Sequence[Sequence[Line]]) -> set[int]:
+    """The numbers of lines that are notes: before the first word, with other columns or a tag that no word has."""
+    doubtful, words = list[Line](), list[Line]()
+    for sentence in sentences:
+        first = next((i for i, one in enumerate(sentence) if one.fields[0] != NOTE), len(sentence))
+        doubtful += sentence[:first]
+        words += sentence[first:]
+    tags, width = {one.fields[-1] for one in words}, len(words[0].fields) if words else 0
+    return {one.number for one in doubtful if len(one.fields) != width or one.fields[-1] not in tags}
+
+
+def _check_lines(path: Path, sentences: Sequence[Sequence[Line]]) -> None:
+    """Refuses lines of other columns than the first, and counts where the words should be."""
+    width = len(sentences[0][0].fields)
+    for one in (one for sentence in sentences for one in sentence):
+        if len(one.fields) < 2 or len(one.fields) != width:
+            wanted = f"{width}, as in the lines before" if width > 1 else "a word and its tag"
+            raise InputError(f"{path}, line {one.number}: {len(one.fields)} columns, expected {wanted}")
+    begin = {sentence[0].fields[0] for sentence in sentences}
+    second = {sentence[1].fields[0] for sentence in sentences if len(sentence) > 1}
+    if width > 2 and (begin, second) in (({"0"}, {"1"}), ({"1"}, {"2"})):
+        where = f"{path}, line {sentences[0][0].number}"
+        raise InputError(f"{where}: the first column counts the words, and the words are expected there: take it out")
 
 
 def read_squad(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
