@@ -229,6 +229,7 @@ def test_an_answer_that_is_too_long_is_cut_and_never_parted_from_its_question(
     ("row", "said"),
     [
         ({"texts": "a"}, r"row 0: no column 'text' \(did you mean texts\?\)"),
+        ({"text": None, "source": "b"}, "row 0: 'text' is empty: fill it in, or leave the row out"),
         ({"prompt": "a"}, "row 0: no column 'completion'"),
         ({"text": 5}, "row 0: 'text' is int, expected a text"),
         ({"messages": [TALK[0]]}, "row 0: its messages hold no answer"),

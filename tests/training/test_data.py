@@ -86,6 +86,10 @@ def test_files_whose_lines_belong_together(tmp_path: Path) -> None:
     assert found.name == "train.en and train.de" and place(found.rows[1], 0) == "train.en, line 2"
     paths[1].write_text("x\nz\n", encoding="utf-8")
     assert found.changed() is not None
+    with pytest.raises(
+        InputError, match=r"rows\.csv is a table, expected lines of plain text: put all columns into one"
+    ):
+        read([paths[0], written(tmp_path, "rows.csv")], objective=Pairs)
 
 
 def test_files_of_tags_and_of_questions(tmp_path: Path) -> None:

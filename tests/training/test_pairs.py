@@ -307,6 +307,15 @@ def test_bad_rows_are_named(body: "pellucid.Model", row: dict[str, Any], options
         objective.examples(model.loaded, [row])
 
 
+def test_what_a_later_row_alone_has_is_not_passed_over(body: "pellucid.Model") -> None:
+    some = [*matched(2), *matched(1, 1, negative=True)]
+    objective, model, _ = asked(body, some, criterion="multiple-negatives")
+    with pytest.raises(InputError, match="row 0: no column 'negative'"):
+        objective.examples(model.loaded, some)
+    with pytest.raises(InputError, match="row 1 has a score, and criterion='multiple-negatives'"):
+        asked(body, [{"sentence1": "a", "sentence2": "b"}, *scored(1)], criterion="multiple-negatives")
+
+
 @pytest.mark.parametrize("criterion", ["cosent", "cosine"])
 def test_held_out_rows_without_a_score_are_named(body: "pellucid.Model", tmp_path: Path, criterion: str) -> None:
     (tmp_path / "dev.csv").write_text("sentence1,sentence2\na dog,the dog\n", encoding="utf-8")

@@ -6,15 +6,17 @@ from pathlib import Path
 
 from pellucid.errors import InputError
 from pellucid.text.lines import lines
-from pellucid.text.rows import Row
+from pellucid.text.rows import OBJECTS, TABLES, Row
 
 
 def read_parallel(paths: Sequence[Path], names: Sequence[str], *, encoding: str = "utf-8") -> Iterator[Row]:
     """The lines of several files side by side, the lines of each file under its own name.
 
     A pair of lines that are both empty is left out, as corpora of translations have them between documents.
-    Raises InputError where a file ends before the others.
+    Raises InputError for a table, and where a file ends before the others.
     """
+    if tables := [path for path in paths if path.suffix.lower() in (*TABLES, *OBJECTS)]:
+        raise InputError(f"{tables[0]} is a table, expected lines of plain text: put all columns into one table")
     if len(paths) != len(names):
         raise InputError(f"{len(paths)} files were given, expected {len(names)}: one each for {', '.join(names)}")
     read = itertools.zip_longest(*(lines(path, encoding) for path in paths))

@@ -104,11 +104,12 @@ class SentenceSimilarity(Objective):
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
         require("scipy")
-        columns = _columns(rows[0], 0)
+        columns = _columns(rows)
         if self._matches:
-            if SCORE in rows[0] and columns == SCORED:
+            scored = next((i for i, row in enumerate(rows) if SCORE in row), None)
+            if scored is not None and columns == SCORED:
                 raise InputError(
-                    f"{place(rows[0], 0)} has a score, and ",
+                    f"{place(rows[scored], scored)} has a score, and ",
                     _MATCHES,
                     " takes each pair as one that means alike: keep only those that do, without their scores, or "
                     "choose ",
@@ -146,7 +147,7 @@ class SentenceSimilarity(Objective):
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         if not rows:
             return []
-        columns = [texts(rows, name) for name in _columns(rows[0], 0)]
+        columns = [texts(rows, name) for name in _columns(rows)]
         numbers: dict[str, int] = {}
         every = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
         alike = self._matches and SCORE not in rows[0]  # whoever learns from scores needs one in every row
@@ -256,13 +257,15 @@ def _everywhere(ranks: Ranks, parts: Sequence[Tensor]) -> tuple[Tensor, int]:
     return torch.cat(found), sum(map(len, found[: ranks.rank]))
 
 
-def _columns(row: Fields, i: int) -> tuple[str, ...]:
-    """Which columns hold the texts."""
+def _columns(rows: Sequence[Fields]) -> tuple[str, ...]:
+    """Which columns hold the texts: those of the first row, and negatives where any row has one."""
+    row = rows[0]
     for names in (SCORED, MATCHED):
         if names[0] in row or names[1] in row:
-            return names if names == SCORED or NEGATIVE not in row else (*names, NEGATIVE)
+            negatives = names == MATCHED and any(NEGATIVE in one for one in rows)
+            return (*names, NEGATIVE) if negatives else names
     wanted = f"{' and '.join(SCORED)}, or {' and '.join(MATCHED)}"
-    raise InputError(f"{place(row, i)} holds no texts to compare: expected columns {wanted}; it has {', '.join(row)}")
+    raise InputError(f"{place(row, 0)} holds no texts to compare: expected columns {wanted}; it has {', '.join(row)}")
 
 
 def _top(rows: Sequence[Fields]) -> float:

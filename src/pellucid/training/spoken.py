@@ -64,17 +64,22 @@ def _kind(row: Mapping[str, Any], index: int) -> str:
     """What a row holds: "messages", a "prompt" or a "text"."""
     held = [name for name in COLUMNS if row.get(name) is not None]
     if not held:
-        raise no_column(row, index, "text")
+        empty = next((name for name in COLUMNS if name in row), None)
+        raise no_column(row, index, "text") if empty is None else _empty(row, index, empty)
     return "messages" if "messages" in held else "text" if held == ["text"] else "prompt"
 
 
 def _field(row: Mapping[str, Any], name: str, index: int) -> str:
     if row.get(name) is None:
-        raise no_column(row, index, name) if name not in row else InputError(f"{place(row, index)}: {name!r} is empty")
+        raise no_column(row, index, name) if name not in row else _empty(row, index, name)
     found = row[name]
     if not isinstance(found, str):
         raise InputError(f"{place(row, index)}: {name!r} is {type(found).__name__}, expected a text")
     return found
+
+
+def _empty(row: Mapping[str, Any], index: int, name: str) -> InputError:
+    return InputError(f"{place(row, index)}: {name!r} is empty: fill it in, or leave the row out")
 
 
 def _ended(ids: list[int], end: int | None) -> list[int]:
