@@ -165,6 +165,20 @@ def test_numbers_are_those_of_the_models_labels(
     objective, loaded = ready(opened("bert-feelings").loaded, TextClassification(), rows_with(*labels))
     assert [one.target.label for one in objective.examples(loaded, rows_with(*labels))] == [0, 2]
     assert caplog.messages == ["the labels 0, 2 are taken as the numbers of negative, neutral, positive"]
+
+
+def test_numbers_in_rows_to_judge_by_are_told_too(
+    opened: Opened, body: "pellucid.Model", caplog: pytest.LogCaptureFixture
+) -> None:
+    pellucid.evaluate(opened("bert-feelings"), rows_with(0, 2, "neutral"))
+    assert caplog.messages == ["the labels 0, 2 are taken as the numbers of negative, neutral, positive"]
+    caplog.clear()
+    objective, loaded = ready(body.loaded, TextClassification(), rows_with("zebra", "ape"))
+    assert [one.target.label for one in objective.examples(loaded, rows_with(0, 1))] == [0, 1]
+    assert caplog.messages == ["the labels 0, 1 are taken as the numbers of ape, zebra"]
+    caplog.clear()
+    pellucid.evaluate(opened("bert-feelings"), rows_with([1, 0, 1], [0, 1, 0]))
+    assert not caplog.messages
     assert labels_of(opened("bert-feelings"), rows_with(0, 7)) == ("0", "7")
 
 

@@ -91,6 +91,7 @@ def test_a_recipe_is_what_was_written(tmp_path: Path, written: Callable[[str], P
         ("[validation]\nshare = 'a'\n", r"recipe\.toml: validation\.share is 'a', expected a number"),
         ("[data]\nfile = [1, 2]\n", r"recipe\.toml: data\.file is \[1, 2\], expected names of files"),
         ("[validation]\nfile = [1]\n", r"recipe\.toml: validation\.file is \[1\], expected names of files"),
+        ("[validation]\nshare = 0.2\nfile = 'v.csv'\n", r"recipe\.toml: validation has a share of the data and a file"),
         ("settings = 3\n", r"recipe\.toml: settings is 3, expected a table"),
         (
             "[settings]\nlora = 1\n[options]\nlora = 1\n",
@@ -112,6 +113,11 @@ def test_no_file_and_no_text(tmp_path: Path) -> None:
         read_recipe(tmp_path / "bytes.toml")
     with pytest.raises(InputError, match="cannot read"):
         read_recipe(tmp_path)
+
+
+def test_a_mark_at_the_beginning_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_bytes(b"\xef\xbb\xbftask = 'classify'\r\n")
+    assert read_recipe(tmp_path / "recipe.toml").task == "classify"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from pellucid.errors import InputError, several
 from pellucid.training.data import check_several, missing, place, values
 from pellucid.training.distillation import Taught, softened, softened_sets
 from pellucid.training.label_losses import losses, weights_of
-from pellucid.training.labels import Seen, check_fits, fits, is_number_of, kind_of, names_of, seen, target
+from pellucid.training.labels import Seen, check_fits, fits, held_names, is_number_of, kind_of, names_of, seen, target
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import label_scores, require, sets_scores
 from pellucid.training.objective import Example, Fields, head_for, passes
@@ -134,10 +134,13 @@ class TextClassification(Taught):
         return found
 
     def kept(self, loaded: Loaded) -> Loaded:
-        numbers = [name for name in (self._seen.classes if self._seen else ()) if name not in loaded.config.labels]
-        if numbers:
-            log.warning("the labels %s are taken as the numbers of %s", several(numbers), several(loaded.config.labels))
+        self._note_numbers(self._seen.classes if self._seen else (), loaded.config.labels)
         return super().kept(loaded)
+
+    def _note_numbers(self, names: Sequence[str], labels: Sequence[str]) -> None:
+        """Says which names are no labels themselves."""
+        if numbers := [name for name in names if name not in labels]:
+            log.warning("the labels %s are taken as the numbers of %s", several(numbers), several(labels))
 
     def head(self, loaded: Loaded) -> Head:
         return head_for(loaded, "sequence-classification")
@@ -173,10 +176,13 @@ class TextClassification(Taught):
         kind = self._seen.kind if self._seen else _asked(loaded, rows, column)
         if self._seen is not None:
             check_fits(kind, rows, column)
-        return [
+        found = [
             Target(kind, target(kind, value, place(row, i), labels), one)
             for i, (row, value, one) in enumerate(zip(rows, column, taught))
         ]
+        told = self._seen.classes if self._seen else ()
+        self._note_numbers([name for name in held_names(column) if name not in told], labels)
+        return found
 
     def _taught(self, loaded: Loaded, rows: Sequence[Fields]) -> list[list[float] | None]:
         """What the teacher says of each row, in the order of the labels that are learned."""

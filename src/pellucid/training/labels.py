@@ -162,6 +162,13 @@ def names_of(value: Any, where: str) -> list[str]:
     return [str(int(value)) if isinstance(value, float) else str(value)]
 
 
+def held_names(values: Sequence[Any]) -> tuple[str, ...]:
+    """The labels that stand in a column, in order; none where numbers say by their place how much of each."""
+    if not values or _by_place(values[0]):
+        return ()
+    return in_order({name for value in values for name in names_of(value, "")})
+
+
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
     """Whole numbers by their size, else all by alphabet."""
     found = list(names)

@@ -141,8 +141,7 @@ def read_recipe(path: Path) -> Recipe:
     that nobody knows and for a value of another type.
     """
     try:
-        with path.open("rb") as file:
-            found = tomllib.load(file)
+        found = tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # some editors begin a file with a mark
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no recipe {str(path)!r}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -168,6 +167,8 @@ def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
         wanted = " or ".join(_WORDS[kind] for kind in dict.fromkeys([*_SHORT[name], dict]))
         raise InputError(f"{path}: {name} is {value!r}, expected {wanted}")
     _check(path, f"{name}.", value, _TABLES[name])
+    if "share" in value and value.get("file"):
+        raise InputError(f"{path}: {name} has a share of the data and a file: leave one of them out")
     files = value.get("file", [])
     if not all(isinstance(one, str) for one in files):
         raise InputError(f"{path}: {name}.file is {files!r}, expected names of files")
