@@ -176,6 +176,16 @@ def test_what_begins_nothing_begins(body: "pellucid.Model", caplog: pytest.LogCa
     assert "2 entities begin with I- and are read as if with B- (the first: row 0, word 0)" in caplog.text
 
 
+def test_a_label_that_takes_the_letters_from_all_others_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    row = {"tokens": list("abcd"), "tags": ["B-PER", "I-PER", "0", "O"]}
+    TokenClassification().fitted([row])
+    assert "the labels 0 begin no entity, so that B- and I- of the others mean nothing" in caplog.text
+    caplog.clear()
+    for plain in (["NOUN", "B-X", "O", "O"], ["B-PER", "I-PER", "U-PER", "O"]):
+        TokenClassification().fitted([row | {"tags": plain}])
+    assert not caplog.messages
+
+
 def test_conll_files(shared: Callable[[str], Path], tmp_path: Path) -> None:
     with zipfile.ZipFile(shared("data/conll2002/conll2002.zip")) as archive:
         archive.extract("conll2002/esp.testa", tmp_path)

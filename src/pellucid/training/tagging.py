@@ -15,7 +15,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth
-from pellucid.errors import Argument, InputError, counted, near
+from pellucid.errors import Argument, InputError, counted, near, several
 from pellucid.tasks.reader import Stretch
 from pellucid.tasks.tagged import Sentence, Tagged, innermost, tagged, words_of
 from pellucid.text import RULES, Window, windows
@@ -91,6 +91,9 @@ class TokenClassification(Objective):
         if len(found) < 2:
             said = f"all words are {next(iter(found))!r}" if found else "there are no words"
             raise InputError(f"there is nothing to tell apart in {len(rows)} sentences: {said}")
+        if strange := tags.odd(found):
+            told = "the labels %s begin no entity, so that B- and I- of the others mean nothing: are they misspelt?"
+            log.warning(told, several(strange))
         return replace(self, classes=tags.ordered(found))
 
     def marks(self, row: Fields) -> Collection[str]:

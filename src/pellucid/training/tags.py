@@ -5,7 +5,7 @@ B-PER   I-PER   O        B-LOC  I-LOC      IOB2 (Tjong Kim Sang and Veenstra, 19
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -31,6 +31,12 @@ def marked(labels: Iterable[str]) -> bool:
     """Whether labels say where entities begin; parts of speech do not."""
     others = [label for label in labels if label != NONE]
     return bool(others) and all(_MARKED.fullmatch(label) for label in others)
+
+
+def odd(labels: Collection[str]) -> list[str]:
+    """Labels by which all others lose their letters: those without one where B- and I- of a kind stand beside them."""
+    both = any(label[:2] == "B-" and f"I-{label[2:]}" in labels for label in labels)
+    return sorted(label for label in labels if label != NONE and not _MARKED.fullmatch(label)) if both else []
 
 
 def ordered(labels: Iterable[str]) -> tuple[str, ...]:
