@@ -126,7 +126,8 @@ def read_squad(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
 
 
 def _question(path: Path, asked: Any, context: str, place: str) -> dict[str, Any]:
-    answers = [] if asked.get("is_impossible") is True else _list(path, asked, "answers", place)
+    said = asked.get("is_impossible") is not None and _member(path, asked, "is_impossible", bool, place)
+    answers = [] if said else _list(path, asked, "answers", place)
     texts = [_member(path, one, "text", str, f"{place}answers[{i}].") for i, one in enumerate(answers)]
     starts = [_member(path, one, "answer_start", int, f"{place}answers[{i}].") for i, one in enumerate(answers)]
     row = {"question": _member(path, asked, "question", str, place), "context": context}
@@ -156,6 +157,6 @@ def _list(path: Path, holder: Any, name: str, place: str) -> list[Any]:
 def _member(path: Path, holder: Any, name: str, kind: type, place: str) -> Any:
     value = holder.get(name) if isinstance(holder, dict) else None
     if type(value) is not kind:
-        names = {str: "a text", int: "a whole number", list: "a list"}
+        names = {str: "a text", int: "a whole number", list: "a list", bool: "true or false"}
         raise InputError(f"{path}: {place}{name} is {type(value).__name__}, expected {names[kind]}, as SQuAD has it")
     return value
