@@ -9,12 +9,12 @@ import torch
 
 from pellucid.checkpoints.adapter import read_source
 from pellucid.checkpoints.contents import Contents
+from pellucid.checkpoints.facts import tell_of_states
 from pellucid.checkpoints.families import family_of, stranger
 from pellucid.checkpoints.fill import BITS, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.plan import Plan, make_plan
-from pellucid.checkpoints.sentence import tell_of_states
 from pellucid.checkpoints.unchanged import located
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config, Head

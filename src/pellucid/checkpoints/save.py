@@ -7,12 +7,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.facts import tell_of_states
 from pellucid.checkpoints.folder import beside, check_target, write_tensors
 from pellucid.checkpoints.generation import write_generation
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.moves import Move
 from pellucid.checkpoints.names import Names, Rows
-from pellucid.checkpoints.sentence import tell_of_states, write_pooling
+from pellucid.checkpoints.sentence import write_pooling
 from pellucid.errors import InputError, several
 from pellucid.files import path_of
 from pellucid.models import assemble, ties

@@ -10,7 +10,6 @@ from typing import Any
 
 from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.source import inside
-from pellucid.config import Config
 from pellucid.config.checks import count, truth
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, UnsafeFileError, near, several
 from pellucid.files import read_any, read_json
@@ -46,8 +45,8 @@ ORDER = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 
 _IDLE_STATED = ("__version__", "model_type")
 
-_ENCODER_ALONE = ("t5",)
-"""Families of encoder-decoders of which the reference reads the encoder alone, as everything does here."""
+PLAIN = [{"method": "forward", "method_output_name": name} for name in ("last_hidden_state", "logits")]
+"""What a file of `READ` may say of a text under `modality_config`: the model reads it, and answers as everywhere."""
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 """The ways to compare two vectors; the last two are distances, less than nothing."""
@@ -124,8 +123,7 @@ def read_crossing(folder: Path) -> dict[str, Any]:
             f"{folder}: max_seq_length and do_lower_case of a cross-encoder are not followed where they stand: "
             "write model_max_length and do_lower_case into tokenizer_config.json, and take them out there"
         )
-    named = found.get("activation_fn")
-    return {"sentence_transformers": {"activation_fn": named}} if named is not None else {}
+    return {"sentence_transformers": {"activation_fn": found["activation_fn"]}} if found.get("activation_fn") else {}
 
 
 def _is_cross_encoder(folder: Path) -> bool:
@@ -142,12 +140,6 @@ def _check_place(path: Path, modules: list[dict[str, Any]]) -> None:
             f"{path} says that the Transformer lies in {repr(place)[:80]}, and it is read beside modules.json alone: "
             "move the files of that folder there, and set that path to the empty text"
         )
-
-
-def tell_of_states(config: Config, where: Path) -> None:
-    """Says where the library would make other vectors of the same files."""
-    if config.decoder is not None and config.family not in _ENCODER_ALONE:
-        log.warning("%s: vectors are of the encoder's states here; sentence-transformers takes the decoder's", where)
 
 
 def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:
@@ -224,9 +216,10 @@ def _read(folder: Path) -> dict[str, Any]:
     path = next((folder / name for name in READ if (folder / name).is_file()), None)
     if path is None:
         return {}
-    inert = ("transformer_task", "modality_config", "module_output_name", "unpad_inputs")
-    found = _witness(path, ("max_seq_length", "do_lower_case", *SETTINGS, *inert))
+    inert = ("transformer_task", "module_output_name", "unpad_inputs")
+    found = _witness(path, ("max_seq_length", "do_lower_case", "modality_config", *SETTINGS, *inert))
     _refuse_settings(path, found)
+    _refuse_messages(path, found.get("modality_config") or {})
     length, lower = found.get("max_seq_length"), found.get("do_lower_case", False)
     with _said_by(path):
         if length is not None:
@@ -247,6 +240,15 @@ def _refuse_settings(path: Path, found: dict[str, Any]) -> None:
                 "vectors: write it into the file that it is about, and take it out here"
             )
         left_alone(path, (f"{key}.{name}" for name in ("dtype", "torch_dtype") if name in said))
+
+
+def _refuse_messages(path: Path, found: Any) -> None:
+    """Since its sixth version the reference reads texts through a tokenizer's chat template, and writes it here."""
+    if not isinstance(found, dict) or "message" in found or found.get("text", PLAIN[0]) not in PLAIN:
+        raise CheckpointMismatchError(
+            f"{path}: modality_config is {repr(found)[:200]}, and here every text is read as it is, and no 'message' "
+            "put through the chat template: take modality_config out there, if the model was trained on plain texts"
+        )
 
 
 def _stated(path: Path) -> dict[str, Any]:
