@@ -100,7 +100,8 @@ def _check_doubled(plan: Plan, tensors: dict[str, Stored], held: Callable[[str],
         if torch.equal(held(one.ours), other.to(held(one.ours))):
             continue
         if not one.overruled:
-            raise CheckpointMismatchError(f"{theirs} and {first} should be the same table and differ")
+            way = f"; where both are meant, set {one.tied} to false in config.json" if one.tied else ""
+            raise CheckpointMismatchError(f"{theirs} and {first} should be the same table and differ{way}")
         log.warning("%s and %s differ: the second counts, as in the reference", theirs, first)
 
 

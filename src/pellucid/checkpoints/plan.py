@@ -22,12 +22,14 @@ class Doubled:
     """Numbers that a file holds a second time.
 
     place: where they stand.  ours: our name, whose numbers stand in another place.  overruled: whether it is known that
-    these are not computed with, so that they may be others; else both must be the same.
+    these are not computed with, so that they may be others; else both must be the same.  tied: the fact that makes one
+    table of two, where it is one that a file may also deny.
     """
 
     place: Place
     ours: str
     overruled: bool = False
+    tied: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,9 @@ def make_plan(
         same = ties(config)
     for name, first in same.items():  # one table under two names: the second copy must equal the first
         if name in placed and first in placed:
-            doubled.append(Doubled(placed.pop(name), first))
+            doubled.append(
+                Doubled(placed.pop(name), first, tied="tie_word_embeddings" * (name == "head.decoder.weight"))
+            )
         elif name in placed:
             placed[first] = placed.pop(name)
     doubled = [replace(one, ours=same.get(one.ours, one.ours)) for one in doubled]
