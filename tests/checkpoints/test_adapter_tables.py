@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 import pellucid
+from pellucid.checkpoints.adapter_facts import FILE
 from pellucid.errors import CheckpointMismatchError
 from tests.checkpoints import peft_files
+from tests.checkpoints.builders import edit_json, with_tensors
 from tests.checkpoints.test_adapter import IDS, base_of
 
 
@@ -63,4 +65,48 @@ def test_one_side_alone_is_refused(
     base = base_of(tmp_path, kind, head)
     peft_files.written(base, tmp_path / "adapter", head, **config)
     with pytest.raises(CheckpointMismatchError, match=rf"it changes {named}, whose table serves twice"):
+        pellucid.load(tmp_path / "adapter")
+
+
+PLACES: list[tuple[str, str, dict[str, Any], str]] = [
+    ("llama", "causal-lm", {"target_modules": ["q_proj", "embed_tokens"]}, "with a copy of the table as its head"),
+    ("gpt2", "causal-lm", {"target_modules": ["c_attn", "lm_head"]}, "with a copy of the table as its head"),
+    ("gpt2", "causal-lm", {"target_modules": ["wte"], "ensure_weight_tying": True}, "an adapter that leaves it out"),
+    ("t5", "sequence-to-sequence-lm", {"target_modules": ["shared"]}, "an adapter that leaves it out"),
+    ("t5", "sequence-to-sequence-lm", {"target_modules": ["q"], "modules_to_save": ["shared"]}, "that leaves it out"),
+    ("llama", "causal-lm", {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, "merge it with the library"),
+    ("gpt2", "causal-lm", {"target_modules": ["c_attn"], "modules_to_save": ["wte"]}, "merge it with the library"),
+]
+
+
+@pytest.mark.parametrize(("kind", "head", "config", "advised"), PLACES)
+def test_what_is_advised_for_one_place_of_two(
+    kind: str, head: str, config: dict[str, Any], advised: str, tmp_path: Path
+) -> None:
+    """Each way leads to the adapter's numbers. Where PEFT merges what it adds to one place, it changes both."""
+    base, folder = base_of(tmp_path, kind, head, tie_word_embeddings=True), tmp_path / "adapter"
+    wanted = peft_files.answer(peft_files.written(base, folder, head, **config), IDS, head)
+    with pytest.raises(CheckpointMismatchError, match=f"whose table serves twice .*{advised}"):
+        pellucid.load(folder)
+    if "leaves" in advised:
+        return
+    if "copy" in advised:
+        apart = peft_files.reference(base, head)
+        apart.config.tie_word_embeddings = False
+        apart.lm_head.weight = torch.nn.Parameter(apart.lm_head.weight.detach().clone())
+        apart.save_pretrained(tmp_path / "apart")
+        edit_json(folder / FILE, lambda said: said.update(base_model_name_or_path=str(tmp_path / "apart")))
+    else:
+        model = peft_files.opened(base, folder, head)
+        with peft_files.spoken():
+            model.merge_and_unload().save_pretrained(folder := tmp_path / "merged")
+    torch.testing.assert_close(ours(folder), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_what_the_base_lacks_is_said(tmp_path: Path) -> None:
+    """Nothing serves twice there: the base was saved without a pooler, and the reference would make one up."""
+    base = base_of(tmp_path, "bert", None)
+    with_tensors(lambda tensors: [tensors.pop(name) for name in list(tensors) if "pooler" in name])(base)
+    peft_files.written(base, tmp_path / "adapter", None, target_modules=["pooler.dense"])
+    with pytest.raises(CheckpointMismatchError, match=r"it adds to pooler\.dense, of which .* holds no numbers"):
         pellucid.load(tmp_path / "adapter")

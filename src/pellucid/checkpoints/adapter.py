@@ -27,8 +27,12 @@ from pellucid.machine import no_grad
 from pellucid.text import Tokenizer
 from pellucid.text.files import open_tokenizer
 
+_LEARN_OTHER = "one table has no numbers for that; learn an adapter that leaves it out"
+
 PREFIX = "base_model.model."
 """Stands before every name of the format."""
+
+_HEAD = "head.decoder.weight"
 
 _LOW = re.compile(r"(?P<module>[\w.]+)\.lora_(?P<kind>embedding_|)(?P<side>[AB])(?:\.weight)?")
 
@@ -138,8 +142,10 @@ class _Over(Contents):
         if place is None:
             hint = near(module, known.modules, most=1)
             raise self.wrong(f"{module} is nothing in a {known.page.architecture}{hint}")
+        if theirs is None and not known.tied_head(place):
+            raise self.wrong(f"it adds to {module}, of which {self.adapter.base_name} holds no numbers")
         if theirs is None or known.shared(place):
-            raise self._twice(module)
+            raise self._twice(module, self._way_apart(known, place))
         embedding = "embedding_A" in pair or "embedding_B" in pair
         sides = ("embedding_A", "embedding_B") if embedding else ("A", "B")
         if set(pair) != set(sides):
@@ -170,8 +176,9 @@ class _Over(Contents):
             raise self.wrong(
                 f"{name} is nothing in a {known.page.architecture}; task_type in {FILE} says which head there is"
             )
-        if known.shared(next(iter(places.values()))) and self._is_copy(name):
-            raise self._twice(name)
+        place = next(iter(places.values()))
+        if (known.shared(place) or known.tied_head(place)) and self._is_copy(name):
+            raise self._twice(name, _LEARN_OTHER if known.one_for_both else "merge it with the library that made it")
         return known.theirs.get(frozenset(places), name)
 
     def _is_copy(self, name: str) -> bool:
@@ -181,11 +188,18 @@ class _Over(Contents):
         paths = [".".join(words[: i + 1]) for i in range(len(words))]
         return any(path.endswith(one) for path in paths for one in self.adapter.facts.whole)
 
-    def _twice(self, what: str) -> CheckpointMismatchError:
-        base = self.adapter.base_name
-        return self.wrong(
-            f"it changes {what}, whose table serves twice in {base}: merge it with the library that made it"
+    def _way_apart(self, known: "_Known", place: Place) -> str:
+        """What to do about a pair in one place of a table that serves twice. The library adds it there alone, and where
+        it merges, in both: other numbers, and no word."""
+        if self.adapter.facts.tied or (known.one_for_both and not known.tied_head(place)):
+            return _LEARN_OTHER
+        return (
+            "merging would change both places; save that model with a copy of the table as its head and "
+            f"tie_word_embeddings false, and name it as base_model_name_or_path in {FILE}"
         )
+
+    def _twice(self, what: str, advice: str) -> CheckpointMismatchError:
+        return self.wrong(f"it changes {what}, whose table serves twice in {self.adapter.base_name}: {advice}")
 
 
 class _Known:
@@ -210,8 +224,19 @@ class _Known:
     def shared(self, place: Place) -> bool:
         """Whether a table is that of the tokens and serves twice, as the file of the base has it: a head reads it too,
         or encoder and decoder do."""
-        held = {name for names in self.theirs for name in names}
         reads = self.page.head is not None and self.page.head.answers == "vocabulary"
-        one_for_both = {name for name in held if name.endswith("coder.embeddings.token.weight")}
-        twice = (reads and "head.decoder.weight" not in held) or len(one_for_both) == 1
+        twice = (reads and _HEAD not in self._held) or self.one_for_both
         return twice and any(name.endswith("embeddings.token.weight") for name in self.places(place.theirs))
+
+    def tied_head(self, place: Place) -> bool:
+        """Whether a table is that of a head, for which the base has the table of the tokens."""
+        return _HEAD in self.places(place.theirs) and _HEAD not in self._held
+
+    @cached_property
+    def _held(self) -> set[str]:
+        return {name for names in self.theirs for name in names}
+
+    @cached_property
+    def one_for_both(self) -> bool:
+        """Whether encoder and decoder read one table."""
+        return len({name for name in self._held if name.endswith("coder.embeddings.token.weight")}) == 1

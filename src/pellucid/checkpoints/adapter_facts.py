@@ -34,10 +34,10 @@ TASKS = {
 
 _READ = frozenset(
     """peft_type base_model_name_or_path revision task_type r lora_alpha rank_pattern alpha_pattern use_rslora bias
-    modules_to_save init_lora_weights""".split()
+    modules_to_save init_lora_weights ensure_weight_tying""".split()
 )
 _INERT = frozenset(
-    """auto_mapping corda_config ensure_weight_tying eva_config exclude_modules fan_in_fan_out inference_mode
+    """auto_mapping corda_config eva_config exclude_modules fan_in_fan_out inference_mode
     layers_pattern layers_to_transform loftq_config lora_dropout lora_ga_config megatron_config megatron_core
     peft_version qalora_group_size runtime_config target_modules""".split()
 )
@@ -65,6 +65,7 @@ class AdapterFacts:
     rank, alpha: of a module; ranks, alphas: of those that differ, by their path or the end of it.
     rooted: the scale is alpha / sqrt(rank) (Kalajdzievski, 2023, arXiv:2312.03732), else alpha / rank.
     whole: modules that are replaced, not added to.
+    tied: of a table that serves twice, both places are changed together.
     """
 
     base: str
@@ -76,6 +77,7 @@ class AdapterFacts:
     alphas: dict[str, float] = field(default_factory=dict)
     rooted: bool = False
     whole: tuple[str, ...] = ()
+    tied: bool = False
 
     def rank_of(self, module: str) -> int:
         """The rank of a module by its path."""
@@ -142,6 +144,8 @@ def _facts(raw: dict[str, Any]) -> AdapterFacts:
     count("r", rank, most=MOST_RANK)
     within("lora_alpha", alpha, most=1e9, least=-1e9)
     truth("use_rslora", rooted)
+    tied = raw.get("ensure_weight_tying", False)
+    truth("ensure_weight_tying", tied)
     ranks, alphas = _pattern(raw, "rank_pattern"), _pattern(raw, "alpha_pattern")
     for module, one in ranks.items():
         count(f"the rank of {module}", one, most=MOST_RANK)
@@ -150,7 +154,7 @@ def _facts(raw: dict[str, Any]) -> AdapterFacts:
     whole = raw.get("modules_to_save") or []
     if not isinstance(whole, list) or not all(isinstance(name, str) for name in whole):
         raise InputError(f"modules_to_save is {ascii(whole)[:60]}, expected a list of names")
-    return AdapterFacts(base, revision, task, rank, alpha, ranks, alphas, rooted, tuple(whole))
+    return AdapterFacts(base, revision, task, rank, alpha, ranks, alphas, rooted, tuple(whole), tied)
 
 
 def _pattern(raw: dict[str, Any], key: str) -> dict[str, Any]:
