@@ -155,6 +155,7 @@ FOLDER = [
     Case("no config", lost(POOLING), ABSENT, "1_Pooling/config.json is missing"),
     Case("length 0", with_file("sentence_bert_config.json", {"max_seq_length": 0}), CORRUPT, "max_seq_length is 0"),
     Case("length 1.5", with_file("sentence_bert_config.json", {"max_seq_length": 1.5}), CORRUPT, "length is 1.5"),
+    Case("task", with_file("sentence_bert_config.json", {"transformer_task": "fill-mask"}), MISMATCH, "is 'fill-mask'"),
 ]  # fmt: skip
 
 

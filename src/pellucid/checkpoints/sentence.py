@@ -117,7 +117,7 @@ def read_crossing(folder: Path) -> dict[str, Any]:
     path = folder / STATED
     found = _witness(path, ("activation_fn", "default_prompt_name", *_IDLE_STATED))
     _prompts(path, found)
-    read = _read(folder)
+    read = _read(folder, "sequence-classification")
     if read.get("max_length") or read.get("do_lower_case"):
         raise CheckpointMismatchError(
             f"{folder}: max_seq_length and do_lower_case of a cross-encoder are not followed where they stand: "
@@ -204,22 +204,21 @@ def _modes(path: Path, found: dict[str, Any]) -> tuple[str, ...]:
             for key in MODES.values():
                 truth(key, False if found.get(key) is None else found[key])
         return tuple(mode for mode, key in MODES.items() if found.get(key)) or ("mean",)
-    names = stated if isinstance(stated, list) else [stated]
-    modes = tuple(str(name).removesuffix("_tokens") for name in names)
+    modes = tuple(str(name).removesuffix("_tokens") for name in (stated if isinstance(stated, list) else [stated]))
     if not modes or not set(modes) <= set(MODES):
         raise CorruptFileError(f"{path}: pooling_mode is {repr(stated)[:60]}, expected one of {', '.join(MODES)}")
     return modes
 
 
-def _read(folder: Path) -> dict[str, Any]:
-    """How the module `Transformer` reads a text."""
+def _read(folder: Path, followed: str = "feature-extraction") -> dict[str, Any]:
+    """How the module `Transformer` reads a text.  followed: the only task that it may have there."""
     path = next((folder / name for name in READ if (folder / name).is_file()), None)
     if path is None:
         return {}
     inert = ("transformer_task", "module_output_name", "unpad_inputs")
     found = _witness(path, ("max_seq_length", "do_lower_case", "modality_config", *SETTINGS, *inert))
     _refuse_settings(path, found)
-    _refuse_messages(path, found.get("modality_config") or {})
+    _refuse_ways(path, found, followed)
     length, lower = found.get("max_seq_length"), found.get("do_lower_case", False)
     with _said_by(path):
         if length is not None:
@@ -242,11 +241,14 @@ def _refuse_settings(path: Path, found: dict[str, Any]) -> None:
         left_alone(path, (f"{key}.{name}" for name in ("dtype", "torch_dtype") if name in said))
 
 
-def _refuse_messages(path: Path, found: Any) -> None:
-    """Since its sixth version the reference reads texts through a tokenizer's chat template, and writes it here."""
-    if not isinstance(found, dict) or "message" in found or found.get("text", PLAIN[0]) not in PLAIN:
+def _refuse_ways(path: Path, found: dict[str, Any], followed: str) -> None:
+    """Other ways to an answer: another task, and, since the sixth version, the tokenizer's chat template."""
+    task, ways = found.get("transformer_task"), found.get("modality_config") or {}
+    if task not in (None, followed):
+        raise CheckpointMismatchError(f"{path}: transformer_task is {repr(task)[:60]}, expected {followed!r} here")
+    if not isinstance(ways, dict) or "message" in ways or ways.get("text", PLAIN[0]) not in PLAIN:
         raise CheckpointMismatchError(
-            f"{path}: modality_config is {repr(found)[:200]}, and here every text is read as it is, and no 'message' "
+            f"{path}: modality_config is {repr(ways)[:200]}, and here every text is read as it is, and no 'message' "
             "put through the chat template: take modality_config out there, if the model was trained on plain texts"
         )
 
