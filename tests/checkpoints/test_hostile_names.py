@@ -215,3 +215,10 @@ def test_twenty_thousand_strange_names_are_read_in_time(model_type: str, tmp_pat
     more = {f"layers.{i}.x{i % 7}": torch.zeros(0) for i in range(20_000)}
     with_tensors(lambda tensors: tensors.update(more))(folder)
     refused(folder, Case("many", len, MISMATCH, "20000 that belong nowhere", most=600), seconds=5)
+
+
+def test_an_encoder_that_was_saved_without_its_decoder_is_named(tmp_path: Path) -> None:
+    folder = save("t5", tmp_path / "model", head=False)
+    with_tensors(lambda held: [held.pop(name) for name in list(held) if name.startswith("decoder.")])(folder)
+    with pytest.raises(MISMATCH, match=r"missing \(decoder\.block.*, and an encoder without its decoder is not read"):
+        pellucid.load(folder)

@@ -175,7 +175,9 @@ def _problems(
     problems = []
     if lost:
         theirs = list(dict.fromkeys(names.theirs(name, page.rows, prefixed=prefixed).theirs for name in lost))
-        problems.append(f"{len(lost)} missing ({several(theirs, 3)})")
+        side = {name for name in wanted if name.startswith("decoder.layers.")}
+        alone = ", and an encoder without its decoder is not read" if side and side <= {*lost} else ""
+        problems.append(f"{len(lost)} missing ({several(theirs, 3)}){alone}")
     beyond = list(dict.fromkeys(place.theirs for ours, place in told if ours not in wanted))
     if extra := strange + beyond:
         expected = [names.theirs(name, page.rows, prefixed=prefixed).theirs for name in wanted]
