@@ -247,10 +247,8 @@ def _refuse_ways(path: Path, found: dict[str, Any], followed: str) -> None:
     if task not in (None, followed):
         raise CheckpointMismatchError(f"{path}: transformer_task is {repr(task)[:60]}, expected {followed!r} here")
     if not isinstance(ways, dict) or "message" in ways or ways.get("text", PLAIN[0]) not in PLAIN:
-        raise CheckpointMismatchError(
-            f"{path}: modality_config is {repr(ways)[:200]}, and here every text is read as it is, and no 'message' "
-            "put through the chat template: take modality_config out there, if the model was trained on plain texts"
-        )
+        wrong = f"{path}: modality_config is {repr(ways)[:200]}, and no chat template is put around texts here"
+        raise CheckpointMismatchError(f"{wrong}: take it out, if the model was trained on texts as they are")
 
 
 def _stated(path: Path) -> dict[str, Any]:
