@@ -105,7 +105,8 @@ def test_texts_that_the_library_puts_into_a_chat_template_are_refused(tmp_path: 
     theirs = SentenceTransformer(str(write("qwen2-feelings", tmp_path / "plain")), device="cpu")
     theirs.save_pretrained(str(folder := tmp_path / "theirs"))
     with pytest.raises(
-        CheckpointMismatchError, match=r"modality_config is .*'message'.*no chat template is put around texts"
+        CheckpointMismatchError,
+        match=r"modality_config is .*'message'.*without a chat template, for its last_hidden_state",
     ):
         pellucid.load(folder)
     edit_json(folder / READ[0], lambda found: found.pop("modality_config"))
@@ -114,7 +115,10 @@ def test_texts_that_the_library_puts_into_a_chat_template_are_refused(tmp_path: 
     assert not torch.allclose(wanted, torch.tensor(theirs.encode(TEXTS[:3])), atol=1e-2)
 
 
-@pytest.mark.parametrize("found", [["text"], {"text": {"method": "forward", "method_output_name": "pooler_output"}}])
+@pytest.mark.parametrize(
+    "found",
+    [["text"], *({"text": {"method": "forward", "method_output_name": name}} for name in ("pooler_output", "logits"))],
+)
 def test_a_text_that_is_not_read_as_everywhere_is_refused(folder: Path, found: Any) -> None:
     say(folder, READ[0], modality_config=found)
     with pytest.raises(CheckpointMismatchError, match=r"modality_config is .*texts as they are"):

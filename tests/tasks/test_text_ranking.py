@@ -106,7 +106,7 @@ def test_what_the_library_saves_opens_here_and_there_again(judge: Path, tmp_path
         (
             "sentence_bert_config.json",
             {"modality_config": {"message": {"format": "flat"}}},
-            "'message'.*no chat template",
+            "'message'.*without a chat template, for its logits",
         ),
         ("config_sentence_transformers.json", {"model_type": "SentenceTransformer"}, "the modules are Transformer;"),
         ("config_sentence_transformers.json", {"prompts": {"a": "b "}, "default_prompt_name": "a"}, "default_prompt"),

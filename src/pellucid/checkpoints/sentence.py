@@ -45,9 +45,6 @@ ORDER = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 
 _IDLE_STATED = ("__version__", "model_type")
 
-PLAIN = [{"method": "forward", "method_output_name": name} for name in ("last_hidden_state", "logits")]
-"""What a file of `READ` may say of a text under `modality_config`: the model reads it, and answers as everywhere."""
-
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 """The ways to compare two vectors; the last two are distances, less than nothing."""
 
@@ -117,7 +114,7 @@ def read_crossing(folder: Path) -> dict[str, Any]:
     path = folder / STATED
     found = _witness(path, ("activation_fn", "default_prompt_name", *_IDLE_STATED))
     _prompts(path, found)
-    read = _read(folder, "sequence-classification")
+    read = _read(folder, "sequence-classification", "logits")
     if read.get("max_length") or read.get("do_lower_case"):
         raise CheckpointMismatchError(
             f"{folder}: max_seq_length and do_lower_case of a cross-encoder are not followed where they stand: "
@@ -210,15 +207,15 @@ def _modes(path: Path, found: dict[str, Any]) -> tuple[str, ...]:
     return modes
 
 
-def _read(folder: Path, followed: str = "feature-extraction") -> dict[str, Any]:
-    """How the module `Transformer` reads a text.  followed: the only task that it may have there."""
+def _read(folder: Path, task: str = "feature-extraction", output: str = "last_hidden_state") -> dict[str, Any]:
+    """How the module `Transformer` reads a text.  task, output: the only ones that it may name, of a text."""
     path = next((folder / name for name in READ if (folder / name).is_file()), None)
     if path is None:
         return {}
     inert = ("transformer_task", "module_output_name", "unpad_inputs")
     found = _witness(path, ("max_seq_length", "do_lower_case", "modality_config", *SETTINGS, *inert))
     _refuse_settings(path, found)
-    _refuse_ways(path, found, followed)
+    _refuse_ways(path, found, task, output)
     length, lower = found.get("max_seq_length"), found.get("do_lower_case", False)
     with _said_by(path):
         if length is not None:
@@ -241,13 +238,15 @@ def _refuse_settings(path: Path, found: dict[str, Any]) -> None:
         left_alone(path, (f"{key}.{name}" for name in ("dtype", "torch_dtype") if name in said))
 
 
-def _refuse_ways(path: Path, found: dict[str, Any], followed: str) -> None:
+def _refuse_ways(path: Path, found: dict[str, Any], task: str, output: str) -> None:
     """Other ways to an answer: another task, and, since the sixth version, the tokenizer's chat template."""
-    task, ways = found.get("transformer_task"), found.get("modality_config") or {}
-    if task not in (None, followed):
-        raise CheckpointMismatchError(f"{path}: transformer_task is {repr(task)[:60]}, expected {followed!r} here")
-    if not isinstance(ways, dict) or "message" in ways or ways.get("text", PLAIN[0]) not in PLAIN:
-        wrong = f"{path}: modality_config is {repr(ways)[:200]}, and no chat template is put around texts here"
+    said, ways = found.get("transformer_task"), found.get("modality_config") or {}
+    if said not in (None, task):
+        raise CheckpointMismatchError(f"{path}: transformer_task is {repr(said)[:60]}, expected {task!r} here")
+    plain = {"method": "forward", "method_output_name": output}
+    if not isinstance(ways, dict) or "message" in ways or ways.get("text", plain) != plain:
+        here = f"a text is read without a chat template, for its {output}"
+        wrong = f"{path}: modality_config is {repr(ways)[:200]}, and here {here}"
         raise CheckpointMismatchError(f"{wrong}: take it out, if the model was trained on texts as they are")
 
 
