@@ -262,7 +262,7 @@ def test_the_entries_of_another_index_are_refused(whole: Path, tmp_path: Path, m
 
 
 def test_another_model_another_format_and_another_place(whole: Path, minilm: pellucid.Model) -> None:
-    for fact, value in (("digest", "0" * 64), ("dimension", 768), ("pooling", ["cls"]), ("max_length", 8)):
+    for fact, value in (("digest", "0" * 64), ("dimension", 768), ("pooling", ["cls"]), ("max_length", 8), ("bits", 3)):
         (whole / FILES[0]).write_text((whole / FILES[0]).read_text())
         original = (whole / FILES[0]).read_text()
         signed(whole, lambda body: body["encoder"].update({fact: value}))  # noqa: B023

@@ -58,6 +58,7 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
         prompt=prompt,
         revision=loaded.source.revision if loaded.source else None,
         reading=reading,
+        bits=loaded.module.bits or 0,
     )
 
 
@@ -72,6 +73,12 @@ def check(encoder: Encoder, loaded: Loaded) -> None:
                 f"this index was built with {encoder.name} ({fact} {str(said)[:16]}), and {found.name} has {fact} "
                 f"{str(here)[:16]}: search with the model that built it, or build it again"
             )
+    if encoder.bits not in (None, found.bits):
+        made = f"int{encoder.bits}" if encoder.bits else "float32"
+        raise InputError(
+            f"this index was built with {encoder.name} as {made}, and {found.name} is {loaded.module.kind} here, which "
+            f'makes other vectors: load it with dtype="{made}", or build the index again'
+        )
     side = loaded.words.truncation_side
     same = found.reading == encoder.reading if encoder.reading else side == "right"  # as all of them did before
     if not same:
@@ -84,7 +91,8 @@ def check(encoder: Encoder, loaded: Loaded) -> None:
 def reopened(encoder: Encoder, **place: Any) -> Loaded:
     """The model that made the vectors of an index, by its name, once it is found to be the same."""
     _check_reads(encoder)
-    loaded = open_checkpoint(encoder.name, head=None, **place)
+    kind = f"int{encoder.bits}" if encoder.bits else None
+    loaded = open_checkpoint(encoder.name, head=None, dtype=kind, **place)
     check(encoder, loaded)
     return loaded
 

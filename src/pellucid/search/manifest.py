@@ -41,6 +41,7 @@ class Encoder:
     name: of the model.  digest: of its facts and files; "" for vectors that were given.
     dimension: numbers of a vector.  pooling, normalize, max_length, prompt: how a text becomes one.
     reading: digest of what its tokenizer does; "" where an index was written before that was told.
+    bits: 8 or 4 for each number of its tables, 0 where these are real; None where an index was written before, too.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Encoder:
     prompt: str = ""
     revision: str | None = None
     reading: str = ""
+    bits: int | None = None
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,8 @@ def _check(manifest: Manifest, path: Path) -> None:
     )  # fmt: skip
     if not all(isinstance(one, str) for one in texts) or type(encoder.normalize) is not bool:
         raise ValueError("its encoder is not said in words")
+    if encoder.bits is not None and (type(encoder.bits) is not int or encoder.bits not in (0, 4, 8)):
+        raise ValueError(f"its encoder has {encoder.bits!r} bits")
     if encoder.max_length is not None:
         count("max_length", encoder.max_length)
     manifest.settings.check()
