@@ -96,6 +96,22 @@ def test_a_row_of_nothing_but_padding_stays_finite() -> None:
     assert torch.isfinite(made()(X, run)).all()
 
 
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=str)
+def test_padding_before_a_text_stays_finite_in_half_precision(kind: torch.dtype, biased: bool) -> None:
+    """What stands first looks nowhere, and its scores are far below 0: the least of float16 lies not far below them."""
+    run = blocks.Pass(mask=blocks.padding_mask(MASK.flip(1)), causal=True, watch=Onlooker(only={"scores", "weights"}))
+    bias = torch.full((1, 4, 7, 7), -500.0, dtype=kind) if biased else None
+    for explicit in (False, True):
+        attention = made(explicit=explicit).to(kind)
+        with torch.no_grad():
+            attention.query.bias -= 40
+            attention.key.bias += 40
+        found = attention(X.to(kind), run, bias=bias)
+        assert found.isfinite().all() and all(seen.isfinite().all() for seen in run.watch.values())
+        assert (run.watch["weights"][1, :, 3:, :3] == 0).all()
+
+
 def test_cross_attention_takes_answers_from_elsewhere() -> None:
     attention = made(memory_size=10)
     memory = torch.randn(2, 5, 10, dtype=torch.float64)

@@ -177,8 +177,9 @@ class Attention(nn.Module):
 
     def _scores(self, query: Tensor, key: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
         scores = query @ key.transpose(-2, -1) * self.scale  # [batch, heads, seq, source]
-        summand = additive(mask, bias, scores.dtype)
-        return scores if summand is None else scores + summand
+        scores = scores if bias is None else scores + bias.to(scores.dtype)
+        # the least number itself, and not added: in float16 the sum is -inf, and a row that may look nowhere NaN
+        return scores if mask is None else scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
 
     def _merge(self, heads: Tensor, run: Pass) -> Tensor:
         if run.wants("head_outputs"):
