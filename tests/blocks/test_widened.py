@@ -10,7 +10,7 @@ from pellucid.blocks.cache import LayerCache
 from pellucid.blocks.packing import Packing, Widening, real
 from pellucid.blocks.relative import RotaryPositions
 from pellucid.blocks.twin import packed
-from pellucid.blocks.widened import MANY, WidenedLinear, WidenedTable
+from pellucid.blocks.widened import MANY, SEVERAL, WidenedLinear, WidenedTable
 from tests.products import in_an_older_processor, of_that_kind
 
 HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -35,9 +35,23 @@ def test_a_product_is_as_exact_as_its_kind(native: bool, dtype: torch.dtype, act
     plain = x.double() @ weight.to(dtype).double().T + bias.to(dtype).double()
     wanted = plain if activation is None else ACTIVATIONS[activation](plain)
     found = WidenedLinear(weight, bias, dtype, activation)(x)
-    many = found.dtype == torch.float32
-    assert found.shape == (1, rows, 48) and many == (rows >= (MANY if native else 4))
+    assert found.shape == (1, rows, 48) and found.dtype == torch.float32
+    many = rows >= (MANY if native else SEVERAL)
     assert (found - wanted).abs().max() < (1e-5 if many else 16 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+@pytest.mark.parametrize("rows", [1, MANY])
+@torch.inference_mode()
+def test_float16_holds_few_numbers_as_it_holds_many(native: bool, activation: str | None, rows: int) -> None:
+    """What is too large for it on the way in, or on the way out, is multiplied in float32, however few rows there are."""
+    torch.manual_seed(rows)
+    linear = WidenedLinear(weight := torch.rand(48, 64), None, torch.float16, activation)
+    for size in (1e4, 1e6):
+        x = size * torch.rand(1, rows, 64)
+        wanted = x.double() @ weight.half().double().T
+        assert wanted.abs().max() > torch.finfo(torch.float16).max
+        torch.testing.assert_close(linear(x).double(), wanted, rtol=1e-5, atol=0)
 
 
 @HALF
