@@ -44,7 +44,7 @@ def test_a_product_is_as_exact_as_its_kind(native: bool, dtype: torch.dtype, act
 @pytest.mark.parametrize("rows", [1, MANY])
 @torch.inference_mode()
 def test_float16_holds_few_numbers_as_it_holds_many(native: bool, activation: str | None, rows: int) -> None:
-    """What is too large for it on the way in, or on the way out, is multiplied in float32, however few rows there are."""
+    """What is too large for it on the way in or out is multiplied in float32, however few rows there are."""
     torch.manual_seed(rows)
     linear = WidenedLinear(weight := torch.rand(48, 64), None, torch.float16, activation)
     for size in (1e4, 1e6):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.blocks import Cache, Watch
 from pellucid.machine import inference_mode
-from pellucid.models import Decoder, EncoderDecoder
+from pellucid.models import Decoder, EncoderDecoder, sound
 
 PACKED = 1024
 """Positions of prompts that are read end to end in one row; those longer than a quarter of it are read apart."""
@@ -38,7 +38,7 @@ class Reader:
             read = self.module(None, self.source, tokens[:, None], memory=memory, cache=self.cache, watch=watch)
         else:
             read = self.module(tokens[:, None], cache=self.cache, watch=self._onlooker())
-        return _wide(read.logits[:, -1])
+        return _wide(self.module, read.logits[:, -1])
 
     @inference_mode()
     def choose(self, rows: Tensor, *, since: int = 0) -> Self:
@@ -124,10 +124,10 @@ def _begin(
         begun = module.shifted(ids[:, :1]) if start is None else torch.full_like(ids[:, :1], start)
         first = module(ids, None, begun, cache=cache, watch=onlooker)
         memory = first.encoder_last_hidden_state
-        return Reader(module, cache, torch.ones_like(ids), memory, watch), _wide(first.logits[:, -1])
+        return Reader(module, cache, torch.ones_like(ids), memory, watch), _wide(module, first.logits[:, -1])
     cache = module.new_cache(longest + most)
     first = module(ids, cache=cache, logits_to_keep=1, watch=onlooker)
-    return Reader(module, cache, watch=watch), _wide(first.logits[:, -1])
+    return Reader(module, cache, watch=watch), _wide(module, first.logits[:, -1])
 
 
 def _packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) -> tuple[Reader, Tensor]:
@@ -141,12 +141,12 @@ def _packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) ->
     last = stream[0, (lengths.cumsum(0) - 1).to(device)]
     assert module.head is not None
     logits = module.head(last[:, None], None, ids, None)[:, 0]
-    return Reader(module, cache.apart(lengths.tolist(), capacity)), _wide(logits)
+    return Reader(module, cache.apart(lengths.tolist(), capacity)), _wide(module, logits)
 
 
-def _wide(logits: Tensor) -> Tensor:
-    """Choices are made in float32 at least."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+def _wide(module: Decoder | EncoderDecoder, logits: Tensor) -> Tensor:
+    """Choices are made in float32 at least, and among numbers."""
+    return sound(logits, module).to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _together(readers: list[Reader]) -> Reader:

@@ -16,7 +16,7 @@ from pellucid.generation.loop import writer
 from pellucid.generation.prompts import encoded, words_of
 from pellucid.generation.said import start_of
 from pellucid.machine import inference_mode
-from pellucid.models import Decoder, EncoderDecoder
+from pellucid.models import Decoder, EncoderDecoder, sound
 from pellucid.text import by_length, tokens_of
 
 PIECE = 256
@@ -138,7 +138,7 @@ def _said(
     places = torch.tensor([start + i for start, then in zip(starts, written) for i in range(len(then))], device=device)
     for part in stream[rows, places].split(PIECE):
         logits = part if module.onlooker is not None else head(part[None], None, ids, None)[0]
-        yield logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        yield sound(logits, module).log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:

@@ -16,6 +16,7 @@ from pellucid.checkpoints.sentence import MODES, Pooling
 from pellucid.config.checks import choice, count, is_several, truth
 from pellucid.errors import InputError, several
 from pellucid.machine import choose_dtype
+from pellucid.models import sound
 from pellucid.tasks.passes import passes
 from pellucid.text.cut import clean_text
 
@@ -125,7 +126,9 @@ def _run(
     def vectors_of(group: list[int]) -> Tensor:
         batch = as_batch(loaded, [rows[i].ids for i in group], [rows[i].types for i in group])
         stream = module.states(batch["input_ids"], batch.get("attention_mask"), batch.get("token_type_ids"))
-        return pool(stream.float(), batch.get("attention_mask"), plan).cpu()
+        vectors = pool(stream.float(), batch.get("attention_mask"), plan).cpu()
+        sound(vectors.abs(), module)
+        return vectors
 
     shown = False if callable(progress) else progress
     with bar("embedding", total=len(rows), unit=" texts", shown=shown) as line:

@@ -12,7 +12,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.config.checks import truth
 from pellucid.errors import Argument, InputError
 from pellucid.machine import no_grad
-from pellucid.models import Network
+from pellucid.models import Network, sound
 from pellucid.tasks.answer import Answer, Read
 from pellucid.tasks.passes import passes
 from pellucid.tasks.reasons import Aim, explained
@@ -111,10 +111,11 @@ class Reader(Task):
             firsts = [rows[alike[i][0]] for i in group]
             batch = as_batch(work.loaded, [row.ids for row in firsts], [row.type_ids for row in firsts])
             output = self.look(work, module, batch).float().cpu()
+            found = [here[: lengths[i]] if output.dim() == 3 else here for here, i in zip(output, group)]
+            if not output.isfinite().all():  # as those of padding may be
+                found = [sound(here, module) for here in found]
             return [
-                (number, self.keep(work, here[: lengths[i]] if output.dim() == 3 else here, rows[number]))
-                for here, i in zip(output, group)
-                for number in alike[i]
+                (number, self.keep(work, here, rows[number])) for here, i in zip(found, group) for number in alike[i]
             ]
 
         for _, kept in passes(module, lengths, kept_of, apart=self.apart):

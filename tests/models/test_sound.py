@@ -1,0 +1,70 @@
+"""Numbers that a kind of few bits does not hold are told of, and never answered from."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.errors import InputError
+
+TEXT = "The film was good."
+Asked = Callable[["pellucid.Model"], Any]
+
+
+def asked(task: str, *given: Any) -> Asked:
+    return lambda model: pellucid.pipeline(task, model=model)(*given)
+
+
+WORK: dict[str, tuple[str, Asked]] = {
+    "classify": ("bert-feelings", asked("text-classification", TEXT)),
+    "tag": ("bert-people", asked("token-classification", TEXT)),
+    "answer": ("bert-reader", asked("question-answering", {"question": "Who?", "context": TEXT})),
+    "fill": ("bert-filler", asked("fill-mask", "a [MASK] story")),
+    "features": ("bert-body", asked("feature-extraction", TEXT)),
+    "embed": ("bert-body", lambda model: model.embed([TEXT, "a book"])),
+    "greedy": ("gpt2", lambda model: model.generate(TEXT, max_new_tokens=3)),
+    "several": ("gpt2", lambda model: model.generate([TEXT, "a book"], max_new_tokens=3)),
+    "beams": ("bart", lambda model: model.generate(TEXT, max_new_tokens=3, num_beams=2)),
+    "score": ("gpt2", lambda model: model.score(TEXT)),
+    "score-pair": ("t5-tied", lambda model: model.score(TEXT, "a book")),
+}
+
+
+@pytest.mark.parametrize("work", WORK)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_what_became_infinite_is_no_answer(work: str, dtype: str, checkpoint: Callable[[str], Path]) -> None:
+    name, answered = WORK[work]
+    model = pellucid.load(checkpoint(name), dtype=dtype)
+    first = next(point for point in model.points() if point.endswith("layers.0.residual.pre"))
+    with torch.no_grad():
+        for name, table in model.named_parameters():
+            if ".feed_forward." in name and table.dim() == 2:  # each within its kind, and their product beyond it
+                table.mul_(torch.finfo(table.dtype).max ** 0.6)
+    wider = "load it with dtype='float32'" if dtype == "float16" else "too large for this text"
+    with model.edit({first: lambda x: x}) as plain, pytest.raises(InputError, match=f"in {dtype}.*{wider}"):
+        answered(plain)
+
+
+def test_padding_may_be_no_number(checkpoint: Callable[[str], Path]) -> None:
+    """Nobody looks at it: the text beside it is answered as ever."""
+    model, texts = pellucid.load(checkpoint("bert-people")), ["The film was good and long.", "good"]
+    blank = model.module.embeddings.token.weight[model.loaded.padding].detach()
+    padding = torch.zeros(0, 0, dtype=torch.bool)
+
+    def look(token: torch.Tensor) -> torch.Tensor:
+        nonlocal padding
+        padding = (token == blank).all(dim=-1)
+        return token
+
+    def break_padding(states: torch.Tensor) -> torch.Tensor:
+        return states.masked_fill(padding[..., None], torch.nan)
+
+    pipe = pellucid.pipeline("token-classification", model=model)
+    with model.edit({"embeddings.token": look}) as edited:
+        wanted = pipe.on(edited)(texts)
+    with model.edit({"embeddings.token": look, "layers.1.residual.post": break_padding}) as edited:
+        found = pipe.on(edited)(texts)
+    assert padding.any() and [list(map(dict, row)) for row in found] == [list(map(dict, row)) for row in wanted]
