@@ -198,6 +198,21 @@ def test_what_names_no_kind_of_number_is_one_sentence(dtype: object) -> None:
         pellucid.build(tiny_config(), dtype=dtype)
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.complex64], ids=str)
+def test_a_kind_in_which_nothing_is_computed_is_refused(dtype: torch.dtype, tiny: pellucid.Model) -> None:
+    before = tiny.module.embeddings.token.weight.clone()
+    for work in (lambda: pellucid.build(tiny.config, dtype=dtype), lambda: tiny.to(dtype=dtype)):
+        with pytest.raises(InputError, match=f"dtype is {dtype}, expected a kind of real number: float32, float64, "):
+            work()
+    assert torch.equal(tiny.module.embeddings.token.weight, before)
+
+
+@pytest.mark.parametrize("dtype", ["float16", torch.float16])
+def test_a_kind_of_number_in_the_place_of_a_device_is_told(dtype: torch.dtype | str, tiny: pellucid.Model) -> None:
+    with pytest.raises(InputError, match="to change the kind of number, pass dtype='float16'"):
+        tiny.to(dtype)
+
+
 # -- the fastest kind of number ----------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,6 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
 }
 
-
 NARROWER = {"bfloat16": 16, "int8": 8, "int4": 4}
 """Kinds of number that take less room than float32, by the bits of one, the widest first."""
 
@@ -72,7 +71,9 @@ def choose_device(device: str | torch.device) -> torch.device:
     try:
         chosen = torch.device(device)
     except (RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"device is {short(repr(device))}, expected 'cpu', 'cuda', 'mps' or 'auto'") from error
+        kind = str(device).removeprefix("torch.")
+        advice: Words = ("; to change the kind of number, pass ", Argument("dtype", kind)) if kind in DTYPES else ""
+        raise InputError(f"device is {short(repr(device))}, expected 'cpu', 'cuda', 'mps' or 'auto'", advice) from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise InputError("device is 'cuda', and this PyTorch sees no CUDA GPU; use 'cpu', or install a CUDA build")
     if chosen.type == "mps" and not torch.backends.mps.is_available():
@@ -102,12 +103,10 @@ def choose_dtype(
     elif isinstance(dtype, str) and dtype in DTYPES:
         chosen = DTYPES[dtype]
     else:
-        expected = ", ".join((*DTYPES, "auto", "checkpoint", *more))
-        raise InputError(
-            f"dtype is {short(repr(dtype))}{near(str(dtype), (*DTYPES, *more))}, expected one of {expected}"
-        )
-    if not chosen.is_floating_point:
-        raise InputError(f"dtype is {chosen}, expected a kind of real number")
+        known = (*DTYPES, "auto", "checkpoint", *more)
+        raise InputError(f"dtype is {short(repr(dtype))}{near(str(dtype), known)}, expected one of {', '.join(known)}")
+    if chosen not in DTYPES.values():  # 8 bits are stored in kinds of their own, in which nothing is computed
+        raise InputError(f"dtype is {chosen}, expected a kind of real number: {', '.join(DTYPES)}")
     return chosen
 
 
