@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,23 @@ def test_what_needs_real_numbers_is_refused(tmp_path: Path) -> None:
         pellucid.load(tmp_path / "a", dtype="int5")
     with pytest.raises(InputError, match="random numbers"):
         pellucid.load(tmp_path / "a", dtype="int4", head="sequence-classification")
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_another_kind_is_not_passed_over(bits: int, checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    """Such a model computes as it is laid out; asked to compute otherwise it says so."""
+    body, judge, writer = (
+        pellucid.load(checkpoint(name), dtype=f"int{bits}") for name in ("bert-body", "bert-feelings", "gpt2")
+    )
+    assert body.embed("a book").isfinite().all()
+    work: list[Callable[[], object]] = [
+        lambda: body.embed("a book", dtype="float16"),
+        lambda: body.embed("a book", dtype="auto"),
+        lambda: pellucid.pipeline("text-classification", model=judge, dtype="bfloat16")("a book"),
+        lambda: pellucid.pipeline("text-generation", model=writer, dtype="bfloat16")("a book"),
+        lambda: pellucid.Index.build(body, ["a book"], tmp_path / "index", dtype="bfloat16"),
+    ]
+    for asked in work:
+        with pytest.raises(InputError, match=f"a model of {bits} bits computes in its own numbers: leave dtype out"):
+            asked()
+    assert not (tmp_path / "index").exists()

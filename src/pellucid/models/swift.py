@@ -42,6 +42,9 @@ class Swift(Watched):
         One with an onlooker stays as it is, since he knows the plain blocks, and so does one with parts of others or
         with hooks; one that is laid out already too.
         """
+        if self.bits and dtype is not None:
+            own_kind = f"a model of {self.bits} bits computes in its own numbers: leave "
+            raise InputError(own_kind, Argument("dtype"), " out")
         if self.bits or self.laid_out:
             return self
         first = next(self.parameters())
