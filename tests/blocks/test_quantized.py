@@ -1,5 +1,6 @@
 """Tables of 8 and 4 bits: they multiply as the numbers that they stand for, and old codes come back."""
 
+import copy
 import itertools
 import pickle
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import pellucid
+from pellucid import compat
 from pellucid.blocks import quantized
 from pellucid.blocks.quantized import GROUP, Int4Linear, Int8Linear, Int8Table
 from pellucid.errors import InputError
@@ -201,6 +203,22 @@ def test_a_whole_model(architecture: str, bits: int, tmp_path: Path) -> None:
     assert torch.equal(again(ids).logits, found)
     steps = [step.tokens[0] for step in write(small.loaded, ids.tolist(), read_settings({"max_new_tokens": 5}))]
     assert steps
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("name", ["gpt2", "bert-filler", "t5-tied", "bart"])
+def test_tables_that_are_tied_stay_one(name: str, bits: int, checkpoint: Callable[[str], Path]) -> None:
+    """Also where their rows are of no number that fits, as GPT-2's 50,257 are: they stood in memory twice."""
+    real, small = pellucid.load(checkpoint(name)), pellucid.load(checkpoint(name), dtype=f"int{bits}")
+    assert count(small.module) == count(real.module)
+    for one in (small, pickle.loads(pickle.dumps(small)), copy.deepcopy(small)):
+        tables = [*one.module.modules()]
+        found = [getattr(table, "codes", getattr(table, "weight", None)) for table in tables]
+        rows = [table for table in found if table is not None and len(table) == real.config.vocab_size]
+        assert len({table.data_ptr() for table in rows}) == 1 < len(rows)
+    theirs = [compat.AutoModel.from_pretrained(checkpoint(name), dtype=dtype) for dtype in ("float32", f"int{bits}")]
+    for said in ({}, {"exclude_embeddings": True}):
+        assert len({model.num_parameters(**said) for model in theirs}) == 1
 
 
 def test_what_needs_real_numbers_is_refused(tmp_path: Path) -> None:

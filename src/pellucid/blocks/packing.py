@@ -94,9 +94,17 @@ class Bits(Packing):
         super().__init__(torch.float32)
         self.bits, self.pieces, self.tied = bits, pieces, tied
         self.tables: dict[str, tuple[Tensor, Tensor]] = {}
+        self.shared: dict[str, nn.Parameter] = {}
 
     def number(self, name: str, parameter: Tensor) -> Tensor:
-        return torch.cat([piece.float() for piece in self.pieces(self.tied.get(name, name))])
+        """Those of tied parameters are one and the same object."""
+        name = self.tied.get(name, name)
+        if name not in self.shared:
+            numbers = torch.cat([piece.float() for piece in self.pieces(name)])
+            if name not in self.tied.values():
+                return numbers
+            self.shared[name] = nn.Parameter(numbers, requires_grad=False)
+        return self.shared[name]
 
     def fits(self, weight: Tensor) -> bool:
         return True
@@ -107,7 +115,8 @@ class Bits(Packing):
             return quantized.Int8Linear(*self.tables[source], bias)
         rows, width = sum(len(part.parameter) for part in weights), weights[0].parameter.shape[1]
         if not quantized.fits(rows, width):
-            return quantized.real_linear(torch.cat([self._ordered(part) for part in weights]), bias)
+            tables = [self._ordered(part) for part in weights]
+            return quantized.real_linear(torch.cat(tables) if len(tables) > 1 else tables[0], bias)
         pieces = quantized.in_blocks(piece for part in weights for piece in self._pieces(part))
         if self.bits == 8:
             return quantized.Int8Linear(*quantized.to_8_bits(rows, width, pieces), bias)

@@ -166,10 +166,10 @@ class RealLinear(nn.Linear):
 
 
 def real_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """A linear map in float32, for a table of a shape that does not fit."""
+    """A linear map in float32, for a table of a shape that does not fit; one that is a parameter already stays it."""
     with torch.device("meta"):
         linear = RealLinear(weight.shape[1], weight.shape[0], bias=bias is not None)
-    linear.weight = nn.Parameter(weight, requires_grad=False)
+    linear.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)
     if bias is not None:
         linear.bias = nn.Parameter(bias, requires_grad=False)
     return linear.eval()

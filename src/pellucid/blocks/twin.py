@@ -101,7 +101,7 @@ class _Twin:
         if parameter is None:
             return None
         number = self.packing.number(self.at(name), parameter.detach()).to(self.packing.dtype)
-        return nn.Parameter(number, requires_grad=False)
+        return number if isinstance(number, nn.Parameter) else nn.Parameter(number, requires_grad=False)
 
 
 def copied(

@@ -22,6 +22,7 @@ from pellucid.config.checks import count, truth
 from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.model import Model, build
+from pellucid.models import count as numbers_in
 from pellucid.models import resize_vocabulary
 from pellucid.tasks.forward import forward
 from pellucid.trace import Recorder, resolve
@@ -252,10 +253,12 @@ class PreTrainedModel(nn.Module):
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
         """How many numbers it holds; exclude_embeddings: without its tables of tokens, places and types."""
-        tables = [module for module in self.modules() if isinstance(module, nn.Embedding) and exclude_embeddings]
-        left_out = {id(table.weight) for table in tables}
-        counted = (p for p in self.parameters() if id(p) not in left_out and (p.requires_grad or not only_trainable))
-        return sum(p.numel() for p in counted)
+        every = self.modules() if exclude_embeddings else ()
+        tables = nn.ModuleList(part for part in every if hasattr(part, "num_embeddings"))
+        if not only_trainable:
+            return numbers_in(self) - numbers_in(tables)
+        left_out = {id(parameter) for parameter in tables.parameters()}
+        return sum(p.numel() for p in self.parameters() if p.requires_grad and id(p) not in left_out)
 
     def get_input_embeddings(self) -> nn.Module:
         """The table of tokens."""
