@@ -221,6 +221,17 @@ def test_tables_that_are_tied_stay_one(name: str, bits: int, checkpoint: Callabl
         assert len({model.num_parameters(**said) for model in theirs}) == 1
 
 
+def test_what_moves_a_module_moves_no_part_of_few_bits(checkpoint: Callable[[str], Path]) -> None:
+    """The tables stay, and what stands beside them would follow alone."""
+    model = compat.AutoModelForCausalLM.from_pretrained(checkpoint("gpt2"), dtype="int8")
+    before = {name: table.clone() for name, table in model.named_parameters()}
+    for moved in (model.half, model.bfloat16, lambda: model.to(torch.float64), lambda: model.to("meta")):
+        with pytest.raises(InputError, match="moving needs real numbers, and this model has 8 bits each"):
+            moved()
+    assert model.to("cpu").float() is model
+    assert all(torch.equal(table, before[name]) for name, table in model.named_parameters())
+
+
 def test_what_needs_real_numbers_is_refused(tmp_path: Path) -> None:
     tiny(tmp_path / "a", "LlamaForCausalLM", dtype=torch.float32, **FAMILIES["LlamaForCausalLM"])
     small = pellucid.load(tmp_path / "a", dtype="int4")

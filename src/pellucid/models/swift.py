@@ -80,6 +80,13 @@ class Swift(Watched):
             raise InputError(f"{what} computes in its own numbers, {own}: leave ", Argument("dtype"), " out")
         return evaluating(self.rows_alike())
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """What PyTorch moves a module by: `half()`, `to(...)`; a few numbers beside the tables would follow alone."""
+        plain = torch.empty(0, dtype=torch.float32, device="cpu")
+        if self.bits and ((moved := fn(plain)).dtype != plain.dtype or moved.device != plain.device):
+            self.real("moving")
+        return super()._apply(fn, recurse)
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_swift"}
 
