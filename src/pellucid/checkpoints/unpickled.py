@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import torch
 
 from pellucid.checkpoints.tensors import MOST_DIMENSIONS
-from pellucid.errors import CorruptFileError, UnsafeFileError
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, UnsafeFileError
 
 _MOST_WORDS = 2_000_000
 _LONGEST_NAME = 1_000
@@ -29,6 +29,15 @@ _KINDS = {
     "Bool": torch.bool,
 }
 _STORAGES = {f"torch {kind}Storage": dtype for kind, dtype in _KINDS.items()}
+_UNREAD = {
+    "torch._utils _rebuild_tensor_v3": "numbers of a newer kind, such as floats of 8 bits",
+    "torch._utils _rebuild_sparse_tensor": "sparse tensors",
+    "torch._utils _rebuild_qtensor": "quantized tensors",
+    "torch._utils _rebuild_meta_tensor_no_storage": "tensors without their numbers",
+    "torch ComplexFloatStorage": "complex numbers",
+    "torch ComplexDoubleStorage": "complex numbers",
+}
+"""Names that tensors of other kinds need."""
 _ORDERED = "collections OrderedDict"
 _TENSOR = "torch._utils _rebuild_tensor_v2"
 _PARAMETER = "torch._utils _rebuild_parameter"
@@ -86,7 +95,7 @@ class _Rest:
 def read_words(path: Path, file: BinaryIO) -> Any:
     """One pickle of a file of tensors; the file stands behind it then.
 
-    Raises UnsafeFileError where it says anything else than tensors.
+    Raises UnsafeFileError where it says anything else than tensors, CheckpointMismatchError for those of other kinds.
     """
     stack: list[Any] = []
     aside: list[list[Any]] = []  # what stands before each mark
@@ -151,6 +160,10 @@ def _follow(path: Path, word: str, argument: Any, stack: list[Any]) -> None:
         case "REDUCE":
             given = stack.pop()
             stack[-1] = _made(path, stack[-1], given)
+        case "GLOBAL" if argument in _UNREAD:
+            raise CheckpointMismatchError(
+                f"{path} holds {_UNREAD[argument]}, expected real numbers of 16, 32 or 64 bits: save it anew as such"
+            )
         case _:
             raise _unsafe(path, ascii(argument)[:80] if word == "GLOBAL" else f"the word {word}")
 
