@@ -71,6 +71,18 @@ def test_a_product_in_8_bits(rows: int, texts: int, whole: bool, monkeypatch: py
     assert torch.equal(Int8Table(codes, scale)(ids), real[ids])
 
 
+@pytest.mark.parametrize("rows", [3, 200])
+def test_rows_that_lie_across_are_multiplied(rows: int) -> None:
+    """As what an edit's function answers may lie, an `einsum` for one."""
+    weight, x = numbers(64, 96), numbers(96, rows).T
+    for packed in (
+        Int8Linear(*quantized.to_8_bits(64, 96, quantized.in_blocks([weight]))),
+        Int4Linear(*quantized.to_4_bits(64, 96, quantized.in_blocks([weight]))),
+    ):
+        for given in (x, x.to(torch.bfloat16)):
+            assert torch.equal(packed(given), packed(given.contiguous()))
+
+
 @pytest.fixture
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of 8 bits with 8 bits, where the processor has them: without, oneDNN's sums run over."""

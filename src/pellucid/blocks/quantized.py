@@ -57,7 +57,7 @@ class Int8Linear(nn.Module):
         elif real is not None:
             product = F.linear(flat.to(real), self.codes.to(real)).mul_(self.scale).to(torch.bfloat16)
         else:
-            product = torch._weight_int8pack_mm(flat.to(torch.bfloat16), self.codes, self.scale)
+            product = torch._weight_int8pack_mm(flat.to(torch.bfloat16).contiguous(), self.codes, self.scale)
         product = product if flat is x else product.view(*x.shape[:-1], self.out_features)
         return product if self.bias is None else product + self.bias
 
@@ -78,7 +78,7 @@ class Int4Linear(nn.Module):
         """Float[Tensor, "... in"]  ->  BFloat16[Tensor, "... out"], or float32 with a bias"""
         flat = x if x.dim() == 2 else x.flatten(0, -2)
         if flat.shape[0] < MANY_4 or self.out_features % BLOCK or not _side_by_side():
-            few = flat.to(torch.bfloat16)
+            few = flat.to(torch.bfloat16).contiguous()
             product = torch._weight_int4pack_mm_for_cpu(few, self.codes, GROUP, self.scale_and_zero)
         else:
             real = fastest_dtype(x.device)
