@@ -15,6 +15,7 @@ from pellucid import compat
 from pellucid.compat import neuron_view
 from tests import cells
 from tests.checkpoints.hub import Hub, ask, running
+from tests.parity.reference import tiny
 from tests.products import one_order
 
 WORDS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
@@ -272,6 +273,31 @@ def test_a_loss_is_what_the_labels_are(labels: int, real: bool, tmp_path: Path) 
     inputs = given("", False) | {"labels": target}
     wanted = theirs(**inputs | {"labels": target.float() if labels == 1 else target})
     torch.testing.assert_close(model(**inputs).loss, wanted.loss, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("architecture", "labels"),
+    [
+        ("LlamaForCausalLM", torch.arange(24).view(2, 12)),
+        ("GPT2LMHeadModel", torch.arange(24).view(2, 12)),
+        ("LlamaForTokenClassification", torch.arange(24).view(2, 12) % 3),
+        ("BertForSequenceClassification", torch.tensor([[0.3, 1.0, 0.0], [1.0, 0.7, 0.1]])),
+        ("DistilBertForSequenceClassification", torch.tensor([0.3, -1.7])),
+    ],
+)
+def test_a_loss_of_half_precision_is_summed_up_in_float32(
+    architecture: str, labels: torch.Tensor, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """Where the reference does so: a loss of bfloat16 has two digits, and a perplexity by it is 2 % off."""
+    tiny(tmp_path, architecture, dtype=torch.float32, num_labels=1 if labels.dim() == 1 else 3)
+    inputs = {"input_ids": torch.arange(5, 29).view(2, 12), "labels": labels}
+    theirs, model = (
+        getattr(library, architecture).from_pretrained(tmp_path, dtype=dtype) for library in (transformers, compat)
+    )
+    found, wanted = model(**inputs).loss, theirs.eval()(**inputs).loss
+    assert found.dtype == wanted.dtype == torch.float32
+    torch.testing.assert_close(found, wanted, rtol=torch.finfo(dtype).eps / 4, atol=0)
 
 
 def test_it_learns_as_the_reference_does(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ def loss_of(config: Config, logits: Tensor, labels: Tensor, problem: str | None 
     """
     if config.head is not None and config.head.per == "text":
         return _of_text(logits, labels, problem)
+    if config.kind == "decoder":  # whose losses the reference sums up in float32
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if isinstance(config.head, CausalLM):
         logits, labels = logits[:, :-1], labels[:, 1:]
     return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
@@ -63,10 +65,15 @@ def _of_text(logits: Tensor, labels: Tensor, problem: str | None) -> Tensor:
     if problem not in kinds:
         raise InputError(f"problem_type is {problem!r}, expected one of {', '.join(kinds)}")
     if problem == "regression":
-        return functional.mse_loss(logits.squeeze(), labels.squeeze().to(logits.dtype))
+        return functional.mse_loss(logits.squeeze(), _real(labels.squeeze(), logits))
     if problem == "single_label_classification":
         return functional.cross_entropy(logits.view(-1, count), labels.view(-1))
-    return functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+    return functional.binary_cross_entropy_with_logits(logits, _real(labels, logits))
+
+
+def _real(labels: Tensor, logits: Tensor) -> Tensor:
+    """Labels as they are compared with logits: real ones are not narrowed, and the loss is as wide as they are."""
+    return labels if labels.is_floating_point() else labels.to(logits.dtype)
 
 
 def loss_of_span(logits: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
