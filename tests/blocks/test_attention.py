@@ -112,6 +112,21 @@ def test_padding_before_a_text_stays_finite_in_half_precision(kind: torch.dtype,
         assert (run.watch["weights"][1, :, 3:, :3] == 0).all()
 
 
+@torch.no_grad()
+def test_products_beyond_float16_are_scores_within_it() -> None:
+    """Keys of Qwen2 are so large; the fused kernel knows them."""
+    for explicit in (False, True):
+        attention, seen, exact = made(explicit=explicit), Onlooker(), Onlooker()
+        attention.query.bias += 150
+        attention.key.bias += 150
+        attention(X, blocks.Pass(watch=exact))
+        assert exact["scores"].max() < torch.finfo(torch.float16).max < exact["scores"].max() / attention.scale
+        found = attention.half()(X.half(), blocks.Pass(watch=seen))
+        assert found.isfinite().all()
+        torch.testing.assert_close(seen["scores"].double(), exact["scores"], rtol=4e-3, atol=0)
+        torch.testing.assert_close(seen["weights"].sum(-1).double(), torch.ones(2, 4, 7).double(), rtol=0, atol=4e-3)
+
+
 def test_cross_attention_takes_answers_from_elsewhere() -> None:
     attention = made(memory_size=10)
     memory = torch.randn(2, 5, 10, dtype=torch.float64)

@@ -176,7 +176,9 @@ class Attention(nn.Module):
         return x if copies == 1 else x.repeat_interleave(copies, dim=1)
 
     def _scores(self, query: Tensor, key: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        scores = query @ key.transpose(-2, -1) * self.scale  # [batch, heads, seq, source]
+        across = key.transpose(-2, -1)
+        # in float16 scaled first, as within the fused kernel: large queries and keys have products beyond 65,504
+        scores = (query * self.scale) @ across if query.dtype == torch.float16 else query @ across * self.scale
         scores = scores if bias is None else scores + bias.to(scores.dtype)
         # the least number itself, and not added: in float16 the sum is -inf, and a row that may look nowhere NaN
         return scores if mask is None else scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
