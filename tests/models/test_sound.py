@@ -29,6 +29,7 @@ WORK: dict[str, tuple[str, Asked]] = {
     "several": ("gpt2", lambda model: model.generate([TEXT, "a book"], max_new_tokens=3)),
     "beams": ("bart", lambda model: model.generate(TEXT, max_new_tokens=3, num_beams=2)),
     "score": ("gpt2", lambda model: model.score(TEXT)),
+    "lens": ("gpt2", lambda model: model.explain.logit_lens(TEXT)),
     "score-pair": ("t5-tied", lambda model: model.score(TEXT, "a book")),
 }
 

@@ -10,7 +10,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import OF_TOKENS
 from pellucid.errors import InputError
 from pellucid.machine import no_grad
-from pellucid.models import EncoderDecoder
+from pellucid.models import EncoderDecoder, sound
 from pellucid.text import tokens_of
 from pellucid.trace import Trace
 from pellucid.trace.explain.given import check_head, side_of, target_words, traced
@@ -99,4 +99,4 @@ def _logits(loaded: Loaded, norm: nn.Module, stream: Tensor) -> Iterator[Tensor]
     assert head is not None  # it was checked
     for part in stream.to(like).split(PIECE):
         logits = head(norm(part[None]), None, None, None)[0]
-        yield logits.to(torch.promote_types(logits.dtype, torch.float32))
+        yield sound(logits.to(torch.promote_types(logits.dtype, torch.float32)), loaded.module)
