@@ -73,6 +73,31 @@ def test_a_padded_batch_goes_on_as_each_text_alone(family: str, side: str) -> No
         torch.testing.assert_close(together[row], module(alone).logits[0, -3:], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("pieces", [(5, 8), (1,) * 13, (3, 1, 1, 8)])
+@pytest.mark.parametrize("family", DECODERS)
+def test_a_padded_batch_read_in_pieces_is_the_batch(family: str, pieces: tuple[int, ...]) -> None:
+    """A piece may hold nothing but padding of a row, or begin with some."""
+    module, text = decoder(family).module, ids(rows=3)
+    mask = torch.ones_like(text)
+    mask[1, :4] = mask[2, :11] = 0
+    cache = module.new_cache(13)
+    parts = zip(text.split(pieces, dim=1), mask.split(pieces, dim=1))
+    read = torch.cat([module(*part, cache=cache).logits for part in parts], dim=1)
+    torch.testing.assert_close(read[mask.bool()], module(text, mask).logits[mask.bool()], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_what_goes_on_with_texts_of_several_lengths_may_be_padded_on_either_side(family: str) -> None:
+    module, text, more = decoder(family).module, ids(), ids(length=3)
+    mask = torch.tensor([[1, 1, 1], [0, 0, 1]])
+    alone = module(torch.cat((text[1:], more[1:, :1]), dim=1)).logits[:, -1]
+    for given, real, place in ((more.roll(2, dims=1), mask, 2), (more, mask.flip(1), 0)):
+        cache = module.new_cache(16)
+        module(text, cache=cache)
+        read = module(given, real, cache=cache).logits[1:, place]
+        torch.testing.assert_close(read, alone, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("family", DECODERS)
 def test_rows_are_chosen_and_doubled(family: str) -> None:
     module, text = decoder(family).module, ids()

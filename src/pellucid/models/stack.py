@@ -94,7 +94,7 @@ class Stack(Watched):
         places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         if cache is not None and cache.filled:
             places = places + cache.next_positions()
-        elif self.skips_padding and attention_mask is not None:
+        if self.skips_padding and attention_mask is not None:
             places = places - attention_mask.long().argmax(dim=1, keepdim=True)
         self._check_length(places)
         return places if cache is None else places.expand(len(input_ids), -1)
