@@ -225,7 +225,7 @@ class Model(Editable):
     def explain(self) -> Explain:
         """Why it answers so: `logit_lens`, `direct_logit_attribution`, `attention_rollout`, `gradient_x_input`,
         `integrated_gradients` and `head_scores`; each names its paper, and what it does not show."""
-        return Explain(self.loaded)
+        return Explain(self._loaded)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

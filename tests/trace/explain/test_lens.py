@@ -5,6 +5,7 @@ import torch
 
 import pellucid
 from pellucid import InputError
+from pellucid.edits import scale
 from tests.conftest import tiny_config
 from tests.trace.explain.models import built, with_head
 
@@ -49,6 +50,17 @@ def test_a_trace_does_as_well_as_its_text(minilm: pellucid.Model) -> None:
     assert torch.equal(one.ids, other.ids) and torch.equal(one.log_probabilities, other.log_probabilities)
     with pytest.raises(InputError, match=r"no 'embeddings.output'"):
         model.explain.logit_lens(model.trace(TEXT, keep="*residual.post"))
+
+
+def test_ways_of_explaining_that_somebody_keeps_follow_the_edits_of_a_block(minilm: pellucid.Model) -> None:
+    model = built(minilm.tokenizer, "llama", "causal-lm")
+    before, plain = model.explain, model.explain.logit_lens(TEXT).log_probabilities
+    with model.edit({"layers.1.residual.post": scale(3.0)}):
+        within, edited = model.explain, model.explain.logit_lens(TEXT).log_probabilities
+        assert torch.equal(before.logit_lens(TEXT).log_probabilities, edited)
+    assert not torch.equal(edited, plain)
+    for kept in (before, within):
+        assert torch.equal(kept.logit_lens(TEXT).log_probabilities, plain)
 
 
 def test_what_a_decoder_reads_can_be_given(minilm: pellucid.Model) -> None:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.trace import Trace
+from pellucid.trace.edit import present
 from pellucid.trace.explain.direct import DirectAttribution, direct_logit_attribution
 from pellucid.trace.explain.given import side_of, traced
 from pellucid.trace.explain.gradients import Attribution, gradient_x_input, integrated_gradients
@@ -19,7 +20,12 @@ class Explain:
     does not show."""
 
     def __init__(self, loaded: Loaded) -> None:
-        self.loaded = loaded
+        self._loaded = loaded
+
+    @property
+    def loaded(self) -> Loaded:
+        """The record that is explained; inside a block of `edit`, wherever this was made, that of the edited model."""
+        return present(self._loaded)
 
     def logit_lens(self, text: str | Trace, *, k: int = 5, decoder_text: str | None = None) -> LogitLens:
         """What the model would say if it stopped at a layer: the likeliest tokens behind every layer
