@@ -135,6 +135,22 @@ def test_the_logit_of_an_entity(made: Made) -> None:
         agree(answer.why, wanted, f"logit of {answer['entity']} at {answer['word']!r}")
 
 
+@pytest.mark.parametrize("rule", ["error", "windows"])
+def test_the_logit_of_a_token_that_is_a_space_alone(made: Made, rule: str) -> None:
+    model = made("albert-people")
+    tag = pellucid.pipeline("token-classification", model, aggregation_strategy="none", ignore_labels=[])
+    length = {"max_length": 8, "stride": 2} if rule == "windows" else {}
+    plain, answers = tag(TEXT, long=rule, **length), tag(TEXT, explain=True, long=rule, **length)
+    (space,) = (answer for answer in answers if answer["start"] == answer["end"])
+    assert space["word"] == "" and list(answers) == list(plain)
+    assert space.why.said.startswith(f"logit of {space['entity']} at ''")
+    if rule == "error":
+        (row,) = model.tokenizer.encode([TEXT])
+        place, label = space["index"], model.config.labels.index(space["entity"])
+        wanted = shares(model, lambda m: m([row.ids]).logits[0, place, label], row.ids)[0]
+        agree(space.why, wanted, f"logit of {space['entity']} at ''")
+
+
 def test_the_logits_of_a_span(made: Made) -> None:
     model = made("bert-reader")
     answer = pellucid.pipeline("question-answering", model, explain=True)(question=QUESTION, context=CONTEXT)

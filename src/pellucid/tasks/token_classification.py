@@ -163,6 +163,7 @@ class TokenClassification(Reader):
         kind = one.get("entity", one.get("entity_group"))
         labels = [i for i, label in enumerate(work.loaded.config.labels) if kind in (label, label.split("-", 1)[-1])]
         here = [nth for nth, (start, end) in enumerate(tokens.places) if one["start"] < end and start < one["end"]]
+        here = here or [tokens.numbers.index(one["index"])]  # a token that is a space alone takes no place
         best = tokens.scores[here][:, labels].argmax(dim=-1).tolist()
         places, numbers = [tokens.within[nth] for nth in here], [labels[i] for i in best]
 
