@@ -420,6 +420,18 @@ def test_patches_of_several_texts(minilm: pellucid.Model) -> None:
         patch(minilm.trace([TEXT, "a banana"]))
 
 
+def test_patches_of_several_texts_beside_which_decoders_read_unequally_much(minilm: pellucid.Model) -> None:
+    """What a shorter target has behind it in a batch is padding, whose numbers were patched in as its last token's."""
+    model, targets = small("bart", minilm), ["fruit flies like", "a banana"]
+    both = model.trace([TEXT, TEXT], target=targets)
+    with pytest.raises(InputError, match=r"choose one with trace.row\(0\)"):
+        patch(both, position=-1)
+    for i in range(2):
+        with model.edit({"decoder.layers.0.residual.post": patch(both.row(i), position=-1, row=i)}):
+            again = model.trace([TEXT, TEXT], target=targets, keep="logits")
+        assert torch.equal(again["logits"], both["logits"])
+
+
 def test_heads_of_keys_are_their_own(minilm: pellucid.Model) -> None:
     model = small("llama", minilm)  # 4 heads of query, 2 of key and value
     with model.edit({"layers.1.attention.key": zero(head=1), "layers.1.attention.query": zero(head=3)}):

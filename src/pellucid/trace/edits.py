@@ -169,7 +169,7 @@ def patch(source_of: Mapping[str, Tensor] | Tensor, **where: Chosen) -> Edit:
     chosen = Where.of(where)
     if not isinstance(source_of, Mapping | Tensor):
         raise InputError(f"patch takes a trace or a tensor, and was given a {type(source_of).__name__}")
-    if len({(len(row.before), len(row.ids)) for row in getattr(source_of, "rows", ())}) > 1:
+    if len({(len(row.before), len(row.ids), len(row.target_ids)) for row in getattr(source_of, "rows", ())}) > 1:
         raise InputError("patch takes the trace of one text, or of texts of one length: choose one with trace.row(0)")
 
     def fits(name: str, axes: Axes) -> None:
