@@ -256,6 +256,16 @@ def test_a_patch_holds_for_the_prompt_and_leaves_what_is_written(minilm: pelluci
         model.generate("time flies like an arrow", max_new_tokens=3)
 
 
+@pytest.mark.parametrize("point", ["attention.heads", "cross_attention.heads", "cross_attention.weights"])
+def test_a_step_is_patched_in_where_it_stood_and_leaves_what_is_written(pair: pellucid.Model, point: str) -> None:
+    written = pair.trace_writing(TEXTS[0], max_new_tokens=4)
+    with pair.edit({f"decoder.layers.0.{point}": patch(written.steps[0])}):
+        again = pair.trace_writing(TEXTS[0], max_new_tokens=4)
+    assert len(written.steps) > 1
+    for one, other in zip(written.steps, again.steps, strict=True):
+        torch.testing.assert_close(other["logits"], one["logits"], rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("edit", [fixed(0.1), add(0.1), lambda weights: weights + 0.1])
 @pytest.mark.parametrize("point", ["attention.weights", "attention.scores"])
 def test_padding_is_looked_at_by_no_edit(minilm: pellucid.Model, point: str, edit: Any) -> None:

@@ -220,7 +220,7 @@ def _moved(given: Tensor, now: Tensor, spot: Spot, axis: str, chosen: Where, beg
         if not isinstance(one, slice) and not any(i >= begin for i in taken(one, end)):
             has = f"{end - begin}, from position {begin} on" if begin else str(end)
             raise InputError(f"{word} {one} of {spot.name} does not exist in what is patched in, which has {has}")
-    wholly = spot.fresh() or "cross_attention." in spot.name
+    wholly = spot.fresh() or (axis == "source" and "cross_attention." in spot.name)
     meant = None if chosen.row is None else taken(chosen.row, spot.rows(now))
     rows, places = [], spot.places(axis)
     for i, row in enumerate(places):
