@@ -13,9 +13,10 @@ import torch
 
 import pellucid
 from pellucid import Config
+from pellucid.edits import scale
 from pellucid.trace.explain import logit_lens
 from pellucid.view import page as page_module
-from pellucid.view.numbers import numbers_of
+from pellucid.view.numbers import numbers_of, weights_of
 from pellucid.view.page import render
 from tests.view.conftest import READ, Show, until
 from tests.view.test_recipes import COMPUTE
@@ -66,6 +67,17 @@ def test_twelve_layers_of_twelve_heads_at_128_tokens_fit(minilm: pellucid.Model)
     compact = pellucid.view(trace, precision="compact")
     assert page_size(compact) <= 2.0
     assert all(entry["max_error"] <= 8e-3 for entry in compact.data.manifest["attentions"])
+
+
+@pytest.mark.parametrize("factor", [3.0, -1.0])
+def test_weights_that_an_edit_made_no_shares_are_not_cut_to_one_byte(minilm: pellucid.Model, factor: float) -> None:
+    with minilm.edit({"layers.0.attention.weights": scale(factor)}):
+        trace = minilm.trace("time flies like an arrow")
+    data = pellucid.view(trace, precision="compact").data
+    entry = data.manifest["attentions"][0]
+    assert entry["max_error"] < 1e-3
+    found, _ = weights_of(data, entry, 4)
+    np.testing.assert_allclose(found, trace["layers.0.attention.weights"][0, 4], atol=1e-3)
 
 
 def test_real_heads_are_compact_too(minilm: pellucid.Model) -> None:

@@ -132,15 +132,16 @@ class Store:
         return recipe
 
     def _weights(self, look: Look) -> dict[str, Any]:
-        """The weights themselves: in one byte each where the page is compact, else as numbers."""
+        """The weights themselves: in one byte each where the page is compact and they are shares, else as numbers."""
         weights = all_weights(look)
-        name, broken = f"{look.name}.weights", bool(weights.isnan().any())
-        if self.precision == "compact" and not broken:
+        name = f"{look.name}.weights"
+        shares = bool(((weights >= 0) & (weights < 1.001)).all())  # edited ones may be anything, which no byte holds
+        if self.precision == "compact" and shares:
             coded = _bytes(weights, step=2)
             block = self.add(name, coded, "uint8", coding="sqrt", deflate=True)
             stored = (coded.astype(np.float64) / 255) ** 2
         else:
-            kind = "float32" if broken else self.kind
+            kind = self.kind if bool(weights.isfinite().all()) else "float32"
             numbers = Numbers.of(weights, kind)
             block = self.add(name, numbers.array, kind, scales=numbers.scales, deflate=True)
             stored = numbers.read().double().numpy()
