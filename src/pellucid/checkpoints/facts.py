@@ -22,12 +22,12 @@ MOST_LABELS = 100_000
 
 INERT = frozenset(
     """_name_or_path architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task
-    function_to_apply gradient_checkpointing id2label is_encoder_decoder label2id model_type num_labels
+    function_to_apply gradient_checkpointing id2label is_causal is_encoder_decoder label2id model_type num_labels
     output_attentions output_hidden_states output_past prefix problem_type return_all_scores return_dict
     sbert_ce_default_activation_function sentence_transformers sep_token_id task_specific_params tokenizer_class
     torch_dtype torchscript transformers_version use_cache use_return_dict""".split()
 ).union(LEGACY)
-"""Keys that change no number of a forward pass, in any family."""
+"""Keys that change no number of a forward pass, in any family: `is_causal` where it says what the family does."""
 
 ARITHMETIC = frozenset(
     """adapters attention_bias attn_logit_softcapping embedding_size final_logit_softcapping head_dim layer_types
@@ -101,6 +101,7 @@ class Keys:
         try:
             raw = self._in_own_keys(said, path)
             self._refuse(raw, path)
+            _refuse_both_ways(raw, defaults, path)
             self._report(raw, known | set(self.inert), path)
             standard = defaults.facts()
             changes = {ours: _of_kind(key, raw[key], standard[ours]) for key, ours in self.plain.items() if key in raw}
@@ -206,6 +207,15 @@ def _of_kind(key: str, value: Any, default: Any) -> Any:
     if type(value) is int and abs(value) >= 2**63:
         raise InputError(f"{key} is {value}, expected a smaller number")
     return value
+
+
+def _refuse_both_ways(raw: dict[str, Any], defaults: Config, path: Path) -> None:
+    """A decoder whose tokens see those behind them too, as in many models that make vectors."""
+    if defaults.kind != "encoder" and not raw.get("is_causal", True):
+        raise CheckpointMismatchError(
+            f"{path}: is_causal is {repr(raw['is_causal'])[:60]}, by which tokens see those behind them as well; here "
+            f"a token of {defaults.family} sees those before it alone, so the numbers would be others"
+        )
 
 
 def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> dict[str, Head | None]:
