@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import pellucid
+from pellucid.errors import CheckpointMismatchError
 from tests.checkpoints.builders import good, vocabulary
 from tests.conftest import tiny_config
 
@@ -88,3 +89,47 @@ def test_a_word_of_the_list_may_hold_any_character_but_the_end_of_its_line(tmp_p
     assert ours is not None
     assert ours("plain")["input_ids"] == [2, 9, 3]
     assert BertTokenizer(vocab=str(folder / "vocab.txt"))("plain")["input_ids"] == [2, 9, 3]
+
+
+PIECES_OF_CAMEMBERT = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>", "<s>", "</s>", *"▁abcdefghij", "<mask>")
+
+
+def test_a_camembert_that_transformers_5_saved_opens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It adds `<unk>NOTUSED` behind the vocabulary, for which no table has a row."""
+    from transformers import CamembertTokenizer
+
+    folder = good(tmp_path / "model", vocab_size=len(PIECES_OF_CAMEMBERT))
+    theirs = CamembertTokenizer(vocab=[(piece, 0.0) for piece in PIECES_OF_CAMEMBERT])
+    theirs.save_pretrained(folder)
+    assert len(theirs) == len(PIECES_OF_CAMEMBERT) + 1
+    ours = pellucid.load(folder).tokenizer
+    assert ours is not None and len(ours) == len(PIECES_OF_CAMEMBERT)
+    assert "ends before '<unk>NOTUSED'" in caplog.text
+    for text in ("abc def", "a <mask> j", " ", "xyz"):
+        assert ours(text)["input_ids"] == theirs(text)["input_ids"], text
+    assert max(ours("<unk>NOTUSED")["input_ids"]) < len(PIECES_OF_CAMEMBERT)
+    saved = pellucid.load(pellucid.load(folder).save(tmp_path / "saved")).tokenizer
+    assert saved is not None and saved.to_json() == ours.to_json()
+
+
+@pytest.mark.parametrize("role", ["pad", "mask", "cls", "template"])
+def test_tokens_without_a_row_are_passed_over_where_nothing_gives_them(role: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer, BertTokenizer
+
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
+    theirs = BertTokenizer(
+        vocab=str(tmp_path / "vocab.txt"), **({} if role == "template" else {f"{role}_token": "<x>"})
+    )
+    theirs.add_special_tokens({"additional_special_tokens": ["<x>", "<y>"]})
+    folder = good(tmp_path / "model", vocab_size=57)
+    theirs.save_pretrained(folder)
+    if role == "template":
+        (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}<x>", encoding="utf-8")
+    assert len(AutoTokenizer.from_pretrained(folder)) > 57
+    if role == "pad":
+        ours = pellucid.load(folder).tokenizer
+        assert ours is not None and (len(ours), ours.pad_token) == (57, None)
+        assert ours("a b")["input_ids"] == theirs("a b")["input_ids"]
+    else:
+        with pytest.raises(CheckpointMismatchError, match="table of tokens has 57 rows; they do not belong together"):
+            pellucid.load(folder)

@@ -23,7 +23,7 @@ from pellucid.errors import Argument, CheckpointMismatchError, InputError, sever
 from pellucid.machine import NARROWER, choose_device, choose_dtype, use_threads
 from pellucid.models import Network
 from pellucid.text import Tokenizer
-from pellucid.text.files import lower_cased, open_tokenizer
+from pellucid.text.files import lower_cased, open_tokenizer, within
 
 log = logging.getLogger("pellucid")
 
@@ -179,9 +179,14 @@ def _check_width(contents: Contents, hidden: int) -> None:
 
 
 def _fitting(tokenizer: Tokenizer | None, rows: int, contents: Contents, what: str) -> Tokenizer | None:
-    if tokenizer is not None and tokenizer.largest_id >= rows:
+    if tokenizer is None or tokenizer.largest_id < rows:
+        return tokenizer
+    tokenizer, beyond = within(tokenizer, rows)
+    if tokenizer.largest_id >= rows:
         raise CheckpointMismatchError(
             f"{contents.said_in.parent}: the {what} gives ids up to {tokenizer.largest_id}, the model's table of "
             f"tokens has {rows} rows; they do not belong together"
         )
+    plain = "%s: the model's table of tokens ends before %s, which the %s added: they are read as plain text"
+    log.warning(plain, contents.said_in.parent, several(map(ascii, beyond)), what)
     return tokenizer

@@ -14,8 +14,8 @@ from pellucid.text.cut import guarded, whole_characters
 from pellucid.text.dress import make_special, with_roles
 from pellucid.text.encoded import input_names
 from pellucid.text.growth import check_growth, check_tables
-from pellucid.text.layouts import layout_of, pads_left, stranger
-from pellucid.text.settings import read_settings, stated_length
+from pellucid.text.layouts import ROLES, layout_of, pads_left, stranger
+from pellucid.text.settings import read_settings, stated_length, without
 from pellucid.text.stated import follow, lower_first
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.wordpiece import open_wordpiece
@@ -91,10 +91,34 @@ def with_tokens(
     return _around(backend, tokenizer), new
 
 
-def _around(backend: tokenizers.Tokenizer, other: Tokenizer) -> Tokenizer:
-    """A backend with everything else of another tokenizer."""
-    kept = {"token_types": other.token_types, "tiled": other.tiled}
-    return Tokenizer(backend, settings=other.settings, max_length=other.model_max_length, **kept)
+def within(tokenizer: Tokenizer, rows: int) -> tuple[Tokenizer, list[str]]:
+    """The same tokenizer without the added tokens that a table of so many rows has no row for, and these tokens.
+
+    Only such go as nothing but a text that spells them can give: they stand around no text and in no conversation, and
+    play no role but that of padding. transformers 5 adds `<unk>NOTUSED` so to every CamemBERT.
+    """
+    if max(tokenizer.own_vocab.values(), default=-1) >= rows:
+        return tokenizer, []
+    beyond, settings = [token for token, i in tokenizer.added_vocab.items() if i >= rows], tokenizer.settings
+    around = {i for pairs in (None, [""]) for i in tokenizer.encode([""], pairs)[0].ids}
+    asked = {tokenizer.special_token(role) for role in ROLES if role != "pad"}
+    talk = json.dumps(settings.get("chat_template"), ensure_ascii=False)
+    if max(around, default=0) >= rows or any(token in asked or token in talk for token in beyond):
+        return tokenizer, []
+    state = json.loads(tokenizer.to_json())
+    state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < rows]
+    backend = tokenizers.Tokenizer.from_str(json.dumps(state))
+    return _around(backend, tokenizer, without(beyond, settings)), beyond
+
+
+def _around(backend: tokenizers.Tokenizer, other: Tokenizer, settings: dict[str, Any] | None = None) -> Tokenizer:
+    """A backend with everything else of another tokenizer, but for settings that are given."""
+    kept = {
+        "token_types": other.token_types,
+        "tiled": other.tiled,
+        "settings": other.settings if settings is None else settings,
+    }
+    return Tokenizer(backend, max_length=other.model_max_length, **kept)
 
 
 def open_target_tokenizer(folder: Path) -> Tokenizer | None:

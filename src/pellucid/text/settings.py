@@ -1,5 +1,6 @@
 """The small JSON files beside a tokenizer, read within bounds: each value that is used is of the kind it must be."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,19 @@ def named_tokens(settings: dict[str, Any]) -> dict[str, Any]:
     more = [settings.get(name) for name in ("extra_special_tokens", "model_specific_special_tokens")]
     named = [one for one in more if isinstance(one, dict)]
     return {name: token for one in (found, *named) for name, token in one.items() if _is_token(token)}
+
+
+def without(tokens: Collection[str], settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings as they would be if these tokens had never been added."""
+    kept = {
+        name: value for name, value in settings.items() if not name.endswith("_token") or content(value) not in tokens
+    }
+    for name in ("added_tokens_decoder", *_EXTRA):
+        if isinstance(said := kept.get(name), dict):
+            kept[name] = {key: token for key, token in said.items() if content(token) not in tokens}
+        elif isinstance(said, list):
+            kept[name] = [token for token in said if content(token) not in tokens]
+    return kept
 
 
 def content(token: Any) -> str | None:

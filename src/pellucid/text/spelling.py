@@ -75,6 +75,11 @@ class Spelling:
         return {token.content: i for i, token in sorted(self._backend.get_added_tokens_decoder().items())}
 
     @property
+    def own_vocab(self) -> dict[str, int]:
+        """Every token and its id without those that were added."""
+        return self._backend.get_vocab(with_added_tokens=False)
+
+    @property
     def vocab_size(self) -> int:
         """How many tokens there are without those that were added."""
         return self._backend.get_vocab_size(with_added_tokens=False)
