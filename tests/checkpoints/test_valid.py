@@ -1,5 +1,6 @@
 """Every honest form of a checkpoint loads, and to the same numbers."""
 
+import json
 import logging
 import shutil
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from tests.checkpoints.builders import (
     PICKLED,
     WEIGHTS,
     as_bin,
+    edit_json,
     good,
     one_sentence,
     save_bin,
@@ -133,6 +135,15 @@ def test_a_link_inside_the_folder_loads(folder: Path) -> None:
 def test_a_config_with_a_byte_order_mark_loads(folder: Path) -> None:
     with_bytes(lambda raw: b"\xef\xbb\xbf" + raw, "config.json")(folder)
     assert pellucid.load(folder).config.vocab_size == 60
+
+
+def test_the_architecture_names_the_family_where_no_model_type_does(folder: Path, tmp_path: Path) -> None:
+    """As in files from before there was one: ProtBERT's are such."""
+    wanted = numbers(folder)
+    edit_json(folder / "config.json", lambda config: config.pop("model_type"))
+    assert equal(numbers(folder), wanted)
+    saved = pellucid.load(folder).save(tmp_path / "saved")
+    assert json.loads((saved / "config.json").read_text(encoding="utf-8"))["model_type"] == "bert"
 
 
 def test_a_large_index_is_read_at_once(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pellucid.checkpoints.adapter_facts import TASKS, AdapterFacts, numbers_of, read_adapter_facts
 from pellucid.checkpoints.contents import Contents
-from pellucid.checkpoints.families import family_of
+from pellucid.checkpoints.families import family_in
 from pellucid.checkpoints.names import Names
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.source import inside
@@ -46,7 +46,7 @@ class Adapter:
     @cached_property
     def family(self) -> Family:
         """That of the base."""
-        return family_of(self.base.facts.get("model_type"), str(self.base.said_in))
+        return family_in(self.base.facts, str(self.base.said_in))
 
     def held(self) -> dict[str, Stored]:
         """Its tensors by the names in its file."""

@@ -10,7 +10,7 @@ import torch
 from pellucid.checkpoints.adapter import read_source
 from pellucid.checkpoints.contents import Contents
 from pellucid.checkpoints.facts import tell_of_states
-from pellucid.checkpoints.families import family_of, stranger
+from pellucid.checkpoints.families import family_in, stranger
 from pellucid.checkpoints.fill import BITS, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.page import Family
@@ -149,12 +149,12 @@ def read_tokenizer(name: str | os.PathLike[str], *, config: Config | None = None
 
 
 def _family(contents: Contents) -> Family:
-    named = contents.facts.get("model_type")
+    facts = contents.facts
     try:
-        family = family_of(named, str(contents.said_in))
+        family = family_in(facts, str(contents.said_in))
     except InputError as error:
         raise CheckpointMismatchError(str(error)) from error
-    said = contents.facts.get("architectures")
+    said = facts.get("architectures")
     if isinstance(said, list) and said and (other := stranger(family, said[0])) is not None:
         raise CheckpointMismatchError(
             f"{contents.said_in}: model_type is {family.model_type!r} and {said[0]} belongs to "

@@ -4,7 +4,8 @@ import copyreg
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from pellucid.checkpoints.page import Family
 from pellucid.config import Config as Config
@@ -27,19 +28,35 @@ def family_of(model_type: object, where: str) -> Family:
     """The family that answers to `model_type`; `where` is the file that named it, for the error."""
     known = families()
     if model_type is None:
-        raise InputError(f"{where} has no model_type, which names the architecture: one of {', '.join(sorted(known))}")
+        raise InputError(
+            f"{where} has no model_type, which names the architecture: add one of {', '.join(sorted(known))}"
+        )
     if not isinstance(model_type, str) or model_type not in known:
         said, hint = repr(model_type)[:80], near(str(model_type)[:80], known)
         raise InputError(f"{where}: model_type {said} is not known{hint}; known: {several(sorted(known), 40)}")
     return known[model_type]
 
 
+def family_in(facts: Mapping[str, Any], where: str) -> Family:
+    """The family of a `config.json`, by its `model_type`, or by its architecture in files from before there was one
+    (ProtBERT); `where` is the file, for the error."""
+    named, said = facts.get("model_type"), facts.get("architectures")
+    if named is None and isinstance(said, list) and said and (found := _with(said[0])) is not None:
+        return found
+    return family_of(named, where)
+
+
+def _with(architecture: object) -> Family | None:
+    for family in families().values():
+        if any(page.architecture == architecture for page in family.heads):
+            return family
+    return None
+
+
 def stranger(family: Family, architecture: object) -> Family | None:
     """Another family that this architecture belongs to, where its tensors go by other names."""
-    for other in families().values():
-        if other.names is not family.names and any(page.architecture == architecture for page in other.heads):
-            return other
-    return None
+    other = _with(architecture)
+    return None if other is None or other.names is family.names else other
 
 
 def _by_name(family: Family) -> tuple[Callable[..., Family], tuple[str, str]]:
