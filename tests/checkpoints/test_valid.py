@@ -25,6 +25,7 @@ from tests.checkpoints.builders import (
     with_config,
     with_tensors,
 )
+from tests.checkpoints.families import save
 from tests.parity.reference import tiny as reference
 
 Numbers = dict[str, torch.Tensor]
@@ -213,6 +214,27 @@ def test_unknown_keys_are_named_once(folder: Path, caplog: pytest.LogCaptureFixt
     (record,) = caplog.records
     assert "colour, taste" in record.getMessage()
     assert "torch_dtype" not in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "facts"),
+    [
+        ("bert", {"directionality": "bidi", "pooler_fc_size": 768, "pooler_type": "first_token_transform"}),
+        ("distilbert", {"tie_weights_": True}),
+        ("gpt2", {"predict_special_tokens": True, "_num_labels": 1}),
+        ("bart", {"_num_labels": 3}),
+        ("llama", {"max_sequence_length": 2048}),
+        ("qwen2", {"use_mrope": False}),
+    ],
+)
+def test_what_the_most_used_files_say_beside_the_facts_is_no_news(
+    model_type: str, facts: dict[str, object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = save(model_type, tmp_path / "model")
+    with_config(**facts)(folder)
+    with caplog.at_level(logging.WARNING, logger="pellucid"):
+        pellucid.load(folder)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("facts", [{"a\n\x1b[2J" * 99: 1}, {"architectures": ["\x1b[2J" * 999]}])

@@ -21,7 +21,7 @@ MOST_LABELS = 100_000
 """Each gets a name, and a file of a few bytes must not be able to ask for millions."""
 
 INERT = frozenset(
-    """_name_or_path architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task
+    """_name_or_path _num_labels architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task
     function_to_apply gradient_checkpointing id2label is_causal is_encoder_decoder label2id model_type num_labels
     output_attentions output_hidden_states output_past prefix problem_type return_all_scores return_dict
     sbert_ce_default_activation_function sentence_transformers sep_token_id task_specific_params tokenizer_class

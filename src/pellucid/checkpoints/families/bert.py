@@ -51,6 +51,10 @@ keys = Keys(
         "tie_word_embeddings",
     ),
     only={"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
+    inert=tuple(  # of the multilingual and the Chinese ones, which TensorFlow wrote
+        """directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
+        pooler_type""".split()
+    ),
 )
 
 names = Names(

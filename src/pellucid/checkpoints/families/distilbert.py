@@ -37,7 +37,7 @@ keys = Keys(
         "qa_dropout": "answer_dropout",
     },
     aliases=("hidden_size", "num_hidden_layers", "num_attention_heads"),
-    inert=("sinusoidal_pos_embds",),  # waves, where they were chosen, stand in the file as a table
+    inert=("sinusoidal_pos_embds", "tie_weights_"),  # waves, where they were chosen, stand in the file as a table
 )
 
 names = Names(

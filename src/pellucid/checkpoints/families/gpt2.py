@@ -68,7 +68,7 @@ keys = Keys(
         "add_cross_attention": False,
     },
     inert=tuple(
-        """n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels
+        """n_ctx predict_special_tokens summary_type summary_use_proj summary_activation summary_proj_to_labels
         summary_first_dropout""".split()
     ),
 )

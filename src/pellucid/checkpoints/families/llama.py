@@ -61,7 +61,7 @@ keys = Keys(
     same=same,
     renamed={**dropout, "mlp_bias": "feed_forward_bias"},
     computed=(ROPE, _attention_bias),
-    inert=("pretraining_tp", "rope_interleaved", "is_llama_config"),
+    inert=("pretraining_tp", "rope_interleaved", "is_llama_config", "max_sequence_length"),
 )
 
 names = Names(

@@ -20,7 +20,12 @@ keys = Keys(
     renamed=llama.dropout,
     computed=(ROPE,),
     only={"use_sliding_window": False},
-    inert=("sliding_window", "max_window_layers", "layer_types"),  # say something only where windows are used
+    inert=(
+        "sliding_window",
+        "max_window_layers",
+        "layer_types",
+        "use_mrope",
+    ),  # say something only where windows are used
 )
 
 family = Family(defaults, keys, llama.names, llama.heads("Qwen2"))
