@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import LlamaForCausalLM
 
 import pellucid
 from pellucid.errors import InputError
@@ -145,6 +146,19 @@ def test_the_architecture_names_the_family_where_no_model_type_does(folder: Path
     assert equal(numbers(folder), wanted)
     saved = pellucid.load(folder).save(tmp_path / "saved")
     assert json.loads((saved / "config.json").read_text(encoding="utf-8"))["model_type"] == "bert"
+
+
+def test_padding_by_minus_one_is_none(tmp_path: Path) -> None:
+    """As the first files of LLaMA have it, and the reference opens them."""
+    folder = save("llama", tmp_path / "model", pad_token_id=None)
+    ids = torch.tensor([[5, 6, 7]])
+    wanted = pellucid.load(folder)(ids).logits
+    with_config(pad_token_id=-1)(folder)
+    theirs = LlamaForCausalLM.from_pretrained(folder).eval()
+    ours = pellucid.load(folder)
+    assert ours.config.pad_token_id is None
+    assert torch.equal(ours(ids).logits, wanted)
+    torch.testing.assert_close(ours(ids).logits, theirs(ids).logits, rtol=0, atol=1e-5)
 
 
 def test_a_large_index_is_read_at_once(folder: Path) -> None:

@@ -198,6 +198,8 @@ def check_depth(config: Config) -> None:
 def _of_kind(key: str, value: Any, default: Any) -> Any:
     """A value of the file, where it is of the default's kind; its range is the config's own business."""
     kinds = (int, float) if type(default) is float else (type(default),)
+    if key == "pad_token_id" and value == -1:  # LLaMA's first files say so that there is none
+        return None
     if key in _TOKENS or (key in _LEFT_OPEN and value is None):
         return tuple(value) if isinstance(value, list) else value
     if isinstance(value, str) and default in ACTIVATIONS:
