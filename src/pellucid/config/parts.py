@@ -122,8 +122,8 @@ class Dropout:
     attention_probs_dropout_prob: of attention's weights.
     classifier_dropout: before the labels of a head.
 
-    The others say where a family, or a file, has another share; None for that of the first, and for `dense_dropout` and
-    `text_dropout` that of the third.
+    These and the others say where a family, or a file, has another share; None for that of the first, and for
+    `dense_dropout` and `text_dropout` that of the third.
     embedding_dropout, attention_output_dropout, feed_forward_dropout: one of the three that the first is of.
     activation_dropout: behind the activation of the feed-forward block.  last_dropout: behind a stack's last norm.
     dense_dropout: before the dense map of a head of labels.  text_dropout: before the labels of a whole text.
@@ -131,7 +131,7 @@ class Dropout:
     """
 
     hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float | None = 0.1
     classifier_dropout: float | None = None
     embedding_dropout: float | None = None
     attention_output_dropout: float | None = None

@@ -228,7 +228,7 @@ def _attention(config: Config, explicit: bool) -> blocks.Attention:
         scale=shape.attention_scale,
         bias=shape.qkv_bias,
         output_bias=shape.output_bias,
-        dropout=config.dropout.attention_probs_dropout_prob,
+        dropout=config.dropout.share("attention_probs_dropout_prob"),
         output_dropout=config.dropout.share("attention_output_dropout"),
         explicit=explicit,
     )

@@ -35,7 +35,7 @@ defaults = Config(
     attention_position=RelativeBias(32, 128),
     embedding_norm=False,
     decoder=DecoderSide(6, 8, 2048, decoder_start_token_id=0),
-    dropout=Dropout(0.1, 0.1, 0.0, activation_dropout=None, last_dropout=None),
+    dropout=Dropout(0.1, None, 0.0, activation_dropout=None, last_dropout=None),
     scale_logits=True,
     pad_token_id=0,
     eos_token_id=1,
