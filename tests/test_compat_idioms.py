@@ -1,7 +1,6 @@
 """What code for the reference says beside its calls: tables that grow, streamers, maps of devices, folders that hold
 a tokenizer already; the reference beside."""
 
-import copy
 import json
 import shutil
 from pathlib import Path
@@ -261,44 +260,6 @@ def test_what_is_not_there_is_told_in_one_sentence(tmp_path: Path) -> None:
         model.generation_config.update(max_new_tokens=3)
     with pytest.raises(AttributeError, match=r"this tokenizer has no 'push_to_hub': save_pretrained.*`hf upload"):
         compat.AutoTokenizer.from_pretrained(WORDS / "bert").push_to_hub("somewhere")
-
-
-def test_the_reference_s_trainer_trains_it(tmp_path: Path) -> None:
-    reference("bert", "SequenceClassification", tmp_path / "one")
-    model = ours("SequenceClassification", tmp_path / "one")
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "one")
-    assert model.num_parameters(exclude_embeddings=True) == theirs.num_parameters(exclude_embeddings=True)
-    before = [one.detach().clone() for one in model.parameters()]
-    arguments = transformers.TrainingArguments(
-        str(tmp_path / "out"), max_steps=2, use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no"
-    )
-    rows = [{"input_ids": [5, 9, 14, 33, 21], "attention_mask": [1] * 5, "labels": i % 2} for i in range(16)]
-    done = transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
-    assert done.global_step == 2 and 0 < done.training_loss < 5
-    assert any(not torch.equal(one, old) for one, old in zip(model.parameters(), before))
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("smooth", [0.0, 0.1])
-def test_the_reference_s_trainer_of_pairs_trains_as_its_own(smooth: float, tmp_path: Path) -> None:
-    """With smoothed labels it passes none to the model, whose decoder must not read the source in their place."""
-    reference("bart", "Seq2SeqLM", tmp_path / "one", dropout=0.0, decoder_start_token_id=2)
-    said: dict[str, Any] = {"use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "no"}
-    said |= {"label_smoothing_factor": smooth, "max_steps": 2}
-    rows = [{"input_ids": [5, 9, 14, i], "attention_mask": [1] * 4, "labels": [i, 7, 8, -100]} for i in range(3, 7)]
-    tokenizer = compat.AutoTokenizer.from_pretrained(WORDS / "roberta")
-    found = []
-    for model in (
-        ours("Seq2SeqLM", tmp_path / "one"),
-        transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "one"),
-    ):
-        arguments = transformers.Seq2SeqTrainingArguments(str(tmp_path / "out"), **said)
-        pads = transformers.DataCollatorForSeq2Seq(tokenizer, model=model)
-        trainer = transformers.Seq2SeqTrainer(model=model, args=arguments, train_dataset=rows, data_collator=pads)
-        loss, batch = trainer.train().training_loss, pads(copy.deepcopy(rows))
-        del batch["decoder_input_ids"]
-        found.append((loss, model.eval().generate(**batch, max_new_tokens=5, do_sample=False).tolist()))
-    assert found[0][0] == pytest.approx(found[1][0], abs=1e-4) and found[0][1] == found[1][1]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy
 import torch
+from torch import Tensor
 
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.load import open_checkpoint
@@ -23,6 +24,7 @@ from pellucid.compat.generation_config import GenerationConfig as GenerationConf
 from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import PLACE, accepted, placed
 from pellucid.compat.words import AutoTokenizer
+from pellucid.config import CausalLM, QuestionAnswering
 from pellucid.config.checks import is_word
 from pellucid.errors import InputError, near, short
 from pellucid.model import Model
@@ -128,6 +130,30 @@ class AutoModelForSeq2SeqLM(AutoModel):
     head = "sequence-to-sequence-lm"
 
 
+class ReadingModel(PreTrainedModel):
+    """One whose labels are where answers start and end: by these names the reference's Trainer knows labels."""
+
+    def forward(
+        self,
+        input_ids: Any = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **said: Any,
+    ) -> Any:
+        """One pass; see `PreTrainedModel.forward`.
+
+        start_positions, end_positions: Int[Tensor, "batch"]; a place behind the text does not count.
+        """
+        if said.get("labels") is not None:
+            raise InputError("labels were given, and answers are told by start_positions and end_positions: give both")
+        if start_positions is not None and end_positions is not None:
+            said["labels"] = torch.stack((start_positions.view(-1), end_positions.view(-1)), dim=-1)
+        return super().forward(input_ids, attention_mask, token_type_ids, **said)
+
+
 @functools.cache
 def architecture(name: str) -> type[PreTrainedModel]:
     """The class of the models that the reference calls so, such as "BertForMaskedLM"."""
@@ -142,7 +168,9 @@ def architecture(name: str) -> type[PreTrainedModel]:
         return opened(checkpoint, head, said, family)
 
     about = {"__module__": __name__, "__doc__": f"A {name}.", "from_pretrained": staticmethod(from_pretrained)}
-    return type(name, (PreTrainedModel,), about | {"family": family, "head": page.head})
+    kind = ReadingModel if isinstance(page.head, QuestionAnswering) else PreTrainedModel
+    loss = "ForCausalLM" if isinstance(page.head, CausalLM) else None
+    return type(name, (kind,), about | {"family": family, "head": page.head, "loss_type": loss})
 
 
 def set_seed(seed: int) -> None:

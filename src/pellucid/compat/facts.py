@@ -29,7 +29,8 @@ class PretrainedConfig:
     """
 
     family: ClassVar[Family]
-    output_attentions, output_hidden_states, return_dict, problem_type = False, False, True, None
+    output_attentions, output_hidden_states, return_dict = False, False, True
+    problem_type: str | None = None
     name_or_path = ""
     is_encoder_decoder: bool
 

@@ -14,10 +14,10 @@ from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.compat.facts import PretrainedConfig
 from pellucid.compat.generation_config import IDS, GenerationConfig, heard, told
-from pellucid.compat.output import ModelOutput, loss_of, loss_of_span
+from pellucid.compat.output import ModelOutput, loss_of, ordered, problem_of
 from pellucid.compat.said import lacking, saving
 from pellucid.compat.writing import written
-from pellucid.config import Head, SequenceToSequenceLM
+from pellucid.config import Head, SequenceClassification, SequenceToSequenceLM
 from pellucid.config.checks import count, truth
 from pellucid.errors import InputError
 from pellucid.machine import no_grad
@@ -55,7 +55,8 @@ class PreTrainedModel(nn.Module):
 
     family: ClassVar[Family]
     head: ClassVar[Head | None]
-    accepts_loss_kwargs: ClassVar[bool] = False  # by which the reference's Trainer knows what to pass
+    accepts_loss_kwargs: ClassVar[bool] = True  # the reference's Trainer passes `num_items_in_batch`
+    loss_type: ClassVar[str | None] = None  # by which it counts them
 
     def __init__(self, config: PretrainedConfig) -> None:
         super().__init__()
@@ -86,47 +87,53 @@ class PreTrainedModel(nn.Module):
         token_type_ids: Tensor | None = None,
         *,
         labels: Tensor | None = None,
-        start_positions: Tensor | None = None,
-        end_positions: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         use_cache: bool | None = None,
-        **target: Tensor | None,
+        **unread: Any,
     ) -> Any:
         """One pass, as the reference answers it.
 
-        target: `decoder_input_ids` and `decoder_attention_mask` of an encoder-decoder.
-        labels, start_positions, end_positions: what it should have answered; `loss` says how far off it is.
+        labels: what it should have answered; `loss` says how far off it is.
+        num_items_in_batch: how many labels the loss is the mean over, where these are a part of them.
         ->  a `ModelOutput`; with `return_dict=False` a tuple. No `past_key_values` or `cache`: `generate` has its own.
         """
-        for name in target.keys() - {"decoder_input_ids", "decoder_attention_mask"}:
-            if target.pop(name) is not None:
+        for name, value in unread.items():
+            if value is not None:
                 raise InputError(f"{name} was given, and a pass does not read it here: give input_ids and masks alone")
-        head = self.pellucid.config.head
-        if labels is not None and target.get("decoder_input_ids") is None and isinstance(head, SequenceToSequenceLM):
-            target["decoder_input_ids"] = self._read_before(labels)
+        if labels is not None and decoder_input_ids is None and self._head_is(SequenceToSequenceLM):
+            decoder_input_ids = self._read_before(labels)
         looks = {
             "hidden_states": self._or(output_hidden_states, "output_hidden_states"),
             "attentions": self._or(output_attentions, "output_attentions"),
         }
         places = self._places(looks)
         keeper: Any = _Keeper(name for names in places.values() for name in names) if places else None
-        found = forward(self.pellucid.loaded, input_ids, attention_mask, token_type_ids, watch=keeper, **target)
+        read = input_ids, attention_mask, token_type_ids, decoder_input_ids
+        found = forward(self.pellucid.loaded, *read, decoder_attention_mask=decoder_attention_mask, watch=keeper)
         seen = {name: tuple(keeper.kept[one] for one in names) for name, names in places.items()} if keeper else {}
-        answer = ModelOutput(self._answer(found, seen, labels, start_positions, end_positions))
+        logits = found.get("logits")
+        loss = None if labels is None or logits is None else self._loss(logits, labels, num_items_in_batch)
+        answer = ModelOutput(ordered(self.pellucid.config, found, seen, loss))
         return answer if self._or(return_dict, "return_dict") else answer.to_tuple()
 
     @property
     def prepare_decoder_input_ids_from_labels(self) -> Callable[[Tensor], Tensor]:
         """What makes of labels, Int[Tensor, "batch seq"], the ids that the decoder reads before it writes them; only of
         an encoder-decoder that writes. The reference's collators ask for it."""
-        if not isinstance(self.pellucid.config.head, SequenceToSequenceLM):
+        if not self._head_is(SequenceToSequenceLM):
             raise AttributeError("prepare_decoder_input_ids_from_labels")
         return self._read_before
 
     def _read_before(self, labels: Tensor) -> Tensor:
         return cast(Any, self.network).shifted(labels.masked_fill(labels == -100, self.config.pad_token_id))
+
+    def _head_is(self, kind: type[Head]) -> bool:
+        return isinstance(self.pellucid.config.head, kind)
 
     def _or(self, said: bool | None, name: str) -> bool:
         return bool(getattr(self.config, name)) if said is None else said
@@ -140,30 +147,11 @@ class PreTrainedModel(nn.Module):
             names += ["cross_attentions"] if looks["attentions"] else []
         return {name: resolve(f"{name}[*]", config) for name in names}
 
-    def _answer(
-        self,
-        found: Mapping[str, Tensor],
-        seen: Mapping[str, tuple[Tensor, ...]],
-        labels: Tensor | None,
-        starts: Tensor | None,
-        ends: Tensor | None,
-    ) -> dict[str, Any]:
-        """Everything that a pass gave, in the reference's order."""
-        config, logits = self.pellucid.config, found.get("logits")
-        if logits is None:
-            first = {"last_hidden_state": found["last_hidden_state"], "pooler_output": found.get("pooler_output")}
-        elif config.head is not None and config.head.name == "question-answering":
-            loss = loss_of_span(logits, starts, ends) if starts is not None and ends is not None else None
-            first = {"loss": loss, "start_logits": logits[..., 0], "end_logits": logits[..., 1]}
-        else:
-            loss = None if labels is None else loss_of(config, logits, labels, self.config.problem_type)
-            first = {"loss": loss, "logits": logits}
-        if config.kind != "encoder-decoder":
-            return first | {"hidden_states": seen.get("hidden_states"), "attentions": seen.get("attentions")}
-        first.pop("pooler_output", None)
-        names = ("decoder_hidden_states", "decoder_attentions", "cross_attentions", "encoder_last_hidden_state")
-        behind = {name: seen.get(name) for name in (*names, "encoder_hidden_states", "encoder_attentions")}
-        return first | behind | {"encoder_last_hidden_state": found["encoder_last_hidden_state"]}
+    def _loss(self, logits: Tensor, labels: Tensor, items: Tensor | int | None) -> Tensor:
+        """See `loss_of`. What a text's labels are is kept in `config`, and saved: it says how to answer later."""
+        if self._head_is(SequenceClassification):
+            self.config.problem_type = problem_of(logits, labels, self.config.problem_type)
+        return loss_of(self.pellucid.config, logits, labels, self.config.problem_type, items)
 
     @no_grad()
     def generate(self, inputs: Any = None, attention_mask: Tensor | None = None, **options: Any) -> Any:

@@ -1,12 +1,13 @@
 """What the reference's models answer: numbers by name, by place and as attributes, the loss among them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.config import CausalLM, Config
+from pellucid.config import CausalLM, Config, QuestionAnswering
 from pellucid.errors import InputError
 
 
@@ -41,34 +42,61 @@ class ModelOutput(dict[str, Any]):
         return ModelOutput, ({name: self.get(name) for name in self.__dict__["names"]},)
 
 
-def loss_of(config: Config, logits: Tensor, labels: Tensor, problem: str | None = None) -> Tensor:
+def ordered(
+    config: Config, found: Mapping[str, Tensor], seen: Mapping[str, tuple[Tensor, ...]], loss: Tensor | None
+) -> dict[str, Any]:
+    """Everything that a pass gave, in the reference's order.  seen: what was asked to be seen, layer by layer."""
+    logits = found.get("logits")
+    if logits is None:
+        first = {"last_hidden_state": found["last_hidden_state"], "pooler_output": found.get("pooler_output")}
+    elif isinstance(config.head, QuestionAnswering):
+        first = {"loss": loss, "start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+    else:
+        first = {"loss": loss, "logits": logits}
+    if config.kind != "encoder-decoder":
+        return first | {"hidden_states": seen.get("hidden_states"), "attentions": seen.get("attentions")}
+    first.pop("pooler_output", None)
+    names = ("decoder_hidden_states", "decoder_attentions", "cross_attentions", "encoder_last_hidden_state")
+    behind = {name: seen.get(name) for name in (*names, "encoder_hidden_states", "encoder_attentions")}
+    return first | behind | {"encoder_last_hidden_state": found["encoder_last_hidden_state"]}
+
+
+def loss_of(
+    config: Config, logits: Tensor, labels: Tensor, problem: str | None = None, items: Tensor | int | None = None
+) -> Tensor:
     """How far the logits are from the labels, as the reference measures it for this head; one number.
 
     labels: Int[Tensor, "batch"] for a text, Int[Tensor, "batch seq"] for tokens, of which -100 does not count;
-        real numbers for regression (one label, or none of them a class) and for several labels at once.
-    problem: "regression", "single_label_classification" or "multi_label_classification"; by default what fits.
+        real numbers for regression and for several labels at once; Int[Tensor, "batch 2"] for where answers start and
+        end, of which a place behind the text does not count.
+    problem: what a text's labels are, see `problem_of`.
+    items: of how many labels these are a part, over all of which the mean is; None for these alone.
     """
-    if config.head is not None and config.head.per == "text":
-        return _of_text(logits, labels, problem)
-    if config.kind == "decoder":  # whose losses the reference sums up in float32
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if isinstance(config.head, CausalLM):
-        logits, labels = logits[:, :-1], labels[:, 1:]
-    return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+    over = "mean" if items is None else "sum"
+    loss = _of_text(logits, labels, problem, over) if _per_text(config) else _of_tokens(config, logits, labels, over)
+    return loss if items is None else loss / items
 
 
-def _of_text(logits: Tensor, labels: Tensor, problem: str | None) -> Tensor:
-    count = logits.shape[-1]
-    whole = not labels.is_floating_point()
+def problem_of(logits: Tensor, labels: Tensor, said: str | None = None) -> str:
+    """What a text's labels are: "regression" or one of two kinds of classes, as is said, or as fits."""
     kinds = ("regression", "single_label_classification", "multi_label_classification")
-    problem = problem or kinds[0 if count == 1 else 1 if whole else 2]
+    problem = said or kinds[0 if logits.shape[-1] == 1 else 2 if labels.is_floating_point() else 1]
     if problem not in kinds:
         raise InputError(f"problem_type is {problem!r}, expected one of {', '.join(kinds)}")
+    return problem
+
+
+def _per_text(config: Config) -> bool:
+    return config.head is not None and config.head.per == "text"
+
+
+def _of_text(logits: Tensor, labels: Tensor, said: str | None, over: str) -> Tensor:
+    problem = problem_of(logits, labels, said)
     if problem == "regression":
-        return functional.mse_loss(logits.squeeze(), _real(labels.squeeze(), logits))
+        return functional.mse_loss(logits.squeeze(), _real(labels.squeeze(), logits), reduction=over)
     if problem == "single_label_classification":
-        return functional.cross_entropy(logits.view(-1, count), labels.view(-1))
-    return functional.binary_cross_entropy_with_logits(logits, _real(labels, logits))
+        return functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1), reduction=over)
+    return functional.binary_cross_entropy_with_logits(logits, _real(labels, logits), reduction=over)
 
 
 def _real(labels: Tensor, logits: Tensor) -> Tensor:
@@ -76,12 +104,17 @@ def _real(labels: Tensor, logits: Tensor) -> Tensor:
     return labels if labels.is_floating_point() else labels.to(logits.dtype)
 
 
-def loss_of_span(logits: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """The same for answers in a text: the mean over where they start and where they end.
-
-    logits: Float[Tensor, "batch seq 2"].  starts, ends: Int[Tensor, "batch"]; a place behind the text does not count.
-    """
-    length = logits.shape[1]
-    places = torch.stack((starts.view(-1), ends.view(-1)), dim=-1).clamp(0, length)
-    each = [functional.cross_entropy(logits[..., i], places[:, i], ignore_index=length) for i in range(2)]
-    return (each[0] + each[1]) / 2
+def _of_tokens(config: Config, logits: Tensor, labels: Tensor, over: str) -> Tensor:
+    if isinstance(config.head, QuestionAnswering):
+        length = logits.shape[1]
+        places = labels.clamp(0, length)
+        each = [
+            functional.cross_entropy(logits[..., i], places[:, i], ignore_index=length, reduction=over)
+            for i in range(2)
+        ]
+        return (each[0] + each[1]) / 2
+    if config.kind == "decoder":  # whose losses the reference sums up in float32
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if isinstance(config.head, CausalLM):
+        logits, labels = logits[:, :-1], labels[:, 1:]
+    return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction=over)

@@ -1,0 +1,162 @@
+"""The reference's own Trainer on our models: the same losses, numbers and folders as with its own, step by step."""
+
+import copy
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from pellucid import compat
+from tests.test_compat_auto import CASES, SMALL, WORDS, ours, reference
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+STILL: dict[str, dict[str, float]] = {
+    **{family: {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} for family in ("bert", "roberta")},
+    **{family: {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} for family in ("mpnet", "albert")},
+    "distilbert": {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0, "qa_dropout": 0.0},
+    "gpt2": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    "bart": {"dropout": 0.0},
+    "t5": {"dropout_rate": 0.0},
+}
+STILL["albert"]["classifier_dropout_prob"] = 0.0
+LABELLED = [(family, task) for family, task in CASES if task and (family, task) != ("bart", "SequenceClassification")]
+
+
+def both(family: str, task: str, folder: Path, **facts: Any) -> tuple[Any, Any]:
+    """Our model and the reference's, of the same numbers, neither of which drops any."""
+    pad = {"pad_token_id": 1} if family == "mpnet" else {}
+    theirs = reference(family, task, folder, **STILL.get(family, {}) | pad | facts)
+    return ours(task, folder), theirs
+
+
+def rows_of(task: str, number: int = 18) -> list[dict[str, Any]]:
+    """Texts of several lengths, with labels of which some do not count."""
+    some, rows = random.Random(3), []
+    for _ in range(number):
+        ids = [some.randint(3, 89) for _ in range(some.randint(4, 9))]
+        row: dict[str, Any] = {"input_ids": ids, "attention_mask": [1] * len(ids)}
+        if task == "QuestionAnswering":
+            row |= {"start_positions": some.randrange(4), "end_positions": some.randrange(4)}
+        elif task == "SequenceClassification":
+            row["labels"] = some.randrange(3)
+        else:
+            row["labels"] = [(i % 3 if task[0] == "T" else i) if some.random() < 0.7 else -100 for i in ids]
+        rows.append(row)
+    return rows
+
+
+def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = {}
+    for name in rows[0]:
+        column, nothing = [row[name] for row in rows], -100 if name == "labels" else 0
+        if isinstance(column[0], list):
+            longest = max(map(len, column))
+            column = [row + [nothing] * (longest - len(row)) for row in column]
+        batch[name] = torch.tensor(column)
+    return batch
+
+
+def trained(model: Any, folder: Path, rows: list[dict[str, Any]], **said: Any) -> transformers.Trainer:
+    """A Trainer after three steps of plain descent."""
+    arguments: dict[str, Any] = {"use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "no"}
+    arguments |= {"optim": "sgd", "learning_rate": 0.05, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
+    arguments |= {"max_steps": 3, "logging_steps": 1, "per_device_train_batch_size": 2, **said}
+    made = transformers.TrainingArguments(str(folder), **arguments)
+    trainer = transformers.Trainer(model, made, collate, rows, rows[:5])
+    trainer.train()
+    return trainer
+
+
+def losses(trainer: transformers.Trainer) -> list[float]:
+    return [one["loss"] for one in trainer.state.log_history if "loss" in one] + [trainer.evaluate()["eval_loss"]]
+
+
+@pytest.mark.parametrize(("family", "task"), LABELLED)
+def test_every_step_is_the_reference_s(family: str, task: str, tmp_path: Path) -> None:
+    """Of steps in pieces too: the mean is over all labels of a step, so that pieces of other lengths change nothing.
+
+    The reference forgets to divide by the pieces for most heads, so its step in one piece stands beside.
+    """
+    facts: dict[str, Any] = {"pad_token_id": None} if family == "gpt2" else {}  # its table has no row that stays
+    one, theirs = both(family, task, tmp_path / "one", **facts)
+    theirs.config.pad_token_id = 0
+    for part in (*one.modules(), *theirs.modules()):
+        if isinstance(part, torch.nn.Dropout):  # decoders that label tokens name no share for it
+            part.p = 0.0
+    several = copy.deepcopy(one)
+    rows = rows_of(task)
+    found = trained(one, tmp_path / "out", rows, per_device_train_batch_size=6)
+    wanted = trained(theirs, tmp_path / "out", rows, per_device_train_batch_size=6)
+    if (family, task) != ("gpt2", "CausalLM"):  # it counts the first label of each text, which nothing predicts
+        assert losses(found) == pytest.approx(losses(wanted), abs=3e-5)
+    assert [type(one) for one in found.predict(rows).predictions] == [
+        type(one) for one in wanted.predict(rows).predictions
+    ]
+    if task != "QuestionAnswering":  # whose labels it does not count
+        pieces = trained(several, tmp_path / "out", rows, gradient_accumulation_steps=3)
+        assert losses(pieces) == pytest.approx(losses(found), abs=3e-5)
+
+
+@pytest.mark.parametrize("kind", ["regression", "single_label_classification", "multi_label_classification"])
+def test_what_labels_are_is_learned_and_saved(kind: str, tmp_path: Path) -> None:
+    """A folder that does not say it is answered by another function."""
+    count = 1 if kind == "regression" else 3
+    theirs = transformers.BertForSequenceClassification(
+        transformers.BertConfig(**SMALL, vocab_size=600, num_labels=count)
+    )
+    theirs.eval().save_pretrained(tmp_path / "one")
+    model = ours("SequenceClassification", tmp_path / "one")
+    labels = {"regression": torch.tensor([0.5, -1.0]), "single_label_classification": torch.tensor([2, 0])}
+    batch = {"input_ids": torch.tensor([[5, 9], [7, 3]]), "labels": labels.get(kind, torch.eye(3)[:2])}
+    assert torch.equal(model(**batch).loss, theirs(**batch).loss)
+    assert model.config.problem_type == theirs.config.problem_type == kind
+    for one, name in ((model, "ours"), (theirs, "theirs")):
+        shutil.copytree(WORDS / "bert", tmp_path / name)
+        one.save_pretrained(tmp_path / name)
+    texts = ["a", "so it is"]
+    found, wanted = (
+        compat.pipeline("text-classification", model=tmp_path / name, top_k=None)(texts) for name in ("ours", "theirs")
+    )
+    assert found == wanted
+
+
+def test_the_reference_s_trainer_trains_it(tmp_path: Path) -> None:
+    reference("bert", "SequenceClassification", tmp_path / "one")
+    model = ours("SequenceClassification", tmp_path / "one")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "one")
+    assert model.num_parameters(exclude_embeddings=True) == theirs.num_parameters(exclude_embeddings=True)
+    before = [one.detach().clone() for one in model.parameters()]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "out"), max_steps=2, use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no"
+    )
+    rows = [{"input_ids": [5, 9, 14, 33, 21], "attention_mask": [1] * 5, "labels": i % 2} for i in range(16)]
+    done = transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
+    assert done.global_step == 2 and 0 < done.training_loss < 5
+    assert any(not torch.equal(one, old) for one, old in zip(model.parameters(), before))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("smooth", [0.0, 0.1])
+def test_the_reference_s_trainer_of_pairs_trains_as_its_own(smooth: float, tmp_path: Path) -> None:
+    """With smoothed labels it passes none to the model, whose decoder must not read the source in their place."""
+    reference("bart", "Seq2SeqLM", tmp_path / "one", dropout=0.0, decoder_start_token_id=2)
+    said: dict[str, Any] = {"use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "no"}
+    said |= {"label_smoothing_factor": smooth, "max_steps": 2}
+    rows = [{"input_ids": [5, 9, 14, i], "attention_mask": [1] * 4, "labels": [i, 7, 8, -100]} for i in range(3, 7)]
+    tokenizer = compat.AutoTokenizer.from_pretrained(WORDS / "roberta")
+    found = []
+    for model in (
+        ours("Seq2SeqLM", tmp_path / "one"),
+        transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "one"),
+    ):
+        arguments = transformers.Seq2SeqTrainingArguments(str(tmp_path / "out"), **said)
+        pads = transformers.DataCollatorForSeq2Seq(tokenizer, model=model)
+        trainer = transformers.Seq2SeqTrainer(model=model, args=arguments, train_dataset=rows, data_collator=pads)
+        loss, batch = trainer.train().training_loss, pads(copy.deepcopy(rows))
+        del batch["decoder_input_ids"]
+        found.append((loss, model.eval().generate(**batch, max_new_tokens=5, do_sample=False).tolist()))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-4) and found[0][1] == found[1][1]
