@@ -37,6 +37,26 @@ class _Keeper(Recorder):
         return value
 
 
+def _shared(model: nn.Module) -> dict[str, str]:
+    """Further names of tables that serve twice, each with the first."""
+    first: dict[int, str] = {}
+    named = [(name, first.setdefault(id(one), name)) for name, one in model.named_parameters(remove_duplicate=False)]
+    return {name: other for name, other in named if name != other}
+
+
+def _once(model: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    """Leaves each table under one name: safetensors, by which the reference's Trainer saves, refuses two of one."""
+    for name in _shared(model):
+        state.pop(prefix + name, None)
+
+
+def _everywhere(model: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """The way back."""
+    for name, other in _shared(model).items():
+        if prefix + other in state:
+            state.setdefault(prefix + name, state[prefix + other])
+
+
 class _Body(nn.ModuleDict):
     def forward(self, *inputs: Any, **said: Any) -> Any:
         raise InputError(
@@ -78,6 +98,8 @@ class PreTrainedModel(nn.Module):
     def _hold(self, model: Model, config: PretrainedConfig) -> None:
         self.pellucid, self.network, self.config = model, model.module, config
         self.generation_config = GenerationConfig.of(model.loaded)
+        self.register_state_dict_post_hook(_once)
+        self.register_load_state_dict_pre_hook(_everywhere)
         self.eval()
 
     def forward(
