@@ -275,6 +275,15 @@ def test_what_is_set_on_a_model_s_settings_is_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_padding_that_is_named_later_is_not_the_end_of_a_text(family: str, tmp_path: Path) -> None:
+    theirs = reference(family, "SequenceClassification", tmp_path, pad_token_id=None)
+    model, ids = ours("SequenceClassification", tmp_path), torch.tensor([[5, 9, 14, 33, 21], [5, 9, 14, 0, 0]])
+    theirs.config.pad_token_id = model.config.pad_token_id = 0
+    torch.testing.assert_close(model(ids).logits, theirs(ids).logits, rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_labels_are_saved_by_their_numbers(tmp_path: Path) -> None:
     reference("bert", "SequenceClassification", tmp_path / "one")
     model = ours("SequenceClassification", tmp_path / "one")

@@ -135,6 +135,8 @@ class PreTrainedModel(nn.Module):
         }
         places = self._places(looks)
         keeper: Any = _Keeper(name for names in places.values() for name in names) if places else None
+        if self._head_is(SequenceClassification):
+            cast(Any, self.network).head.pick.pad_token_id = self.config.pad_token_id  # which may have been set since
         read = input_ids, attention_mask, token_type_ids, decoder_input_ids
         found = forward(self.pellucid.loaded, *read, decoder_attention_mask=decoder_attention_mask, watch=keeper)
         seen = {name: tuple(keeper.kept[one] for one in names) for name, names in places.items()} if keeper else {}
