@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 
+import pellucid
 from pellucid import compat
 from tests.test_compat_auto import CASES, SMALL, WORDS, ours, reference
 
@@ -100,6 +101,29 @@ def test_every_step_is_the_reference_s(family: str, task: str, tmp_path: Path) -
     if task != "QuestionAnswering":  # whose labels it does not count
         pieces = trained(several, tmp_path / "out", rows, gradient_accumulation_steps=3)
         assert losses(pieces) == pytest.approx(losses(found), abs=3e-5)
+
+
+@pytest.mark.parametrize(("family", "task"), [("llama", "CausalLM"), ("bart", "Seq2SeqLM")])
+def test_an_adapter_of_peft_learns_and_writes(family: str, task: str, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    kind, found = {"CausalLM": "CAUSAL_LM", "Seq2SeqLM": "SEQ_2_SEQ_LM"}[task], []
+    for model, table in zip(both(family, task, tmp_path / "one"), ("query", "q_proj")):
+        adapted: Any = peft.get_peft_model(model, peft.LoraConfig(task_type=kind, target_modules=[table], r=2))
+        for name, parameter in adapted.named_parameters():
+            if "lora_A" in name:
+                parameter.data = torch.linspace(-0.3, 0.3, parameter.numel()).view_as(parameter).clone()
+        seen = losses(trained(adapted, tmp_path / "out", rows_of(task), learning_rate=0.5))
+        ids = adapted.eval().generate(input_ids=torch.tensor([[5, 6, 7, 8]]), max_new_tokens=4, do_sample=False)
+        found.append((seen, ids.tolist()))
+    assert found[0][0] == pytest.approx(found[1][0], abs=3e-5) and found[0][1] == found[1][1]
+
+
+def test_only_what_writes_can_be_asked_to(tmp_path: Path) -> None:
+    reference("bert", "", tmp_path / "one")
+    assert not hasattr(ours("", tmp_path / "one"), "prepare_inputs_for_generation")
+    reference("gpt2", "CausalLM", tmp_path / "two")
+    with pytest.raises(pellucid.InputError, match="generate has its own loop here, and nothing prepares its inputs"):
+        ours("CausalLM", tmp_path / "two").prepare_inputs_for_generation(torch.tensor([[5]]))
 
 
 @pytest.mark.parametrize(("family", "task"), [("gpt2", "CausalLM"), ("bert", "MaskedLM"), ("t5", "Seq2SeqLM")])

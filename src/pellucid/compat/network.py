@@ -23,7 +23,7 @@ from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.model import Model, build
 from pellucid.models import count as numbers_in
-from pellucid.models import resize_vocabulary
+from pellucid.models import name_once, resize_vocabulary
 from pellucid.tasks.forward import forward
 from pellucid.trace import Recorder, resolve
 
@@ -37,24 +37,8 @@ class _Keeper(Recorder):
         return value
 
 
-def _shared(model: nn.Module) -> dict[str, str]:
-    """Further names of tables that serve twice, each with the first."""
-    first: dict[int, str] = {}
-    named = [(name, first.setdefault(id(one), name)) for name, one in model.named_parameters(remove_duplicate=False)]
-    return {name: other for name, other in named if name != other}
-
-
-def _once(model: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """Leaves each table under one name: safetensors, by which the reference's Trainer saves, refuses two of one."""
-    for name in _shared(model):
-        state.pop(prefix + name, None)
-
-
-def _everywhere(model: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """The way back."""
-    for name, other in _shared(model).items():
-        if prefix + other in state:
-            state.setdefault(prefix + name, state[prefix + other])
+def _unprepared(*inputs: Any, **said: Any) -> Any:
+    raise InputError("generate has its own loop here, and nothing prepares its inputs: leave the hook out")
 
 
 class _Body(nn.ModuleDict):
@@ -98,8 +82,7 @@ class PreTrainedModel(nn.Module):
     def _hold(self, model: Model, config: PretrainedConfig) -> None:
         self.pellucid, self.network, self.config = model, model.module, config
         self.generation_config = GenerationConfig.of(model.loaded)
-        self.register_state_dict_post_hook(_once)
-        self.register_load_state_dict_pre_hook(_everywhere)
+        name_once(self)
         self.eval()
 
     def forward(
@@ -152,6 +135,13 @@ class PreTrainedModel(nn.Module):
         if not self._head_is(SequenceToSequenceLM):
             raise AttributeError("prepare_decoder_input_ids_from_labels")
         return self._read_before
+
+    @property
+    def prepare_inputs_for_generation(self) -> Callable[..., Any]:
+        """What PEFT asks for of every model that writes; adapters of low rank never call it."""
+        if self.pellucid.config.head is None or not self.pellucid.config.head.writes:
+            raise AttributeError("prepare_inputs_for_generation")
+        return _unprepared
 
     def _read_before(self, labels: Tensor) -> Tensor:
         return cast(Any, self.network).shifted(labels.masked_fill(labels == -100, self.config.pad_token_id))

@@ -13,6 +13,7 @@ from pellucid.models.encoder_decoder import EncoderDecoder as EncoderDecoder
 from pellucid.models.output import Output as Output
 from pellucid.models.parameters import count as count
 from pellucid.models.parameters import freeze as freeze
+from pellucid.models.parameters import name_once as name_once
 from pellucid.models.parameters import resize_vocabulary as resize_vocabulary
 from pellucid.models.sound import sound as sound
 from pellucid.models.stack import check_ids as check_ids

@@ -1,6 +1,7 @@
 """Parameters: how many there are, and which of them learn."""
 
 import fnmatch
+from typing import Any
 
 import torch
 from torch import nn
@@ -66,3 +67,32 @@ def count(module: nn.Module) -> int:
             bias = getattr(part, "bias", None)
             biases += 0 if bias is None else bias.numel()
     return sum(p.numel() for p in module.parameters()) + sum(tables.values()) + biases
+
+
+def name_once(module: nn.Module) -> None:
+    """From now on a state dict of the module names a table that serves twice once, and is read back by that name.
+
+    safetensors refuses a table under two names, and the reference's Trainer saves by it.
+    """
+    module.register_state_dict_post_hook(_once)
+    module.register_load_state_dict_pre_hook(_everywhere)
+
+
+def _shared(module: nn.Module) -> dict[str, str]:
+    """Further names of tables that serve twice, each with the first."""
+    first: dict[int, str] = {}
+    named = [(name, first.setdefault(id(one), name)) for name, one in module.named_parameters(remove_duplicate=False)]
+    return {name: other for name, other in named if name != other}
+
+
+def _once(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    """Leaves each table its first name."""
+    for name in _shared(module):
+        state.pop(prefix + name, None)
+
+
+def _everywhere(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """The way back."""
+    for name, other in _shared(module).items():
+        if prefix + other in state:
+            state.setdefault(prefix + name, state[prefix + other])
