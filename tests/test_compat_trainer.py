@@ -211,3 +211,20 @@ def test_the_reference_s_trainer_of_pairs_trains_as_its_own(smooth: float, tmp_p
         del batch["decoder_input_ids"]
         found.append((loss, model.eval().generate(**batch, max_new_tokens=5, do_sample=False).tolist()))
     assert found[0][0] == pytest.approx(found[1][0], abs=1e-4) and found[0][1] == found[1][1]
+
+
+def test_the_reference_s_trainer_judges_what_is_written_by_settings_of_its_own(tmp_path: Path) -> None:
+    found = []
+    for model in both("bart", "Seq2SeqLM", tmp_path / "one", decoder_start_token_id=2, eos_token_id=2):
+        said: dict[str, Any] = {"use_cpu": True, "report_to": [], "disable_tqdm": True, "predict_with_generate": True}
+        said |= {"generation_max_length": 9, "generation_num_beams": 2}
+        rows = rows_of("Seq2SeqLM", 5)
+        if not found:
+            plain = transformers.Seq2SeqTrainingArguments(str(tmp_path / "out"), **said)
+            trainer = transformers.Seq2SeqTrainer(model, plain, collate, eval_dataset=rows)
+            with pytest.raises(AttributeError, match="Seq2SeqTrainingArguments take generation_config=transformers"):
+                trainer.predict(rows)
+        said |= {"generation_config": transformers.GenerationConfig.from_pretrained(tmp_path / "one")}
+        arguments = transformers.Seq2SeqTrainingArguments(str(tmp_path / "out"), **said)
+        found.append(transformers.Seq2SeqTrainer(model, arguments, collate).predict(rows).predictions.tolist())
+    assert found[0] == found[1]

@@ -60,8 +60,11 @@ class GenerationConfig:
         return cls(**ids | own)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("__"):  # asked by copy and pickle
             raise AttributeError(name)
+        if name.startswith("_"):
+            theirs = "generation_config=transformers.GenerationConfig.from_pretrained(folder)"
+            raise AttributeError(f"{name} is the reference's own: its Seq2SeqTrainingArguments take {theirs}")
         if name in _METHODS:
             elsewhere = ": set attributes; to_dict() gives them, and the model's save_pretrained(folder) writes them"
             raise lacking("a GenerationConfig", name, (), elsewhere)
