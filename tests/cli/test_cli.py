@@ -4,8 +4,10 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -415,6 +417,37 @@ def test_a_second_interrupt_is_no_traceback(
     monkeypatch.setattr("pellucid.cli.errors.run", again)  # which hears the first one, and is interrupted in saying so
     assert typed("--version") == INTERRUPTED
     assert capsys.readouterr().err == "pellucid: interrupted\n"
+
+
+def waiting(folder: Path) -> subprocess.Popen[str]:
+    """A command that has begun to write `answers.jsonl` and waits for the next line of its input."""
+    command = [sys.executable, "-m", "pellucid", "run", "ner", "-", "-o", "answers.jsonl"]
+    process = subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list(folder.iterdir()):
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.skipif(os.name == "nt", reason="this system has no such signals")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_command_that_is_ended_leaves_no_half_file(tmp_path: Path, name: str) -> None:
+    with waiting(tmp_path) as process:
+        process.send_signal(signal.Signals[name])
+        assert process.wait(30) == -signal.Signals[name]  # by that signal, as its parent is told
+        assert process.stderr is not None and process.stderr.read() == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="this system has no such signals")
+def test_a_terminal_that_goes_away_ends_no_command_behind_nohup(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with waiting(tmp_path) as process:
+            process.send_signal(signal.SIGHUP)
+            process.communicate("Ada came.\n", timeout=60)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (process.returncode, [path.name for path in tmp_path.iterdir()]) == (0, ["answers.jsonl"])
 
 
 def test_a_folder_that_has_gone_is_told(tmp_path: Path) -> None:

@@ -1,17 +1,20 @@
 """The same questions by hand. Sub-commands are found by name and loaded when they are called, so that help is quick."""
 
 import atexit
+import contextlib
 import gc
 import os
 import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 
 def main() -> None:
     """The command `pellucid`."""
     _open_what_is_closed()
     _check_place()
+    _end_in_order()
     try:
         from pellucid.cli.app import app
         from pellucid.cli.errors import run
@@ -23,6 +26,30 @@ def main() -> None:
         code = 130
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # one more then ends Python without a traceback
     sys.exit(code)
+
+
+def _end_in_order() -> None:
+    """Whoever ends a command by SIGTERM or SIGHUP finds no half-written file: each is taken away, as after Ctrl-C. Then
+    it ends by that very signal; a second one ends it at once."""
+    asked: list[int] = []
+
+    def leave(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+        for one in heard:
+            signal.signal(one, signal.SIG_DFL)
+        sys.exit(128 + number)
+
+    def end() -> None:
+        for number in asked:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+            os.kill(os.getpid(), number)
+
+    there = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    heard = [one for one in there if signal.getsignal(one) is signal.SIG_DFL]  # `nohup` has one of them passed over
+    for one in heard:
+        signal.signal(one, leave)
+    atexit.register(end)  # the first that is registered is the last that is done
 
 
 def _check_place() -> None:
