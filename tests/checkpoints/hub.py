@@ -44,6 +44,8 @@ class Hub:
     """Those of its members; any other token is refused, whatever it is for."""
     broken: int = 0
     """A status with which every request is answered."""
+    holds: str = ""
+    """A file of which it gives the half, and then nothing for as long as somebody waits for more."""
     portal: bytes = b""
     """A page that answers in its place, as that of a network that asks for a name first."""
 
@@ -120,7 +122,11 @@ class _Answers(BaseHTTPRequestHandler):
             return self._fail(403, "GatedRepo")
         if file not in files:
             return self._fail(404, "EntryNotFound")
-        return self._answer(files[file].read_bytes(), commit, _digest(files[file]))
+        body = files[file].read_bytes()
+        self._answer(body, commit, _digest(files[file]), len(body) // 2 if file == self.hub.holds else None)
+        if file == self.hub.holds and self.command == "GET":
+            self.rfile.read(1)
+        return None
 
     def _open(self, name: str, revision: str) -> tuple[str, dict[str, Path]] | None:
         """The commit and its files; as the real hub does, a stranger is not told whether there is such a name."""
@@ -139,7 +145,7 @@ class _Answers(BaseHTTPRequestHandler):
         folder = repository.commits[commit]
         return commit, {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
 
-    def _answer(self, body: bytes, commit: str = "", etag: str = "") -> None:
+    def _answer(self, body: bytes, commit: str = "", etag: str = "", most: int | None = None) -> None:
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         if etag:
@@ -147,7 +153,7 @@ class _Answers(BaseHTTPRequestHandler):
             self.send_header("X-Repo-Commit", commit)
         self.end_headers()
         if self.command == "GET":
-            self.wfile.write(body)
+            self.wfile.write(body[:most])
 
     def _fail(self, status: int, code: str, message: str = "") -> None:
         self.send_response(status)
@@ -185,10 +191,15 @@ else:
 
 def ask(url: str, home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`pellucid` with these arguments, or `-c` and a program, in a process that may speak to this machine alone."""
+    command, settings = asking(url, home, *arguments, **environment)
+    return subprocess.run(command, env=settings, capture_output=True, text=True, timeout=60, check=False)
+
+
+def asking(url: str, home: Path, *arguments: str, **environment: str) -> tuple[list[str], dict[str, str]]:
+    """The command of such a process, and its environment."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
     kept |= {"HF_ENDPOINT": url, "HF_HOME": str(home), "HF_HUB_DISABLE_PROGRESS_BARS": "1", "NO_COLOR": "1"}
-    command = [sys.executable, "-c", ONLY_HERE, *arguments]
-    return subprocess.run(command, env=kept | environment, capture_output=True, text=True, timeout=60, check=False)
+    return [sys.executable, "-c", ONLY_HERE, *arguments], kept | environment
 
 
 LOAD = "import pellucid; print(pellucid.load({0!r}{1}).loaded.source.folder)"

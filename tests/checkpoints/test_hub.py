@@ -1,6 +1,10 @@
 """The hub: what is asked of it, what is fetched, and what is never asked again."""
 
 import json
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,7 @@ import pellucid
 from pellucid.checkpoints.hub import SPEAKING
 from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
-from tests.checkpoints.hub import LOAD, NAME, Hub, ask, fails, found, words
+from tests.checkpoints.hub import LOAD, NAME, Hub, ask, asking, fails, found, words
 from tests.quick import few
 
 pytestmark = pytest.mark.timeout(120)
@@ -146,6 +150,21 @@ def test_a_download_that_was_broken_off_is_finished(lost: str, hub: Hub, home: P
         assert "'o/tiny' is no folder" in told and "network is switched off; run: pellucid pull o/tiny" in told
     assert found(hub, home) == snapshot
     assert (snapshot / lost).exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="this system has no such signals")
+@pytest.mark.parametrize("asked", few([signal.SIGINT, signal.SIGTERM], [signal.SIGINT]))
+def test_a_download_that_is_ended_waits_for_no_byte(asked: int, hub: Hub, home: Path, repository: Path) -> None:
+    hub.add(NAME, repository)
+    hub.holds = WEIGHTS
+    command, environment = asking(hub.url, home, "pull", NAME)
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not list(home.glob("hub/*/blobs/*.incomplete")):
+            time.sleep(0.05)
+        process.send_signal(asked)
+        assert process.wait(9) == (130 if asked == signal.SIGINT else -asked)  # the hub's own patience is ten seconds
+    hub.holds = ""
+    assert words(found(hub, home)) == words(repository)
 
 
 # -- the list of models ------------------------------------------------------------------------------------------------

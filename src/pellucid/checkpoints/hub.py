@@ -2,7 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
@@ -94,8 +96,23 @@ def download(
         raise NotFoundError(f"{name!r} on the hub has no config.json, so it is not a checkpoint pellucid can open")
     wanted = [*_NEEDED, *ABOUT, *(() if any_of(files, NUMBERS) else PICKLED)]
     with _asking(name, package, revision):
-        found = hub.snapshot_download(name, revision=revision, token=token, allow_patterns=wanted, cache_dir=cache_dir)
-    return Path(found)
+        how = {"revision": revision, "token": token, "allow_patterns": wanted, "cache_dir": cache_dir}
+        return Path(_aside(lambda: hub.snapshot_download(name, **how)))
+
+
+def _aside(fetch: Callable[[], str]) -> str:
+    """What `fetch` gives, in a thread of its own: in the main one Ctrl-C would wait for the hub's threads, which do not
+    hear of it, until all is fetched."""
+    done: Future[str] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(fetch())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="pellucid-fetch", daemon=True).start()
+    return done.result()
 
 
 def any_of(names: Iterable[str], patterns: tuple[str, ...]) -> bool:

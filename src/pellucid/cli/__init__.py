@@ -6,8 +6,13 @@ import gc
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+
+PATIENCE = 5.0
+"""Seconds that clearing away may take."""
 
 
 def main() -> None:
@@ -25,6 +30,8 @@ def main() -> None:
         print("pellucid: interrupted", file=sys.stderr)  # noqa: T201
         code = 130
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # one more then ends Python without a traceback
+    if code == 130:
+        _at_the_latest(0.5, os._exit, code)  # all is cleared away: what still runs is a thread that nobody told
     sys.exit(code)
 
 
@@ -37,6 +44,7 @@ def _end_in_order() -> None:
         asked.append(number)
         for one in heard:
             signal.signal(one, signal.SIG_DFL)
+        _at_the_latest(PATIENCE, os.kill, os.getpid(), number)
         sys.exit(128 + number)
 
     def end() -> None:
@@ -50,6 +58,13 @@ def _end_in_order() -> None:
     for one in heard:
         signal.signal(one, leave)
     atexit.register(end)  # the first that is registered is the last that is done
+
+
+def _at_the_latest(seconds: float, end: Callable[..., object], *how: int) -> None:
+    """Ends the process if it is still there then: Python waits for threads of other libraries, which hear nothing."""
+    timer = threading.Timer(seconds, end, how)
+    timer.daemon = True
+    timer.start()
 
 
 def _check_place() -> None:
