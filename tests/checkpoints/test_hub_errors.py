@@ -64,7 +64,8 @@ def test_a_repository_that_is_no_checkpoint(hub: Hub, home: Path, tmp_path: Path
 def test_offline_and_not_cached_says_what_to_run(hub: Hub, home: Path) -> None:
     told = fails(hub.url, home, "describe", NAME, HF_HUB_OFFLINE="1")
     assert "the network is switched off; run: pellucid pull o/tiny" in told
-    assert "run: pellucid pull o/tiny" in fails(hub.url, home, "pull", NAME, HF_HUB_OFFLINE="1")
+    told = fails(hub.url, home, "pull", NAME, HF_HUB_OFFLINE="1")  # which is what was advised
+    assert told == "pellucid: HF_HUB_OFFLINE switches the network off: unset it to fetch 'o/tiny' from the hub\n"
     assert hub.asked == []
 
 

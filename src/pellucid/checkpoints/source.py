@@ -109,6 +109,8 @@ def pull(name: str, *, revision: str | None = None, token: str | None = None) ->
     if package is not None and revision is None and package.path() is not None:
         return locate(name)
     _refuse_foreign(package, revision)
+    if hub.is_offline():
+        raise NotFoundError(f"HF_HUB_OFFLINE switches the network off: unset it to fetch {name!r} from the hub")
     name = package.name if package else name
     folder = hub.download(name, package, revision, token)
     if is_adapter(folder) and not (folder / "config.json").exists():
