@@ -161,6 +161,37 @@ def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+QA = "question-answering"
+
+IN_VAIN = {
+    "the encoding of an argument": (["embed", "a", "--encoding", "latin-1"], "--encoding is of a FILE"),
+    "the encoding of what is piped": (["run", "ner", "-", "--encoding", "utf-16"], "--encoding is of a FILE"),
+    "the encoding of a piped prompt": (["generate", "-", "--encoding", "latin-1"], "--encoding is of a FILE"),
+    "the column of a piped prompt": (["generate", "-", "--column", "a"], "columns are those of one FILE"),
+    "a pair read whole": (["run", QA, "--question", "a", "--pair", "b", "--whole"], "both texts are given"),
+    "rows of a pair": (["run", QA, "--question", "a", "--pair", "b", "--skip-bad-rows"], "both texts are given"),
+    "a lens in a drawing": (["look", "a", "--lens", "--svg", "a.svg"], "--lens is for a page"),
+    "a graph of none": (["index", "build", "a.csv", "-o", "i", "--kind", "flat", "--M", "9"], "--M is of a graph"),
+    "grades of no queries": (["index", "evaluate", "i", "--grade-column", "g"], "--grade-column is of QUERIES"),
+    "the mode of no queries": (["index", "evaluate", "i", "--mode", "words"], "--mode is of QUERIES"),
+    "queries left out": (["index", "evaluate", "i", "--skip-unlisted"], "--skip-unlisted is of QUERIES"),
+    "the theme of nothing": (["index", "evaluate", "i", "--theme", "dark"], "--theme is of --plot"),
+}
+"""Options from which nothing would follow beside these."""
+
+
+@pytest.mark.parametrize("name", IN_VAIN)
+def test_no_option_is_passed_over_in_silence(command: Pellucid, name: str) -> None:
+    typed, said = IN_VAIN[name]
+    done = command(*typed, stdin="a text")
+    assert (done.code, done.out) == (2, "") and said in done.err, done.err
+
+
+def test_an_option_that_says_what_it_is_by_default_is_no_fault(command: Pellucid) -> None:
+    asked = ["index", "build", "none.csv", "-o", "i", "--kind", "flat"]
+    assert "none.csv" in command(*asked).err and "none.csv" in command(*asked, "--column", "a").err
+
+
 BEAMS = InputError(Argument("num_beams"), " is 3: pass ", Argument("num_beams", 1))
 
 SAID: dict[str, list[tuple[Words, str]]] = {

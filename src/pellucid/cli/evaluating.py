@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, clean, draw, say
+from pellucid.cli.typed import was_typed
 from pellucid.errors import counted
 
 if TYPE_CHECKING:
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """Queries that went wrong, of which so many are shown."""
+
+OF_QUERIES = {
+    "grade_column": "grade-column",
+    "by": "by",
+    "mode": "mode",
+    "unlisted": "skip-unlisted",
+    "encoding": "encoding",
+}
+"""Options from which nothing follows without queries that somebody has answered, as they are typed."""
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -88,6 +98,11 @@ def _check(queries: Path | None, plot: Path | None, how: dict[str, Any]) -> None
             option = name.replace("_", "-")
             said = f"name --{option} of {queries}" if queries is not None else f"--{option} is of QUERIES, a table"
             raise click.UsageError(said)
+    for name in OF_QUERIES if queries is None else ():
+        if was_typed(name):
+            raise click.UsageError(f"--{OF_QUERIES[name]} is of QUERIES, a table, and none was given")
+    if plot is None and was_typed("theme"):
+        raise click.UsageError("--theme is of --plot, which was not given")
     if queries is not None and not queries.is_file():
         raise no_file(queries)
     check_place("--plot", plot, ".svg", ".png")

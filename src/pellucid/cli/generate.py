@@ -126,4 +126,5 @@ def _is_number(following: list[str]) -> bool:
 
 
 def _prompts(arguments: tuple[str, ...], column: str | None, encoding: str) -> list[str]:
-    return [standard_text()] if arguments == ("-",) else list(texts_in(arguments, column, encoding))
+    texts = texts_in(arguments, column, encoding)
+    return [standard_text()] if arguments == ("-",) else list(texts)

@@ -70,7 +70,7 @@ def command(
     from pellucid.view.drawn import DRAWN
 
     drawings = {kind: given.pop(kind) for kind in ("svg", "png")}
-    _check_way(serve, port, output, drawings, open_browser, given["view"])
+    _check_way(serve, port, output, drawings, open_browser, given["view"], given["lens"])
     started = time.perf_counter()
     if Path(text).suffix and os.path.isfile(text):  # noqa: PTH113 - a text may be longer than any name
         say(f"read as text; `pellucid look - < {text}` reads the file of this name")
@@ -101,7 +101,13 @@ def command(
 
 
 def _check_way(
-    serve: bool, port: int, output: Path | None, drawings: dict[str, Path | None], opened: bool, view: str | None
+    serve: bool,
+    port: int,
+    output: Path | None,
+    drawings: dict[str, Path | None],
+    opened: bool,
+    view: str | None,
+    lens: bool,
 ) -> None:
     """What contradicts itself is told before a model is read."""
     from pellucid.view.drawn import DRAWN
@@ -115,6 +121,8 @@ def _check_way(
     if any(drawings.values()) and output is None and view not in (None, *DRAWN):
         known = " and ".join(DRAWN)
         raise click.UsageError(f"--view {view} is for a page: of the views, {known} can be drawn into a file")
+    if lens and any(drawings.values()) and output is None:
+        raise click.UsageError("--lens is for a page: leave it out, or say with --output where the page goes")
     check_place("--output", output, ".html")
     for kind, path in drawings.items():
         check_place(f"--{kind}", path, f".{kind}")

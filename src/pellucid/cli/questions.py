@@ -9,7 +9,7 @@ import rich_click as click
 
 from pellucid.cli.output import say
 from pellucid.cli.reading import check_lines, file_in, standard_lines, standard_text, table_of
-from pellucid.cli.typed import Others
+from pellucid.cli.typed import Others, was_typed
 
 if TYPE_CHECKING:
     from pellucid.text.rows import Rows
@@ -21,6 +21,7 @@ SKIPPED = 6
 """Rows that were left out and are listed; the others are counted."""
 
 _ROWS, _SECOND, _THREE = "what is read whole has no rows", "both say the second", "a pair has two texts"
+_NO_FILE = "both texts are given, and no FILE is read"
 
 APART = (
     (("--whole", "--column"), _ROWS),
@@ -30,6 +31,7 @@ APART = (
     (("--question", "--column", "--pair-column"), _THREE),
     (("--question", "--pair", "--column"), _THREE),
     (("--question", "--pair", "TEXT"), _THREE),
+    *((("--question", "--pair", of_a_file), _NO_FILE) for of_a_file in ("--whole", "--skip-bad-rows", "--encoding")),
 )
 """What cannot be meant together, and why."""
 
@@ -90,6 +92,7 @@ class Questions:
             "--pair": self.second,
             "--whole": self.whole,
             "--skip-bad-rows": self.skip_bad_rows,
+            "--encoding": was_typed("encoding"),
         }
         for names, why in APART:
             if all(given[name] not in (None, False, ()) for name in names):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from pellucid.cli.output import say
+from pellucid.cli.typed import was_typed
 
 if TYPE_CHECKING:
     from pellucid.text.rows import Rows
@@ -17,9 +18,16 @@ if TYPE_CHECKING:
 def file_in(arguments: tuple[str, ...], column: str | None) -> Path | None:
     """The file that is meant by the arguments: one that is there and has a suffix, or any where a column is asked for.
 
-    Raises NotFoundError for what is called as a file and is not there, and InputError for a folder and for one file
-    among several: none of them is meant as a text.
+    Raises NotFoundError for what is called as a file and is not there, InputError for a folder and for one file among
+    several, none of which is meant as a text, and UsageError for the encoding of no file.
     """
+    found = _meant(arguments, column)
+    if found is None and was_typed("encoding"):
+        raise click.UsageError("--encoding is of a FILE, and none was given: name the file, or leave it out")
+    return found
+
+
+def _meant(arguments: tuple[str, ...], column: str | None) -> Path | None:
     from pellucid.errors import InputError, several
 
     if arguments == ("-",) or (column and len(arguments) != 1):

@@ -76,8 +76,9 @@ def command(
             click.echo(json.dumps(_whole(hits, matches), ensure_ascii=False))
         else:
             _show(hits, matches, several=len(asked) > 1)
-    if output is not None and pages:
-        say(f"which words matched: {pages[0].beside(*pages[1:]).save(output)}")
+    if output is not None:
+        page = pages[0].beside(*pages[1:]).save(output) if pages else None
+        say(f"which words matched: {page}" if page else f"{output} was not written: no text was found to show")
 
 
 def _check_output(output: Path | None, why: bool) -> None:

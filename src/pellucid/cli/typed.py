@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import rich_click as click
+from click.core import ParameterSource
 
 from pellucid.errors import Argument, InParts
 
@@ -47,6 +48,12 @@ class Once(click.RichGroup):
                     said = " or ".join((*_long(one.opts), *one.secondary_opts))
                     raise click.UsageError(f"{said} is said twice: say it once", inner)
         return name, command, rest
+
+
+def was_typed(name: str) -> bool:
+    """Whether the running command was given this option, and has it not by default."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def as_typed(error: InParts, context: click.Context) -> str:
