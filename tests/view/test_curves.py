@@ -149,6 +149,12 @@ def test_steps_are_counted_in_whole_numbers(last: int) -> None:
     assert ticks[0] == 0 and all(tick == round(tick) <= last for tick in ticks) and len(ticks) <= 9
 
 
+def test_a_title_stays_text() -> None:
+    root = ElementTree.fromstring(curves(log(5, ()), title="a <b>\x00 \x1b").text())
+    written = [element.text for element in root.iter(f"{SVG}text")]
+    assert root.findtext(f"{SVG}title") == written[0] == "a <b>\u2400 \u241b"
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 

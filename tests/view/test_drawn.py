@@ -211,6 +211,16 @@ def test_hostile_tokens_stay_text(view: str) -> None:
     assert render_png(svg).startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("view", ["heads", "matrix"])
+def test_what_is_read_aloud_has_its_spaces(view: str) -> None:
+    data = plain(3)
+    data.manifest["model"]["name"] = "my model"
+    svg = draw(data, view=view, heads=1)
+    said = [ET.fromstring(svg).findtext(f"{SVG}{tag}") or "" for tag in ("title", "desc")]
+    assert said[0] == "Attention: layer 0, head 1" and " " in said[1] and "·" not in said[1]
+    assert any(text.startswith("my model") for text in texts_of(svg))
+
+
 def test_letters_that_are_newer_than_this_python_are_written() -> None:
     data = plain(2)
     tokens = data.manifest["sequences"][0]["tokens"]

@@ -98,6 +98,12 @@ def test_the_table_names_the_strongest_links(view: "pellucid.view.View", minilm:
         assert float(row.split()[-1]) == pytest.approx(weight, abs=1e-4)
 
 
+def test_the_table_keeps_the_text_s_own_letters() -> None:
+    data = plain(3)
+    data.manifest["texts"] = ["la col·lecció\nde l'any\x1b"]
+    assert table_of(data).startswith("la col·lecció de l'any\u241b\n")
+
+
 def test_the_page_of_nbconvert_draws_offline(view: "pellucid.view.View", read: Read) -> None:
     page, _ = HTMLExporter().from_notebook_node(notebook(view))
     shown = drawn(read(page))

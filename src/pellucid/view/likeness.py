@@ -13,7 +13,7 @@ import numpy as np
 
 from pellucid.files import target_of, write_whole
 from pellucid.view.colours import THEMES, signed_ramp, theme_of
-from pellucid.view.svg import label, printable
+from pellucid.view.svg import label, plain
 
 _STYLE = Path(__file__).with_name("web") / "likeness.css"
 STEPS = 32
@@ -142,7 +142,7 @@ def _word(text: str, span: Span) -> str:
 
 def _plain(text: str) -> str:
     """The text, what cannot be seen or written made visible; lines and spaces stay."""
-    return "".join(letter if letter in " \n\t" else printable(letter) for letter in text)
+    return plain(text, " \n\t")
 
 
 def _number(value: float) -> str:

@@ -9,7 +9,7 @@ from pellucid.errors import ResourceError
 from pellucid.view.choice import Choice, choose
 from pellucid.view.data import Data
 from pellucid.view.drawn import can_render, draw, render_png
-from pellucid.view.svg import label, printable
+from pellucid.view.svg import label, plain
 
 HEIGHT = 760
 """Height of the frame in pixels, until the page has said how tall it is."""
@@ -99,7 +99,7 @@ def table_of(data: Data, most: int = 8) -> str:
     """The strongest links of the head that is shown first, as text."""
     choice = choose(data, heads=data.manifest["show"]["heads"][:1] or [0])
     rows = [(_name(choice.queries, q), _name(choice.keys, k), f"{w:.4f}") for q, k, w in strongest(choice, most)]
-    texts = " | ".join(printable(" ".join(text.split())).replace("·", " ") for text in data.manifest["texts"])
+    texts = " | ".join(plain(" ".join(text.split())) for text in data.manifest["texts"])
     title = f"{texts if len(texts) <= 100 else texts[:99] + '…'}\nstrongest links of {choice.title}:"
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
     lines = [f"  {a.rjust(widths[0])} -> {b.ljust(widths[1])}  {weight}" for a, b, weight in rows]

@@ -4,7 +4,7 @@ import numpy as np
 
 from pellucid.view.choice import Choice
 from pellucid.view.colours import theme_of
-from pellucid.view.svg import document, printable, width_of, words
+from pellucid.view.svg import document, width_of, words
 
 EDGE = 24
 
@@ -20,7 +20,7 @@ class Sheet:
         colours = theme_of(theme)
         self.marks = [
             words(EDGE, EDGE + 12, choice.title, colours["ink"], font_size=15, font_weight="600"),
-            words(EDGE, EDGE + 30, printable(choice.model), colours["quiet"], font_size=11),
+            words(EDGE, EDGE + 30, choice.model, colours["quiet"], font_size=11),
         ]
         self.top = EDGE + 44.0
         self.bottom = self.top

@@ -25,14 +25,14 @@ def strand(start: tuple[float, float], end: tuple[float, float], colour: str, **
 
 def words(x: float, y: float, text: str, fill: str, **more: object) -> str:
     """A line of text; a right-to-left one is turned as its own letters ask."""
-    return f'<text x="{_n(x)}" y="{_n(y)}" fill="{fill}"{_more(more)}>{escape(text)}</text>'
+    return f'<text x="{_n(x)}" y="{_n(y)}" fill="{fill}"{_more(more)}>{escape(plain(text))}</text>'
 
 
 def document(width: float, height: float, marks: list[str], paper: str, title: str, description: str) -> str:
     """A whole drawing; `title` and `description` are what a screen reader says of it."""
     size = f'width="{_n(width)}" height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family={quoteattr(FONT)} font-size="13">'
-    said = f"<title>{escape(printable(title))}</title>\n<desc>{escape(printable(description))}</desc>"
+    said = f"<title>{escape(plain(title))}</title>\n<desc>{escape(plain(description))}</desc>"
     ground = rectangle(0, 0, width, height, paper, **{"class": "paper"})
     return "\n".join([head, said, ground, *marks, "</svg>\n"])
 
@@ -40,6 +40,11 @@ def document(width: float, height: float, marks: list[str], paper: str, title: s
 def printable(text: str) -> str:
     """Nothing invisible and nothing that XML forbids: spaces, line ends and control characters become signs."""
     return "".join(_SIGNS.get(c) or (_sign(c) if _unwritable(c) else c) for c in text)
+
+
+def plain(text: str, kept: str = " ") -> str:
+    """Whole words, as they are read: what cannot be seen or written is made visible, but for what is `kept`."""
+    return "".join(letter if letter in kept else printable(letter) for letter in text)
 
 
 def label(token: str, longest: int = LONGEST) -> str:
