@@ -33,7 +33,7 @@ def test_it_learns_and_says_so(scratch: pellucid.Model, feelings: Feelings) -> N
     assert (report.task, report.rows, report.held_out, report.steps) == ("text-classification", 240, 40, 75)
     assert report.before == {} and 0 < report.best_step <= 75 and report.seconds > 0 and report.folder is None
     assert [line["step"] for line in report.log if "loss" in line] == list(range(1, 76))
-    assert repr(report).startswith("Report(text-classification: ") and "<svg" in report.curves._repr_html_()
+    assert repr(report).startswith("Report(text-classification: ") and "<img" in report.curves._repr_html_()
     assert all(torch.equal(p, before[name]) for name, p in scratch.named_parameters())
 
     assert "UNTRAINED" not in repr(better) and "trained here" in repr(better) and not better.module.training

@@ -17,6 +17,9 @@ pytest.importorskip("jupyterlab", reason="JupyterLab is not installed: make test
 
 LOAD = 'import pellucid\nmodel = pellucid.load("all-MiniLM-L6-v2")'
 PAIR = 'pellucid.view(model.trace("time flies like an arrow", "fruit flies like a banana"), layer=0, heads=[8])'
+CURVES = "pellucid.curves([{'step': 1, 'loss': 2.0}, {'step': 2, 'loss': 1.0}])"
+WORDS = """index = pellucid.Index.build(model, ["Coca-Cola", "green tea"])
+index.why("soft drinks", index.search("soft drinks", k=1)[0])"""
 TEN = [f"pellucid.view(model.trace('text number {i}'), layer={i % 6}, heads=[{i}])" for i in range(10)]
 SETTINGS = {"notification": {"fetchNews": "false"}, "themes": {"theme": "JupyterLab Light"}}
 QUIET = ["--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0", "--LabApp.expose_app_in_browser=True"]
@@ -146,7 +149,7 @@ def frame(tab: Page, place: int = 0) -> FrameLocator:
 def ran(lab: Lab, look: Look) -> str:
     """The name of a notebook that JupyterLab ran and saved: a view, and one that is to be dark."""
     if not (lab.books / "pair.ipynb").exists():
-        lab.write("pair", LOAD, PAIR, PAIR.replace("heads=[8]", "theme='dark'"))
+        lab.write("pair", LOAD, PAIR, PAIR.replace("heads=[8]", "theme='dark'"), CURVES, WORDS)
         tab = look("pair")
         run_all(tab)
         drawn(frame(tab))
@@ -169,15 +172,18 @@ def test_a_view_runs_and_is_saved(ran: str, look: Look) -> None:
     assert not tab.locator(".pellucid-still").first.is_visible()
 
 
-def test_a_notebook_that_is_not_trusted_shows_a_still(ran: str, lab: Lab, look: Look) -> None:
+def test_a_notebook_that_is_not_trusted_shows_stills(ran: str, lab: Lab, look: Look) -> None:
     sent = lab.read(ran)
-    sent.cells[1].outputs[0].data["text/html"] += "<script>document.title = 'reached'</script>"  # no longer as signed
+    for cell in sent.cells[1:5]:
+        cell.outputs[0].data["text/html"] += "<script>document.title = 'reached'</script>"  # no longer as signed
     nbformat.write(sent, lab.books / "sent.ipynb")
     tab = look("sent")
     still = tab.locator(".pellucid-still").first
     still.wait_for()
     assert tab.locator(".jp-OutputArea iframe").count() == 0 and tab.title() != "reached"
-    assert still.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 300
+    for image in (still.locator("img"), tab.locator(".jp-OutputArea img[alt^='How it was learned. 2 steps']")):
+        assert image.evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 300
+    assert tab.locator(".jp-OutputArea tbody td").first.inner_text().removeprefix("−").startswith("0.")
     assert "This is a still" in still.inner_text() and "strongest links" in still.locator("img").get_attribute("alt")
 
 

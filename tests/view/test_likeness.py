@@ -1,5 +1,6 @@
 """The page of which words matched which, opened in a real browser."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,17 @@ def test_several_hits_share_a_page_and_a_notebook_gets_it_in_a_frame(
     assert cell.isascii() and "<script" not in cell
     inside = show(cell).frame_locator("iframe")
     assert inside.locator("tbody th").all_inner_texts() == ["Starbucks"]
+
+
+def test_where_frames_are_taken_away_the_words_and_numbers_stand(minilm: pellucid.Model, show: Show) -> None:
+    found = why(minilm, "soft drinks", "Coca-Cola Company (The)", id="<b>")
+    cell = found._repr_html_()
+    assert not show(cell).locator("body > .pellucid-still").is_visible()
+    page = show(re.sub("<style>.*?</style>|<iframe.*?</iframe>", "", cell, flags=re.DOTALL))
+    assert page.locator("tbody th").all_inner_texts() == list(found.text)
+    drawn = [float(number.replace("−", "-")) for number in page.locator("tbody td").all_inner_texts()]
+    assert np.allclose(drawn, found.similarity.T.ravel(), atol=0.0051)
+    assert "trust the notebook" in page.inner_text("body") and page.locator("b").count() == 0
 
 
 def _paper(page: Page) -> str:

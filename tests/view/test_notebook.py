@@ -182,6 +182,7 @@ def test_without_frames_there_is_a_still(
 def test_a_page_too_large_for_a_cell_is_told() -> None:
     said = frame_of("x" * (MOST_IN_A_CELL + 1))
     assert "iframe" not in said and "8 MB" in said and "view.save" in said
+    assert "trust the notebook" not in said, "to trust it or to run it again helps nobody"
 
 
 def test_what_tokens_say_stays_inside(read: Read) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from pellucid.files import target_of, write_whole
 from pellucid.view.colours import THEMES, signed_ramp, theme_of
+from pellucid.view.notebook import with_still
 from pellucid.view.svg import label, plain
 
 _STYLE = Path(__file__).with_name("web") / "likeness.css"
@@ -29,6 +30,9 @@ NOTE = (
     "their mean, and punctuation is left out. It shows which words are alike where they stand, and not why the "
     "texts as a whole are near: their vectors are made from all tokens together."
 )
+
+STILL = "These are the numbers of the page without its shades: to see them, trust the notebook or run the cell."
+"""What is said where somebody takes frames away."""
 
 Span = tuple[int, int]
 """Characters, from and to."""
@@ -66,17 +70,19 @@ class LikenessView:
     def html(self) -> str:
         """The whole page as text; it needs nothing else and asks nobody for anything."""
         title = f"Which words matched: {_plain(' | '.join(dict.fromkeys(part.query for part in self.parts)))[:200]}"
-        before = ["", *(part.query for part in self.parts)]
-        sections = "\n".join(_section(part, part.query != one) for part, one in zip(self.parts, before))
         safe = "default-src 'none'; style-src 'unsafe-inline'"
         return (
             f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{safe}">\n'
             f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>{html.escape(title)}</title>\n"
-            f"<style>\n{_style(self.theme)}</style>\n</head>\n<body>\n<main>\n{sections}\n"
+            f"<style>\n{_style(self.theme)}</style>\n</head>\n<body>\n<main>\n{self._sections()}\n"
             f'{_legend()}\n<p class="note">{NOTE}</p>\n</main>\n</body>\n</html>\n'
         )
+
+    def _sections(self) -> str:
+        before = ["", *(part.query for part in self.parts)]
+        return "\n".join(_section(part, part.query != one) for part, one in zip(self.parts, before))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page: beside its place first, then moved there."""
@@ -88,9 +94,11 @@ class LikenessView:
 
     def _repr_html_(self) -> str:
         tall = min(TALLEST, 180 + sum(150 + 27 * len(part.rows) for part in self.parts))
-        page = html.escape(self.html()).encode("ascii", "xmlcharrefreplace").decode("ascii")
-        look = f"display:block;width:100%;height:{tall}px;border:0"
-        return f'<iframe title="which words matched" sandbox="" style="{look}" srcdoc="{page}"></iframe>'
+        frame = (
+            '<iframe class="pellucid-frame" title="which words matched" sandbox="" '
+            f'style="display:block;width:100%;height:{tall}px;border:0" srcdoc="{html.escape(self.html())}"></iframe>'
+        )
+        return with_still(frame, f"{self._sections()}\n<p>{STILL}</p>")
 
 
 def _section(part: Likeness, new: bool) -> str:

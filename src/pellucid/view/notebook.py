@@ -8,7 +8,7 @@ import numpy as np
 from pellucid.errors import ResourceError
 from pellucid.view.choice import Choice, choose
 from pellucid.view.data import Data
-from pellucid.view.drawn import can_render, draw, render_png
+from pellucid.view.drawn import can_render, draw, picture, render_png
 from pellucid.view.svg import label, plain
 
 HEIGHT = 760
@@ -37,15 +37,14 @@ for (const element of [document.documentElement, document.body]) watch.observe(e
 """What the host says and hears: the colour of its own words, whenever it may have changed; how tall the page is."""
 
 _FRAME = (
-    "<style>.pellucid-frame+.pellucid-still{{display:none}}</style>"
     '<iframe class="pellucid-frame" title="attention" sandbox="allow-scripts allow-downloads" '
     'allow="clipboard-write *" style="display:block;width:100%;height:{height}px;border:0" '
     'onload="{hello}" srcdoc="{page}"></iframe>'
 )
 
-_STILL = (
-    '<div class="pellucid-still">{picture}<p>This is a still of the page. Where frames are shown it can be pointed at: '
-    "trust the notebook or run the cell; <code>view.save('page.html')</code> writes it as a file.</p></div>"
+_FRAMED = (
+    "<p>Where frames are shown the page can be pointed at: trust the notebook or run the cell; "
+    "<code>view.save('page.html')</code> writes it as a file.</p>"
 )
 
 
@@ -79,20 +78,23 @@ def frame_of(page: str, still: str = "") -> str:
             "it a file; <code>precision='int16'</code> or <code>include_layers=[...]</code> makes it smaller.</p>"
         ) + still
     frame = _FRAME.format(height=HEIGHT, hello=html.escape(" ".join(_HELLO.split())), page=html.escape(page))
-    return _in_ascii(frame + still)  # whatever the host's letters are
+    return with_still(frame, still + _FRAMED)
+
+
+def with_still(frame: str, still: str) -> str:
+    """A frame of the class `pellucid-frame`, and the HTML that is seen where somebody takes frames away."""
+    hidden = "<style>.pellucid-frame+.pellucid-still{display:none}</style>"
+    cell = f'{hidden}{frame}<div class="pellucid-still">{still}</div>'
+    return cell.encode("ascii", "xmlcharrefreplace").decode("ascii")  # whatever the host's letters are
 
 
 def _still(drawing: str, cell: dict[str, str]) -> str:
     """The drawing as HTML without any script; where it is large, the picture, and where there is none, the table."""
     coded = base64.b64encode(drawing.encode("utf-8")).decode("ascii")
     kind, letters = ("svg+xml", coded) if len(coded) <= MOST_OF_A_STILL else ("png", cell.get("image/png"))
-    table = html.escape(cell["text/plain"])
-    picture = f'<img alt="{table}" style="max-width:100%" src="data:image/{kind};base64,{letters}">'
-    return _in_ascii(_STILL.format(picture=picture if letters else f"<pre>{table}</pre>"))
-
-
-def _in_ascii(words: str) -> str:
-    return words.encode("ascii", "xmlcharrefreplace").decode("ascii")
+    table = cell["text/plain"]
+    shown = picture(kind, letters, table) if letters else f"<pre>{html.escape(table)}</pre>"
+    return f"{shown}<p>This is a still of the page.</p>"
 
 
 def table_of(data: Data, most: int = 8) -> str:
