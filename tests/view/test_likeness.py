@@ -108,5 +108,12 @@ def test_where_frames_are_taken_away_the_words_and_numbers_stand(minilm: pelluci
     assert "trust the notebook" in page.inner_text("body") and page.locator("b").count() == 0
 
 
+@pytest.mark.parametrize("width", few([480, 700, 1200], [480]))
+def test_the_frame_of_a_short_text_is_as_tall_as_its_page(minilm: pellucid.Model, show: Show, width: int) -> None:
+    page = show(why(minilm, "soft drinks", "green tea")._repr_html_(), viewport={"width": width, "height": 900})
+    inside = page.frame_locator("iframe").locator("html")
+    assert inside.evaluate("(page) => page.scrollHeight - innerHeight") <= 0
+
+
 def _paper(page: Page) -> str:
     return page.evaluate("getComputedStyle(document.body).backgroundColor")

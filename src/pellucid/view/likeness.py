@@ -93,7 +93,7 @@ class LikenessView:
         return f"LikenessView({len(self.parts)} of words); save('why.html') writes the page"
 
     def _repr_html_(self) -> str:
-        tall = min(TALLEST, 180 + sum(150 + 27 * len(part.rows) for part in self.parts))
+        tall = min(TALLEST, 310 + sum(150 + 27 * len(part.rows) for part in self.parts))
         frame = (
             '<iframe class="pellucid-frame" title="which words matched" sandbox="" '
             f'style="display:block;width:100%;height:{tall}px;border:0" srcdoc="{html.escape(self.html())}"></iframe>'
