@@ -4,6 +4,7 @@ import pytest
 import torch
 from playwright.sync_api import Page
 
+from tests.quick import few
 from tests.view.conftest import Show
 from tests.view.written import DRAWN, KEPT, PLACES, TEXTS, Written, written
 
@@ -45,6 +46,27 @@ def test_the_shade_is_the_probability(show: Show) -> None:
     assert tuple(sure.evaluate(SHADE)) == DARKEST and tuple(never.evaluate(SHADE)) == PAPER
     assert sure.evaluate("(cell) => cell.style.color") == "rgb(255, 255, 255)"
     assert never.evaluate("(cell) => cell.style.color") == "rgb(0, 0, 0)"
+
+
+@pytest.mark.parametrize("width", few([320, 700, 1000, 1280], [320, 1280]))
+def test_no_number_is_cut_off_by_a_long_word(show: Show, width: int) -> None:
+    page = written()
+    page.manifest["lens"]["words"] = {id_: "<0xEF><0xBC><0x8C>" for id_ in page.manifest["lens"]["words"]}
+    page.numbers["lens.log_probabilities"][-1, -1, 0] = -1.23456789e-5
+    page.store("lens.log_probabilities", page.numbers["lens.log_probabilities"])
+    tab = show(page, "#view=lens", viewport={"width": width, "height": 900})
+    detail = tab.locator(".lens-detail")
+    assert "-0.00001234567" in detail.inner_text()
+    assert detail.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
+    assert detail.locator("tbody th").first.get_attribute("title") == "<0xEF><0xBC><0x8C>"
+
+
+def test_shades_are_data_where_colours_are_forced(show: Show) -> None:
+    page = written()
+    page.numbers["lens.log_probabilities"][1, 2, 0] = 0.0
+    page.store("lens.log_probabilities", page.numbers["lens.log_probabilities"])
+    tab = show(page, "#view=lens", forced_colors="active")
+    assert tuple(tab.locator(".word[data-row='1'][data-column='2']").evaluate(SHADE)) == DARKEST
 
 
 def test_the_grid_is_walked_by_keyboard_and_pinned(show: Show) -> None:

@@ -139,7 +139,7 @@ class Lens {
     const row = ({ id, text, log }, rank) => {
       const bar = make("span", { class: "lens-bar" });
       bar.style.width = `${Math.exp(log) * 100}%`;
-      return make("tr", { "data-id": id }, make("td", {}, String(rank + 1)), make("th", { scope: "row" }, make("bdi", { class: "token" }, shortened(text)), bar),
+      return make("tr", { "data-id": id }, make("td", {}, String(rank + 1)), make("th", { scope: "row", title: visible(text) }, make("bdi", { class: "token" }, shortened(text)), bar),
         make("td", {}, percent(Math.exp(log))), make("td", {}, exact(log)));
     };
     const heads = ["", "word", "probability", "log-probability"].map((name) => make(name ? "th" : "td", name ? { scope: "col" } : {}, name));
