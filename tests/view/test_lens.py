@@ -51,7 +51,7 @@ def test_the_shade_is_the_probability(show: Show) -> None:
 @pytest.mark.parametrize("width", few([320, 700, 1000, 1280], [320, 1280]))
 def test_no_number_is_cut_off_by_a_long_word(show: Show, width: int) -> None:
     page = written()
-    page.manifest["lens"]["words"] = {id_: "<0xEF><0xBC><0x8C>" for id_ in page.manifest["lens"]["words"]}
+    page.manifest["lens"]["words"] = dict.fromkeys(page.manifest["lens"]["words"], "<0xEF><0xBC><0x8C>")
     page.numbers["lens.log_probabilities"][-1, -1, 0] = -1.23456789e-5
     page.store("lens.log_probabilities", page.numbers["lens.log_probabilities"])
     tab = show(page, "#view=lens", viewport={"width": width, "height": 900})
@@ -59,6 +59,26 @@ def test_no_number_is_cut_off_by_a_long_word(show: Show, width: int) -> None:
     assert "-0.00001234567" in detail.inner_text()
     assert detail.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
     assert detail.locator("tbody th").first.get_attribute("title") == "<0xEF><0xBC><0x8C>"
+
+
+RINGS = """(cell) => {
+  const { outlineWidth, outlineColor, boxShadow } = getComputedStyle(cell);
+  return [parseFloat(outlineWidth), outlineColor, boxShadow];
+}"""
+
+
+@pytest.mark.parametrize("scheme", few(["light", "dark"], ["light"]))
+def test_the_cell_in_hand_is_seen_on_any_shade(show: Show, scheme: str) -> None:
+    """Ink is nearly as dark as the deepest shade, and in the dark as bright: a ring of paper lies within it."""
+    tab = show(written(), "#view=lens", color_scheme=scheme)
+    paper = tab.locator(".words-name").first.evaluate("(name) => getComputedStyle(name).backgroundColor")
+    cell = tab.locator(".word[data-row='1'][data-column='2']")
+    for act, width in ((cell.hover, 2), (cell.click, 3)):
+        act()
+        tab.evaluate(DRAWN)
+        outline, colour, shadow = cell.evaluate(RINGS)
+        assert outline == width and colour != paper
+        assert shadow.startswith(paper) and float(shadow.split("px")[-2]) > width and "inset" in shadow
 
 
 def test_shades_are_data_where_colours_are_forced(show: Show) -> None:
