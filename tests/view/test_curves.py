@@ -14,9 +14,11 @@ import pytest
 
 import pellucid
 from pellucid.errors import CorruptFileError, InputError, NotFoundError
+from pellucid.view.compared import compared
 from pellucid.view.curves import curves
 from pellucid.view.lines import smoothed, steps_axis, thinned, upwards_axis
 from pellucid.view.plot import LEFT, WIDTH
+from pellucid.view.svg import width_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 Lines = list[dict[str, Any]]
@@ -123,6 +125,18 @@ def test_names_stand_on_no_other() -> None:
     svg = drawn([{"step": i, "scores": scores} for i in (1, 2)])
     heights = sorted(float(text.attrib["y"]) for text in svg.iter(f"{SVG}text") if text.text in scores)
     assert len(heights) == 4 and all(later - earlier >= 12.9 for earlier, later in itertools.pairwise(heights))
+
+
+def test_each_of_many_trainings_is_told_from_the_others() -> None:
+    """There are eight hues: lines of the same one differ by their dashes, and a name has room for all of it."""
+    name = "a-run-with-a-long-name-and-its-seed-42"
+    svg = ElementTree.fromstring(compared({name: log(9), **{f"run {i}": log(5) for i in range(11)}}).text())
+    looks = [(way.attrib["stroke"], way.get("stroke-dasharray")) for way in svg.iter(f"{SVG}polyline")]
+    assert len(set(looks)) == len(looks) == 12
+    pieces = [(piece.attrib["stroke"], piece.get("stroke-dasharray")) for piece in svg.iter(f"{SVG}path")]
+    assert sorted(pieces) == sorted(look for look in looks if look[1])
+    (found,) = (text for text in svg.iter(f"{SVG}text") if text.text == name)
+    assert float(found.attrib["x"]) + width_of(name, 11) < float(svg.attrib["width"])
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pellucid.view.colours import head_colour, theme_of
+from pellucid.errors import short
+from pellucid.view.colours import head_colour, head_dash, theme_of
 from pellucid.view.plot import EDGE, LEFT, SIZE, WIDTH, Axis, ratios
 from pellucid.view.svg import document, rectangle, width_of, words
 
@@ -12,7 +13,10 @@ HEADROOM, BETWEEN = 102.0, 44.0
 """Pixels above the first panel, and from one to the next."""
 
 RIGHT = 110.0
-"""Pixels behind the panels, for the names of lines."""
+"""Pixels behind the panels for the names of lines, at least."""
+
+LONGEST, SAMPLE = 40, 28.0
+"""Letters of a name at most, and pixels before the name of a dashed line, where a piece of it stands."""
 
 WIDE = 20.0
 """From this ratio of its largest to its smallest number on, equal steps of an axis are equal ratios."""
@@ -60,7 +64,8 @@ def drawn(title: str, said: str, panels: Sequence[Panel], last: float, theme: st
         marks.append(words(x, bottom + 16, f"{tick:,.0f}", colours["quiet"], font_size=SIZE, text_anchor="middle"))
     marks.append(words(LEFT + WIDTH, bottom + 36, "step", colours["ink"], font_size=12, text_anchor="end"))
     told = "; ".join(f"{panel.name}: {_told(panel)}" for panel in panels)
-    width = max(LEFT + WIDTH + RIGHT, 2 * EDGE + width_of(title, 16))
+    names = [width_of(short(line.name, LONGEST), SIZE) + SAMPLE for panel in panels for line in panel.lines]
+    width = max(LEFT + WIDTH + max([RIGHT, *(name + 14 for name in names)]), 2 * EDGE + width_of(title, 16))
     return document(width, bottom + 54, marks, colours["paper"], title, f"{said}. {told}")
 
 
@@ -134,11 +139,16 @@ def _panel(
     ends: list[tuple[float, Line]] = []
     for line in panel.lines:
         places = [_place(step, value, top, height, across, upwards) for step, value in line.points]
-        yield from _line(line, places, head_colour(line.hue, theme))
+        yield from _line(line, places, head_colour(line.hue, theme), _dash(line, panel))
         last = next((place for place in reversed(places) if place is not None), None)
         if line.name and last is not None:
             ends.append((last[1], line))
-    yield from _names(ends, top, top + height, theme)
+    yield from _names(ends, panel, top, theme)
+
+
+def _dash(line: Line, panel: Panel) -> str:
+    """Of several lines in one colour all but the first are dashed, as heads are."""
+    return head_dash(line.hue, [other.hue for other in panel.lines])
 
 
 def _seen(panel: Panel) -> list[float]:
@@ -161,9 +171,10 @@ def _place(
     return LEFT + WIDTH * across.share(step), top + height * (1 - min(max(share, 0.0), 1.0))
 
 
-def _line(line: Line, places: Sequence[tuple[float, float] | None], hue: str) -> Iterator[str]:
+def _line(line: Line, places: Sequence[tuple[float, float] | None], hue: str, dash: str) -> Iterator[str]:
     """Its stretches, and its points where they are few or marked; a point alone between gaps is always marked."""
     look = {"stroke-opacity": "0.3", "stroke-width": "1"} if line.faint else {"stroke-width": "1.8"}
+    look |= {"stroke-dasharray": dash} if dash else {}
     told = " ".join(f'{name}="{value}"' for name, value in look.items())
     stretch: list[tuple[float, float]] = []
     for place in [*places, None]:
@@ -180,16 +191,21 @@ def _line(line: Line, places: Sequence[tuple[float, float] | None], hue: str) ->
         stretch = []
 
 
-def _names(ends: list[tuple[float, Line]], top: float, bottom: float, theme: str) -> Iterator[str]:
+def _names(ends: list[tuple[float, Line]], panel: Panel, top: float, theme: str) -> Iterator[str]:
     """The names of lines behind their ends, none upon another; a faint line has none, its heavy one stands for it."""
+    bottom = top + panel.height
     named = sorted(((y, line) for y, line in ends if not line.faint), key=lambda one: one[0])
     heights = [min(max(y + 4, top + 8), bottom) for y, _ in named]
     for i in range(1, len(heights)):
         heights[i] = max(heights[i], heights[i - 1] + 13)
     over = max(heights[-1] - bottom, 0.0) if heights else 0.0
     for (_, line), y in zip(named, heights):
-        size = SIZE if width_of(line.name, SIZE) < RIGHT - 14 else SIZE - 2
-        yield words(LEFT + WIDTH + 8, y - over, line.name, head_colour(line.hue, theme), font_size=size)
+        x, y, hue = LEFT + WIDTH + 8, y - over, head_colour(line.hue, theme)
+        if dash := _dash(line, panel):
+            piece = f"M{x:.1f} {y - 4:.1f}h{SAMPLE - 6}"
+            yield f'<path d="{piece}" stroke="{hue}" stroke-width="1.8" stroke-dasharray="{dash}"/>'
+            x += SAMPLE
+        yield words(x, y, short(line.name, LONGEST), hue, font_size=SIZE)
 
 
 def _told(panel: Panel) -> str:

@@ -86,12 +86,12 @@ def ratios(values: list[float]) -> Axis:
 
 
 def shares(values: list[float]) -> Axis:
-    """An axis up to 1, with room for the lowest share and for a tenth at least."""
+    """An axis up to 1, with room for the lowest share and its name, and for a tenth at least."""
     span = max(1 - min(values), 0.1)
     step = next(size for size in (0.02, 0.05, 0.1, 0.2) if span / size <= 6)
     many = math.ceil(span / step - 1e-9)
     ticks = tuple(round(1 - step * i, 4) for i in range(many, -1, -1))
-    return Axis(ticks[0], 1 + 0.06 * span, ticks, even=True)
+    return Axis(min(ticks[0], min(values) - 0.06 * span), 1 + 0.06 * span, ticks, even=True)
 
 
 def _frame(across: Axis, upwards: Axis, colours: dict[str, str]) -> list[str]:
