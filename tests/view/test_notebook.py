@@ -104,6 +104,10 @@ def test_the_table_keeps_the_text_s_own_letters() -> None:
     assert table_of(data).startswith("la col·lecció de l'any\u241b\n")
 
 
+def test_a_view_of_a_long_text_is_one_line_in_words(minilm: "pellucid.Model") -> None:
+    assert len(repr(pellucid.view(minilm.trace("word " * 300)))) < 140
+
+
 def test_the_page_of_nbconvert_draws_offline(view: "pellucid.view.View", read: Read) -> None:
     page, _ = HTMLExporter().from_notebook_node(notebook(view))
     shown = drawn(read(page))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pellucid.config.checks import number_of, numbers_of, within
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, near, short
 from pellucid.trace import Trace
 from pellucid.view.data import Wish, data_of, show_of
 from pellucid.view.extras import Extras
@@ -80,7 +80,7 @@ def view(
     wish = Wish(first, shown, precision, None if budget_mb is None else _bytes(budget_mb), show, theme, name)
     show_of(subject, wish)  # what is not there is told now
     beside = None if second is None else (second[0], second[1].check(second[0]))
-    return View(functools.partial(data_of, subject, wish, extras.check(subject), beside), repr(subject.label))
+    return View(functools.partial(data_of, subject, wish, extras.check(subject), beside), repr(short(subject.label)))
 
 
 def _of_trace(trace: Trace, given: dict[str, Any], include_layers: Iterable[int] | None) -> Subject:
