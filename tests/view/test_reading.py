@@ -182,7 +182,7 @@ def test_an_address_is_not_written_over_before_it_is_read(show: Show) -> None:
 
 KEPT = ["view=heads&threshold=0.2&scale=linear", "view=tensor&tensor=layers.1.attention.query",
         "view=tensor&tensor=layers.1.attention.query&cut=1.c.r&number=2.5", "view=diff&diff=lens",
-        "view=lens&cell=2.5"]  # fmt: skip
+        "view=diff&diff=lens.2.5", "view=lens&cell=2.5"]  # fmt: skip
 
 
 @pytest.mark.parametrize("chosen", KEPT)
@@ -191,7 +191,7 @@ def test_the_address_keeps_what_a_view_has_of_its_own(show: Show, chosen: str) -
     said = {
         "heads": "0.2 hides",
         "tensor": "layers.1.attention.query" + (" [0, 1, 5, 2]" if "number" in chosen else " · point"),
-        "diff": "lens · point at a cell to read what both",
+        "diff": "layer 1 · at “·and” (5) · “" if "2.5" in chosen else "lens · point at a cell to read what both",
         "lens": "layer 1 · at “·and” (5)",
     }
     for _ in range(2):
@@ -209,6 +209,13 @@ def test_a_cell_of_a_lens_and_its_scale_reach_the_address(show: Show) -> None:
     tab.locator(".word[data-row='1'][data-column='4']").click()
     tab.get_by_label("colour scale").select_option("linear")
     until(tab, "() => location.hash.endsWith('&scale=linear&cell=1.4')")
+
+
+@pytest.mark.parametrize("word", few(["lens.3.0", "lens.0.7", "lens.x", "lens.1", "lensing"], ["lens.3.0", "lensing"]))
+def test_a_cell_of_two_lenses_that_is_not_there_is_left_out(show: Show, word: str) -> None:
+    tab = show(compared(0, 3), f"#view=diff&diff={word}")
+    until(tab, f"() => location.hash.endsWith('{'' if word == 'lensing' else '&diff=lens'}')")
+    assert "pinned" not in tab.locator(".readout").inner_text()
 
 
 def test_a_token_that_the_address_names_is_in_sight(show: Show) -> None:

@@ -102,6 +102,8 @@ class Diff {
       const press = (place, token) => this.set({ place, token, pinned: !(this.hand().pinned && this.hand().place === place && this.hand().token === token) });
       this.lens = new LensDiff(this.page, { enter, press, leave: () => this.hand().pinned || this.set({ place: null, token: null }) });
       this.words.replaceChildren(this.lens.element);
+      const { place, token, pinned } = this.hand();
+      if (pinned) this.lens.grid?.reveal(place, token, false); // the address has named it
     }
     this.lens.draw(this.hand());
   }

@@ -119,7 +119,7 @@ export function toHash(state, manifest) {
   if (state.tensor?.cut) words.cut = cutWords(state.tensor.cut);
   if (state.tensor?.pinned) words.number = `${state.tensor.row}.${state.tensor.column}`;
   if (state.lens?.pinned) words.cell = `${state.lens.place}.${state.lens.token}`;
-  if (state.diff?.of === "lens") words.diff = "lens";
+  if (state.diff?.of === "lens") words.diff = state.diff.pinned ? `lens.${state.diff.place}.${state.diff.token}` : "lens";
   return "#" + new URLSearchParams(words);
 }
 
@@ -168,7 +168,7 @@ function pickedOf(words, manifest) {
     order: words.get("order") === "weight" ? "weight" : "text",
     tensor: tensor ? tensorOf(tensor.name, manifest.blocks[tensor.block].shape, words) : null,
     lens: inLens ? { place, token, pinned: true } : null,
-    diff: words.get("diff") === "lens" && manifest.lens && manifest.other?.lens ? { of: "lens" } : null,
+    diff: comparedOf(words.get("diff") ?? "", manifest),
   };
 }
 
@@ -179,6 +179,16 @@ function tensorOf(name, shape, words) {
   const [row, column] = twoOf(words.get("number"));
   const inside = row < (shape[rows] ?? 1) && column < (shape[columns] ?? 1);
   return { name, cut, ...(inside ? { row, column, pinned: true } : {}) };
+}
+
+/** Both lenses, "lens", and the cell of them that is pinned, "lens.3.2": of the places that both have. */
+function comparedOf(word, manifest) {
+  const [one, other] = [manifest, manifest.other].map((run) => run?.lens && { places: run.lens.places, tokens: run.sequences.at(-1).tokens.length });
+  if (!one || !other || !/^lens(\.|$)/.test(word)) return null;
+  const [place, token] = twoOf(word.slice("lens.".length));
+  const shared = one.places.filter((name) => other.places.includes(name)).length;
+  const inside = one.tokens === other.tokens && place < shared && token < one.tokens;
+  return { of: "lens", ...(inside ? { place, token, pinned: true } : {}) };
 }
 
 /** "2.5" as two numbers; none where it is no such word. */
