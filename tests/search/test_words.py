@@ -62,6 +62,16 @@ def test_scripts_without_spaces_are_kept_as_letters_and_pairs() -> None:
     assert terms("plain words") == ["plain", "words"]
 
 
+def test_a_sentence_without_spaces_is_kept_to_its_end(tmp_path: Path) -> None:
+    thai = "ประเทศไทยเป็นประเทศที่ตั้งอยู่ในทวีปเอเชียตะวันออกเฉียงใต้มีพรมแดนติดต่อกับประเทศพม่ามีเมืองหลวงคือกรุงเทพมหานคร"
+    han = "".join(chr(0x4E00 + i) for i in range(2 * LONGEST))
+    assert split(thai) == [thai] and len(thai) > LONGEST
+    assert len(terms(han)) == 4 * LONGEST - 1
+    entries = made(tmp_path, ["โตเกียว", thai, han])
+    assert found(entries, "กรุงเทพมหานคร")[0] == 1
+    assert found(entries, han[-2:]) == [2]
+
+
 @pytest.mark.parametrize(
     ("query", "row"),
     [
@@ -140,7 +150,7 @@ def test_of_many_words_the_first_are_looked_for(tmp_path: Path) -> None:
     asked = understood(" ".join(["alpha", *(f"w{i:03}" for i in range(200)), "omega"]), vocabulary).asked
     assert len(asked) == MOST_WORDS
     assert (asked[0], asked[-1]) == ("alpha", "w062")
-    assert len(understood("北" + "京" * 100 + "市", Vocabulary({"北京": 1, "京京": 2, "京市": 1})).asked) == 2
+    assert len(understood("北" + "京" * 100 + "市", Vocabulary({"北京": 1, "京京": 2, "京市": 1})).asked) == 3
     assert split("a" * 1_000) == ["a" * LONGEST]
 
 

@@ -23,7 +23,8 @@ MOST_ROWS = 50_000
 hardly counts them. The rarest is always looked for."""
 
 LONGEST = 64
-"""Letters that are looked at of one word; longer ones are numbers in disguise, and no index should be made of them."""
+"""Letters that are looked at of one word; longer ones are numbers in disguise, and no index should be made of them. Of
+a script without spaces a run is a sentence, and all of it is looked at."""
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u31f0-\u31ff\u3400-\u9fff\U00020000-\U0003ffff"
 """Thai, Lao, Burmese, Khmer, kana and Han: scripts without a space between words."""
@@ -54,7 +55,7 @@ def split(text: str) -> list[str]:
         return [run[:LONGEST] for run in _PLAIN.findall(text.lower())]
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     joined = unicodedata.normalize("NFC", _ACCENTS.sub("", plain))
-    return [run[:LONGEST] for run in _RUNS.findall("".join(map(_letter, joined)))]
+    return [run if _unspaced(run) else run[:LONGEST] for run in _RUNS.findall("".join(map(_letter, joined)))]
 
 
 def terms(text: str) -> list[str]:
