@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -154,6 +155,20 @@ def test_a_tokenizer_survives(minilm: "pellucid.Model", change: object) -> None:
     typed = minilm.tokenizer.encode(["a [SEP] b"])  # from here on it holds a twin without special tokens
     assert dict(change(minilm.tokenizer)(TEXTS)) == dict(minilm.tokenizer(TEXTS))
     assert change(minilm.tokenizer).encode(["a [SEP] b"]) == typed
+
+
+def test_a_letter_of_maltese_is_no_space() -> None:
+    pieces = tokenizers.models.Unigram([("<unk>", 0.0), ("▁", -1.0), ("Ġ", -2.0)], unk_id=0)
+    for model, decoder, by_bytes, space in (
+        (pieces, tokenizers.decoders.Metaspace(), False, "▁"),
+        (tokenizers.models.BPE({"Ġ": 0, "a": 1}, []), tokenizers.decoders.ByteLevel(), True, "Ġ"),
+        (tokenizers.models.WordLevel({"Ġ": 0}, unk_token="Ġ"), None, False, None),
+    ):
+        backend = tokenizers.Tokenizer(model)
+        if decoder is not None:
+            backend.decoder = decoder
+        words = pellucid.text.Tokenizer(backend)
+        assert (words.by_bytes, words.space) == (by_bytes, space)
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------

@@ -283,16 +283,29 @@ def test_a_pass_behind_a_cache_is_drawn_with_all_that_it_looks_at(writer: pelluc
 
 
 def test_spaces_and_bytes_of_a_vocabulary_are_written_as_text(minilm: pellucid.Model) -> None:
-    from pellucid.view.subject import read
+    from pellucid.view.subject import read, seem_bytes
 
-    def texts(*tokens: str) -> list[str]:
-        return [token["text"] for token in read(tokens, [0] * len(tokens), [False] * len(tokens))]
+    def texts(*tokens: str, by_bytes: bool = False) -> list[str]:
+        assert seem_bytes(tokens) is by_bytes or tokens[0] in "Ġurnata ĉu"
+        return [token["text"] for token in read(tokens, [0] * len(tokens), [False] * len(tokens), by_bytes=by_bytes)]
 
-    assert texts("Ġthe", "naÃ¯ve", "ĊĊ", "ðŁĳ", "©") == [" the", "naïve", "\n\n", "<0xF0><0x9F><0x91>", "<0xA9>"]
+    bytes_ = ("Ġthe", "naÃ¯ve", "ĊĊ", "ðŁĳ", "©")
+    assert texts(*bytes_, by_bytes=True) == [" the", "naïve", "\n\n", "<0xF0><0x9F><0x91>", "<0xA9>"]
+    assert texts("ä½", "łå¥½", by_bytes=True) == ["<0xE4><0xBD>", "<0xA0><0xE5><0xA5><0xBD>"]
     assert texts("▁the", "end") == [" the", "end"]
-    assert texts("café", "##ø", "§") == ["café", "##ø", "§"]
-    special: dict[str, Any] = read(["Ġ"], [3], [True])[0]
+    for letters in (["café", "##ø", "§"], ["čas", "##ąc"], ["ğ"], ["đa"], ["Ġurnata"], ["ĉu"], ["北京"]):
+        assert texts(*letters) == letters
+    special: dict[str, Any] = read(["Ġ"], [3], [True], by_bytes=True)[0]
     assert special == {"text": "Ġ", "id": 3, "kind": "special", "segment": 0}
+
+
+def test_a_page_writes_the_letters_of_its_text(minilm: pellucid.Model, tmp_path: Path) -> None:
+    """A letter such as "đ" stands for a byte in other vocabularies, and was shown as a control character."""
+    trace = minilm.trace("đi", keep="view")
+    again = pellucid.open_trace(trace.save(tmp_path / "a.trace"))
+    for one in (trace, again):
+        (sequence,) = pellucid.view(one).data.manifest["sequences"]
+        assert [token["text"] for token in sequence["tokens"]] == trace.tokens == ["[CLS]", "đ", "##i", "[SEP]"]
 
 
 def test_a_damaged_packed_block_is_told(minilm: pellucid.Model, show: Show) -> None:

@@ -35,10 +35,16 @@ class Spelling:
         return getattr(model, "continuing_subword_prefix", None) or None
 
     @property
+    def by_bytes(self) -> bool:
+        """Whether the letters of its tokens stand for bytes, as "Ġ" does for a space; elsewhere it is Maltese."""
+        decoder = self._backend.decoder
+        return decoder is not None and decoder.decode(["aĠa"]) == "a a"
+
+    @property
     def space(self) -> str | None:
         """What stands in a token for the space before it, such as "Ġ"; None where tokens do not say so."""
-        marks = ("Ġ", "▁") if self.continues is None else ()
-        return next((mark for mark in marks if self._backend.token_to_id(mark) is not None), None)
+        mark = "Ġ" if self.by_bytes else "▁"
+        return mark if self.continues is None and self._backend.token_to_id(mark) is not None else None
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
         """Tokens as the vocabulary writes them, as a text."""

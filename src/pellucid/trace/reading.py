@@ -28,6 +28,7 @@ class Reading:
     target: what the decoder of an encoder-decoder was given to read; nothing where it read the text itself.
     target_tokens, target_ids: what it had read, behind its start token.
     before: the tokens that were read before, in a pass of their own, and remembered in a cache.
+    by_bytes: whether the letters of tokens stand for bytes, as the vocabularies of GPT-2's kind have it.
     """
 
     texts: tuple[str, ...]
@@ -42,6 +43,7 @@ class Reading:
     before: tuple[str, ...] = ()
     before_ids: tuple[int, ...] = ()
     target: str = ""
+    by_bytes: bool = False
 
 
 def read(
@@ -79,6 +81,7 @@ def read(
                 before=tuple(words.convert_ids_to_tokens(before[i])),
                 before_ids=tuple(before[i]),
                 target=targets[i] or "",
+                by_bytes=words.by_bytes,
             )
         )
     return tuple(found)

@@ -84,7 +84,7 @@ class Extras:
 
 def _checked(lens: Any, tokens: int) -> Any:
     """An answer of the lens fits the page: the same tokens, and every field of it."""
-    fields = ("kind", "places", "ids", "log_probabilities", "words")
+    fields = ("kind", "places", "ids", "log_probabilities", "words", "by_bytes")
     lacking = [name for name in fields if not hasattr(lens, name)]
     if lacking:
         raise InputError(
@@ -109,11 +109,10 @@ def _check_tokens(lens: Any, trace: Trace) -> None:
 
 def _lens(store: Store, lens: Any) -> dict[str, Any]:
     logs = lens.log_probabilities.float().cpu().numpy()
-    by_bytes = any("Ġ" in word or "Ċ" in word for word in lens.words.values())
     return {
         "kind": lens.kind,
         "places": list(lens.places),
         "ids": store.add("lens/ids", lens.ids.to(torch.int32).cpu().numpy(), "int32", deflate=True),
         "log_probabilities": store.add("lens/log_probabilities", logs, "float32", deflate=True),
-        "words": {str(id_): written(word, by_bytes) for id_, word in lens.words.items()},
+        "words": {str(id_): written(word, lens.by_bytes) for id_, word in lens.words.items()},
     }

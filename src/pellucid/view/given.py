@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pellucid.config.checks import listed, numbers_of
 from pellucid.errors import Argument, Blank, InputError, short
-from pellucid.view.subject import Look, Subject, read
+from pellucid.view.subject import Look, Subject, read, seem_bytes
 
 _SPECIAL = re.compile(r"\[[A-Z]+\d*\]|</?[a-z_]+>|<\|[^<>|]+\|>")
 """How vocabularies write what is no part of a text."""
@@ -111,7 +111,8 @@ def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list
         raise InputError(f"sentence_b_start is {second}, expected the place of a token from 1 to {len(words) - 1}")
     special = [_SPECIAL.fullmatch(word) is not None for word in words]
     segments = [int(second is not None and place >= second) for place in range(len(words))]
-    return read(words, [None] * len(words), special, segments)
+    plain = [word for word, mark in zip(words, special) if not mark]
+    return read(words, [None] * len(words), special, segments, by_bytes=seem_bytes(plain))
 
 
 def _looks(name: str, given: Any, sequences: list[dict[str, Any]], layers: set[int] | None) -> list[Look]:

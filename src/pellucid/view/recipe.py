@@ -125,17 +125,18 @@ def _bias(trace: Trace, side: str) -> Tensor | None:
 def _sequences(trace: Trace) -> list[dict[str, Any]]:
     """The tokens of the text, or of both sides; behind a cache, first those of this pass, then all that it looks at."""
     row = trace.rows[0]
-    tokens = read(row.tokens, row.ids, row.special, row.segments)
+    tokens = read(row.tokens, row.ids, row.special, row.segments, by_bytes=row.by_bytes)
     if trace.config.kind != "encoder-decoder":
         if not row.before:
             return [{"name": "", "tokens": tokens, "cut": row.cut}]
-        before = read(row.before, row.before_ids, [False] * len(row.before))
+        before = read(row.before, row.before_ids, [False] * len(row.before), by_bytes=row.by_bytes)
         return [{"name": "this pass", "tokens": tokens, "cut": row.cut}, {"name": "all", "tokens": before + tokens}]
     marks = {trace.config.pad_token_id, trace.config.bos_token_id, *trace.config.end_tokens}
     if trace.config.decoder is not None:
         marks.add(trace.config.decoder.decoder_start_token_id)
     ids = row.target_ids or (None,) * len(row.target_tokens)
-    target = read(row.target_tokens, ids, [id_ is not None and id_ in marks for id_ in ids])
+    special = [id_ is not None and id_ in marks for id_ in ids]
+    target = read(row.target_tokens, ids, special, by_bytes=row.by_bytes)
     return [{"name": "encoder", "tokens": tokens, "cut": row.cut}, {"name": "decoder", "tokens": target}]
 
 

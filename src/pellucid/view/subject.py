@@ -1,5 +1,6 @@
 """What a page is about: tokens, and between them attentions, each with the numbers that its weights come from."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,11 +88,15 @@ class Subject:
 
 
 def read(
-    tokens: Sequence[str], ids: Sequence[int | None], special: Sequence[bool], segments: Sequence[int] | None = None
+    tokens: Sequence[str],
+    ids: Sequence[int | None],
+    special: Sequence[bool],
+    segments: Sequence[int] | None = None,
+    *,
+    by_bytes: bool,
 ) -> list[dict[str, Any]]:
     """Tokens for the manifest. `##` of WordPiece is kept; the signs for a space and for bytes become what they stand
-    for."""
-    by_bytes = any("Ġ" in token or "Ċ" in token for token in tokens)
+    for.  by_bytes: whether the letters of this vocabulary stand for bytes."""
     return [
         {
             "text": text if mark else written(text, by_bytes),
@@ -104,11 +109,9 @@ def read(
 
 
 def written(token: str, by_bytes: bool) -> str:
-    """A token of a vocabulary as text: `▁the` and `Ġthe` are " the", and bytes that are no letter are `<0xE2>`.
-
-    by_bytes: whether the letters of this vocabulary are known to stand for bytes.
-    """
-    if "▁" in token:
+    """A token of a vocabulary as text: `▁the` is " the". Where letters stand for bytes, `Ġthe` is, and bytes that
+    are no letter are `<0xE2>`."""
+    if not by_bytes:
         return token.replace("▁", " ")
     if token.isascii() or any(letter not in _BYTES for letter in token):
         return token
@@ -116,7 +119,17 @@ def written(token: str, by_bytes: bool) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return "".join(chr(b) if 32 <= b < 127 else f"<0x{b:02X}>" for b in raw) if by_bytes else token
+        return "".join(chr(b) if 32 <= b < 127 else f"<0x{b:02X}>" for b in raw)
+
+
+def seem_bytes(tokens: Sequence[str]) -> bool:
+    """Whether the letters of these tokens seem to stand for bytes, where no vocabulary is there to say it: all of them
+    could, and either spaces are among them, or they are a text with nothing that steers a terminal ("čas" is none)."""
+    letters = "".join(tokens)
+    if any(letter not in _BYTES for letter in letters):
+        return False
+    text = bytes(_BYTES[letter] for letter in letters).decode("utf-8", "replace")
+    return any(token.startswith("Ġ") for token in tokens) or _UNLIKELY.search(text) is None
 
 
 def _letters() -> dict[str, int]:
@@ -126,4 +139,5 @@ def _letters() -> dict[str, int]:
     return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
+_UNLIKELY = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")
 _BYTES = _letters()

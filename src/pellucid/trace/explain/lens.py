@@ -30,7 +30,7 @@ class LogitLens:
     tokens: what stands at the positions.
     ids: Int[Tensor, "places positions k"], the likeliest first.
     log_probabilities: Float[Tensor, "places positions k"], natural logarithms.
-    words: the tokens of all these ids, as the vocabulary writes them.
+    words: the tokens of all these ids, as the vocabulary writes them.  by_bytes: whether their letters stand for bytes.
     """
 
     kind: str
@@ -39,6 +39,7 @@ class LogitLens:
     ids: Tensor
     log_probabilities: Tensor
     words: dict[int, str]
+    by_bytes: bool = False
 
     def __repr__(self) -> str:
         first = max(len(self.tokens) - SHOWN, 0)
@@ -84,6 +85,7 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
         ids=ids,
         log_probabilities=torch.stack([logs for _, logs in likely]),
         words=dict(zip(met, tokens_of(words, met))),
+        by_bytes=words is not None and words.by_bytes,
     )
 
 
