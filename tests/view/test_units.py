@@ -6,8 +6,9 @@ from playwright.sync_api import Browser, Page
 
 from pellucid.view.arithmetic import scaled
 from pellucid.view.page import bundle
+from pellucid.view.svg import label
 
-PROGRAM = "<!doctype html><script>{}\nwindow.called = {{ data, host, state }};</script>"
+PROGRAM = "<!doctype html><script>{}\nwindow.called = {{ data, host, state, tokens }};</script>"
 
 
 @pytest.fixture(scope="module")
@@ -32,3 +33,17 @@ def test_every_number_of_16_bits_is_read_as_python_reads_it(program: Page) -> No
 )
 def test_the_lightness_of_a_colour(program: Page, colour: str, share: float) -> None:
     assert program.evaluate("(colour) => called.host.lightness(colour)", colour) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\ufeff", "∅"), ("\u200d\ufe0f", "∅∅"), ("\u3000\u2028", "⍽⍽"), ("\u00ad", "∅"), ("\u202e", "∅"), ("", "∅"),
+        ("\x7f\x85\x1b", "␡\ufffd␛"), (" \r\n\t\u00a0", "·␍⏎⇥⍽"), ("می\u200cشود", "می\u200cشود"),
+        ("❤\ufe0f", "❤\ufe0f"), ("あ\u3000い", "あ\u3000い"), ("👩\u200d🚀", "👩\u200d🚀"), ("\U000e0100", "∅"),
+        ("葛\U000e0100", "葛\U000e0100"),
+    ],
+)  # fmt: skip
+def test_no_token_is_invisible_on_a_page_or_in_a_drawing(program: Page, text: str, shown: str) -> None:
+    assert program.evaluate("(text) => called.tokens.shortened(text)", text) == shown
+    assert label(text) == shown

@@ -49,7 +49,9 @@ def plain(text: str, kept: str = " ") -> str:
 
 def label(token: str, longest: int = LONGEST) -> str:
     """A token as it is written: visible, and cut to `longest` letters."""
-    text = printable(token[: 4 * longest]).replace("\u2581", "·") or "∅"
+    text = printable(token[: 4 * longest]).replace("\u2581", "·")
+    if all(map(_unseen, text)):
+        text = "".join("⍽" if unicodedata.category(c)[0] == "Z" else "∅" for c in text) or "∅"
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
@@ -64,6 +66,13 @@ def width_of(text: str, size: float = 13) -> float:
 def _unwritable(character: str) -> bool:
     """Control characters, halves of a pair, and what Unicode will never assign; what is merely new to us is written."""
     return unicodedata.category(character) in ("Cc", "Cs") or ord(character) & 0xFFFE == 0xFFFE
+
+
+def _unseen(character: str) -> bool:
+    """Spaces, joiners and marks of order, and selectors of how a sign is drawn."""
+    kind = unicodedata.category(character)
+    selects = "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+    return kind == "Cf" or kind[0] == "Z" or selects
 
 
 def _sign(character: str) -> str:

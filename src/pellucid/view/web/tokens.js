@@ -4,12 +4,13 @@ import { make } from "./dom.js";
 /** Longest token that is written out; the rest is in its tooltip. */
 const LONGEST = 40;
 
-const SIGNS = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b": "∅" };
+const SIGNS = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u007f": "␡", "\u00a0": "⍽", "\u200b": "∅" };
 
-/** Spaces, line ends and control characters become signs. */
+/** Spaces, line ends and control characters become signs; so do joiners and other spaces where nothing else stands. */
 export function visible(text) {
-  const signs = text.replace(/[\u0000-\u0020\u007f\u00a0\u200b]/g, (c) => SIGNS[c] ?? String.fromCharCode(0x2400 + c.charCodeAt(0)));
-  return signs || "∅";
+  const control = (c) => SIGNS[c] ?? (c < " " ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : "\ufffd");
+  const signs = text.replace(/[\p{Cc} \u00a0\u200b]/gu, control);
+  return /[^\p{Z}\p{DI}]/u.test(signs) ? signs : signs.replace(/[^]/gu, (c) => (/\p{Z}/u.test(c) ? "⍽" : "∅")) || "∅";
 }
 
 /** At most 40 characters, each with at most four accents; an emoji counts as one. */
