@@ -105,6 +105,15 @@ def test_tokens_of_an_answer(opened: Opened) -> None:
         assert text == answers[0] if answers else (first, last) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("context", "answer"), [("In a cafe\u0301", "cafe\u0301"), ("It is in Warsaw ", "Warsaw "), (" Ana did", " Ana")]
+)
+def test_an_answer_is_learned_with_what_no_token_holds(opened: Opened, context: str, answer: str) -> None:
+    row = {"question": "Where?", "context": context, "answer": answer}
+    _, _, (example,) = asked(opened("bert-body"), [row])
+    assert 0 < example.target.first <= example.target.last
+
+
 @pytest.mark.parametrize("family", ["bert-cased", "roberta", "xlm-roberta", "albert", "mpnet"])
 def test_stretches_without_the_answer_point_at_the_first_token(opened: Opened, family: str) -> None:
     context = " ".join([*WORDS[:60], "Warsaw", *WORDS[:40]])

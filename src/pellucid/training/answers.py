@@ -228,5 +228,6 @@ def _place(window: Window, asked: Question) -> tuple[int, int]:
     here = [i for i, side in enumerate(window.sides) if side == 1]
     held = [i for i in here if window.offsets[i][0] < end and start < window.offsets[i][1]]
     first, last = window.span(side=1)
-    whole = held and first <= start and end <= last
+    begun = first <= start or window.number == 0  # spaces and accents may be part of an answer, and of no token
+    whole = held and begun and (end <= last or window.number == window.count - 1)
     return (held[0], held[-1]) if whole else (0, 0)
