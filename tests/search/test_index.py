@@ -16,7 +16,7 @@ import pellucid
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.edits import zero
 from pellucid.errors import InputError, NotFoundError
-from pellucid.search.encoder import check, encoder_of
+from pellucid.search.encoder import check, encoder_of, places_to_cut
 from pellucid.search.manifest import read_manifest, write_manifest
 
 
@@ -204,6 +204,15 @@ def test_long_texts_are_found_by_their_passages(minilm: pellucid.Model) -> None:
     assert "green tea" in hit["text"]
     assert texts[0][1][hit["start"] : hit["end"]] == hit["text"]
     assert len(made.search("weather", k=10)) == 2
+
+
+def test_no_accent_is_lost_between_passages(minilm: pellucid.Model) -> None:
+    """The tokenizer takes accents away, and counts them among the characters of no token."""
+    words = ["cafe\u0301", "\u0939\u0948\u0902", "a\u0323\u0302", "\u0645\u064e"]
+    text = " ".join(words * 60)
+    cut = places_to_cut(minilm.loaded, 30, "")(text, 0)
+    assert len(cut) > 9 and cut[-1][1] == len(text)
+    assert all(text[last : last + 1] in (" ", "") for _, last in cut)
 
 
 def test_passages_are_as_long_as_the_model_reads_behind_a_prompt(

@@ -35,10 +35,10 @@ def test_the_numbers_are_cosines_of_recorded_states(index: pellucid.Index, minil
 
 
 def test_words_stand_where_they_are_said_to(index: pellucid.Index) -> None:
-    found = index.why("Wie groß, naïve 東京 😀?", {"text": "  Ünder\tall — of\nit"})
+    found = index.why("Wie groß, naïve 東京 😀?", {"text": "  Ünder\tall — of\nit Cafe\u0301!"})
     for whole, words, spans in zip(found.texts, (found.query, found.text), found.spans):
         assert tuple(whole[slice(*span)] for span in spans) == words
-    assert found.text == ("Ünder", "all", "of", "it")
+    assert found.text == ("Ünder", "all", "of", "it", "Cafe\u0301")
 
 
 def test_a_long_text_is_compared_as_far_as_the_model_reads_and_that_is_said(index: pellucid.Index) -> None:

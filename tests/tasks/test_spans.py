@@ -1,5 +1,6 @@
 """Spans of a context read in stretches: what two stretches share is met once, and their scores can be compared."""
 
+import unicodedata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,16 @@ def test_stretches_say_what_the_whole_would_say(words_of: Any, words: bool) -> N
         assert [(s.start, s.end) for s in found] == [(s.start, s.end) for s in whole]
         apart = spans_apart(context, stretches, tokenizer.cls_token_id, asked)
         assert sum(s.score for s in apart) != pytest.approx(sum(s.score for s in whole), abs=1e-2)
+
+
+@pytest.mark.parametrize("words", [True, False])
+def test_an_answer_ends_with_the_accents_of_its_last_letter(words_of: Any, words: bool) -> None:
+    """This tokenizer takes accents away, and counts them among the characters of no token."""
+    context = "Ana met Jose\u0301 in Cafe\u0301, \u0926\u093f\u0932\u094d\u0932\u0940 \u092e\u0947\u0902 a\u0323\u0302"
+    base = torch.randn(40, 2, generator=torch.Generator().manual_seed(3)) * 3
+    found = spans(context, laid(words_of("bert"), context, base), Asked(top_k=9, longest=3, words=words, null=False))
+    assert len(found) > 4
+    assert not any(unicodedata.category(letter)[0] == "M" for one in found for letter in context[one.end :][:1])
 
 
 def test_scores_of_stretches_can_be_compared(words_of: Any) -> None:

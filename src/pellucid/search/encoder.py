@@ -18,6 +18,7 @@ from pellucid.search.generations import digest_of
 from pellucid.search.manifest import Encoder
 from pellucid.tasks.embed import embed
 from pellucid.text import windows
+from pellucid.text.cut import visible
 from pellucid.text.fingerprint import fingerprint
 
 _PARTS = (
@@ -135,7 +136,7 @@ def places_to_cut(loaded: Loaded, tokens: int | None, prompt: str) -> Cut:
         if longest is None or 4 * len(text) + 8 <= longest:  # a character is four bytes, and so four tokens, at most
             return []
         found = windows(loaded.words, text, index=number, rule="windows", max_length=longest)
-        return [window.span() for window in found]
+        return [(first, visible(text, first, last)[1]) for first, last in (window.span() for window in found)]
 
     return places
 

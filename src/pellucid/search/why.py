@@ -12,7 +12,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, counted
 from pellucid.machine import inference_mode
 from pellucid.text import Window, windows
-from pellucid.text.cut import bare
+from pellucid.text.cut import visible
 from pellucid.view.likeness import Likeness, LikenessView, Span
 
 
@@ -91,7 +91,7 @@ def _words(loaded: Loaded, text: str, prompt: str) -> tuple[tuple[Span, ...], np
     states = _states(loaded, window)
     vectors = np.array([states[first:last].mean(axis=0) for first, last, _ in places]).reshape(-1, states.shape[1])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    spans = tuple(bare(text, first - len(prompt), last - len(prompt)) for _, _, (first, last) in places)
+    spans = tuple(visible(text, first - len(prompt), last - len(prompt)) for _, _, (first, last) in places)
     return spans, vectors, window.cut
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from pellucid.tasks.tagged import Tagged, guessed_words, whole_characters, words_of
 from pellucid.text import Tokenizer
-from pellucid.text.cut import bare
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
 
@@ -154,11 +153,3 @@ def longest(entities: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         if size > other or (size == other and one["score"] > kept[-1]["score"]):
             kept[-1] = one
     return kept
-
-
-def visible(text: str, start: int, end: int) -> tuple[int, int]:
-    """A stretch of a text without the spaces at its ends, and with the accents that stand on its last letter."""
-    start, end = bare(text, start, end)
-    while start < end < len(text) and unicodedata.category(text[end])[0] == "M":
-        end += 1
-    return start, end

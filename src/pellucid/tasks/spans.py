@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pellucid.tasks.reader import Stretch, deepest
 from pellucid.text import Window
-from pellucid.text.cut import bare
+from pellucid.text.cut import bare, visible
 
 AT_ONCE = 1_024
 """Beginnings whose ends are looked at together: a long context must not need all its spans in memory."""
@@ -101,7 +101,7 @@ def _chosen(context: str, shares: Tensor, units: list[Unit], asked: Asked, nothi
         found, said = list(nothing), set[str]()
         ranked = _likeliest(shares, units, asked.longest, most)
         for score, first, last in ranked:
-            start, end = bare(context, units[first].start, units[last].end)
+            start, end = visible(context, units[first].start, units[last].end)
             words = context[start:end].casefold()
             if words and words not in said and not any(one.start < end and start < one.end for one in found):
                 said.add(words)

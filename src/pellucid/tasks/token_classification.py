@@ -21,7 +21,6 @@ from pellucid.tasks.entities import (
     longest,
     ranges_of,
     tags_of,
-    visible,
     written,
 )
 from pellucid.tasks.reader import Reader, Stretch, what_was_read
@@ -29,6 +28,7 @@ from pellucid.tasks.reasons import Aim
 from pellucid.tasks.tagged import BOUNDARIES, Sentence, Tagged, innermost, tagged
 from pellucid.tasks.task import Work, text_alone
 from pellucid.text import Tokenizer, Window
+from pellucid.text.cut import visible
 
 OVERLAPS = ("inner", "longest")
 _WORDS = Argument("is_split_into_words", True)

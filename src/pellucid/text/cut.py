@@ -1,6 +1,7 @@
 """Before and after the library: texts made clean, pairs made short enough, panics made errors."""
 
 import operator
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -51,6 +52,15 @@ def bare(text: str, start: int, end: int) -> tuple[int, int]:
     """A stretch of a text without the spaces at its ends; of nothing but space, its end."""
     piece = text[start:end]
     return end - len(piece.lstrip()), start + len(piece.rstrip()) if piece.strip() else end
+
+
+def visible(text: str, start: int, end: int) -> tuple[int, int]:
+    """A stretch of a text without the spaces at its ends, and with the accents that stand on its last letter.
+    A tokenizer that takes them away does not count them among the characters of a token."""
+    start, end = bare(text, start, end)
+    while start < end < len(text) and unicodedata.category(text[end])[0] == "M":
+        end += 1
+    return start, end
 
 
 def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: str, side: str) -> int:
