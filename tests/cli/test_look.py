@@ -18,6 +18,7 @@ import pytest
 
 import pellucid
 from pellucid.cli.app import app
+from pellucid.cli.look import _file_name
 from tests.trace.small import small
 
 SMOLLM = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -46,6 +47,19 @@ def test_what_was_asked_for_is_shown_first(here: Path, capsys: pytest.CaptureFix
     shown = {"view": "matrix", "layer": 4, "heads": [3, 7]}
     assert manifest["show"] | shown == manifest["show"]
     assert all(entry["weights"] and not entry["query"] for entry in manifest["attentions"])
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("हिन्दी, भाषा!", "हिन्दी-भाषा"),
+        ("Cafe\u0301 snake_case", "cafe\u0301-snake_case"),
+        ("../a\u202eb/c", "a-b-c"),
+        ("👍🏽", "attention"),
+    ],
+)
+def test_a_page_is_called_as_its_text_begins(text: str, name: str) -> None:
+    assert _file_name(text) == f"{name}.html"
 
 
 def test_drawings_in_place_of_a_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

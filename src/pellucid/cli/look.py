@@ -1,8 +1,8 @@
 """pellucid look"""
 
 import os
-import re
 import time
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,5 +180,5 @@ def _serve(view: "View", port: int, open_browser: bool) -> None:
 
 
 def _file_name(text: str) -> str:
-    words = re.findall(r"\w+", text.lower())[:5]
-    return f"{'-'.join(words)[:60] or 'attention'}.html"
+    kept = "".join(one if unicodedata.category(one)[0] in "LMN" or one == "_" else " " for one in text.lower())
+    return f"{'-'.join(kept.split()[:5])[:60] or 'attention'}.html"
