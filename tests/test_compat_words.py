@@ -48,6 +48,8 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "several": ((TEXTS,), {}),
     "a pair": ((TEXTS[0], PAIRS[0]), {}),
     "pairs": ((TEXTS, PAIRS), {}),
+    "an empty second text": ((TEXTS[0], ""), {}),
+    "empty second texts": ((TEXTS[:2], ["", PAIRS[0]]), {}),
     "pairs as tuples": (([(TEXTS[0], PAIRS[0]), (TEXTS[1], PAIRS[1])],), {}),
     "by name": ((), {"text": TEXTS[0], "text_pair": PAIRS[0]}),
     "bare": ((TEXTS,), {"add_special_tokens": False}),

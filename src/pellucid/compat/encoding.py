@@ -64,6 +64,8 @@ class Asked:
 def encoded(tokenizer: Tokenizer, text: Any, pair: Any, asked: Asked) -> BatchEncoding:
     """Texts, or pairs of texts, as the batch that was asked for."""
     single = isinstance(text, str) or (asked.is_split_into_words and are_words(text))
+    if single and isinstance(pair, str | list | tuple) and not pair:  # to the reference it is none; in a list it is one
+        pair = None
     rows, owners = _rows(tokenizer, _raw(tokenizer, text, pair, single, asked), asked)
     width = _width(tokenizer, [len(row.ids) for row in rows], asked.padding, asked.max_length, asked.pad_to_multiple_of)
     side = check_side("padding_side", asked.padding_side)
