@@ -113,6 +113,14 @@ def test_a_long_title_has_room() -> None:
     assert float(svg.attrib["width"]) > 7 * len(title) and drawn(log(5)).attrib["width"] == "760"
 
 
+def test_a_title_and_names_of_scores_may_hold_anything() -> None:
+    """What XML forbids, and what no file holds, is written by a sign."""
+    lines = [*log(3), {"step": 3, "scores": {"f1 \x01<é": 0.5, "f1 \ud800": 0.6}}]
+    picture = ElementTree.fromstring(curves(lines, "My tagger · \x1b[1m\ud83d").text())
+    assert picture.find(f"{SVG}title").text == "My tagger · ␛[1m�"
+    assert {"f1 ␁<é", "f1 �"} <= set(texts(picture))
+
+
 def test_scores_of_another_size_are_left_out() -> None:
     lines = [{"step": i, "scores": {"bleu": 30.0 + i, "exact_match": 0.1, "perplexity": 8.0}} for i in (1, 2)]
     assert {"bleu", "perplexity"} == {"bleu", "perplexity", "exact_match"} & set(texts(drawn(lines)))

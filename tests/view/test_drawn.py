@@ -207,6 +207,7 @@ def test_hostile_tokens_stay_text(view: str) -> None:
     root = ET.fromstring(svg.encode("utf-8"))
     assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {*"svg title desc rect path text g".split()}
     assert "</script><b>" in texts_of(svg) and max(map(len, texts_of(svg))) < 200
+    assert root.find(f"{SVG}title").text == "Attention: layer 0, head 1"
     assert svg.count("http") == 1 and "url(" not in svg and "font-face" not in svg and "href" not in svg
     assert render_png(svg).startswith(b"\x89PNG")
 
