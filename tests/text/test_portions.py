@@ -2,6 +2,7 @@
 
 import copy
 import re
+import unicodedata
 
 import pytest
 from hypothesis import given, settings
@@ -64,6 +65,20 @@ def test_a_word_that_fits_nowhere_is_parted() -> None:
     found = sentences(reading, text, 0, rule="windows", limit=20)
     assert "".join(stretches(text, found)).replace(" ", "") == text.replace(" ", "")
     assert all(len(one.ids) <= 20 for one in found)
+
+
+def test_a_letter_keeps_its_accents_where_nothing_else_parts_a_text() -> None:
+    text = "กำแพงน้ำที่นี่" * 30 + "e\u0301\u0323" * 60
+    found = stretches(text, sentences(Reading(made["byte_level"]), text, 0, rule="windows", limit=30))
+    assert len(found) > 5 and "".join(found) == text
+    assert not any(unicodedata.category(one[0])[0] == "M" for one in found)
+
+
+@pytest.mark.parametrize("end", ["।", "॥", "؟", "۔", "։", "።", "។", "။", "｡"])
+def test_sentences_end_in_every_script(end: str) -> None:
+    text = f"one word and another one{end} " * 12
+    found = stretches(text, sentences(Reading(made["byte_level"]), text, 0, rule="windows", limit=60))
+    assert len(found) > 2 and all(one.endswith(end) for one in found)
 
 
 def test_what_fits_is_read_as_it_stands() -> None:

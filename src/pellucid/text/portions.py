@@ -5,6 +5,7 @@
 
 import bisect
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,9 @@ from pellucid.errors import InputError, counted
 from pellucid.text.cut import bare, clean_text, shared_tokens, too_long
 from pellucid.text.tokenizer import Tokenizer
 
-_SENTENCE = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』]*|\n(?=\s*\n)")
+_SENTENCE = re.compile(r"[.!?…؟۔।॥։።។။]+[\"'”’»)\]]*(?=\s)|[。！？｡]+[”’」』]*|\n(?=\s*\n)")
+"""Ends of sentences: Latin, Arabic, Urdu, Devanagari, Armenian, Ethiopic, Khmer, Burmese; Chinese needs no space."""
+
 _SPACE = re.compile(r"\s")
 
 
@@ -72,7 +75,8 @@ def sentences(reading: Reading, text: object, index: int, *, rule: str, limit: i
 
     rule: "error", "truncate" or "windows". What is cut off is the end, or as the tokenizer's `truncation_side` says
         the beginning of the text; the prefix stays.  limit: tokens that are read at once; None for no limit.
-    A stretch ends with a sentence where it holds the end of one, else with a word, else with a token.
+    A stretch ends with a sentence where it holds the end of one, else with a word, else with a token, whose last letter
+    keeps its accents.
     """
     clean = clean_text(text, index, "item")
     whole = reading.raw(clean)
@@ -154,4 +158,8 @@ def _end(text: str, start: int, most: int) -> int:
     if _SPACE.match(text, most):
         return most
     spaces = [found.start() for found in _SPACE.finditer(text, start, most)]
-    return spaces[-1] if spaces and text[start : spaces[-1]].strip() else most
+    if spaces and text[start : spaces[-1]].strip():
+        return spaces[-1]
+    while start + 1 < most < len(text) and unicodedata.category(text[most])[0] == "M":
+        most -= 1
+    return most
