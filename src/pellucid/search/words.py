@@ -34,7 +34,13 @@ _PLAIN = re.compile(r"[a-z0-9]+")
 _LOOKS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 """Selectors of how a sign is drawn, which stand behind many an emoji and some Han."""
 
-_ACCENTS = re.compile(f"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f{_LOOKS}]+")
+_POINTS = (
+    "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"
+)
+"""What says in Hebrew and in Arabic how a letter is spoken, which most texts leave out, and what makes one longer."""
+
+_ACCENTS = re.compile(f"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f{_POINTS}{_LOOKS}]+")
 
 
 @dataclass(frozen=True)
