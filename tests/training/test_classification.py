@@ -461,6 +461,11 @@ def test_labels_that_look_misspelt_are_named(body: "pellucid.Model", caplog: pyt
         "the label 'positve' stands in one row alone (row 3), and 'positive' in 3: is it misspelt?",
     ]
     caplog.clear()
+    labels_of(body, rows_with("caf\u00e9", "cafe\u0301", "tea", "tea"))
+    assert caplog.messages == [
+        "the label 'cafe\\u0301' stands in one row alone (row 1), and 'caf\\xe9' in 1: is it misspelt?"
+    ]
+    caplog.clear()
     labels_of(body, rows_with(*range(30)))
     assert caplog.messages == ["each of 30 rows has a label of its own: is 'label' the right column?"]
 

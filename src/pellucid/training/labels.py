@@ -4,6 +4,7 @@ import difflib
 import logging
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -182,19 +183,22 @@ def unknown(name: str, where: str, classes: Sequence[str]) -> InputError:
 
 
 def warn_of_misspelt(rows: Sequence[Fields], held: Sequence[Sequence[str]], counts: Mapping[str, int]) -> None:
-    """Says which labels may be others misspelt: those of one row that are near another, or differ in case alone."""
+    """Says which labels may be others misspelt: those of one row that are near another, and those that differ in case
+    alone, or in how Unicode writes the same letters, which no eye can see."""
     if len(counts) > MOST_COMPARED:
         return
     places = {name: place(row, i) for i, (row, names) in enumerate(zip(rows, held)) for name in names}
     folded: dict[str, str] = {}
     for name in sorted(counts, key=lambda one: -counts[one]):
-        other = folded.setdefault(name.strip().casefold(), name)
+        other = folded.setdefault(unicodedata.normalize("NFKC", name.strip()).casefold(), name)
         if other == name and counts[name] == 1 and not name.lstrip("-").isdigit():
             often = [one for one in counts if counts[one] > 1]
             other = next(iter(difflib.get_close_matches(name, often, n=1, cutoff=ALIKE)), name)
         if other != name:
             many = f"in one row alone ({places[name]})" if counts[name] == 1 else f"in {counts[name]} rows"
-            log.warning("the label %r stands %s, and %r in %d: is it misspelt?", name, many, other, counts[other])
+            unseen = unicodedata.normalize("NFKC", name) == unicodedata.normalize("NFKC", other)
+            one, two = map(ascii if unseen else repr, (name, other))
+            log.warning("the label %s stands %s, and %s in %d: is it misspelt?", one, many, two, counts[other])
 
 
 # -- labels as a model learns them ------------------------------------------------------------------------------------
