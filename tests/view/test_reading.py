@@ -258,6 +258,18 @@ def test_a_token_that_the_pair_filter_hides_lifts_it(show: Show, view: str) -> N
         assert f"“{wanted}” ({wanted[1:]}) → " in tab.locator(".readout").inner_text()
 
 
+def test_a_token_is_found_however_its_accents_are_written(show: Show) -> None:
+    tab = show(written(texts=["Cafe\u0301", "caf\u00e9", "cafe"]), "#view=heads")
+    for typed in ("CAF\u00c9", "cafe\u0301"):
+        tab.keyboard.press("/")
+        tab.locator("dialog input").fill(typed)
+        assert tab.locator("dialog li").all_inner_texts() == ["“Cafe\u0301” (0)", "“caf\u00e9” (1)"]
+        tab.keyboard.press("Escape")
+    tab = show(written(texts=["Cafe\u0301", "caf\u00e9", "cafe"]), "#view=neuron&query=2")
+    tab.get_by_placeholder("find a key").fill("CAF\u00c9")
+    until(tab, "() => document.querySelectorAll('.keylist-row').length === 2")
+
+
 def test_a_pair_filter_that_leaves_no_token_is_not_followed(show: Show) -> None:
     tab = show(plain(), "#view=matrix&pair=BA")
     assert tab.get_by_role("alert").count() == 0

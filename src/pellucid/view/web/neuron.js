@@ -8,7 +8,7 @@ import { Column, layOut } from "./column.js";
 import { scaleSwitch } from "./controls.js";
 import { endsOf, sharing, turnsOf } from "./headfacts.js";
 import { KeyList } from "./keylist.js";
-import { exact, inNodes, visible } from "./tokens.js";
+import { exact, inNodes, sought, visible } from "./tokens.js";
 import { Vectors } from "./vectors.js";
 
 /** What is said where there is nothing to take apart. */
@@ -145,10 +145,10 @@ class Neuron {
   drawList(state, attention) {
     const { query, key } = this.pair;
     const row = attention.row(state.head, query);
-    const wanted = this.find.value.trim().toLowerCase();
+    const wanted = sought(this.find.value.trim());
     const name = [this.nameOf(state), state.pair, state.order, wanted].join();
     const keys = this.keep("keys", name, () => {
-      const found = this.shown.key.filter((index) => visible(this.tokens.key[index].text).toLowerCase().includes(wanted));
+      const found = this.shown.key.filter((index) => sought(visible(this.tokens.key[index].text)).includes(wanted));
       return state.order === "weight" ? found.sort((a, b) => row[b] - row[a]) : found;
     });
     const picture = [this.nameOf(state), ...Object.values(this.look()), this.element.clientWidth, window.devicePixelRatio].join();

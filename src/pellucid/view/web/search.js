@@ -1,7 +1,7 @@
 // search.js: finds a token by its letters and goes to it.
 import { make, mark } from "./dom.js";
 import { openSheet } from "./dialogs.js";
-import { inWords, visible } from "./tokens.js";
+import { inWords, sought, visible } from "./tokens.js";
 
 /** Most tokens that are listed. */
 const MOST = 50;
@@ -32,8 +32,8 @@ class Search {
   }
 
   look() {
-    const wanted = this.input.value.trim().toLowerCase();
-    const fits = (index) => visible(this.tokens[index].text).toLowerCase().includes(wanted) || String(index) === wanted;
+    const wanted = sought(this.input.value.trim());
+    const fits = (index) => sought(visible(this.tokens[index].text)).includes(wanted) || String(index) === wanted;
     const found = [...this.tokens.keys()].filter(fits);
     const rest = found.length > MOST ? `, of which the first ${MOST} are listed` : "";
     this.said.textContent = `${found.length} ${found.length === 1 ? "token" : "tokens"}${rest}`;

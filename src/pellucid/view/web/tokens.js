@@ -13,6 +13,11 @@ export function visible(text) {
   return /[^\p{Z}\p{DI}]/u.test(signs) ? signs : signs.replace(/[^]/gu, (c) => (/\p{Z}/u.test(c) ? "⍽" : "∅")) || "∅";
 }
 
+/** Letters as they are looked for: in either case, and with accents of their own or not, they are the same. */
+export function sought(text) {
+  return text.normalize("NFC").toLowerCase();
+}
+
 /** At most 40 characters, each with at most four accents; an emoji counts as one. */
 export function shortened(text) {
   const start = text.slice(0, 8 * LONGEST);
