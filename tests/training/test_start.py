@@ -227,6 +227,18 @@ def test_packed_numbers_do_not_learn(checkpoint: Callable[[str], Any]) -> None:
         beginning(pellucid.load(checkpoint("bert-body"), dtype="int8").loaded, CLASSES, Settings())
 
 
+def test_what_training_would_lose_is_refused(body: "pellucid.Model") -> None:
+    with body.edit({"layers.0.attention.output": 0.0}):
+        body.embed("good")  # or the edit complains that it never fired
+        with pytest.raises(InputError, match="an edited model does not learn"):
+            pellucid.train(body, [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], "classify", validation=0)
+    hook = body.loaded.module.layers[0].register_forward_hook(lambda *given: None)
+    with pytest.raises(InputError, match="layers.0 has a hook or is of another library"):
+        beginning(body.loaded, CLASSES, Settings())
+    hook.remove()
+    assert beginning(body.loaded, CLASSES, Settings())
+
+
 def test_narrow_numbers_learn_as_float32(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         found = beginning(opened("bert-body", dtype="bfloat16").loaded, CLASSES, Settings())

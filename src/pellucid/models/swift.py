@@ -65,11 +65,17 @@ class Swift(Watched):
 
         Raises InputError for one of 8 or 4 bits, for one that somebody looks on at, and for one with parts of others.
         """
+        self.check_learns()
+        return _alone(learning(self, lesson))
+
+    def check_learns(self) -> None:
+        """Raises InputError as `learning` does: asked of the model that was given, since a training that takes over its
+        numbers alone would lose the rest without a word."""
+        self.real("training")
         if self.onlooker is not None:
             raise InputError("an edited model does not learn: take the model that it was made from")
         if name := foreign(self):
             raise InputError(f"{name} has a hook or is of another library, which training would not hear: take it away")
-        return _alone(learning(self.real("training"), lesson))
 
     def edited(self, onlooker: Onlooker) -> Self:
         return _alone(super().edited(onlooker))

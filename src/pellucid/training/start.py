@@ -27,7 +27,7 @@ def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded
     A head that is not there yet, or has other labels, and a pooler that the file lacks get random numbers of the seed;
     `untrained` names them. What is frozen in `given`, and what `settings.freeze` names, does not learn.
     """
-    given.module.real("training")
+    given.module.check_learns()
     config = _config(given, objective, settings)
     for key in _LAYERS_LEFT_OUT:
         if config.inert.get(key):
