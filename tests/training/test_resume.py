@@ -233,6 +233,23 @@ def test_another_model_and_other_data_are_refused(
     assert listing(half) == before
 
 
+def test_a_teacher_whose_folder_holds_others_by_now_is_refused(
+    body: "pellucid.Model", opened: Callable[..., "pellucid.Model"], feelings: Feelings, tmp_path: Path
+) -> None:
+    feels, folder = opened("bert-feelings"), tmp_path / "teacher"
+    rows = [row | {"label": feels.config.labels[i % 3]} for i, row in enumerate(feelings(30))]
+    feels.save(folder)
+    shutil.copytree(folder, tmp_path / "kept")
+    broken(body, rows, tmp_path / "half", TextClassification(teacher=str(folder)), step=7)
+    with torch.no_grad():
+        next(feels.loaded.module.parameters()).mul_(2.0)
+    feels.save(folder, overwrite=True)
+    with pytest.raises(InputError, match="cannot go on: teacher was "):
+        study(body, rows, tmp_path / "half", TextClassification(teacher=str(folder)), resume=True)
+    moved = TextClassification(teacher=pellucid.load(tmp_path / "kept"))
+    assert study(body, rows, tmp_path / "half", moved, resume=True).log[0]["step"] == 1
+
+
 def test_a_tokenizer_that_reads_otherwise_is_refused(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path
 ) -> None:

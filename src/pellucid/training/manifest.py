@@ -58,6 +58,8 @@ class About:
         """base: see `digest_of_model`.  words: see `digest_of_words`."""
         said = [one.name for one in fields(objective) if not one.name.startswith("_")]  # the others are of the data
         options = {"name": objective.name} | {name: getattr(objective, name) for name in said}
+        if getattr(objective, "taught_by", None) is not None:  # by its numbers: a folder may hold others by now
+            options["teacher"] = objective.taught_by
         return cls(base, data, held_out, _plain(options), _plain(asdict(settings)), words)
 
     def differences(self, begun: "About", free: tuple[str, ...]) -> list[str]:
