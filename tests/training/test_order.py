@@ -38,6 +38,19 @@ def test_batches_by_positions_hold_no_more_than_they_may() -> None:
     assert sum(LENGTHS) / sum(held) > 0.9  # neighbours in length: hardly any padding
 
 
+def test_what_is_left_over_is_not_always_the_shortest() -> None:
+    """What an example counts in the mean of its step, over many epochs: the same, however long it is."""
+    order, counted = Order(LENGTHS, 32, 0, seed=3), np.zeros(len(LENGTHS))
+    assert len(LENGTHS) % 32 == 21
+    for epoch in range(60):
+        for batch in order.epoch(epoch):
+            counted[batch] += 1 / len(batch)
+    for tenth in np.array_split(np.argsort(LENGTHS), 10):
+        assert counted[tenth].mean() == pytest.approx(counted.mean(), rel=0.02)
+    held = sum(len(batch) * max(LENGTHS[i] for i in batch) for batch in order.epoch(0))
+    assert sum(LENGTHS) / held > 0.9
+
+
 def test_one_example_that_is_too_long_is_a_batch() -> None:
     assert sorted(map(len, Order((9, 2, 2), None, 4, seed=0).epoch(0))) == [1, 2]
 

@@ -63,11 +63,11 @@ class Order:
         many = len(self.lengths)
         chance = np.random.default_rng((self.seed, number))
         drawn = chance.permutation(many).tolist()
-        size = POOL * (self.batch_size or max(self.tokens * many // max(sum(self.lengths), 1), 1))
-        batches: list[list[int]] = []
-        for start in range(0, many, size):
-            pool = sorted(drawn[start : start + size], key=lambda i: -self.lengths[i])
-            batches += self._cut(pool)
+        size = self.batch_size or max(self.tokens * many // max(sum(self.lengths), 1), 1)
+        left = many % size if self.batch_size else 0
+        batches = [drawn[:left]] if left else []  # any of them: else the shortest, which would always count the most
+        for start in range(left, many, POOL * size):
+            batches += self._cut(sorted(drawn[start : start + POOL * size], key=lambda i: -self.lengths[i]))
         return [batches[i] for i in chance.permutation(len(batches))]
 
     def _cut(self, numbers: Sequence[int]) -> list[list[int]]:
