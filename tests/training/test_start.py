@@ -233,7 +233,7 @@ def test_what_training_would_lose_is_refused(body: "pellucid.Model") -> None:
         with pytest.raises(InputError, match="an edited model does not learn"):
             pellucid.train(body, [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], "classify", validation=0)
     hook = body.loaded.module.layers[0].register_forward_hook(lambda *given: None)
-    with pytest.raises(InputError, match="layers.0 has a hook or is of another library"):
+    with pytest.raises(InputError, match=r"layers.0 has a hook or is of another library"):
         beginning(body.loaded, CLASSES, Settings())
     hook.remove()
     assert beginning(body.loaded, CLASSES, Settings())

@@ -20,12 +20,8 @@ keys = Keys(
     renamed=llama.dropout,
     computed=(ROPE,),
     only={"use_sliding_window": False},
-    inert=(
-        "sliding_window",
-        "max_window_layers",
-        "layer_types",
-        "use_mrope",
-    ),  # say something only where windows are used
+    # those of windows say something only where windows are used
+    inert=("sliding_window", "max_window_layers", "layer_types", "use_mrope"),
 )
 
 family = Family(defaults, keys, llama.names, llama.heads("Qwen2"))
