@@ -6,7 +6,7 @@ from playwright.sync_api import Page
 
 from tests.quick import few
 from tests.view.conftest import Show
-from tests.view.written import DRAWN, KEPT, PLACES, TEXTS, Written, written
+from tests.view.written import DRAWN, KEPT, PLACES, TEXTS, Written, compared, written
 
 DETAIL = """() => [...document.querySelectorAll(".lens-detail tbody tr")]
   .map((row) => [row.dataset.id, row.cells[3].textContent])"""
@@ -87,6 +87,16 @@ def test_shades_are_data_where_colours_are_forced(show: Show) -> None:
     page.store("lens.log_probabilities", page.numbers["lens.log_probabilities"])
     tab = show(page, "#view=lens", forced_colors="active")
     assert tuple(tab.locator(".word[data-row='1'][data-column='2']").evaluate(SHADE)) == DARKEST
+
+
+@pytest.mark.parametrize("view", ["view=lens", "view=diff&diff=lens"])
+def test_where_a_model_says_no_number_the_cell_says_so(show: Show, view: str) -> None:
+    page = compared(0, 3)
+    page.numbers["lens.log_probabilities"][1, 2] = torch.nan
+    page.store("lens.log_probabilities", page.numbers["lens.log_probabilities"])
+    cell = show(page, f"#{view}").locator(".word[data-row='1'][data-column='2']")
+    assert cell.inner_text() == "NaN" and tuple(cell.evaluate(SHADE)) == PAPER
+    assert cell.evaluate("(cell) => cell.style.color") == "rgb(0, 0, 0)"
 
 
 def test_the_grid_is_walked_by_keyboard_and_pinned(show: Show) -> None:

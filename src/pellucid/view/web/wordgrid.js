@@ -108,14 +108,15 @@ export class WordGrid {
   paint(cell, row, column) {
     const { text, share, mark: sign, title } = this.grid.word(row, column);
     const { colours, scale } = this.look;
-    const at = 3 * rampStep(share, 1, scale);
+    const broken = Number.isNaN(share); // of a model whose numbers ran over: its words mean nothing
+    const at = 3 * rampStep(broken ? 0 : share, 1, scale);
     const [red, green, blue] = colours.slice(at, at + 3);
     cell.style.background = `rgb(${red} ${green} ${blue})`;
     cell.style.color = luminance(red, green, blue) > 0.179 ? "#000000" : "#ffffff";
     mark(cell, "title", title);
-    mark(cell, "data-mark", sign);
+    mark(cell, "data-mark", broken ? null : sign);
     mark(cell, "data-drawn", true);
-    cell.replaceChildren(text);
+    cell.replaceChildren(broken ? "NaN" : text);
   }
 
   /** Scrolls a cell into the window and gives it the keyboard. */
