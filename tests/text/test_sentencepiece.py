@@ -39,6 +39,14 @@ ODD = [
     "＜pad＞",
     "각 नमस्ते เก็บ",
 ]
+APART = [
+    "Vie\u0323\u0302t o\u0323\u0302",
+    "\u1112\u1161\u11ab\u1100\u116e\u11a8",
+    "カ\u3099キ\u3099 ハ\u309aン",
+    "ｶﾞｲﾄﾞ ﾊﾟﾝ",
+    "e\u0301a\u0308",
+]
+"""Letters in parts, as a Mac writes the names of files, and as old Japanese machines wrote kana."""
 
 
 def of_the_library(processor: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -65,6 +73,20 @@ def models(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         "lines": train_pieces(lines, place / "lines.model", normalization_rule_name="identity", byte_fallback=True),
         "over words": train_pieces(lines[:500], place / "over.model", split_by_whitespace=False),
     }
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_letters_in_parts_are_read_as_the_library_reads_them(tmp_path: Path, kind: str) -> None:
+    """The tokenizers library alone leaves kana and Hangul apart, and drops an accent of two."""
+    whole = [unicodedata.normalize("NFKC", text) for text in APART]
+    lines = [f"{one} {two} word" for one in whole for two in whole] * 4
+    path = train_pieces(lines, tmp_path / "parts.model", model_type=kind, vocab_size=50, hard_vocab_limit=False)
+    ours = open_tokenizer(folder_of(tmp_path / "a", "", {"spiece.model": path}), max_length=None, token_types=False)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    texts = [*APART, *whole, " ".join(APART)]
+    for text, row in zip(texts, ours.encode(texts, add_special_tokens=False)):
+        assert (row.ids, row.offsets) == of_the_library(processor, text)
+        assert ours.unk_token_id not in row.ids
 
 
 NAMES = ["albert", "user", "bare", "folded", "merges", "plain merges", "lines", "over words"]

@@ -18,9 +18,14 @@ def tile(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> list[t
         wide = starts and token.startswith(SPACE) and all(_is_gap(c) for c in text[end:start])
         starts.append(min(end, start) if wide else start)
         end = max(stop, end)
-    while end < len(text) and unicodedata.combining(text[end]):  # a letter written as two: the library names the first
+    while end < len(text) and _joins(text[end]):  # a letter written as two: the library names the first
         end += 1
     return list(zip(starts, [*starts[1:], end]))
+
+
+def _joins(character: str) -> bool:
+    """Whether this is a part of the letter before it: an accent, the rest of a syllable of Hangul, a voiced sign."""
+    return bool(unicodedata.combining(character)) or "\u1160" <= character <= "\u11ff" or character in "\uff9e\uff9f"
 
 
 def _is_gap(character: str) -> bool:

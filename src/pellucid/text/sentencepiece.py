@@ -42,6 +42,7 @@ def open_sentencepiece(
     backend = plain_tokenizer(model)
     with guarded(f"{path} cannot be used by the tokenizers library"):
         backend.encode("Ⅷ ﷺ é", add_special_tokens=False)  # a table that the library cannot follow is refused here
+        _compose(backend, model)
     if known is not None and known.splits_words:
         _as_words(backend, model, layout, settings)
     elif known is not None:
@@ -64,6 +65,17 @@ def plain_tokenizer(model: SentencePieceModel) -> tokenizers.Tokenizer:
     most = _MOST_SPACES if model.remove_spaces else 1 if model.dummy_prefix else 0
     backend.decoder = decoders.Sequence([*steps, decoders.Strip(" ", most, 0)] if most else steps)
     return backend
+
+
+def _compose(backend: tokenizers.Tokenizer, model: SentencePieceModel) -> None:
+    """Writes a letter and its accents as one, where the model's table does: of six bytes and more `tokenizers` leaves
+    them apart (kana, Hangul), and of several accents it drops all but the first (Vietnamese). Pieces that a user gave
+    the model stay as they are written."""
+    if not model.charsmap or model.of(Kind.USER):
+        return
+    if normalizers.Precompiled(model.charsmap).normalize_str("e\u0301") == "\u00e9":
+        steps = [] if backend.normalizer is None else [backend.normalizer]
+        backend.normalizer = normalizers.Sequence([normalizers.NFC(), *steps, normalizers.NFC()])
 
 
 def _give(backend: tokenizers.Tokenizer, model: SentencePieceModel, plain: bool) -> None:
