@@ -28,6 +28,7 @@ def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded
     `untrained` names them. What is frozen in `given`, and what `settings.freeze` names, does not learn.
     """
     given.module.check_learns()
+    _check_held(given.module)
     config = _config(given, objective, settings)
     for key in _LAYERS_LEFT_OUT:
         if config.inert.get(key):
@@ -47,6 +48,17 @@ def learned(loaded: Loaded) -> Loaded:
     parameters = dict(loaded.module.named_parameters(remove_duplicate=False))
     left = tuple(name for name in loaded.untrained if name in parameters and not parameters[name].requires_grad)
     return replace(loaded, untrained=left)
+
+
+def _check_held(module: Network) -> None:
+    """Refuses a table that is computed from other numbers, which is none that goes on: it would begin at random."""
+    for name in module.state_dict():
+        path, computed, _ = name.partition(".parametrizations.")
+        if computed:
+            raise InputError(
+                f"{path} has a table that is computed (torch.nn.utils.parametrize), which training would begin anew: "
+                "take the computation away first (remove_parametrizations)"
+            )
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
