@@ -316,6 +316,25 @@ def test_what_a_later_row_alone_has_is_not_passed_over(body: "pellucid.Model") -
         asked(body, [{"sentence1": "a", "sentence2": "b"}, *scored(1)], criterion="multiple-negatives")
 
 
+@pytest.mark.parametrize(
+    ("criterion", "more"), [("cosent", {"score": 0.5}), ("multiple-negatives", {}), ("cosine", {"score": 0.5})]
+)
+def test_a_step_of_one_pair_is_refused_where_pairs_are_compared(
+    body: "pellucid.Model", criterion: str, more: dict[str, Any]
+) -> None:
+    """Its loss would be nothing, and the weights would decay."""
+    rows = [{"sentence1": f"good {word}", "sentence2": word} | more for word in WORDS[:6]]
+    said: dict[str, Any] = {"criterion": criterion, "batch_size": 1, "epochs": 1, "validation": 0}
+    if criterion == "cosine":
+        assert pellucid.train(body, rows, "similarity", **said).report.log[0]["loss"] > 0
+        return
+    with pytest.raises(InputError, match="by comparing the rows of a step: pass batch_size=2 or more"):
+        pellucid.train(body, rows, "similarity", **said)
+    if criterion == "multiple-negatives":
+        three = [{"anchor": f"good {word}", "positive": word, "negative": "hate"} for word in WORDS[:6]]
+        assert pellucid.train(body, three, "similarity", **said).report.log[0]["loss"] > 0
+
+
 @pytest.mark.parametrize("criterion", ["cosent", "cosine"])
 def test_held_out_rows_without_a_score_are_named(body: "pellucid.Model", tmp_path: Path, criterion: str) -> None:
     (tmp_path / "dev.csv").write_text("sentence1,sentence2\na dog,the dog\n", encoding="utf-8")

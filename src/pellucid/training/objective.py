@@ -76,6 +76,10 @@ class Objective(ABC):
         """The same objective, knowing what only the data tells, such as its labels. Raises InputError for bad rows."""
         return self
 
+    def least(self, rows: Sequence[Fields]) -> int:
+        """Rows that a step must have for something to be learned from them."""
+        return 1
+
     @abstractmethod
     def head(self, loaded: Loaded) -> Head | None:
         """The head that it needs on this body."""

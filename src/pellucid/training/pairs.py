@@ -130,6 +130,9 @@ class SentenceSimilarity(Objective):
             return self.fitted(rows)
         return replace(self, top_score=_top(rows)) if SCORE in rows[0] and not self.top_score else self
 
+    def least(self, rows: Sequence[Fields]) -> int:
+        return 1 if self.criterion == "cosine" or NEGATIVE in _columns(rows) else 2
+
     def head(self, loaded: Loaded) -> None:
         return None
 

@@ -88,6 +88,9 @@ def planned(
             Argument("validation", Blank("FILE")),
         )
     objective = objective.fitted(rows.rows)
+    if settings.batch_size is not None and settings.batch_size < (least := objective.least(rows.rows)):
+        few = f"batch_size is {settings.batch_size}, and what is learned is told by comparing the rows of a step: pass "
+        raise InputError(few, Argument("batch_size", least), " or more")
     loaded = objective.kept(beginning(given, objective, settings))
     examples = objective.examples(loaded, rows.rows)
     held_examples = objective.examples(loaded, held.rows) if held else []
