@@ -54,6 +54,21 @@ def test_a_model_and_a_tokenizer_may_be_opened_already(checkpoint: Callable[[str
     assert cased(GOOD) != wanted
 
 
+def test_a_model_that_came_without_words_is_given_some(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    place = checkpoint("bert-feelings")
+    for name in ("config.json", "model.safetensors"):
+        shutil.copyfile(place / name, tmp_path / name)
+    model, words = (
+        compat.AutoModelForSequenceClassification.from_pretrained(tmp_path),
+        AutoTokenizer.from_pretrained(place),
+    )
+    wanted = pipeline("text-classification", str(place))(GOOD)
+    for given in (model, model.pellucid):
+        assert pipeline("text-classification", model=given, tokenizer=words)(GOOD) == wanted
+    with pytest.raises(pellucid.InputError, match="came without a tokenizer"):
+        pipeline("text-classification", model=model)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_set_on_a_model_is_heard_by_its_pipeline(checkpoint: Callable[[str], Path]) -> None:
     found = []

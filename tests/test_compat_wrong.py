@@ -162,6 +162,8 @@ def test_every_misspelt_option_is_answered_with_a_near_one() -> None:
     for name in names:
         with pytest.raises(pellucid.InputError, match=rf"no option '{name[:-1]}' \(did you mean .*{name}"):
             words()("one two", **{name[:-1]: True})
+    with pytest.raises(pellucid.InputError, match="a tokenizer has no option 'src_lang'"):
+        words()("one two", src_lang="en")
 
 
 @pytest.mark.parametrize(

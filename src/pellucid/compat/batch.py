@@ -26,6 +26,9 @@ _COLUMNS: dict[str, tuple[str, Any, Any]] = {
 }
 """Every column: the option that asks for it, how it is read off a row, and what stands where there is no token."""
 
+COLUMNS = {option: name for name, (option, _, _) in _COLUMNS.items() if option}
+"""The columns by the options that ask for them."""
+
 
 class BatchEncoding(Batch):
     """What a tokenizer answers: lists or tensors by name, each also an attribute; `model(**batch)` takes it.
@@ -127,12 +130,11 @@ def columns(rows: Sequence[Any], asked: Mapping[str, Any], token_types: bool, ot
 
     others: options of the call that ask for no column, one of which may have been meant by a misspelt one.
     """
-    options = {option: name for name, (option, _, _) in _COLUMNS.items()}
     for option in asked:
-        if option not in options or not option:
-            raise InputError(f"a tokenizer has no option {option!r}{near(option, [*options, *others])}")
+        if option not in COLUMNS:
+            raise InputError(f"a tokenizer has no option {option!r}{near(option, [*COLUMNS, *others])}")
     usual = {"input_ids": True, "token_type_ids": token_types, "attention_mask": True}
-    said = {options[option]: value for option, value in asked.items() if value is not None}
+    said = {COLUMNS[option]: value for option, value in asked.items() if value is not None}
     wanted = [name for name in _COLUMNS if said.get(name, usual.get(name, False))]
     return {name: [_COLUMNS[name][1](row) for row in rows] for name in wanted}
 

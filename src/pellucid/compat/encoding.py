@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.compat.batch import (
+    COLUMNS,
     BatchEncoding,
     Features,
     are_words,
@@ -53,8 +54,8 @@ class Asked:
         among("truncation", self.truncation, _CUTS)
         truth("add_special_tokens", self.add_special_tokens)
         flags = {name: getattr(self, name) for name in ("return_overflowing_tokens", "is_split_into_words")}
-        for name, value in (flags | dict(self.columns)).items():
-            if value is not None and name not in _UNFOLLOWED:
+        for name, value in (flags | {one: self.columns[one] for one in self.columns if one in COLUMNS}).items():
+            if value is not None:
                 truth(name, value)
         for name in ("max_length", "stride"):
             if (value := getattr(self, name)) is not None:

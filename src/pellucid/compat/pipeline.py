@@ -88,12 +88,13 @@ def pipeline(
         task = task_by_head(own)
     fixed = _kind(named(task)[0].name).fixed
     own = _USUAL.get(named(task)[0].name) if own is None else own
-    made = task_of(task, own, **({} if isinstance(own, Model) else how | place), **fixed)
     same = tokenizer is None or tokenizer is model or (isinstance(tokenizer, str | os.PathLike) and tokenizer == model)
-    own_words = made.model.loaded.words if same else tokenizer
-    return Pipeline(
-        task, made, {name: value for name, value in options.items() if name not in COMMON}, _words(own_words)
-    )
+    words = None if same else _words(tokenizer)
+    if words is not None and isinstance(own, Model):  # which may have come without one
+        own = own.reading(words.pellucid)
+    made = task_of(task, own, **({} if isinstance(own, Model) else how | place), **fixed)
+    said = {name: value for name, value in options.items() if name not in COMMON}
+    return Pipeline(task, made, said, _words(made.model.loaded.words) if words is None else words)
 
 
 _USUAL = {"text-classification": "distilbert/distilbert-base-uncased-finetuned-sst-2-english"}
