@@ -330,6 +330,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The whole command, as a terminal starts it; streams are put in place of those of the test by name."""
+    monkeypatch.setattr("pellucid.cli._at_the_latest", lambda *_: None)  # this process goes on
 
     def ended(*words: str, **streams: Any) -> int:
         monkeypatch.setattr(sys, "argv", ["pellucid", *words])
@@ -467,6 +468,28 @@ def test_a_command_that_is_ended_leaves_no_half_file(tmp_path: Path, name: str) 
         assert process.wait(30) == -signal.Signals[name]  # by that signal, as its parent is told
         assert process.stderr is not None and process.stderr.read() == ""
     assert list(tmp_path.iterdir()) == []
+
+
+_IMPORTING = """
+import os, runpy, signal, sys
+class Ends:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            except SystemExit:
+                print("raised within the import of", name)
+sys.meta_path.insert(0, Ends())
+sys.argv[0] = "pellucid"
+runpy.run_module("pellucid", run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="this system has no such signals")
+def test_nothing_is_raised_within_an_import_by_which_a_library_could_abort(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _IMPORTING, "embed", "Ada"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "", "")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="this system has no such signals")

@@ -40,10 +40,12 @@ def _end_in_order() -> None:
     it ends by that very signal; a second one ends it at once."""
     asked: list[int] = []
 
-    def leave(number: int, _: FrameType | None) -> None:
-        asked.append(number)
+    def leave(number: int, where: FrameType | None) -> None:
         for one in heard:
             signal.signal(one, signal.SIG_DFL)
+        if _imports(where):
+            os.kill(os.getpid(), number)
+        asked.append(number)
         _at_the_latest(PATIENCE, os.kill, os.getpid(), number)
         sys.exit(128 + number)
 
@@ -58,6 +60,14 @@ def _end_in_order() -> None:
     for one in heard:
         signal.signal(one, leave)
     atexit.register(end)  # the first that is registered is the last that is done
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether a library is being imported there. What is raised within may abort the process with a page of words, or
+    be taken for another error."""
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _at_the_latest(seconds: float, end: Callable[..., object], *how: int) -> None:
