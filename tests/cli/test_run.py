@@ -95,6 +95,16 @@ def test_a_file_of_another_encoding(command: Pellucid, models: Path, tmp_path: P
     assert command("sentiment-analysis", "-m", "feel", "-", stdin="").out == ""
 
 
+@pytest.mark.parametrize("named", [["--column", "text"], ["--whole"]])
+def test_the_file_that_is_read_is_not_written_over(command: Pellucid, tmp_path: Path, named: list[str]) -> None:
+    (tmp_path / "rows.csv").write_text("text\nI love glass\n")
+    (tmp_path / "link").symlink_to("rows.csv")
+    for place in ("rows.csv", "link"):
+        done = command("ner", str(tmp_path / "rows.csv"), *named, "-o", str(tmp_path / place))
+        assert (done.code, done.out) == (2, "") and "is the FILE that is read" in done.err
+    assert (tmp_path / "rows.csv").read_text() == "text\nI love glass\n"
+
+
 def test_what_stdout_cannot_hold_is_written_by_its_number(command: Pellucid) -> None:
     done = command("sentiment-analysis", "-m", "feel", "caf\udce9", "Ada")  # bytes that are no UTF-8 are typed so
     assert (done.code, done.err) == (0, "") and "caf\\udce9" in done.out and "Ada" in done.out

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -98,6 +99,10 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
 
     questions = Questions(**{field.name: given[field.name] for field in fields(Questions) if field.name in given})
     items = questions.items(task, name.task().inputs)
+    if output is not None and output.exists() and any(map(output.samefile, filter(os.path.isfile, questions.texts))):
+        raise click.UsageError(
+            f"--output {output} is the FILE that is read, and would be written over: name another one"
+        )
     pipe = pellucid.pipeline(task, model, dtype=dtype)
     for_people = output is None and not as_json
     asked, kept = itertools.tee(items) if for_people and not isinstance(items, list) else (items, items)
