@@ -228,3 +228,16 @@ def test_the_reference_s_trainer_judges_what_is_written_by_settings_of_its_own(t
         arguments = transformers.Seq2SeqTrainingArguments(str(tmp_path / "out"), **said)
         found.append(transformers.Seq2SeqTrainer(model, arguments, collate).predict(rows).predictions.tolist())
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("family", "task"), [("gpt2", "CausalLM"), ("gpt2", "TokenClassification"), ("t5", "Seq2SeqLM")]
+)
+def test_a_padding_token_that_is_read_learns_where_the_reference_s_does(family: str, task: str, tmp_path: Path) -> None:
+    """GPT-2 and T5 read it as any other token: files may name the end of a text as padding."""
+    model, theirs = both(family, task, tmp_path, pad_token_id=2, tie_word_embeddings=False)
+    ids = torch.tensor([[5, 2, 9, 2, 7]])
+    for one in (model, theirs):
+        one.double()(input_ids=ids, attention_mask=torch.ones_like(ids), labels=ids % 3).loss.backward()
+    row, wanted = (one.get_input_embeddings().weight.grad[2] for one in (model, theirs))
+    assert wanted.abs().max() > 1e-4 and torch.allclose(row, wanted, rtol=1e-3, atol=1e-5)

@@ -58,6 +58,8 @@ class Config:
     """The stream is divided by the square root of `hidden_size` before the tied table."""
     initializer_range: float = 0.02
     pad_token_id: int | None = None
+    padding_learns: bool = False
+    """Its row is one like any other, as in GPT-2 and T5; elsewhere it begins at nothing and never learns."""
     bos_token_id: int | None = None
     eos_token_id: int | tuple[int, ...] | None = None
     inert: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -84,6 +86,7 @@ class Config:
             "pooler",
             "tie_word_embeddings",
             "scale_logits",
+            "padding_learns",
         ):
             truth(name, getattr(self, name))
         self._check_tokens()

@@ -188,9 +188,9 @@ def _embeddings(config: Config) -> blocks.Embeddings:
 
 
 def _padding(config: Config) -> int | None:
-    """The row that never learns; none where the decoder begins with it, as T5's does."""
+    """The row that never learns; none where the decoder begins with it."""
     starts = None if config.decoder is None else config.decoder.decoder_start_token_id
-    return None if config.pad_token_id == starts else config.pad_token_id
+    return None if config.padding_learns or config.pad_token_id == starts else config.pad_token_id
 
 
 def _position(config: Config) -> blocks.Positions:

@@ -78,7 +78,9 @@ def check(encoder: Encoder, loaded: Loaded) -> None:
         made = f"int{encoder.bits}" if encoder.bits else "float32"
         raise InputError(
             f"this index was built with {encoder.name} as {made}, and {found.name} is {loaded.module.kind} here, which "
-            f'makes other vectors: load it with dtype="{made}", or build the index again'
+            "makes other vectors: load it with ",
+            Argument("dtype", made),
+            ", or build the index again",
         )
     side = loaded.words.truncation_side
     same = found.reading == encoder.reading if encoder.reading else side == "right"  # as all of them did before
