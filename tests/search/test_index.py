@@ -244,9 +244,9 @@ def test_an_index_of_a_model_in_4_bits_is_read_by_one_in_4_bits(own: pellucid.In
     made = pellucid.Index.build(narrow, ["a cat", "a dog"], out=tmp_path / "narrow.index", progress=False)
     again = pellucid.Index.open(made.folder)
     assert again.verify() == 2 and again.loaded.module.bits == 4
-    with pytest.raises(InputError, match=r'built with .* as int4, and .* is float32 here, .*dtype="int4"'):
+    with pytest.raises(InputError, match=r"built with .* as int4, and .* is float32 here, .*dtype='int4'"):
         pellucid.Index.open(made.folder, model=own.loaded)
-    with pytest.raises(InputError, match=r'built with .* as float32, and .* is int4 here, .*dtype="float32"'):
+    with pytest.raises(InputError, match=r"built with .* as float32, and .* is int4 here, .*dtype='float32'"):
         pellucid.Index.open(own.folder, model=narrow)
     unsaid = replace(made.manifest, encoder=replace(made.manifest.encoder, bits=None))  # as it was written before
     write_manifest(unsaid, made.folder)
