@@ -12,7 +12,7 @@ def sound(numbers: Tensor, module: nn.Module) -> Tensor:
     -inf is left, by which an edit may forbid a token.
     Raises InputError for others: the greatest of them would be an answer like any other.
     """
-    if not numbers.numel() or bool(numbers.amax(dim=-1).isfinite().all()):
+    if not numbers.numel() or bool((numbers.amax(dim=-1) < torch.inf).all()):
         return numbers
     kind = next(module.parameters()).dtype
     advice: Words = "; its tables, or edits of it, hold numbers that are too large for this text"

@@ -114,7 +114,7 @@ def written(token: str, by_bytes: bool) -> str:
     if not by_bytes:
         return token.replace("▁", " ")
     if token.isascii() or any(letter not in _BYTES for letter in token):
-        return token
+        return token.replace("▁", " ")
     raw = bytes(_BYTES[letter] for letter in token)
     try:
         return raw.decode("utf-8")
@@ -124,12 +124,14 @@ def written(token: str, by_bytes: bool) -> str:
 
 def seem_bytes(tokens: Sequence[str]) -> bool:
     """Whether the letters of these tokens seem to stand for bytes, where no vocabulary is there to say it: all of them
-    could, and either spaces are among them, or they are a text with nothing that steers a terminal ("čas" is none)."""
-    letters = "".join(tokens)
+    could, and either spaces are among them, or they are a text with nothing that steers a terminal ("čas" is none).
+    Beside such spaces a token with "▁" is of another kind, and says nothing of the others."""
+    spaces = any(token.startswith("Ġ") for token in tokens)
+    letters = "".join(token for token in tokens if not (spaces and "▁" in token))
     if any(letter not in _BYTES for letter in letters):
         return False
     text = bytes(_BYTES[letter] for letter in letters).decode("utf-8", "replace")
-    return any(token.startswith("Ġ") for token in tokens) or _UNLIKELY.search(text) is None
+    return spaces or _UNLIKELY.search(text) is None
 
 
 def _letters() -> dict[str, int]:
