@@ -2,6 +2,8 @@
 
 import json
 import random
+import time
+import unittest.mock
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -12,8 +14,10 @@ import torch
 
 import pellucid
 from pellucid.errors import InputError
+from pellucid.tasks import zero_shot
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.entailment import contradiction, entailment
+from pellucid.tasks.zero_shot import labels_of
 from tests.parity import tiny
 from tests.parity.cases import BAD, GOOD, LONG, PLAIN
 from tests.tasks import trained
@@ -265,3 +269,18 @@ def test_a_label_is_a_label_whatever_stands_in_it(reader: Any) -> None:
     found = ask(reader("bert"), "half a \ud83d\ude00 pair \ud800", labels)
     assert sorted(found["labels"]) == sorted(labels) and sum(found["scores"]) == pytest.approx(1)
     assert found["sequence"] == "half a 😀 pair \ufffd"
+
+
+def test_thousands_of_labels_are_no_burden() -> None:
+    """Each was compared with all before it, and all of that again for each label of an answer."""
+    labels = [f"label {i}" for i in range(20_000)]
+    start = time.process_time()
+    assert labels_of(labels) == labels
+    assert time.process_time() - start < 1
+
+
+def test_many_labels_are_looked_through_once_for_an_answer(reader: Any) -> None:
+    labels = [f"label {i}" for i in range(1_000)]
+    with unittest.mock.patch.object(zero_shot, "labels_of", wraps=labels_of) as looked:
+        assert sorted(ask(reader("bert"), GOOD, labels)["labels"]) == sorted(labels)
+    assert looked.call_count < 10

@@ -89,7 +89,8 @@ class ZeroShotClassification(Reader):
         asked = by_text(stretches)
         scores = self._scores(work, torch.stack([merged(one) for one in asked]))
         order = scores.argsort(descending=True, stable=True).tolist()
-        keys = {"sequence": item, "labels": [self._labels[i] for i in order], "scores": scores[order].tolist()}
+        labels = self._labels
+        keys = {"sequence": item, "labels": [labels[i] for i in order], "scores": scores[order].tolist()}
         read = what_was_read(max(asked, key=lambda one: (len(one), one[0].window.cut)))
         return Answer(keys, read=replace(read, empty=read.empty or not item.strip()))
 
@@ -140,13 +141,15 @@ def labels_of(given: str | Sequence[str]) -> list[str]:
         raise InputError(_LABELS, f" is {kind}, expected a list of texts, or one text with commas")
     if not labels:
         raise InputError(_LABELS, " holds no label: give at least one")
+    met = set[str]()
     for i, label in enumerate(labels):
         if not isinstance(label, str):
             raise InputError(_LABELS, f"[{i}] is {type(label).__name__}, expected a text")
         if not label.strip():
             raise InputError(_LABELS, f"[{i}] is empty: leave it out or write what it stands for")
-        if label in labels[:i]:
+        if label in met:
             raise InputError(_LABELS, f"[{i}] is {label!r} once more: give each label once")
+        met.add(label)
     return labels
 
 
