@@ -156,6 +156,22 @@ def test_of_many_words_the_first_are_looked_for(tmp_path: Path) -> None:
     assert split("a" * 1_000) == ["a" * LONGEST]
 
 
+def test_a_query_of_words_that_stand_nowhere_is_no_burden() -> None:
+    """Each is compared with every word of the index: a text in another language took minutes."""
+
+    compared: list[str] = []
+
+    class Counted(Vocabulary):
+        def near(self, word: str, most: int = 3) -> list[str]:
+            compared.append(word)
+            return super().near(word, most)
+
+    strange = " ".join(f"qxzjkvw{i:04}" for i in range(500))
+    vocabulary = Counted({"apple": 1, "computers": 1})
+    assert understood(f"aple {strange} {strange} computers", vocabulary).asked == ("apple", "computers")
+    assert len(compared) == MOST_WORDS == len(set(compared))
+
+
 def test_words_that_stand_nearly_everywhere_are_left_out_beside_rare_ones() -> None:
     vocabulary = Vocabulary({"inc": 900_000, "the": 800_000, "apple": 40, "computers": 45_000, "records": 4_960})
     assert understood("the apple computers records inc", vocabulary).asked == ("apple", "computers", "records")

@@ -16,7 +16,7 @@ SHORTEST = 4
 """Letters of a word that can be mistyped; of shorter ones nearly every change is another word."""
 
 MOST_WORDS = 64
-"""Of a query; the others are left out of the search for words."""
+"""Of a query; the others are left out of the search for words. Of its unknown words as many are taken for mistyped."""
 
 MOST_ROWS = 50_000
 """In so many rows the words of a query may stand, the rarest first; more common ones would only cost time, since BM25
@@ -75,6 +75,7 @@ def understood(query: str, vocabulary: "Vocabulary") -> Words:
     place in `corrected`."""
     asked: dict[str, None] = {}
     changes: dict[str, str] = {}
+    unknown: set[str] = set()
     runs = split(query)
     for run in runs:
         if len(asked) >= MOST_WORDS:
@@ -83,9 +84,11 @@ def understood(query: str, vocabulary: "Vocabulary") -> Words:
             asked |= dict.fromkeys(term for term in _pairs(run) or [run] if term in vocabulary.rows)
         elif run in vocabulary.rows:
             asked[run] = None
-        elif run not in changes and (nearest := vocabulary.near(run)):
-            asked |= dict.fromkeys(nearest)
-            changes[run] = nearest[0]
+        elif run not in unknown and len(unknown) < MOST_WORDS:  # each is compared with the whole vocabulary
+            unknown.add(run)
+            if nearest := vocabulary.near(run):
+                asked |= dict.fromkeys(nearest)
+                changes[run] = nearest[0]
     corrected = " ".join(changes.get(run, run) for run in runs) if changes else None
     return Words(tuple(_telling(list(asked)[:MOST_WORDS], vocabulary.rows)), corrected)
 
