@@ -127,6 +127,33 @@ def test_products_beyond_float16_are_scores_within_it() -> None:
         torch.testing.assert_close(seen["weights"].sum(-1).double(), torch.ones(2, 4, 7).double(), rtol=0, atol=4e-3)
 
 
+def test_a_large_mask_is_taken_in_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With whatever mask, rows that see nothing among them."""
+    chance, heads = torch.Generator().manual_seed(1), {"num_key_value_heads": 2}
+    for _ in range(50):
+        mask = torch.rand(2, 1, 7, 7, generator=chance) < torch.rand(2, 1, 7, 1, generator=chance) - 0.2
+        whole = made(**heads)(X, blocks.Pass(mask=mask))
+        with monkeypatch.context() as patch:
+            patch.setattr("pellucid.blocks.attention.STRIP", 3)
+            patch.setattr("pellucid.blocks.attention.LARGE", 0)
+            parts = made(**heads)(X, blocks.Pass(mask=mask))
+        torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
+
+
+def test_a_window_costs_no_pairs_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel makes a float of every pair in a mask: those of 16,000 tokens were a gigabyte, whatever the window."""
+    pairs, kernel = [], torch.nn.functional.scaled_dot_product_attention
+
+    def counted(*args: object, attn_mask: Tensor, **settings: object) -> Tensor:
+        pairs.append(attn_mask.numel())
+        return kernel(*args, attn_mask=attn_mask, **settings)  # pyrefly: ignore[bad-argument-type]
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
+    x = torch.randn(1, 3000, 4, generator=torch.Generator().manual_seed(1))
+    blocks.Attention(4, 1)(x, blocks.Pass(mask=blocks.windowed_mask(3000, 50)))
+    assert max(pairs) <= 1024 * (1024 + 50) and len(pairs) == 3
+
+
 def test_cross_attention_takes_answers_from_elsewhere() -> None:
     attention = made(memory_size=10)
     memory = torch.randn(2, 5, 10, dtype=torch.float64)

@@ -19,6 +19,9 @@ from pellucid.blocks.joined import adjoin, are_plain, joined
 from pellucid.blocks.mask import additive, combine
 from pellucid.blocks.run import Pass
 
+STRIP, LARGE = 1024, 2**22
+"""Positions that are mixed at a time where a mask is large, and the pairs of positions from which on it is."""
+
 
 class Attention(nn.Module):
     """Multi-head attention with two equal paths: `fused`, PyTorch's one kernel, and `explicit`, step by step.
@@ -159,6 +162,8 @@ class Attention(nn.Module):
             return torch.cat([self._fused(q, k, v, None, Pass(causal=True)) for q, k, v in texts], dim=2)
         word = run.causal and run.mask is None and bias is None and query.shape[2] == key.shape[2]
         mask = None if word else _mask(query, key, run)
+        if mask is not None and bias is None and mask.shape[2] > STRIP and mask.numel() > LARGE:
+            return self._in_strips(query, key, value, mask)
         return F.scaled_dot_product_attention(
             query,
             key,
@@ -169,6 +174,17 @@ class Attention(nn.Module):
             scale=self.scale,
             enable_gqa=self.num_key_value_heads != self.num_heads,
         )
+
+    def _in_strips(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """Some positions at a time, beside what these may look at and no more: the kernel makes a float of each pair of
+        positions that it is told of, and a window, order, or texts in one row leave most of them out."""
+        strips = []
+        for asking, allowed in zip(query.split(STRIP, dim=2), mask.split(STRIP, dim=2)):
+            seen = allowed.flatten(0, 2).any(dim=0).nonzero()
+            first, end = (int(seen[0]), int(seen[-1]) + 1) if len(seen) else (0, 1)  # of padding, which sees nothing
+            near = Pass(mask=allowed[..., first:end])
+            strips.append(self._fused(asking, key[:, :, first:end], value[:, :, first:end], None, near))
+        return torch.cat(strips, dim=2)
 
     def _shared(self, x: Tensor) -> Tensor:
         """Key or value once for every head of query: Float[Tensor, "batch heads source width"]"""

@@ -28,7 +28,7 @@ def causal_mask(seq: int, source: int, device: torch.device | None = None) -> Te
         raise InputError(
             f"{seq} positions ask and {source} answer: in causal order the first of them would see nothing"
         )
-    return torch.ones(seq, source, dtype=torch.bool, device=device).tril(source - seq)[None, None]
+    return torch.ones(seq, source, dtype=torch.bool, device=device).tril_(source - seq)[None, None]
 
 
 def windowed_mask(seq: int, window: int, device: torch.device | None = None) -> Tensor:
@@ -36,7 +36,7 @@ def windowed_mask(seq: int, window: int, device: torch.device | None = None) -> 
 
     ->  Bool[Tensor, "1 1 seq seq"]
     """
-    return causal_mask(seq, seq, device).triu(1 - window)
+    return causal_mask(seq, seq, device).triu_(1 - window)
 
 
 def remembered_mask(places: Tensor, source_places: Tensor, window: int | None = None) -> Tensor:
@@ -77,7 +77,7 @@ def segmented_mask(segments: Tensor, *, causal: bool, window: int | None = None)
     if not causal:
         return same
     seq = segments.shape[1]
-    return same & windowed_mask(seq, min(window or seq, seq), segments.device)
+    return same.logical_and_(windowed_mask(seq, min(window or seq, seq), segments.device))
 
 
 def combine(mask: Tensor | None, causal: bool, seq: int, source: int, device: torch.device) -> Tensor | None:
