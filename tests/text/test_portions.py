@@ -2,6 +2,7 @@
 
 import copy
 import re
+import time
 import unicodedata
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from pellucid.errors import InputError
 from pellucid.text import Tokenizer
-from pellucid.text.portions import Portion, Reading, endings, sentences
+from pellucid.text.portions import Portion, Reading, _end, endings, sentences
 from tests.generation.writers import TOKENIZERS
 
 WORDS = "license Berlin software 1,5 the, of a"
@@ -79,6 +80,14 @@ def test_sentences_end_in_every_script(end: str) -> None:
     text = f"one word and another one{end} " * 12
     found = stretches(text, sentences(Reading(made["byte_level"]), text, 0, rule="windows", limit=60))
     assert len(found) > 2 and all(one.endswith(end) for one in found)
+
+
+@pytest.mark.parametrize(("text", "end"), [("." * 30_000, 29_999), ("a" + "\n" * 60_000 + "b", 60_000)])
+def test_a_long_run_of_signs_is_looked_through_once(text: str, end: int) -> None:
+    """A few tokens may hold all of it, and each of its signs could begin the end of a sentence."""
+    start = time.process_time()
+    assert _end(text, 0, len(text) - 1) == end
+    assert time.process_time() - start < 1
 
 
 def test_what_fits_is_read_as_it_stands() -> None:

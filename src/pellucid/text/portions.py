@@ -15,8 +15,9 @@ from pellucid.errors import InputError, counted
 from pellucid.text.cut import bare, clean_text, shared_tokens, too_long
 from pellucid.text.tokenizer import Tokenizer
 
-_SENTENCE = re.compile(r"[.!?…؟۔।॥։።។။]+[\"'”’»)\]]*(?=\s)|[。！？｡]+[”’」』]*|\n(?=\s*\n)")
-"""Ends of sentences: Latin, Arabic, Urdu, Devanagari, Armenian, Ethiopic, Khmer, Burmese; Chinese needs no space."""
+_SENTENCE = re.compile(r"(?P<end>[.!?…؟۔।॥։።។။]+[\"'”’»)\]]*(?=\s)|[。！？｡]+[”’」』]*|\n(?=\s*?\n))|[.!?…؟۔।॥։።។။]+")
+"""Ends of sentences: Latin, Arabic, Urdu, Devanagari, Armenian, Ethiopic, Khmer, Burmese; Chinese needs no space.
+A run of signs that ends none is taken as a whole: it would be tried once more from each of its signs."""
 
 _SPACE = re.compile(r"\s")
 
@@ -152,7 +153,8 @@ def _stretches(reading: Reading, text: str, whole: tokenizers.Encoding, room: in
 
 def _end(text: str, start: int, most: int) -> int:
     """Where a stretch ends that may hold the characters from `start` to `most`."""
-    ends = [found.end() for found in _SENTENCE.finditer(text, start, min(most + 1, len(text))) if found.end() <= most]
+    marks = _SENTENCE.finditer(text, start, min(most + 1, len(text)))
+    ends = [found.end() for found in marks if found["end"] and found.end() <= most]
     if ends:
         return ends[-1]
     if _SPACE.match(text, most):
