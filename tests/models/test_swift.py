@@ -135,6 +135,30 @@ def test_a_hook_is_asked_as_long_as_it_is_there(folder: Path, path: str) -> None
     assert torch.equal(states(model), before)
 
 
+@pytest.mark.parametrize("path", ["attention.query", "attention.value", "attention", "feed_forward.up", ""])
+def test_another_forward_that_somebody_set_on_a_part_is_asked_as_long_as_it_is_there(folder: Path, path: str) -> None:
+    model = pellucid.load(folder)
+    before = states(model)
+    part = model.module.get_submodule(f"layers.1.{path}".rstrip("."))
+    of_class = part.forward
+    part.forward = lambda *given, **named: turned(of_class(*given, **named))  # as accelerate sets one
+    check_plain_and_swift_agree(model, before)
+    del part.forward
+    assert torch.equal(states(model), before)
+
+
+def turned(found: Tensor) -> Tensor:
+    return found.flip(-1)
+
+
+@pytest.mark.parametrize("path", ["attention.query", "attention.value", "feed_forward.up"])
+def test_a_hook_on_the_way_back_is_asked(folder: Path, path: str) -> None:
+    model, asked = pellucid.load(folder), []
+    model.module.get_submodule(f"layers.1.{path}").register_full_backward_hook(lambda *given: asked.append(given[0]))
+    model(IDS).last_hidden_state.sum().backward()
+    assert len(asked) == 1
+
+
 def test_what_came_to_stand_where_a_table_was_freed_is_not_taken_for_it(folder: Path) -> None:
     model = pellucid.load(folder)
     up = cast(nn.Linear, model.module.get_submodule("layers.0.feed_forward.up"))

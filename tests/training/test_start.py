@@ -233,11 +233,17 @@ def test_what_training_would_lose_is_refused(body: "pellucid.Model") -> None:
         body.embed("good")  # or the edit complains that it never fired
         with pytest.raises(InputError, match="an edited model does not learn"):
             pellucid.train(body, [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], "classify", validation=0)
-    hook = body.loaded.module.layers[0].register_forward_hook(lambda *given: None)
-    with pytest.raises(InputError, match="has a hook or is of another library"):
-        beginning(body.loaded, CLASSES, Settings())
-    hook.remove()
-    query = body.loaded.module.layers[0].attention.query
+    layer, query = body.loaded.module.layers[0], body.loaded.module.layers[0].attention.query
+    for hang in (layer.register_forward_hook, layer.register_full_backward_hook, layer.register_full_backward_pre_hook):
+        hook = hang(lambda *given: None)
+        with pytest.raises(InputError, match="has a hook or is of another library"):
+            beginning(body.loaded, CLASSES, Settings())
+        hook.remove()
+    for hang in (query.weight.register_hook, query.weight.register_post_accumulate_grad_hook):
+        hook = hang(lambda given: None)
+        with pytest.raises(InputError, match=r"query\.weight has a hook on its gradient"):
+            beginning(body.loaded, CLASSES, Settings())
+        hook.remove()
     parametrize.register_parametrization(query, "weight", torch.nn.Tanh())
     with pytest.raises(InputError, match="query has a table that is computed"):
         beginning(body.loaded, CLASSES, Settings())

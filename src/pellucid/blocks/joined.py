@@ -7,10 +7,15 @@ from torch import Tensor, nn
 
 
 def are_plain(*maps: nn.Module) -> bool:
-    """Whether all that these maps do is to multiply by a table: none computes otherwise, or has a hook."""
-    return all(
-        type(one).forward is nn.Linear.forward and not one._forward_hooks and not one._forward_pre_hooks for one in maps
-    )
+    """Whether all that these maps do is to multiply by a table: none computes otherwise or has something hung on it."""
+    return all(type(one).forward is nn.Linear.forward and not is_hooked(one) for one in maps)
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether something hangs on this part that its own call alone hears: a hook, before or behind its pass or on its
+    way back, or another `forward` that somebody set in place of its class's, as accelerate does."""
+    ahead = module._forward_hooks or module._forward_pre_hooks
+    return bool(ahead or module._backward_hooks or module._backward_pre_hooks or "forward" in vars(module))
 
 
 def adjoin(*linears: nn.Linear) -> None:

@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from pellucid.blocks.joined import is_hooked
 from pellucid.machine import no_grad
 
 
@@ -66,10 +67,10 @@ _USUAL = len(vars(nn.Module()))
 
 def foreign(module: nn.Module, path: str = "") -> str | None:
     """The first part by its name that only the plain blocks can run, if there is one: of a kind that is neither ours
-    nor PyTorch's (an adapter of another library, say), or with a hook before or behind its pass. What a table is
-    computed from may be anything, since everybody asks for the table."""
+    nor PyTorch's (an adapter of another library, say), or with something that its own call alone hears, as a hook. What
+    a table is computed from may be anything, since everybody asks for the table."""
     room = type(module).__module__.partition(".")[0]
-    if room not in ("pellucid", "torch") or module._forward_hooks or module._forward_pre_hooks:
+    if room not in ("pellucid", "torch") or is_hooked(module):
         return path or type(module).__name__
     if isinstance(module, ParametrizationList):
         return None

@@ -76,6 +76,9 @@ class Swift(Watched):
             raise InputError("an edited model does not learn: take the model that it was made from")
         if name := foreign(self):
             raise InputError(f"{name} has a hook or is of another library, which training would not hear: take it away")
+        for name, one in self.named_parameters():
+            if one._backward_hooks or one._post_accumulate_grad_hooks:
+                raise InputError(f"{name} has a hook on its gradient, which training would not hear: take it away")
 
     def edited(self, onlooker: Onlooker) -> Self:
         return _alone(super().edited(onlooker))
