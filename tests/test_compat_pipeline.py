@@ -96,6 +96,12 @@ def test_edits_last_as_long_as_their_block(checkpoint: Callable[[str], Path]) ->
     with model.edit(zeros):
         edited = pipeline("text-classification", model)(GOOD)
     assert edited != plain
+    network = compat.AutoModelForSequenceClassification.from_pretrained(checkpoint("bert-feelings"))
+    words = AutoTokenizer.from_pretrained(checkpoint("bert-feelings"))
+    with network.pellucid.edit(zeros):
+        made = pipeline("text-classification", network, tokenizer=words)
+        assert made(GOOD) == edited
+    assert made(GOOD) == plain
     for own, late in ((False, True), (True, False), (True, True)):
         made = pipeline("text-classification", model, tokenizer=checkpoint("bert-feelings") if own else None)
         for turn in range(2):

@@ -221,7 +221,7 @@ class PreTrainedModel(nn.Module):
         labels = said.labels if len(said.labels) == len(loaded.config.labels) else loaded.config.labels
         ids = {name: getattr(said, name) for name in IDS}
         config = loaded.config.replace(labels=labels, inert=said.inert, **ids)
-        return Model(replace(loaded, config=config, generation=told(loaded, self.generation_config)))
+        return self.pellucid.saying(config, told(loaded, self.generation_config))
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True

@@ -8,6 +8,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import Config
 from pellucid.text import Tokenizer
 from pellucid.trace.edit import Wanted, editing, entries_of, present
 from pellucid.trace.sweep import Metric, sweep
@@ -29,6 +30,11 @@ class Editable:
     def reading(self, tokenizer: Tokenizer | None) -> Self:
         """The same model, every number shared, with another tokenizer. What edits one of the two edits both."""
         return type(self)(replace(self._loaded, tokenizer=tokenizer))
+
+    def saying(self, config: Config, generation: dict[str, Any]) -> Self:
+        """The same model, every number shared, with other facts beside them: what its labels and tokens are called, how
+        it writes. What edits one of the two edits both."""
+        return type(self)(replace(self._loaded, config=config, generation=generation))
 
     def edit(self, edits: Wanted) -> AbstractContextManager[Self]:
         """Inside the block every pass of this model, in this thread, goes on with edited numbers.
