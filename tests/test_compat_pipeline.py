@@ -77,11 +77,14 @@ def test_what_is_set_on_a_model_is_heard_by_its_pipeline(checkpoint: Callable[[s
         tokenizer = library.AutoTokenizer.from_pretrained(checkpoint("bert-feelings"))
         model.config.id2label = {2: "good", 0: "bad", 1: "so"}
         model.config.problem_type = "multi_label_classification"
-        answers = library.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")(
-            [GOOD, BAD], top_k=None
-        )
+        made = library.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+        answers = made([GOOD, BAD], top_k=None)
+        model.config.id2label = {0: "bad", 1: "fair", 2: "good"}  # after it was made
+        model.config.problem_type = "single_label_classification"
+        answers += made([GOOD, BAD], top_k=None)
         found.append([[(one["label"], pytest.approx(one["score"], abs=2e-6)) for one in each] for each in answers])
-    assert found[0] == found[1] and {label for label, _ in found[0][0]} == {"good", "bad", "so"}
+    assert found[0] == found[1]
+    assert [{label for label, _ in found[0][i]} for i in (0, 2)] == [{"good", "bad", "so"}, {"good", "bad", "fair"}]
     writer = compat.AutoModelForCausalLM.from_pretrained(checkpoint("gpt2"))
     (plain,) = pipeline("text-generation", writer)(GOOD, max_new_tokens=8, do_sample=False, return_tensors=True)
     writer.generation_config.suppress_tokens = plain["generated_token_ids"][-2:]

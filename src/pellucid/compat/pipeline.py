@@ -63,8 +63,8 @@ def pipeline(
     """A task by its name with a model, called as the reference's pipelines are and answering in their shapes.
 
     task: None for what the head of the model is made for.
-    model: a name or folder, a pellucid `Model`, or a model of `pellucid.compat` as its `config` and `generation_config`
-        are by now; None for the task's own default.
+    model: a name or folder, a pellucid `Model`, or a model of `pellucid.compat`, whose `config` and `generation_config`
+        count as they are at each call; None for the task's own default.
     tokenizer: another one than the model's own.
     device: a number counts CUDA devices, -1 is the CPU; None is the fastest that is there.
     dtype, torch_dtype: None is float32, "auto" what the checkpoint holds.
@@ -94,7 +94,8 @@ def pipeline(
         own = own.reading(words.pellucid)
     made = task_of(task, own, **({} if isinstance(own, Model) else how | place), **fixed)
     said = {name: value for name, value in options.items() if name not in COMMON}
-    return Pipeline(task, made, said, _words(made.model.loaded.words) if words is None else words)
+    words = _words(made.model.loaded.words) if words is None else words
+    return Pipeline(task, made, said, words, model if isinstance(model, PreTrainedModel) else None)
 
 
 _USUAL = {"text-classification": "distilbert/distilbert-base-uncased-finetuned-sst-2-english"}
@@ -133,11 +134,19 @@ def task_by_head(model: Model) -> str:
 class Pipeline:
     """A task with its model, as the reference answers.
 
-    model: the `Model`, ready for everything else.  tokenizer: an `AutoTokenizer`; what is set there holds here.
+    model: the `Model`, ready for everything else.  tokenizer: an `AutoTokenizer`; what is set there holds here, and so
+    does what is set on the `network` of `pellucid.compat` that it was made of.
     """
 
-    def __init__(self, task: str, made: Task, options: Mapping[str, Any], tokenizer: AutoTokenizer) -> None:
-        self.task, self.tokenizer, self._task = _full_name(task, made), tokenizer, made
+    def __init__(
+        self,
+        task: str,
+        made: Task,
+        options: Mapping[str, Any],
+        tokenizer: AutoTokenizer,
+        network: PreTrainedModel | None = None,
+    ) -> None:
+        self.task, self.tokenizer, self._task, self._network = _full_name(task, made), tokenizer, made, network
         self._asked = _kind(made.task)
         self._options = self._known(options)
 
@@ -147,10 +156,14 @@ class Pipeline:
 
     @property
     def _made(self) -> Task:
-        """The task with the tokenizer as it is set by now."""
+        """The task with the model and the tokenizer as they are set by now."""
         model, words = self._task.model, self.tokenizer.pellucid
+        if self._network is not None:
+            model = self._network.as_set()
         if model.tokenizer is not words:
-            self._task = self._task.on(model.reading(words))
+            model = model.reading(words)
+        if model.loaded != self._task.model.loaded:
+            self._task = self._task.on(model)
         return self._task
 
     @property
