@@ -132,7 +132,7 @@ def finite(name: str, numbers: Tensor, dtype: torch.dtype | None = None) -> Tens
         most, kind = max(abs(end.item()) for end in ends), str(dtype).removeprefix("torch.")
         wider = "float64" if dtype == torch.float32 or most > torch.finfo(torch.float32).max else "float32"
         raise InputError(
-            f"{name} holds {most:.3g}, and the most that {kind} can say is {torch.finfo(dtype).max:.3g}: pass ",
+            f"{name} holds {most:.6g}, and the most that {kind} can say is {torch.finfo(dtype).max:.6g}: pass ",
             Argument("dtype", wider),
         )
     return numbers
