@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, clean, draw, say
-from pellucid.cli.typed import was_typed
+from pellucid.cli.typed import first_typed
 from pellucid.errors import counted
 
 if TYPE_CHECKING:
@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 SHOWN = 10
 """Queries that went wrong, of which so many are shown."""
 
-OF_QUERIES = {
-    "grade_column": "grade-column",
-    "by": "by",
-    "mode": "mode",
-    "unlisted": "skip-unlisted",
-    "encoding": "encoding",
-}
-"""Options from which nothing follows without queries that somebody has answered, as they are typed."""
+OF_QUERIES = ("grade_column", "by", "mode", "unlisted", "encoding")
+"""Options from which nothing follows without queries that somebody has answered."""
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -98,10 +92,9 @@ def _check(queries: Path | None, plot: Path | None, how: dict[str, Any]) -> None
             option = name.replace("_", "-")
             said = f"name --{option} of {queries}" if queries is not None else f"--{option} is of QUERIES, a table"
             raise click.UsageError(said)
-    for name in OF_QUERIES if queries is None else ():
-        if was_typed(name):
-            raise click.UsageError(f"--{OF_QUERIES[name]} is of QUERIES, a table, and none was given")
-    if plot is None and was_typed("theme"):
+    if queries is None and (option := first_typed(*OF_QUERIES)):
+        raise click.UsageError(f"{option} is of QUERIES, a table, and none was given")
+    if plot is None and first_typed("theme"):
         raise click.UsageError("--theme is of --plot, which was not given")
     if queries is not None and not queries.is_file():
         raise no_file(queries)

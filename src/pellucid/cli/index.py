@@ -8,7 +8,7 @@ import rich_click as click
 
 from pellucid.cli.evaluating import command as evaluate
 from pellucid.cli.output import quiet, say, table, tell_more
-from pellucid.cli.typed import Once, was_typed
+from pellucid.cli.typed import Once, first_typed
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
@@ -22,10 +22,6 @@ READING = (
     click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of the files."),
     click.option("--skip-bad-rows", "skip_bad", is_flag=True, help="Leave out rows that do not fit, and list them."),
 )
-
-
-GRAPH = {"--M": "M", "--ef-construction": "efConstruction", "--ef-search": "efSearch"}
-"""Options of a graph, by the name of each in the library."""
 
 
 def reading(command: Any) -> Any:
@@ -76,8 +72,8 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how:
     """
     import pellucid
 
-    if how["kind"] == "flat" and (graph := [name for name in GRAPH if was_typed(GRAPH[name])]):
-        raise click.UsageError(f"{graph[0]} is of a graph, and --kind flat builds none: leave one of them out")
+    if how["kind"] == "flat" and (option := first_typed("M", "efConstruction", "efSearch")):
+        raise click.UsageError(f"{option} is of a graph, and --kind flat builds none: leave one of them out")
     how |= {"dtype": None if dtype == "float32" else dtype, "progress": False if quiet() else None}
     tell_more()
     pellucid.Index.build(model, _source(sources), output, **how)

@@ -9,7 +9,7 @@ import rich_click as click
 
 from pellucid.cli.output import say
 from pellucid.cli.reading import check_lines, file_in, standard_lines, standard_text, table_of
-from pellucid.cli.typed import Others, was_typed
+from pellucid.cli.typed import Others, first_typed
 
 if TYPE_CHECKING:
     from pellucid.text.rows import Rows
@@ -92,7 +92,7 @@ class Questions:
             "--pair": self.second,
             "--whole": self.whole,
             "--skip-bad-rows": self.skip_bad_rows,
-            "--encoding": was_typed("encoding"),
+            "--encoding": first_typed("encoding"),
         }
         for names, why in APART:
             if all(given[name] not in (None, False, ()) for name in names):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from pellucid.cli.output import say
-from pellucid.cli.typed import was_typed
+from pellucid.cli.typed import first_typed
 
 if TYPE_CHECKING:
     from pellucid.text.rows import Rows
@@ -22,7 +22,7 @@ def file_in(arguments: tuple[str, ...], column: str | None) -> Path | None:
     several, none of which is meant as a text, and UsageError for the encoding of no file.
     """
     found = _meant(arguments, column)
-    if found is None and was_typed("encoding"):
+    if found is None and first_typed("encoding"):
         raise click.UsageError("--encoding is of a FILE, and none was given: name the file, or leave it out")
     return found
 

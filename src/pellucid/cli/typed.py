@@ -50,10 +50,16 @@ class Once(click.RichGroup):
         return name, command, rest
 
 
-def was_typed(name: str) -> bool:
-    """Whether the running command was given this option, and has it not by default."""
+def first_typed(*names: str) -> str | None:
+    """The first of these options that the running command was given, as it is typed; None where it has each by default.
+
+    names: by which the command takes them.
+    """
     context = click.get_current_context(silent=True)
-    return context is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    if context is None:
+        return None
+    typed = [name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    return _spelled(_by_name(context.command)[typed[0]]) if typed else None
 
 
 def as_typed(error: InParts, context: click.Context) -> str:
