@@ -33,23 +33,24 @@ class WidenedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
-        multiply = torch.ops.mkldnn._linear_pointwise
         if x.numel() < self.few * x.shape[-1]:
             product = self._narrow_product(x.to(self.dtype)).float()
             if self.dtype != torch.float16 or product.isfinite().all():
                 return product
         # of many rows, and of few whose numbers float16 does not hold
         table = self.table.to_dense(torch.float32) if self.native else self.table.float()
-        product = multiply(x.float(), table, self.offset, self.kind, [], self.algorithm)
-        return product if self.behind is None else self.behind(product)
+        return self._product(x.float(), table, self.offset)
 
     def _narrow_product(self, x: Tensor) -> Tensor:
         if self.native:
-            multiply = torch.ops.mkldnn._linear_pointwise
-            product = multiply(x, self.table, self.narrow, self.kind, [], self.algorithm)
-            return product if self.behind is None else self.behind(product)
+            return self._product(x, self.table, self.narrow)
         product = F.linear(x, self.table, self.narrow)
         return product if self.activation is None else ACTIVATIONS[self.activation](product)
+
+    def _product(self, x: Tensor, table: Tensor, bias: Tensor | None) -> Tensor:
+        multiply = torch.ops.mkldnn._linear_pointwise
+        product = multiply(x, table, bias, self.kind, [], self.algorithm)
+        return product if self.behind is None else self.behind(product)
 
     __call__ = forward  # without the hooks of a module
 
