@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn.utils.parametrize import is_parametrized
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config, Dropout, Head, SequenceClassification
@@ -52,9 +53,8 @@ def learned(loaded: Loaded) -> Loaded:
 
 def _check_held(module: Network) -> None:
     """Refuses a table that is computed from other numbers, which is none that goes on: it would begin at random."""
-    for name in module.state_dict():
-        path, computed, _ = name.partition(".parametrizations.")
-        if computed:
+    for path, part in module.named_modules():
+        if is_parametrized(part):
             raise InputError(
                 f"{path} has a table that is computed (torch.nn.utils.parametrize), which training would begin anew: "
                 "take the computation away first (remove_parametrizations)"
