@@ -41,12 +41,12 @@ def family_in(facts: Mapping[str, Any], where: str) -> Family:
     """The family of a `config.json`, by its `model_type`, or by its architecture in files from before there was one
     (ProtBERT); `where` is the file, for the error."""
     named, said = facts.get("model_type"), facts.get("architectures")
-    if named is None and isinstance(said, list) and said and (found := _with(said[0])) is not None:
+    if named is None and isinstance(said, list) and said and (found := _whose(said[0])) is not None:
         return found
     return family_of(named, where)
 
 
-def _with(architecture: object) -> Family | None:
+def _whose(architecture: object) -> Family | None:
     for family in families().values():
         if any(page.architecture == architecture for page in family.heads):
             return family
@@ -55,7 +55,7 @@ def _with(architecture: object) -> Family | None:
 
 def stranger(family: Family, architecture: object) -> Family | None:
     """Another family that this architecture belongs to, where its tensors go by other names."""
-    other = _with(architecture)
+    other = _whose(architecture)
     return None if other is None or other.names is family.names else other
 
 
