@@ -51,6 +51,20 @@ def test_what_is_left_over_is_not_always_the_shortest() -> None:
     assert sum(LENGTHS) / held > 0.9
 
 
+@pytest.mark.parametrize("many", [1, 2, 3, 9, 33, 401, 500])
+@pytest.mark.parametrize(("batch_size", "tokens"), [(2, 0), (8, 0), (32, 0), (None, 60), (None, 1), (None, 9999)])
+def test_no_step_is_of_fewer_examples_than_something_is_learned_from(
+    many: int, batch_size: int | None, tokens: int
+) -> None:
+    order = Order(LENGTHS[:many], batch_size, tokens, seed=5, least=2)
+    for epoch in range(3):
+        batches = order.epoch(epoch)
+        assert sorted(i for batch in batches for i in batch) == list(range(many))
+        assert min(map(len, batches)) >= min(many, 2)
+        assert max(map(len, batches)) <= (batch_size or many) + 1
+        assert order.steps(epoch + 1) - order.steps(epoch) == len(batches)
+
+
 def test_one_example_that_is_too_long_is_a_batch() -> None:
     assert sorted(map(len, Order((9, 2, 2), None, 4, seed=0).epoch(0))) == [1, 2]
 

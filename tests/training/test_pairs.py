@@ -331,6 +331,10 @@ def test_a_step_of_one_pair_is_refused_where_pairs_are_compared(
     with pytest.raises(InputError, match="by comparing the rows of a step: pass batch_size=2 or more"):
         pellucid.train(body, rows, "similarity", **said)
     if criterion == "multiple-negatives":
+        five = pellucid.train(body, rows[:5], "similarity", **said | {"batch_size": 4, "epochs": 3}, evaluate_every=1)
+        assert len(five.report.log) == 3 and all(
+            step["loss"] > 0 for step in five.report.log
+        )  # none of the fifth alone
         three = [{"anchor": f"good {word}", "positive": word, "negative": "hate"} for word in WORDS[:6]]
         assert pellucid.train(body, three, "similarity", **said).report.log[0]["loss"] > 0
 

@@ -116,7 +116,8 @@ class Loop:
         self.parameters: dict[str, nn.Parameter] = self.learner.parameters()
         self.optimizer = optimizer(self.parameters, settings)
         lengths = tuple(example.length for example in self.examples)
-        self.order = Order(lengths, settings.batch_size, settings.tokens_per_batch, settings.seed)
+        least = self.objective.least(self.examples)
+        self.order = Order(lengths, settings.batch_size, settings.tokens_per_batch, settings.seed, least)
         self.steps = settings.max_steps or self.order.steps(settings.epochs)
         self.epoch, self.stopped, self.last = 0, False, (0.0, 0.0)
 

@@ -76,8 +76,8 @@ class Objective(ABC):
         """The same objective, knowing what only the data tells, such as its labels. Raises InputError for bad rows."""
         return self
 
-    def least(self, rows: Sequence[Fields]) -> int:
-        """Rows that a step must have for something to be learned from them."""
+    def least(self, examples: Sequence[Example]) -> int:
+        """How many of these a step must have for something to be learned from them."""
         return 1
 
     @abstractmethod

@@ -4,6 +4,7 @@ where it stopped without remembering more than its step."""
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,6 +20,7 @@ class Order:
 
     lengths: positions of each example.  batch_size: examples of a step; None for as many as `tokens` positions hold.
     They are drawn anew each epoch.
+    least: examples from which something is learned; what would be a step of fewer joins another one.
 
     Plans of epochs are made when they are first asked for; the last one is kept.
     """
@@ -27,12 +29,14 @@ class Order:
     batch_size: int | None
     tokens: int
     seed: int
+    least: int = 1
     _starts: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
     _kept: tuple[int, list[list[int]]] = field(default=(-1, []), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.lengths:
             raise InputError("there is nothing to learn from: the data holds no examples")
+        self.least = min(self.least, len(self.lengths))
 
     def epoch(self, number: int) -> list[list[int]]:
         """The batches of an epoch, as numbers of examples; each example stands in one of them."""
@@ -43,7 +47,7 @@ class Order:
     def steps(self, epochs: int) -> int:
         """Steps of so many epochs."""
         if self.batch_size is not None:
-            return epochs * -(-len(self.lengths) // self.batch_size)
+            return epochs * ((len(self.lengths) - self.least) // self.batch_size + 1)
         while len(self._starts) <= epochs:
             self._starts.append(self._starts[-1] + len(self.epoch(len(self._starts) - 1)))
         return self._starts[epochs]
@@ -65,21 +69,25 @@ class Order:
         drawn = chance.permutation(many).tolist()
         size = self.batch_size or max(self.tokens * many // max(sum(self.lengths), 1), 1)
         left = many % size if self.batch_size else 0
+        left = left if left >= self.least else 0
         batches = [drawn[:left]] if left else []  # any of them: else the shortest, which would always count the most
-        for start in range(left, many, POOL * size):
-            batches += self._cut(sorted(drawn[start : start + POOL * size], key=lambda i: -self.lengths[i]))
+        for start, end in pairwise([*range(left, many - self.least + 1, POOL * size), many]):
+            batches += self._cut(sorted(drawn[start:end], key=lambda i: -self.lengths[i]))
         return [batches[i] for i in chance.permutation(len(batches))]
 
     def _cut(self, numbers: Sequence[int]) -> list[list[int]]:
-        """Neighbours as batches."""
-        if self.batch_size is not None:
-            return [list(numbers[i : i + self.batch_size]) for i in range(0, len(numbers), self.batch_size)]
-        batches: list[list[int]] = []
-        longest = 0
+        """Neighbours as batches, of which the longest comes first."""
+        batches: list[list[int]] = [[]]
         for i in numbers:
-            longest = max(longest, self.lengths[i])
-            if not batches or longest * (len(batches[-1]) + 1) > self.tokens:
+            if len(batches[-1]) >= self.least and self._is_full(batches[-1]):
                 batches.append([])
-                longest = self.lengths[i]
             batches[-1].append(i)
+        if len(batches) > 1 and len(batches[-1]) < self.least:
+            few = batches.pop()
+            batches[-1] += few
         return batches
+
+    def _is_full(self, batch: list[int]) -> bool:
+        if self.batch_size is not None:
+            return len(batch) >= self.batch_size
+        return self.lengths[batch[0]] * (len(batch) + 1) > self.tokens

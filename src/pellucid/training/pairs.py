@@ -130,8 +130,8 @@ class SentenceSimilarity(Objective):
             return self.fitted(rows)
         return replace(self, top_score=_top(rows)) if SCORE in rows[0] and not self.top_score else self
 
-    def least(self, rows: Sequence[Fields]) -> int:
-        return 1 if self.criterion == "cosine" or NEGATIVE in _columns(rows) else 2
+    def least(self, examples: Sequence[Example]) -> int:
+        return 1 if self.criterion == "cosine" or len(examples[0].ids) > 2 else 2  # the third is a negative
 
     def head(self, loaded: Loaded) -> None:
         return None

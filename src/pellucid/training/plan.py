@@ -88,11 +88,11 @@ def planned(
             Argument("validation", Blank("FILE")),
         )
     objective = objective.fitted(rows.rows)
-    if settings.batch_size is not None and settings.batch_size < (least := objective.least(rows.rows)):
-        few = f"batch_size is {settings.batch_size}, and what is learned is told by comparing the rows of a step: pass "
-        raise InputError(few, Argument("batch_size", least), " or more")
     loaded = objective.kept(beginning(given, objective, settings))
     examples = objective.examples(loaded, rows.rows)
+    if settings.batch_size is not None and settings.batch_size < (least := objective.least(examples)):
+        few = f"batch_size is {settings.batch_size}, and what is learned is told by comparing the rows of a step: pass "
+        raise InputError(few, Argument("batch_size", least), " or more")
     held_examples = objective.examples(loaded, held.rows) if held else []
     base = digest_of_model(given)
     return Plan(given, loaded, objective, settings, rows, held, share or None, examples, held_examples, base)
