@@ -82,6 +82,6 @@ def _no_token(words: Tokenizer, target: str) -> InputError:
 
 def _known(words: Tokenizer, target: str) -> list[str]:
     """The tokens that begin as a word does, without what stands for a space before them."""
-    beginning = target.strip()[:2].casefold()
-    plain = {token.lstrip(words.space or "") for token in words.vocab}
+    beginning, space = target.strip()[:2].casefold(), words.space or ""
+    plain = {token.lstrip(space) for token in words.vocab}
     return sorted(token for token in plain if token.casefold().startswith(beginning))[:_MOST_NEAR]
