@@ -73,7 +73,8 @@ def loss_of(
     items: of how many labels these are a part, over all of which the mean is; None for these alone.
     """
     over = "mean" if items is None else "sum"
-    loss = _of_text(logits, labels, problem, over) if _per_text(config) else _of_tokens(config, logits, labels, over)
+    per_text = config.head is not None and config.head.per == "text"
+    loss = _of_text(logits, labels, problem, over) if per_text else _of_tokens(config, logits, labels, over)
     return loss if items is None else loss / items
 
 
@@ -84,10 +85,6 @@ def problem_of(logits: Tensor, labels: Tensor, said: str | None = None) -> str:
     if problem not in kinds:
         raise InputError(f"problem_type is {problem!r}, expected one of {', '.join(kinds)}")
     return problem
-
-
-def _per_text(config: Config) -> bool:
-    return config.head is not None and config.head.per == "text"
 
 
 def _of_text(logits: Tensor, labels: Tensor, said: str | None, over: str) -> Tensor:
