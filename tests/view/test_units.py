@@ -41,7 +41,8 @@ def test_the_lightness_of_a_colour(program: Page, colour: str, share: float) -> 
         ("\ufeff", "∅"), ("\u200d\ufe0f", "∅∅"), ("\u3000\u2028", "⍽⍽"), ("\u00ad", "∅"), ("\u202e", "∅"), ("", "∅"),
         ("\x7f\x85\x1b", "␡\ufffd␛"), (" \r\n\t\u00a0", "·␍⏎⇥⍽"), ("می\u200cشود", "می\u200cشود"),
         ("❤\ufe0f", "❤\ufe0f"), ("あ\u3000い", "あ\u3000い"), ("👩\u200d🚀", "👩\u200d🚀"), ("\U000e0100", "∅"),
-        ("葛\U000e0100", "葛\U000e0100"),
+        ("葛\U000e0100", "葛\U000e0100"), ("\u3164", "∅"), ("\u034f\u1160", "∅∅"), ("\ufff3", "∅"),
+        ("\u0600", "\u0600"), ("\u06dd", "\u06dd"),
     ],
 )  # fmt: skip
 def test_no_token_is_invisible_on_a_page_or_in_a_drawing(program: Page, text: str, shown: str) -> None:

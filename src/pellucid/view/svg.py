@@ -1,5 +1,6 @@
 """The marks of a drawing as SVG text. Whatever a token says stays text, and fonts are only named."""
 
+import re
 import unicodedata
 from xml.sax.saxutils import escape, quoteattr
 
@@ -8,6 +9,12 @@ LONGEST = 24
 """Longest token that is written out."""
 
 _SIGNS = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b": "∅"}
+
+_IGNORED = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Joiners, marks of order, fillers and selectors: what Unicode says is not drawn, `\\p{DI}` in a page's program."""
 
 
 def rectangle(x: float, y: float, width: float, height: float, fill: str, **more: object) -> str:
@@ -69,10 +76,7 @@ def _unwritable(character: str) -> bool:
 
 
 def _unseen(character: str) -> bool:
-    """Spaces, joiners and marks of order, and selectors of how a sign is drawn."""
-    kind = unicodedata.category(character)
-    selects = "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
-    return kind == "Cf" or kind[0] == "Z" or selects
+    return unicodedata.category(character)[0] == "Z" or _IGNORED.match(character) is not None
 
 
 def _sign(character: str) -> str:
