@@ -4,6 +4,8 @@ They stay so in memory, and are made float32 for the time of one product of many
 float32.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -35,7 +37,7 @@ class WidenedLinear(nn.Module):
         """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
         if x.numel() < self.few * x.shape[-1]:
             product = self._narrow_product(x.to(self.dtype)).float()
-            if self.dtype != torch.float16 or product.isfinite().all():
+            if self.dtype != torch.float16 or math.isfinite(product.sum()):  # any that is none makes it none
                 return product
         # of many rows, and of few whose numbers float16 does not hold
         table = self.table.to_dense(torch.float32) if self.native else self.table.float()
