@@ -44,6 +44,13 @@ def test_what_is_said_goes_before_the_defaults_of_a_task() -> None:
     assert (found.epochs, found.learning_rate, found.seed) == (7, 1e-4, 0)
 
 
+def test_positions_that_are_said_go_before_a_task_s_own_rows() -> None:
+    own = {"batch_size": 32}
+    assert Settings.of({"tokens_per_batch": 512}, own).batch_size is None
+    assert Settings.of({"tokens_per_batch": 512, "batch_size": 4}, own).batch_size == 4
+    assert Settings.of({}, own).batch_size == 32
+
+
 def test_warm_up_is_a_share_or_a_number_of_steps() -> None:
     assert Settings(warmup=0.1).warmup_steps(95) == 10
     assert Settings(warmup=25).warmup_steps(95) == 25

@@ -139,6 +139,8 @@ class Settings:
                 raise InputError(f"unknown setting {name!r}{near(name, known)}: one of {', '.join(known)}")
         if said.get("lora") is not None:
             defaults = {**defaults, "learning_rate": ADAPTED * defaults.get("learning_rate", cls.learning_rate)}
+        if "tokens_per_batch" in said:  # over a number of examples that nobody said
+            defaults = {name: value for name, value in defaults.items() if name != "batch_size"}
         return replace(cls(), **{**defaults, **said})
 
     def warmup_steps(self, steps: int) -> int:
