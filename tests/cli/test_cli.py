@@ -330,7 +330,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The whole command, as a terminal starts it; streams are put in place of those of the test by name."""
-    monkeypatch.setattr("pellucid.cli._at_the_latest", lambda *_: None)  # this process goes on
+    monkeypatch.setattr("pellucid.cli.at_the_latest", lambda *_: None)  # this process goes on
 
     def ended(*words: str, **streams: Any) -> int:
         monkeypatch.setattr(sys, "argv", ["pellucid", *words])
