@@ -46,6 +46,17 @@ def target_of(name: str | os.PathLike[str]) -> Path:
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
+def cache() -> Path:
+    """Where things lie that can be made again: `PELLUCID_CACHE`, else `pellucid` in `XDG_CACHE_HOME` or in ~/.cache."""
+    stated = os.environ.get("PELLUCID_CACHE")
+    try:
+        if stated:
+            return Path(stated).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pellucid"
+    except RuntimeError as error:
+        raise InputError("there is no home folder to keep files in: set PELLUCID_CACHE to a folder") from error
+
+
 def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Calls `write` with an open file that takes the place of `target` only when all of it is on the disk."""
     beside = target.parent / f".{target.name}-{secrets.token_hex(4)}"

@@ -10,9 +10,10 @@ import pytest
 
 import pellucid
 from pellucid.checkpoints import installed
-from pellucid.checkpoints.converted import ACCOUNT, cache, place_of
+from pellucid.checkpoints.converted import ACCOUNT, place_of
 from pellucid.checkpoints.source import locate
 from pellucid.errors import InputError, NotFoundError
+from pellucid.files import cache
 from tests.quick import few
 
 pytestmark = pytest.mark.timeout(120)

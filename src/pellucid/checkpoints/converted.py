@@ -7,14 +7,13 @@ $PELLUCID_CACHE/converted/rampart-9f27d24949b0/     named by what it was made fr
 
 import json
 import logging
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.installed import Packaged
 from pellucid.errors import InputError, PellucidError, ResourceError
-from pellucid.files import cannot_write, digest_of
+from pellucid.files import cache, cannot_write, digest_of
 
 log = logging.getLogger("pellucid")
 
@@ -24,17 +23,6 @@ VERSION = 1
 ACCOUNT = "converted.json"
 PATIENCE = 300
 """Seconds to wait for another process that converts the same."""
-
-
-def cache() -> Path:
-    """Where things lie that can be made again: `PELLUCID_CACHE`, else `pellucid` in `XDG_CACHE_HOME` or in ~/.cache."""
-    stated = os.environ.get("PELLUCID_CACHE")
-    try:
-        if stated:
-            return Path(stated).expanduser()
-        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pellucid"
-    except RuntimeError as error:
-        raise InputError("there is no home folder to keep files in: set PELLUCID_CACHE to a folder") from error
 
 
 def place_of(package: Packaged) -> Path:
