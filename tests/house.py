@@ -39,6 +39,8 @@ DOORS = {
     "onnx": "checkpoints",
     "google": "checkpoints",
     "jinja2": "text",
+    "numba": "blocks",
+    "llvmlite": "blocks",
     "sentence_transformers": "nowhere",
     "peft": "nowhere",
 }

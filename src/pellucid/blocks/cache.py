@@ -50,6 +50,15 @@ class KeyValues:
         self._place(both, both.shape[1]).copy_(both)
         return self.held()
 
+    def reserve(self, heads: int, width: int, like: Tensor) -> Tensor:
+        """The next free slot of each row, for one new position: the memory, which is to be written there.
+
+        heads: of key and value together.  like: Float[Tensor, "rows ..."], a tensor of the kind that is remembered
+        """
+        self.widths = width, width
+        self._room(like, like.shape[0], heads, 1, width)
+        return self.memory
+
     def held(self) -> tuple[Tensor, Tensor]:
         """Keys and values of all positions so far, as views."""
         key, value = self.memory.narrow(2, 0, self.filled).chunk(2, dim=1)
@@ -97,12 +106,16 @@ class KeyValues:
     def _place(self, new: Tensor, heads: int) -> Tensor:
         """The next free slots, for as many positions as `new` has."""
         rows, _, length, width = new.shape
+        self._room(new, rows, heads, length, width)
+        return self.memory.narrow(2, self.filled - length, length)
+
+    def _room(self, like: Tensor, rows: int, heads: int, length: int, width: int) -> None:
+        """Takes the next free slots, out of memory that is set aside the first time."""
         if not self.filled:
-            self.memory = new.new_empty(rows, heads, self.capacity or length, width)
-        start, self.filled = self.filled, self.filled + length
+            self.memory = like.new_empty(rows, heads, self.capacity or length, width)
+        self.filled += length
         if self.filled > self.memory.shape[2]:
             raise InputError(f"{self.filled} positions do not fit into a cache of {self.memory.shape[2]}")
-        return self.memory.narrow(2, start, length)
 
 
 class LayerCache:

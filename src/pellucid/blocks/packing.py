@@ -34,12 +34,13 @@ class Packing:
     """oneDNN's own layout in float32 or bfloat16.
 
     dtype: of every number of the twin.  activates: whether a product applies the activation behind it.
+    reads_on: whether the twin reads token after token, and has compiled steps for it where there are any.
     """
 
     activates = True
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: torch.dtype, *, reads_on: bool = False) -> None:
+        self.dtype, self.reads_on = dtype, reads_on
 
     def number(self, name: str, parameter: Tensor) -> Tensor:
         """The numbers of the parameter `name`."""
@@ -62,8 +63,8 @@ class Packing:
 class Widening(Packing):
     """Tables in half precision, made float32 for a product of many rows; every other number lies in float32."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__(torch.float32)
+    def __init__(self, dtype: torch.dtype, *, reads_on: bool = False) -> None:
+        super().__init__(torch.float32, reads_on=reads_on)
         self.stored = dtype
 
     def number(self, name: str, parameter: Tensor) -> Tensor:
@@ -76,9 +77,10 @@ class Widening(Packing):
         return WidenedTable(weight.detach().to(self.stored))
 
 
-def real(dtype: torch.dtype, device: torch.device) -> Packing:
+def real(dtype: torch.dtype, device: torch.device, *, reads_on: bool = False) -> Packing:
     """The layout in which this device multiplies real numbers of this kind the quickest."""
-    return Packing(dtype) if product_dtype(dtype, device) == dtype else Widening(dtype)
+    kind = Packing if product_dtype(dtype, device) == dtype else Widening
+    return kind(dtype, reads_on=reads_on and device.type == "cpu")
 
 
 class Bits(Packing):
@@ -90,8 +92,10 @@ class Bits(Packing):
 
     activates = False
 
-    def __init__(self, bits: int, pieces: Callable[[str], Iterator[Tensor]], tied: dict[str, str]) -> None:
-        super().__init__(torch.float32)
+    def __init__(
+        self, bits: int, pieces: Callable[[str], Iterator[Tensor]], tied: dict[str, str], *, reads_on: bool = False
+    ) -> None:
+        super().__init__(torch.float32, reads_on=reads_on)
         self.bits, self.pieces, self.tied = bits, pieces, tied
         self.tables: dict[str, tuple[Tensor, Tensor]] = {}
         self.shared: dict[str, nn.Parameter] = {}

@@ -45,6 +45,7 @@ class Rotation:
     def __init__(self, cosine: Tensor, sine: Tensor) -> None:
         self.cosine, self.sine = cosine, sine
         self._heads: dict[tuple[int, int], Tensor] = {}
+        self._pairs: Tensor | None = None
 
     def turn(self, x: Tensor) -> Tensor:
         """Turns the pairs of `x`: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
@@ -67,10 +68,16 @@ class Rotation:
             self._heads[turned, still] = self._side_by_side(turned, still)
         return (x.view(torch.complex64) * self._heads[turned, still]).view(torch.float32)
 
+    def of_pairs(self) -> Tensor:
+        """The turn of each pair as a number: Complex64[Tensor, "batch|1 seq head_dim/2"]"""
+        if self._pairs is None:
+            half = self.cosine.shape[-1] // 2
+            self._pairs = torch.complex(self.cosine[:, 0, :, :half].float(), self.sine[:, 0, :, half:].float())
+        return self._pairs
+
     def _side_by_side(self, turned: int, still: int) -> Tensor:
         """Complex64[Tensor, "batch|1 seq (turned+still)*head_dim/2"]"""
-        half = self.cosine.shape[-1] // 2
-        angle = torch.complex(self.cosine[:, 0, :, None, :half].float(), self.sine[:, 0, :, None, half:].float())
+        angle = self.of_pairs()[:, :, None]
         one = torch.ones_like(angle)
         return torch.cat((angle.expand(-1, -1, turned, -1), one.expand(-1, -1, still, -1)), dim=2).flatten(2)
 

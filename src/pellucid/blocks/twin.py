@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pellucid.blocks import compiled
 from pellucid.blocks import packed as fast
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.feed_forward import FeedForward, GatedFeedForward
@@ -30,7 +31,7 @@ def evaluating(module: nn.Module) -> Any:
 def packed(module: nn.Module, packing: Packing, path: str = "") -> Any:
     """An evaluating copy, its numbers laid out by `packing` where that gains something.
 
-    It holds the numbers of this moment: what `module` learns later does not reach it.
+    It holds the numbers of this moment, laid out otherwise or shared: what `module` learns later belongs to another.
     """
     return _Twin(packing, module, path).made()
 
@@ -40,6 +41,7 @@ class _Twin:
 
     def __init__(self, packing: Packing, module: nn.Module, path: str) -> None:
         self.packing, self.module, self.path = packing, module, path
+        self.compiles = packing.reads_on and compiled.kernels() is not None
 
     def made(self) -> Any:
         module, fits = self.module, self.packing.fits
@@ -83,11 +85,13 @@ class _Twin:
             ]
             for kind in ("weight", "bias")
         )
-        return self.packing.linear(weights, biases, activation)
+        many = self.packing.linear(weights, biases, activation)
+        return compiled.for_few(many, weights, biases, activation) if self.compiles else many
 
     def copy(self, kind: type[nn.Module], **instead: nn.Module) -> Any:
         """The module as a `kind`, with some parts replaced; a `product` stands for the parts that it joins."""
         without = {*instead, *fast.JOINED.get(kind, ())}
+        kind = compiled.INSTEAD.get(kind, kind) if self.compiles else kind
         twin = copied(self.module, kind, lambda name, part: packed(part, self.packing, self.at(name)), without)
         twin._modules |= instead
         twin._parameters = {name: self._kept(name, p) for name, p in self.module._parameters.items()}

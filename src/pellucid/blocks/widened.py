@@ -23,7 +23,7 @@ class WidenedLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str | None = None) -> None:
         super().__init__()
-        self.dtype, self.native = dtype, _native(dtype)
+        self.stored, self.native = dtype, _native(dtype)
         self.table = weight.detach().to(dtype).contiguous()
         if self.native:
             self.table = torch.ops.mkldnn._reorder_linear_weight(self.table, None)
@@ -36,8 +36,8 @@ class WidenedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
         if x.numel() < self.few * x.shape[-1]:
-            product = self._narrow_product(x.to(self.dtype)).float()
-            if self.dtype != torch.float16 or math.isfinite(product.sum()):  # any that is none makes it none
+            product = self._narrow_product(x.to(self.stored)).float()
+            if self.stored != torch.float16 or math.isfinite(product.sum()):  # any that is none makes it none
                 return product
         # of many rows, and of few whose numbers float16 does not hold
         table = self.table.to_dense(torch.float32) if self.native else self.table.float()

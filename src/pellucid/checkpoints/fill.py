@@ -86,7 +86,7 @@ def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: st
     shapes.update((name, one.shape) for name, one in module.named_parameters() if name in plan.zeros)
     allocate(module, torch.device("meta"), torch.float32)  # which the twin goes by, whatever kind is the usual one here
     require_memory(count(module), bits, torch.device("cpu"))
-    twin = packed(module, Bits(bits, pieces, plan.tied))
+    twin = packed(module, Bits(bits, pieces, plan.tied, reads_on=module.reads_on))
     twin.bits = bits
     release_memory()
     return twin

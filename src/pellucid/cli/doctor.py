@@ -8,7 +8,7 @@ import rich_click as click
 
 from pellucid.cli.output import table
 
-PACKAGES = ("pellucid", "torch", "tokenizers", "safetensors", "huggingface-hub", "numpy", "transformers")
+PACKAGES = ("pellucid", "torch", "tokenizers", "safetensors", "huggingface-hub", "numpy", "transformers", "numba")
 
 
 @click.command("doctor")
@@ -23,6 +23,7 @@ def command(as_json: bool) -> None:
       pellucid doctor
       pellucid doctor --json
     """
+    from pellucid.blocks.compiled import kernels
     from pellucid.checkpoints.inventory import inventory
     from pellucid.machine import choose_device, fastest_dtype, features, free_memory, use_threads
 
@@ -34,6 +35,7 @@ def command(as_json: bool) -> None:
         "processor": ", ".join(features()) or "no vector features known",
         **{f"fast dtype on {one.type}": str(fastest_dtype(one)).removeprefix("torch.") for one in devices},
         "threads": str(use_threads()),
+        "compiled steps": "ready" if kernels() else "none (on Linux: pip install 'pellucid[fast]')",
         "free memory": f"{free / 2**30:.1f} GiB" if free else "unknown",
         "models ready": ", ".join(e.name for e in inventory() if e.state == "ready") or "none (see: pellucid models)",
     }

@@ -20,6 +20,7 @@ class Decoder(Stack, Swift):
 
     reads: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "segments")
     skips_padding = True
+    reads_on = True
 
     def __init__(
         self, embeddings: Embeddings, layers: list[nn.Module], *, head: nn.Module | None = None, **parts: Any

@@ -24,6 +24,7 @@ class EncoderDecoder(Swift):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    reads_on = True
 
     def __init__(
         self,

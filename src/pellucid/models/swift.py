@@ -1,6 +1,6 @@
 """The same model for answering and for learning at speed; a packed copy is made anew when numbers have changed."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -17,10 +17,12 @@ class Swift(Watched):
 
     bits: per number of its tables, where it holds 8 or 4 and is packed already; None where it holds real numbers.
     laid_out: whether it is itself such a copy.
+    reads_on: whether it can read token after token, as writing asks for.
     """
 
     bits: int | None = None
     laid_out: bool = False
+    reads_on: ClassVar[bool] = False
 
     @property
     def kind(self) -> str:
@@ -55,7 +57,8 @@ class Swift(Watched):
         if dtype not in kept or not kept[dtype][0].lasts(self):
             if foreign(self):
                 return self._plain(dtype, own)
-            moment, copy = Moment(self), _alone(packed(self, packing.real(dtype, first.device)))
+            layout = packing.real(dtype, first.device, reads_on=self.reads_on)
+            moment, copy = Moment(self), _alone(packed(self, layout))
             copy.laid_out = True
             kept[dtype] = (moment, copy)
         return kept[dtype][1]

@@ -1,0 +1,84 @@
+"""The kernels as machine code: made once for a processor, kept in a file, and brought into memory.
+
+numba makes it, in seconds; llvmlite, on which numba stands, reads it, in milliseconds, and a process that finds the
+file does without numba.
+"""
+
+import hashlib
+import logging
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from pellucid.files import cache, write_whole
+
+log = logging.getLogger(__name__)
+
+DIGEST = 32
+"""Bytes at the beginning of the file that tell whether the rest is whole."""
+
+
+class MachineCode:
+    """All kernels in memory, as long as this object lives.
+
+    Raises ImportError where llvmlite or numba is missing, and OSError, RuntimeError or an error of ours where the code
+    can be neither read nor made and kept.
+    """
+
+    def __init__(self) -> None:
+        import llvmlite.binding as llvm
+
+        processor = _this_processor()
+        place = _place()
+        code = _kept(place) or _made(place, processor)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), processor)
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+
+    def address(self, kernel: str) -> int:
+        """Where a kernel begins; see `pellucid.blocks.kernels`."""
+        return self._engine.get_function_address(kernel)
+
+
+def _this_processor() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple().create_target_machine(llvm.get_host_cpu_name(), features, opt=3, jit=True)
+
+
+def _place() -> Path:
+    """A file for each user, each processor, each wording of the kernels and each version of what compiles them."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    processor = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+    about = f"{os.getuid()} {llvmlite.__version__} {processor}"
+    words = Path(__file__).with_name("kernels.py").read_bytes()
+    return cache() / f"kernels-{hashlib.sha256(words + about.encode()).hexdigest()[:16]}.bin"
+
+
+def _kept(place: Path) -> bytes | None:
+    """What the file holds; None where there is none, it is not whole, or somebody else could have written it: code is
+    run."""
+    if not place.is_file():
+        return None
+    about = place.stat()
+    if about.st_uid != os.getuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return None
+    held = place.read_bytes()
+    return held[DIGEST:] if hashlib.sha256(held[DIGEST:]).digest() == held[:DIGEST] else None
+
+
+def _made(place: Path, processor: Any) -> bytes:
+    from pellucid.blocks.kernels import object_code
+
+    log.info("compiling for this processor, once: %s", place)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    code = object_code(processor)
+    write_whole(place, lambda file: file.write(hashlib.sha256(code).digest() + code))
+    place.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    return code

@@ -1,0 +1,351 @@
+"""What numba compiles gives the numbers of the plain blocks, and what it has compiled is kept and found again."""
+
+import copy
+import logging
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import pellucid
+from pellucid.blocks import RotaryPositions, compiled, machine_code, quantized
+from pellucid.blocks.cache import KeyValues
+from pellucid.blocks.compiled import Asking, Kernels, Plain, kernels
+from pellucid.generation import read_settings, write
+from pellucid.generation.loop import writer
+from tests.checkpoints.families import TINY, save
+
+pytest.importorskip("numba")
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(sys.platform != "linux", reason="the kernels work in OpenMP's threads as Linux has them"),
+]
+
+WRITERS = [name for name in TINY if pellucid.Config.of(name).kind != "encoder"]
+
+
+@pytest.fixture(scope="module")
+def made() -> Kernels:
+    found = kernels()
+    assert found is not None
+    return found
+
+
+@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Takes the kernels away, as where numba is not installed."""
+    return lambda: monkeypatch.setattr(compiled, "kernels", lambda: None)
+
+
+def numbers(*shape: int, seed: int = 3) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def close(found: Tensor, wanted: Tensor, within: float = 2e-6) -> None:
+    assert found.shape == wanted.shape
+    assert (found.double() - wanted).abs().max() <= within * wanted.abs().max().clamp(min=1)
+
+
+# -- the kernels ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("many", [1, 2, 3])
+@pytest.mark.parametrize(("rows", "width"), [((1,), 1), ((7,), 33), ((64, 8), 40), ((12, 5, 30), 576)])
+def test_a_product(made: Kernels, dtype: torch.dtype, many: int, rows: tuple[int, ...], width: int) -> None:
+    x, tables, wanted = numbers(many, width), [], []
+    for i, count in enumerate(rows):
+        table = numbers(count, width, seed=i)
+        table = (table * 40).clamp(-127, 127).to(dtype) if dtype == torch.int8 else table.to(dtype)
+        scale = numbers(count, seed=7) if dtype == torch.int8 else None
+        bias = numbers(count, seed=i + 9) if i % 2 == 0 else None
+        tables.append(Plain(table, scale, bias))
+        product = x.double() @ table.double().T * (1 if scale is None else scale.double())
+        wanted.append(product if bias is None else product + bias)
+    close(made.product(x, tables), torch.cat(wanted, dim=1))
+
+
+@pytest.mark.parametrize("head", [2, 6, 8])
+def test_the_two_halves_of_a_head_become_neighbours(made: Kernels, head: int) -> None:
+    x, table, bias = numbers(2, 16), numbers(3 * head, 16), numbers(3 * head, seed=4)
+    found = made.product(x, [Plain(table, None, bias, head), Plain(table[:head])])
+    plain = F.linear(x.double(), table.double(), bias.double()).unflatten(1, (3, 2, head // 2))
+    close(found[:, : 3 * head], plain.transpose(2, 3).flatten(1))
+    close(found[:, 3 * head :], x.double() @ table[:head].double().T)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 24), (3, 1, 576), (2, 7)])
+def test_a_norm(made: Kernels, shape: tuple[int, ...]) -> None:
+    x, gain = numbers(*shape) * 30, numbers(shape[-1], seed=5)
+    wide = x.double()
+    wanted = wide / (wide.square().sum(-1, keepdim=True) + 0.5).sqrt() * gain
+    close(made.norm(x, gain, 0.5), wanted)
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("taken", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("inner", [1, 17, 1536])
+def test_a_gate(made: Kernels, given: torch.dtype, taken: torch.dtype, inner: int) -> None:
+    both = (numbers(2, 2 * inner) * 10).to(given)
+    gate, pre = both.double().chunk(2, dim=-1)
+    found = made.gated(both, taken)
+    assert found.dtype == taken
+    close(found, F.silu(gate) * pre, within=2e-6 if taken == torch.float32 else 2**-8)
+
+
+def test_a_gate_at_the_ends_of_the_numbers(made: Kernels) -> None:
+    gate = torch.tensor([-3e38, -1e4, -120.0, -88.0, -20.0, -0.0, 0.0, 1e-30, 20.0, 88.0, 120.0, 1e30, torch.nan])
+    found = made.gated(torch.cat((gate, torch.ones_like(gate)))[None], torch.float32)[0]
+    wanted = F.silu(gate.double())
+    assert torch.isnan(found[-1])
+    torch.testing.assert_close(found[:-1].double(), wanted[:-1], rtol=1e-6, atol=1e-30)
+
+
+def test_a_number_is_narrowed_as_pytorch_does(made: Kernels) -> None:
+    """Halves to the even one, beyond the greatest to infinity: silu of a large number is this number."""
+    ties = torch.arange(2**16, dtype=torch.int32).mul(2**15).add(0x42C80000).view(torch.float32)
+    given = torch.cat((ties[(ties > 100) & (ties < 3.4e38)], torch.tensor([3.39e38, 3.4e38])))
+    found = made.gated(torch.cat((given, torch.ones_like(given)))[None], torch.bfloat16)[0]
+    assert torch.equal(found, given.bfloat16())
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("turned", ["not", "alike", "each by itself"])
+@pytest.mark.parametrize("hidden", ["nothing", "alike", "each by itself"])
+@pytest.mark.parametrize(("rows", "heads", "shared", "width"), [(1, 1, 1, 2), (3, 4, 2, 6), (2, 6, 1, 64)])
+def test_a_position_and_what_it_sees(
+    made: Kernels, dtype: torch.dtype, turned: str, hidden: str, rows: int, heads: int, shared: int, width: int
+) -> None:
+    """Eight positions one after the other; the last ones are shared between threads where they are many numbers."""
+    remembered, keys, values = KeyValues(12), [], []
+    for step in range(8 if width < 64 else 30):
+        if step == 12:
+            remembered.memory = F.pad(remembered.memory, (0, 0, 0, 40))  # as a larger cache has it
+        together = numbers(rows, (heads + 2 * shared) * width, seed=step).to(dtype)
+        parts = together.double().view(rows, -1, width).split([heads, shared, shared], dim=1)
+        query, key, value = parts
+        rotation = None
+        if turned != "not":
+            places = torch.full((1, 1), step) if turned == "alike" else torch.arange(rows)[:, None] + step
+            rotation = RotaryPositions(width)(places, torch.zeros(1))
+            angle = rotation.of_pairs().to(torch.complex128)
+            query, key = (torch.view_as_real(torch.view_as_complex(one.unflatten(2, (-1, 2))) * angle).flatten(2)
+                          for one in (query, key))  # fmt: skip
+        keys.append(key)
+        values.append(value)
+        mask = None
+        if hidden != "nothing":
+            count = 1 if hidden == "alike" else rows
+            mask = torch.rand(count, step + 1, generator=torch.Generator().manual_seed(step)) < 0.6
+            mask[:, -1] = True
+        asking = Asking(heads, shared, width, 0.3, rotation, mask)
+        found = made.attend(together, asking, remembered, dtype)
+        every_key, every_value = (
+            torch.stack(one, dim=2).repeat_interleave(heads // shared, dim=1) for one in (keys, values)
+        )
+        scores = (query[:, :, None] @ every_key.mT * 0.3)[:, :, 0]
+        scores = scores if mask is None else scores.masked_fill(~mask[:, None], -torch.inf)
+        wanted = (scores.softmax(-1)[:, :, None] @ every_value).flatten(1)
+        assert found.dtype == dtype
+        close(found, wanted, within=4e-6 if dtype == torch.float32 else 2**-7)
+    held = remembered.held()
+    close(held[0], torch.stack(keys, dim=2))
+    close(held[1], torch.stack(values, dim=2))
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_what_is_no_number_stays_none(made: Kernels, broken: float) -> None:
+    together = numbers(1, 3 * 8)
+    asking, remembered = Asking(1, 1, 8, 1.0, None, None), KeyValues(4)
+    assert made.attend(together, asking, remembered, torch.float32).isfinite().all()
+    together = together.clone()
+    together[0, 8] = broken  # a number of its key, not of its value
+    assert made.attend(together, asking, remembered, torch.float32).isnan().all()
+    x = torch.ones(1, 8)
+    x[0, 3] = broken
+    assert not made.norm(x, torch.ones(8), 1e-6)[0, 3].isfinite()
+    assert not made.product(x, [Plain(torch.ones(4, 8))]).isfinite().any()
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+def steps(model: pellucid.Model, prompts: list[list[int]], *, length: int = 9) -> list[Tensor]:
+    """What the model says of each next token, in the order in which it says so."""
+    settings = read_settings({"max_new_tokens": length, "min_new_tokens": length})
+    found = []
+    for step in write(model.loaded, prompts, settings, log_probabilities=True):
+        assert step.log_probabilities is not None
+        found.append(step.log_probabilities)
+    return found
+
+
+@pytest.mark.parametrize(
+    "prompts", [[[3]], [[5, 6, 7]], [[5, 6, 7], [8]], [[9, 3], [4, 4, 4, 4], [7], [2, 3]]], ids=len
+)
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_family_says_what_its_plain_blocks_say(
+    name: str, prompts: list[list[int]], tmp_path: Path, without: Callable[[], None]
+) -> None:
+    folder = save(name, tmp_path / "model")
+    model = pellucid.load(folder)
+    quick = steps(model, prompts)
+    assert any(type(part).__module__ == compiled.__name__ for part in writer(model.loaded).modules())
+    without()
+    slow = steps(pellucid.load(folder), prompts)
+    for found, wanted in zip(quick, slow, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen2", "t5"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "int4"])
+def test_few_bits_say_nearly_what_they_say_without_kernels(
+    name: str, dtype: str, tmp_path: Path, without: Callable[[], None]
+) -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 64}
+    sizes |= {"llama": {"head_dim": 16}, "t5": {"head_dim": 16, "decoder_intermediate_size": 96}}.get(name, {})
+    folder = save(name, tmp_path / "model", **sizes)
+    quick = steps(pellucid.load(folder, dtype=dtype), [[5, 6, 7]], length=5)
+    without()
+    slow = steps(pellucid.load(folder, dtype=dtype), [[5, 6, 7]], length=5)
+    for found, wanted in zip(quick, slow, strict=True):
+        assert (found - wanted).abs().max() < 0.03
+
+
+def test_a_table_is_not_held_twice(tmp_path: Path) -> None:
+    model = pellucid.load(save("llama", tmp_path / "model"))
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.module.parameters()}
+    tables = [
+        table.numbers
+        for part in model.module.swift().modules()
+        if isinstance(part, compiled.CompiledLinear)
+        for table in part.tables
+    ]
+    assert len(tables) > 10
+    assert all(table.untyped_storage().data_ptr() in own for table in tables)
+
+
+def test_a_model_that_learned_says_something_else(tmp_path: Path) -> None:
+    model = pellucid.load(save("llama", tmp_path / "model"))
+    before = steps(model, [[5, 6, 7]])
+    with torch.no_grad():
+        model.module.layers[0].feed_forward.down.weight.mul_(3)
+    after = steps(model, [[5, 6, 7]])
+    assert not torch.allclose(before[1], after[1])
+    torch.testing.assert_close(after, steps(pellucid.load(model.save(tmp_path / "again")), [[5, 6, 7]]))
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deep", "pickle"]
+)
+def test_a_copy_says_the_same_and_needs_no_kernels(
+    copied: Callable[[pellucid.Model], pellucid.Model], tmp_path: Path, without: Callable[[], None]
+) -> None:
+    folder = save("llama", tmp_path / "model", hidden_size=64, intermediate_size=96, vocab_size=64, head_dim=16)
+    model = pellucid.load(folder, dtype="int8")
+    wanted = steps(model, [[5, 6, 7]])
+    other = copied(model)
+    torch.testing.assert_close(steps(other, [[5, 6, 7]]), wanted, rtol=0, atol=0)
+    without()
+    torch.testing.assert_close(steps(other, [[5, 6, 7]]), wanted, rtol=0, atol=0.03)
+
+
+def test_whoever_looks_on_sees_the_plain_blocks(tmp_path: Path) -> None:
+    model = pellucid.load(save("llama", tmp_path / "model"))
+    assert not any(type(part).__module__ == compiled.__name__ for part in writer(model.loaded, swift=False).modules())
+
+
+def test_eight_bits_of_a_last_map_have_their_scale(made: Kernels) -> None:
+    weight, x = numbers(48, 32), numbers(1, 32)
+    linear = quantized.Int8Linear(*quantized.to_8_bits(48, 32, quantized.in_blocks([weight])), numbers(48, seed=8))
+    few = compiled.for_few(linear, [], [], None)
+    close(few(x), x.double() @ (linear.codes.double() * linear.scale.double()[:, None]).T + linear.bias.double())
+    close(few(x[None]), few(x)[None].double())
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A cache of its own, and a process that has not asked for kernels."""
+    monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "cache"))
+    kernels.cache_clear()
+    yield tmp_path / "cache"
+    kernels.cache_clear()
+
+
+def only(folder: Path) -> Path:
+    (file,) = folder.iterdir()
+    return file
+
+
+FRESH = """
+import sys, torch
+from pellucid.blocks.compiled import Plain, kernels
+made = kernels()
+print(made.product(torch.ones(1, 4), [Plain(torch.ones(2, 4))]).tolist(), 'numba' in sys.modules)
+"""
+
+
+def test_what_is_compiled_is_found_again(alone: Path) -> None:
+    said = []
+    for _ in range(2):
+        run = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)
+        said.append(run.stdout.strip())
+    assert said == ["[[4.0, 4.0]] True", "[[4.0, 4.0]] False"]
+    assert only(alone).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("harm", ["cut", "changed", "empty", "of others"])
+def test_a_file_that_is_not_as_it_was_written_is_made_anew(alone: Path, harm: str) -> None:
+    first = kernels()
+    file = only(alone)
+    whole = file.read_bytes()
+    if harm == "of others":
+        file.chmod(0o666)
+    else:
+        file.write_bytes({"cut": whole[:-9], "changed": whole[:-1] + b"\x90", "empty": b""}[harm])
+    kernels.cache_clear()
+    again = kernels()
+    assert first is not None and again is not None and again is not first
+    assert file.read_bytes()[: machine_code.DIGEST] != b"" and file.stat().st_mode & 0o777 == 0o600
+    close(again.product(torch.ones(1, 4), [Plain(torch.ones(2, 4))]), torch.full((1, 2), 4.0).double())
+
+
+def test_where_nothing_can_be_kept_the_packed_blocks_do_the_work(
+    alone: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone.write_text("a file where a folder should be")
+    with caplog.at_level(logging.WARNING):
+        model = pellucid.load(save("llama", tmp_path / "model"))
+        assert len(steps(model, [[5, 6, 7]])) == 9
+    assert kernels() is None
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("numba is installed, and its kernels cannot be used: ") and str(alone) in said
+
+
+def test_without_numba_the_packed_blocks_do_the_work(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled.importlib.util, "find_spec", lambda name: None)
+    model = pellucid.load(save("llama", tmp_path / "model"))
+    assert len(steps(model, [[5, 6, 7]])) == 9
+    assert kernels() is None and not alone.exists()
+    assert not any(type(part).__module__ == compiled.__name__ for part in model.module.swift().modules())
