@@ -31,8 +31,9 @@ from pellucid.errors import PellucidError
 
 log = logging.getLogger(__name__)
 
-FEW = 2
-"""Rows of x up to which a table is read as it stands; oneDNN, which reads it once for many, is quicker beyond."""
+FEW = {torch.float32: 2, torch.bfloat16: 2, torch.int8: 6}
+"""Rows of x up to which a table is read as it stands, by the kind of its numbers; what reads it once for many rows is
+quicker from there on."""
 
 MOST = 32
 """Rows up to which a step between products is done sooner by one thread."""
@@ -177,13 +178,13 @@ class CompiledLinear(nn.Module):
     def __init__(self, many: nn.Module, tables: Sequence[Plain], activation: str | None = None) -> None:
         super().__init__()
         self.many, self.tables, self.activation = many, tuple(tables), activation
-        self.in_features = tables[0].numbers.shape[1]
+        self.few, self.in_features = FEW[tables[0].numbers.dtype], tables[0].numbers.shape[1]
         self.dtype: torch.dtype = getattr(many, "dtype", torch.float32)
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
         made = kernels()
-        if made is None or x.numel() > FEW * self.in_features:
+        if made is None or x.numel() > self.few * self.in_features:
             return self.many(x)
         product = made.product(x.float().reshape(-1, self.in_features).contiguous(), self.tables)
         product = product if self.activation is None else ACTIVATIONS[self.activation](product)
