@@ -1,6 +1,7 @@
 """What numba compiles gives the numbers of the plain blocks, and what it has compiled is kept and found again."""
 
 import copy
+import importlib.util
 import logging
 import pickle
 import subprocess
@@ -16,7 +17,7 @@ from torch import Tensor
 import pellucid
 from pellucid.blocks import RotaryPositions, compiled, machine_code, quantized
 from pellucid.blocks.cache import KeyValues
-from pellucid.blocks.compiled import Asking, Kernels, Plain, kernels
+from pellucid.blocks.steps import Asking, Kernels, Plain, kernels
 from pellucid.generation import read_settings, write
 from pellucid.generation.loop import writer
 from tests.checkpoints.families import TINY, save
@@ -298,7 +299,7 @@ def only(folder: Path) -> Path:
 
 FRESH = """
 import sys, torch
-from pellucid.blocks.compiled import Plain, kernels
+from pellucid.blocks.steps import Plain, kernels
 made = kernels()
 print(made.product(torch.ones(1, 4), [Plain(torch.ones(2, 4))]).tolist(), 'numba' in sys.modules)
 """
@@ -344,7 +345,7 @@ def test_where_nothing_can_be_kept_the_packed_blocks_do_the_work(
 def test_without_numba_the_packed_blocks_do_the_work(
     alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     model = pellucid.load(save("llama", tmp_path / "model"))
     assert len(steps(model, [[5, 6, 7]])) == 9
     assert kernels() is None and not alone.exists()

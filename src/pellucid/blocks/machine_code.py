@@ -57,7 +57,7 @@ def _place() -> Path:
 
     processor = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
     about = f"{os.getuid()} {llvmlite.__version__} {processor}"
-    words = Path(__file__).with_name("kernels.py").read_bytes()
+    words = b"".join(Path(__file__).with_name(name).read_bytes() for name in ("kernels.py", "calls.py"))
     return cache() / f"kernels-{hashlib.sha256(words + about.encode()).hexdigest()[:16]}.bin"
 
 

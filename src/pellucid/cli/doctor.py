@@ -23,7 +23,7 @@ def command(as_json: bool) -> None:
       pellucid doctor
       pellucid doctor --json
     """
-    from pellucid.blocks.compiled import kernels
+    from pellucid.blocks.steps import kernels
     from pellucid.checkpoints.inventory import inventory
     from pellucid.machine import choose_device, fastest_dtype, features, free_memory, use_threads
 

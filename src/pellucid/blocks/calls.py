@@ -1,0 +1,85 @@
+"""What each kernel is told: the fields that `compiled` fills in and `kernels` reads, by the same names.
+
+Addresses (0: there is none) are whole numbers too. A kernel trusts them: who fills them in answers for it that there
+is as much memory as they say, that it lies without gaps, and that it lives as long as the call. `__slots__` refuses a
+field that there is not.
+"""
+
+from ctypes import Structure, c_float, c_int64
+
+FLOAT32, BFLOAT16, INT8 = 0, 1, 2
+"""What a table's numbers are."""
+
+
+def _whole(names: str) -> list[tuple[str, type]]:
+    return [(name, c_int64) for name in names.split()]
+
+
+class ProductTable(Structure):
+    """One table of a product, and where its results stand among those of a row.
+
+    numbers, scale, bias: addresses.  first: of its results.  rows: of the table, each of which gives one result.
+    head: width of a head, whose rows c and c + head/2 are to be neighbours; 0 for none.
+    """
+
+    __slots__ = ()
+    _fields_ = _whole("numbers scale bias first rows head")
+
+
+class Product(Structure):
+    """Few rows of x by several tables of one kind and width, whose results stand side by side.
+
+    kind: of their numbers.  rows: of x.  across: results of a row of x.  x, out, tables: addresses.
+    parts: how many tables.
+    """
+
+    __slots__ = ()
+    _fields_ = _whole("kind rows width across x out tables parts")
+
+
+class Norm(Structure):
+    """x, gain, out: addresses of [rows, width], [width] and [rows, width].  floor: added to each sum of squares."""
+
+    __slots__ = ()
+    _fields_ = [*_whole("rows width x gain out"), ("floor", c_float)]
+
+
+class Gated(Structure):
+    """both, out: addresses of [rows, 2*width], gate and input side by side, and of [rows, width].
+
+    both_narrow, out_narrow: whether each is bfloat16, and not float32.
+    """
+
+    __slots__ = ()
+    _fields_ = _whole("rows width both both_narrow out out_narrow")
+
+
+class Remember(Structure):
+    """One new position of each row on its way into the memory.
+
+    heads: of query.  shared: of key.  width: of a head.  slots: of the memory.  slot: the one to be written.
+    together: address of the query, key and value of each row, in bfloat16 where `narrow`.
+    wide: of room for them in float32.  memory: of [rows, 2*shared, slots, width].
+    angles: of cosine and sine of each pair; 0 turns nothing.  angles_differ: whether each row has its own.
+    scale: of queries.
+    """
+
+    __slots__ = ()
+    _fields_ = [
+        *_whole("rows heads shared width slots slot together narrow wide memory angles angles_differ"),
+        ("scale", c_float),
+    ]
+
+
+class Mix(Structure):
+    """One position of each row, which looks at what is remembered.
+
+    heads: of query.  shared: of key.  width: of a head.  slots: of the memory.  filled: those of them to be seen.
+    wide: address of query, key and value of each row, the query turned and scaled.  memory: of [rows, 2*shared, slots,
+    width].  room: of [threads, filled + width], the scores and the sums of each thread.
+    mask: of one byte for each slot, 0 where it is hidden; 0 hides none.  mask_differs: whether each row has its own.
+    out: of [rows, heads, width], in bfloat16 where `narrow`.
+    """
+
+    __slots__ = ()
+    _fields_ = _whole("rows heads shared width slots filled wide memory room mask mask_differs out narrow")

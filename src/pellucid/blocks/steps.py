@@ -1,0 +1,200 @@
+"""The compiled steps, from tensors to the addresses that `kernels` asks for."""
+
+import ctypes
+import functools
+import importlib.util
+import logging
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pellucid.blocks import calls
+from pellucid.blocks.cache import KeyValues
+from pellucid.blocks.machine_code import MachineCode
+from pellucid.blocks.relative import Rotation
+from pellucid.errors import PellucidError
+
+log = logging.getLogger(__name__)
+
+SMALL = 1 << 14
+"""Products of a query and a key, number by number, that one thread is done with before a second has begun."""
+
+KINDS = {torch.float32: calls.FLOAT32, torch.bfloat16: calls.BFLOAT16, torch.int8: calls.INT8}
+"""Numbers of a table that the kernels read, as these call them."""
+
+
+class Plain(NamedTuple):
+    """A table as it stands in the module.
+
+    numbers: Float32, BFloat16 or Int8[Tensor, "out in"].  scale: Float32[Tensor, "out"], of 8 bits.
+    bias: Float32[Tensor, "out"].
+    head: width of a head, where the rows c and c + head/2 of each are to give neighbours; 0 for none.
+    """
+
+    numbers: Tensor
+    scale: Tensor | None = None
+    bias: Tensor | None = None
+    head: int = 0
+
+
+class Asking(NamedTuple):
+    """How one position asks.
+
+    heads: of query.  shared: of key.  width: of each.  scale: of scores.
+    mask: Bool[Tensor, "rows|1 filled"], True where a slot may be looked at; None where all may.
+    """
+
+    heads: int
+    shared: int
+    width: int
+    scale: float
+    rotation: Rotation | None
+    mask: Tensor | None
+
+
+class Kernels:
+    """The compiled steps. Whatever they are given lies without gaps, and is float32 where nothing else is said."""
+
+    def __init__(self) -> None:
+        """Raises what `MachineCode` raises, and AttributeError where PyTorch's OpenMP is another than that of Linux."""
+        self._code = MachineCode()
+        # what this process has loaded: PyTorch's threads do this work too, and none wait beside them
+        self._abreast = ctypes.CDLL(None).GOMP_parallel
+        self._abreast.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        self._abreast.restype = None
+        self._product, self._mix = self._code.address("product"), self._code.address("mix")
+        # of a few microseconds each, for which Python's lock is kept
+        call = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+        self._norm, self._gated, self._remember = (
+            call(self._code.address(name)) for name in ("norm", "gated", "remember")
+        )
+
+    def product(self, x: Tensor, tables: Sequence[Plain]) -> Tensor:
+        """x by each table, side by side: Float32[Tensor, "few in"]  ->  Float32[Tensor, "few out"]
+
+        tables: of one kind and one width; at least one
+        """
+        # addresses are asked for at each call: a tensor's memory may have moved, as share_memory() moves it
+        told, across = (calls.ProductTable * len(tables))(), 0
+        for one, (numbers, scale, bias, head) in zip(told, tables):
+            one.numbers, one.scale, one.bias = numbers.data_ptr(), _place(scale), _place(bias)
+            one.first, one.rows, one.head = across, numbers.shape[0], head
+            across += numbers.shape[0]
+        rows, width = x.shape
+        out = x.new_empty(rows, across)
+        product = calls.Product(
+            kind=KINDS[tables[0].numbers.dtype],
+            rows=rows,
+            width=width,
+            across=across,
+            x=x.data_ptr(),
+            out=out.data_ptr(),
+            tables=ctypes.addressof(told),
+            parts=len(tables),
+        )
+        self._share(self._product, product, torch.get_num_threads())
+        return out
+
+    def norm(self, x: Tensor, gain: Tensor, floor: float) -> Tensor:
+        """x / sqrt(sum(x^2) + floor) x gain: Float32[Tensor, "... hidden"], Float32[Tensor, "hidden"]"""
+        out = torch.empty_like(x)
+        width = gain.shape[0]
+        norm = calls.Norm(
+            rows=x.numel() // width,
+            width=width,
+            x=x.data_ptr(),
+            gain=gain.data_ptr(),
+            out=out.data_ptr(),
+            floor=floor,
+        )
+        self._norm(ctypes.byref(norm))
+        return out
+
+    def gated(self, both: Tensor, dtype: torch.dtype) -> Tensor:
+        """silu(gate) x input, which stand side by side, in float32 or bfloat16.
+
+        both: Float[Tensor, "... 2*inner"]  ->  Float[Tensor, "... inner"] of kind `dtype`
+        """
+        inner = both.shape[-1] // 2
+        out = both.new_empty(*both.shape[:-1], inner, dtype=dtype)
+        gated = calls.Gated(
+            rows=out.numel() // inner,
+            width=inner,
+            both=both.data_ptr(),
+            both_narrow=both.dtype == torch.bfloat16,
+            out=out.data_ptr(),
+            out_narrow=dtype == torch.bfloat16,
+        )
+        self._gated(ctypes.byref(gated))
+        return out
+
+    def attend(self, together: Tensor, asking: Asking, remembered: KeyValues, dtype: torch.dtype) -> Tensor:
+        """One new position of each row, beside all that is remembered; it is remembered too.
+
+        together: Float[Tensor, "rows (heads+2*shared)*width"], heads of query, key and value, in float32 or bfloat16
+        ->  Float[Tensor, "rows heads*width"] of kind `dtype`
+        """
+        heads, shared, width, scale, rotation, mask = asking
+        rows = together.shape[0]
+        wide = together.new_empty(rows, (heads + 2 * shared) * width, dtype=torch.float32)
+        memory = remembered.reserve(2 * shared, width, wide)
+        filled, slots = remembered.filled, memory.shape[2]
+        angles = None if rotation is None else rotation.of_pairs()
+        remember = calls.Remember(
+            rows=rows,
+            heads=heads,
+            shared=shared,
+            width=width,
+            slots=slots,
+            slot=filled - 1,
+            together=together.data_ptr(),
+            narrow=together.dtype == torch.bfloat16,
+            wide=wide.data_ptr(),
+            memory=memory.data_ptr(),
+            angles=_place(angles),
+            angles_differ=angles is not None and angles.shape[0] > 1,
+            scale=scale,
+        )
+        self._remember(ctypes.byref(remember))
+        threads = torch.get_num_threads() if rows * heads * filled * width > SMALL else 1
+        out, room = wide.new_empty(rows, heads * width, dtype=dtype), wide.new_empty(threads, filled + width)
+        mix = calls.Mix(
+            rows=rows,
+            heads=heads,
+            shared=shared,
+            width=width,
+            slots=slots,
+            filled=filled,
+            wide=wide.data_ptr(),
+            memory=memory.data_ptr(),
+            room=room.data_ptr(),
+            mask=_place(mask),
+            mask_differs=mask is not None and mask.shape[0] > 1,
+            out=out.data_ptr(),
+            narrow=dtype == torch.bfloat16,
+        )
+        self._share(self._mix, mix, threads)
+        return out
+
+    def _share(self, kernel: int, call: ctypes.Structure, threads: int) -> None:
+        self._abreast(kernel, ctypes.byref(call), threads, 0)
+
+
+def _place(one: Tensor | None) -> int:
+    return 0 if one is None else one.data_ptr()
+
+
+@functools.cache
+def kernels() -> Kernels | None:
+    """The compiled steps of this process; None without numba, elsewhere than on Linux, and where their code cannot be
+    kept, since seconds of work are not to be done each time."""
+    if sys.platform != "linux" or importlib.util.find_spec("numba") is None:
+        return None
+    try:
+        return Kernels()
+    except (ImportError, AttributeError, OSError, RuntimeError, PellucidError) as reason:
+        log.warning("numba is installed, and its kernels cannot be used: %s", reason)
+        return None
