@@ -7,6 +7,8 @@ from typing import cast
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import pellucid
 from pellucid.blocks.learning import Lesson
@@ -22,9 +24,9 @@ def folder(tmp_path: Path) -> Path:
     return pellucid.build(pellucid.Config.of("llama", **TINY["llama"]), seed=3).save(tmp_path / "model")
 
 
-def states(model: pellucid.Model) -> Tensor:
+def states(model: pellucid.Model, ids: Tensor = IDS) -> Tensor:
     with torch.inference_mode():
-        return model.module.swift().states(IDS)
+        return model.module.swift().states(ids)
 
 
 @pytest.mark.parametrize("held", ["float32", "int8"])
@@ -82,10 +84,10 @@ def twice(old: nn.Linear) -> nn.Linear:
     return new
 
 
-def check_plain_and_swift_agree(model: pellucid.Model, before: Tensor) -> None:
-    plain = model(IDS).last_hidden_state.detach()
+def check_plain_and_swift_agree(model: pellucid.Model, before: Tensor, ids: Tensor = IDS) -> None:
+    plain = model(ids).last_hidden_state.detach()
     assert not torch.allclose(plain, before, atol=1e-3)
-    torch.testing.assert_close(states(model), plain, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(states(model, ids), plain, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("way", [Doubled, twice])
@@ -179,6 +181,60 @@ def test_writing_into_the_memory_of_a_parameter_under_a_new_name_for_it_is_seen(
         for _ in range(written):
             up.weight.mul_(3)
     assert not torch.equal(states(model), before)
+
+
+def by_new_numbers(model: nn.Module) -> None:
+    for one in model.parameters():
+        one.data = one.data.clone()
+
+
+def to_another_kind(model: nn.Module) -> None:
+    model.bfloat16()
+
+
+@pytest.mark.parametrize("change", [by_new_numbers, to_another_kind])
+def test_a_copy_of_what_a_model_was_holds_no_memory(folder: Path, change: Callable[[nn.Module], None]) -> None:
+    """It shares what it does not lay out, a table of tokens or those that single rows are multiplied by."""
+    model = pellucid.load(folder).module
+    model.swift()
+    old = [StorageWeakRef(one.untyped_storage()) for one in model.parameters()]
+    change(model)
+    model.swift()
+    assert all(one.expired() for one in old)
+
+
+WAYS: dict[str, Callable[[nn.Module, Tensor], object]] = {
+    "in place": lambda model, table: table.mul_(3),
+    "within inference mode": lambda model, table: torch.inference_mode()(table.mul_)(3),
+    "through a view": lambda model, table: table.view(-1)[3:].mul_(3),
+    "detached": lambda model, table: table.detach().mul_(3),
+    "many at once": lambda model, table: torch._foreach_mul_(list(model.parameters()), 1.5),
+    "other numbers": lambda model, table: setattr(table, "data", table * 3),
+    "numbers that lie otherwise": lambda model, table: setattr(table, "data", (table * 3).T.contiguous().T),
+    "other memory": lambda model, table: table.set_(table * 3),
+    "a state": lambda model, table: model.load_state_dict(thrice(model)),
+    "a state, assigned": lambda model, table: model.load_state_dict(thrice(model), assign=True),
+    "a vector": lambda model, table: vector_to_parameters(1.5 * parameters_to_vector(model.parameters()),
+                                                          model.parameters()),
+    "shared between processes": lambda model, table: (model.share_memory(), table.mul_(3)),
+    "there and back": lambda model, table: (model.double(), model.float(), table.mul_(3)),
+}  # fmt: skip
+"""Ways of changing the numbers of a model, `table` among them, that PyTorch counts or that move them."""
+
+
+def thrice(model: nn.Module) -> dict[str, Tensor]:
+    return {name: 3 * one for name, one in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_copy_mixes_old_numbers_with_new_ones(folder: Path, way: str) -> None:
+    """One row reads the model's own tables where there are kernels, and several read those that were laid out."""
+    model = pellucid.load(folder)
+    before, one_before = states(model), states(model, IDS[:, :1])
+    with torch.no_grad():
+        WAYS[way](model.module, model.module.layers[0].feed_forward.down.weight)
+    check_plain_and_swift_agree(model, before)
+    check_plain_and_swift_agree(model, one_before, IDS[:, :1])
 
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])

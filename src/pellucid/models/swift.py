@@ -40,7 +40,8 @@ class Swift(Watched):
 
         Equal to this one up to rounding. It is kept, and made anew when this one's numbers or parts have changed since,
         as far as PyTorch counts that: not what is written through `.data` or NumPy, nor within `torch.inference_mode`
-        into numbers that were made there.
+        into numbers that were made there. Such a copy answers with the old numbers where it has laid them out, and with
+        the new ones where it reads this one's own: so does one that is still writing while this one learns.
         One with an onlooker stays as it is, since he knows the plain blocks, and so does one with parts of others or
         with hooks; one that is laid out already too.
         """
@@ -57,6 +58,7 @@ class Swift(Watched):
         if dtype not in kept or not kept[dtype][0].lasts(self):
             if foreign(self):
                 return self._plain(dtype, own)
+            self._forget()
             layout = packing.real(dtype, first.device, reads_on=self.reads_on)
             moment, copy = Moment(self), _alone(packed(self, layout))
             copy.laid_out = True
@@ -86,6 +88,13 @@ class Swift(Watched):
     def edited(self, onlooker: Onlooker) -> Self:
         return _alone(super().edited(onlooker))
 
+    def _forget(self) -> None:
+        """Lets go of copies of what this model was: they hold their own tables, and numbers that it has no more."""
+        kept = self.__dict__.get("_swift", {})
+        for dtype, (moment, _) in list(kept.items()):
+            if not moment.lasts(self):
+                kept.pop(dtype, None)
+
     def _plain(self, dtype: torch.dtype, own: torch.dtype) -> Self:
         if dtype != own:
             what = "an edited model" if self.onlooker is not None else "a model with hooks or with parts of others"
@@ -97,7 +106,9 @@ class Swift(Watched):
         plain = torch.empty(0, dtype=torch.float32, device="cpu")
         if self.bits and ((moved := fn(plain)).dtype != plain.dtype or moved.device != plain.device):
             self.real("moving")
-        return super()._apply(fn, recurse)
+        super()._apply(fn, recurse)
+        self._forget()
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_swift"}
