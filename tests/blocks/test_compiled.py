@@ -242,6 +242,20 @@ def test_a_table_is_not_held_twice(tmp_path: Path) -> None:
     assert all(table.untyped_storage().data_ptr() in own for table in tables)
 
 
+def test_a_bias_that_does_not_lie_straight_is_read_as_it_is(tmp_path: Path, without: Callable[[], None]) -> None:
+    """The kernels are told where it begins, and take what lies there one after the other."""
+    model = pellucid.load(save("gpt2", tmp_path / "model"))
+    for name, one in model.module.named_parameters():
+        if name.endswith("up.bias"):
+            one.data = numbers(len(one), 7)[:, 2]
+        elif name.endswith("down.bias"):
+            one.data = torch.tensor([0.3]).expand(len(one))
+    quick = steps(model, [[5, 6, 7]])
+    without()
+    model.module.__dict__.pop("_swift")
+    torch.testing.assert_close(quick, steps(model, [[5, 6, 7]]), rtol=2e-5, atol=2e-5)
+
+
 def test_a_model_that_learned_says_something_else(tmp_path: Path) -> None:
     model = pellucid.load(save("llama", tmp_path / "model"))
     before = steps(model, [[5, 6, 7]])

@@ -57,9 +57,10 @@ def for_few(many: nn.Module, weights: Sequence[Part], biases: Sequence[Part], ac
     stored = getattr(many, "stored", None)
     if stored not in (torch.float32, torch.bfloat16) or any(part.parameter.dtype != stored for part in weights):
         return many
-    offsets = [part.parameter.float() for part in biases] if biases else [None] * len(weights)
+    offsets = [part.parameter.float().contiguous() for part in biases] if biases else [None] * len(weights)
     tables = [
-        Plain(part.parameter.contiguous(), None, offset, part.paired or 0) for part, offset in zip(weights, offsets)
+        Plain(part.parameter.contiguous(), None, offset, part.paired or 0)
+        for part, offset in zip(weights, offsets, strict=True)
     ]
     return CompiledLinear(many, tables, activation)
 
