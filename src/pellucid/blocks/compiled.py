@@ -1,7 +1,7 @@
 """Blocks for one position at a time, as writing has them, by kernels compiled for this processor.
 
-Beside its packed map, which multiplies many rows, a linear map keeps the plain tables that the module has anyway: one
-row by a table costs what reading it from memory does. Results agree with the packed blocks up to rounding.
+Beside its packed map, which multiplies many rows, a linear map has the tables that lie in memory anyway, those of the
+module or of 8 bits: one row by a table costs what reading it does. Results agree with the packed blocks up to rounding.
 
 The kernels need numba, the extra `fast`; without it a twin has the packed blocks alone.
 """
@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from pellucid.blocks.activation import ACTIVATIONS
 from pellucid.blocks.cache import KeyValues
-from pellucid.blocks.packed import PackedAttention, PackedGatedFeedForward, PackedRMSNorm
+from pellucid.blocks.packed import PackedAttention, PackedGatedFeedForward, PackedLinear, PackedRMSNorm
 from pellucid.blocks.packing import Part
 from pellucid.blocks.quantized import Int4Linear, Int8Linear
 from pellucid.blocks.run import Pass
-from pellucid.blocks.steps import Asking, Plain, kernels
+from pellucid.blocks.steps import KINDS, Asking, Plain, kernels
+from pellucid.blocks.widened import WidenedLinear
 
 FEW = {torch.float32: 2, torch.bfloat16: 2, torch.int8: 6}
 """Rows of x up to which a table is read as it stands, by the kind of its numbers; what reads it once for many rows is
@@ -35,14 +36,14 @@ class CompiledLinear(nn.Module):
         super().__init__()
         self.many, self.tables, self.activation = many, tuple(tables), activation
         self.few, self.in_features = FEW[tables[0].numbers.dtype], tables[0].numbers.shape[1]
-        self.dtype: torch.dtype = getattr(many, "dtype", torch.float32)
+        self.dtype = many.dtype if isinstance(many, PackedLinear) else torch.float32
 
     def forward(self, x: Tensor) -> Tensor:
-        """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
-        made = kernels()
-        if made is None or x.numel() > self.few * self.in_features:
+        """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], of few rows of kind `dtype`"""
+        steps = kernels()
+        if steps is None or x.numel() > self.few * self.in_features:
             return self.many(x)
-        product = made.product(x.float().reshape(-1, self.in_features).contiguous(), self.tables)
+        product = steps.product(x.float().reshape(-1, self.in_features).contiguous(), self.tables)
         product = product if self.activation is None else ACTIVATIONS[self.activation](product)
         return product.view(*x.shape[:-1], -1).to(self.dtype)
 
@@ -54,8 +55,9 @@ def for_few(many: nn.Module, weights: Sequence[Part], biases: Sequence[Part], ac
     if isinstance(many, Int8Linear):
         bias = None if many.bias is None else many.bias.float()
         return CompiledLinear(many, [Plain(many.codes, many.scale.float(), bias)])
-    stored = getattr(many, "stored", None)
-    if stored not in (torch.float32, torch.bfloat16) or any(part.parameter.dtype != stored for part in weights):
+    if not isinstance(many, PackedLinear | WidenedLinear):
+        return many
+    if many.stored not in KINDS or any(part.parameter.dtype != many.stored for part in weights):
         return many
     offsets = [part.parameter.float().contiguous() for part in biases] if biases else [None] * len(weights)
     tables = [
@@ -70,10 +72,10 @@ class CompiledRMSNorm(PackedRMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
-        made = kernels()
-        if made is None or x.numel() > MOST * x.shape[-1]:
+        steps = kernels()
+        if steps is None or x.numel() > MOST * x.shape[-1]:
             return super().forward(x)
-        return made.norm(x.float().contiguous(), self.gain, self.eps * x.shape[-1])
+        return steps.norm(x.float().contiguous(), self.gain, self.eps * x.shape[-1])
 
     __call__ = forward
 
@@ -83,11 +85,11 @@ class CompiledGatedFeedForward(PackedGatedFeedForward):
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
-        made = kernels()
+        steps = kernels()
         watched = run is not None and run.watch is not None
-        if made is None or watched or self.activation is not F.silu or x.numel() > MOST * x.shape[-1]:
+        if steps is None or watched or self.activation is not F.silu or x.numel() > MOST * x.shape[-1]:
             return super().forward(x, run)
-        return self.down(made.gated(self.product(x), _taken(self.down)))
+        return self.down(steps.gated(self.product(x), _taken(self.down)))
 
     __call__ = forward
 
@@ -97,12 +99,12 @@ class CompiledAttention(PackedAttention):
 
     def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """Float[Tensor, "batch hidden"]  ->  the same"""
-        made = kernels()
-        if made is None:
+        steps = kernels()
+        if steps is None:
             return super().next(x, run, remembered)
         mask = None if run.mask is None else run.mask[:, 0, 0].contiguous()
         asking = Asking(self.num_heads, self.num_key_value_heads, self.head_dim, self.scale, run.rotation, mask)
-        return self.output(made.attend(self.product(x), asking, remembered, _taken(self.output)))
+        return self.output(steps.attend(self.product(x), asking, remembered, _taken(self.output)))
 
 
 def _taken(linear: nn.Module) -> torch.dtype:

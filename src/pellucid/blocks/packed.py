@@ -52,7 +52,7 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.table = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype).contiguous(), None)
         self.offset = None if bias is None else bias.detach().to(dtype)
-        self.dtype = self.stored = dtype
+        self.dtype = self.stored = dtype  # of what it gives, and of its table
         self.activation, self.algorithm, self.behind = applied(activation)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ KINDS = {torch.float32: calls.FLOAT32, torch.bfloat16: calls.BFLOAT16, torch.int
 
 
 class Plain(NamedTuple):
-    """A table as it stands in the module.
+    """A table as it lies in memory: a parameter of the module, or the codes of a map of 8 bits.
 
     numbers: Float32, BFloat16 or Int8[Tensor, "out in"].  scale: Float32[Tensor, "out"], of 8 bits.
     bias: Float32[Tensor, "out"].
@@ -44,6 +44,7 @@ class Asking(NamedTuple):
     """How one position asks.
 
     heads: of query.  shared: of key.  width: of each.  scale: of scores.
+    rotation: of the new position alone; None turns nothing.
     mask: Bool[Tensor, "rows|1 filled"], True where a slot may be looked at; None where all may.
     """
 

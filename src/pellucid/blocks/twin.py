@@ -31,7 +31,8 @@ def evaluating(module: nn.Module) -> Any:
 def packed(module: nn.Module, packing: Packing, path: str = "") -> Any:
     """An evaluating copy, its numbers laid out by `packing` where that gains something.
 
-    It holds the numbers of this moment, laid out otherwise or shared: what `module` learns later belongs to another.
+    What is laid out otherwise holds the numbers of this moment, everything else is `module`'s own memory: once `module`
+    has changed, another copy is to be made.
     """
     return _Twin(packing, module, path).made()
 
