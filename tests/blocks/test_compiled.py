@@ -5,6 +5,7 @@ import hashlib
 import importlib.util
 import logging
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import pellucid
-from pellucid.blocks import RotaryPositions, compiled, machine_code, quantized
+from pellucid.blocks import RotaryPositions, calls, compiled, machine_code, quantized
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.steps import Asking, Kernels, Plain, kernels
 from pellucid.generation import read_settings, write
@@ -327,6 +328,26 @@ def test_what_is_compiled_is_found_again(alone: Path) -> None:
         said.append(run.stdout.strip())
     assert said == ["[[4.0, 4.0]] True", "[[4.0, 4.0]] False"]
     assert only(alone).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("name", ["kernels.py", "calls.py"])
+def test_another_wording_has_a_file_of_its_own(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Path(machine_code.__file__)
+    for file in ("kernels.py", "calls.py"):
+        shutil.copy(here.with_name(file), tmp_path)
+    monkeypatch.setattr(machine_code, "__file__", str(tmp_path / here.name))
+    before = machine_code._place()
+    (tmp_path / name).write_bytes(here.with_name(name).read_bytes() + b"#")
+    assert machine_code._place() != before
+
+
+@pytest.mark.parametrize(
+    "call", [calls.Norm, calls.Gated, calls.ProductTable, calls.Product, calls.Remember, calls.Mix]
+)
+def test_a_kernel_is_told_nothing_that_it_does_not_know(call: type) -> None:
+    call(rows=3)
+    with pytest.raises(AttributeError, match="row_s"):
+        call(row_s=3)
 
 
 @pytest.mark.parametrize("harm", ["cut", "changed", "empty", "of others"])

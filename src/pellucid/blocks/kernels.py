@@ -1,9 +1,11 @@
-"""The arithmetic of one position, compiled for this processor by numba: what `pellucid.blocks.compiled` calls.
+"""The arithmetic of one position, compiled for this processor by numba: what `pellucid.blocks.steps` calls.
 
 What PyTorch has are steps; between them lies nearly as long as they take where a step is a few thousand numbers. Here a
 norm, a gate, or the mixing of one position is one call each. All arithmetic is float32.
 
-What a kernel is told stands in `calls`. Several threads may work on `product` and `mix`, each takes its share.
+What a kernel is told stands in `calls`. `carray(_floats(address), shape)` is the memory there as an array; where it may
+hold numbers of another kind, it has a second name, by which these are read. Several threads may work on `product` and
+`mix`, each takes its share of rows or heads.
 """
 
 import math
@@ -80,7 +82,8 @@ def _narrow(number: Any) -> Any:
 
 @njit(fastmath=_FREE)
 def _exp(x: Any) -> Any:
-    """e^x to the last figures of float32, 2^-126 at least: 2^whole in the exponent, 2^rest as a polynomial."""
+    """e^x to the last figures of float32, 2^-126 at least: 2^whole in the exponent, and 2^rest, where |rest| <= 1/2, by
+    its series: (rest ln 2)^n / n! up to n = 6."""
     y = min(max(x * np.float32(1.4426950408889634), np.float32(-126.0)), np.float32(128.0))
     whole = np.rint(y)
     rest = y - whole
