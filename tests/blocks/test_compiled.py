@@ -20,6 +20,7 @@ import pellucid
 from pellucid.blocks import RotaryPositions, calls, compiled, machine_code, quantized
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.steps import Asking, Kernels, Plain, kernels
+from pellucid.errors import InputError
 from pellucid.generation import read_settings, write
 from pellucid.generation.loop import writer
 from tests.checkpoints.families import TINY, save
@@ -184,6 +185,33 @@ def test_what_is_no_number_stays_none(made: Kernels, broken: float) -> None:
     x[0, 3] = broken
     assert not made.norm(x, torch.ones(8), 1e-6)[0, 3].isfinite()
     assert not made.product(x, [Plain(torch.ones(4, 8))]).isfinite().any()
+
+
+@pytest.mark.parametrize("held", [(2, 4, 5, 8), (1, 2, 5, 8), (1, 4, 5, 6)], ids=["rows", "heads", "width"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_another_model_remembers_is_refused(made: Kernels, dtype: torch.dtype, held: tuple[int, ...]) -> None:
+    """By its address the kernel would write beside it; before, PyTorch's own steps refused it."""
+    remembered = KeyValues(5)
+    remembered.extend_both(numbers(*held).to(dtype)[:, :, :3])
+    asking = Asking(2, 2, 8, 1.0, None, None)
+    with pytest.raises(InputError, match=r"remembers .*make a new cache"):
+        made.attend(numbers(1, 6 * 8), asking, remembered, torch.float32)
+
+
+def test_memory_of_another_kind_of_number_is_refused(made: Kernels) -> None:
+    remembered = KeyValues(5)
+    remembered.extend_both(numbers(1, 4, 3, 8).bfloat16())
+    with pytest.raises(InputError, match=r"bfloat16\[1, 4, 5, 8\] on cpu, and float32\[1, 4, 5, 8\] on cpu"):
+        made.attend(numbers(1, 6 * 8), Asking(2, 2, 8, 1.0, None, None), remembered, torch.float32)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1, 5), (2, 4)])
+def test_a_mask_of_other_slots_is_refused(made: Kernels, shape: tuple[int, int]) -> None:
+    remembered = KeyValues(5)
+    remembered.extend_both(numbers(3, 4, 3, 8))
+    asking = Asking(2, 2, 8, 1.0, None, torch.ones(shape, dtype=torch.bool))
+    with pytest.raises(InputError, match="this cache holds 3 rows of 4"):
+        made.attend(numbers(3, 6 * 8), asking, remembered, torch.float32)
 
 
 # -- models -----------------------------------------------------------------------------------------------------------

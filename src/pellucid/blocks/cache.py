@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from pellucid.blocks.given import kind_of
 from pellucid.errors import InputError
 
 
@@ -54,10 +55,18 @@ class KeyValues:
         """The next free slot of each row, for one new position: the memory, which is to be written there.
 
         heads: of key and value together.  like: Float[Tensor, "rows ..."], a tensor of the kind that is remembered
+        Raises InputError where something else was remembered: who writes there by its address would write beside it.
         """
         self.widths = width, width
         self._room(like, like.shape[0], heads, 1, width)
-        return self.memory
+        held, fits = self.memory, (like.shape[0], heads, self.memory.shape[2], width)
+        if held.shape != fits or held.dtype != like.dtype or held.device != like.device:
+            wanted = f"{str(like.dtype).removeprefix('torch.')}{list(fits)} on {like.device}"
+            raise InputError(
+                f"this cache remembers {kind_of(held)} on {held.device}, and {wanted} is to be remembered: "
+                "what one model has read no other reads on; make a new cache"
+            )
+        return held
 
     def held(self) -> tuple[Tensor, Tensor]:
         """Keys and values of all positions so far, as views."""

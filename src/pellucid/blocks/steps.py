@@ -13,9 +13,10 @@ from torch import Tensor
 
 from pellucid.blocks import calls
 from pellucid.blocks.cache import KeyValues
+from pellucid.blocks.given import kind_of
 from pellucid.blocks.machine_code import MachineCode
 from pellucid.blocks.relative import Rotation
-from pellucid.errors import PellucidError
+from pellucid.errors import InputError, PellucidError
 
 log = logging.getLogger(__name__)
 
@@ -137,12 +138,15 @@ class Kernels:
 
         together: Float[Tensor, "rows (heads+2*shared)*width"], heads of query, key and value, in float32 or bfloat16
         ->  Float[Tensor, "rows heads*width"] of kind `dtype`
+        Raises InputError where the mask or what is remembered has other sizes: the kernels would read beside it.
         """
         heads, shared, width, scale, rotation, mask = asking
         rows = together.shape[0]
         wide = together.new_empty(rows, (heads + 2 * shared) * width, dtype=torch.float32)
         memory = remembered.reserve(2 * shared, width, wide)
         filled, slots = remembered.filled, memory.shape[2]
+        if mask is not None and (mask.shape[1] != filled or mask.shape[0] not in (1, rows)):
+            raise InputError(f"mask is {kind_of(mask)}, and this cache holds {rows} rows of {filled}: make a new cache")
         angles = None if rotation is None else rotation.of_pairs()
         remember = calls.Remember(
             rows=rows,
