@@ -214,6 +214,13 @@ def test_a_mask_of_other_slots_is_refused(made: Kernels, shape: tuple[int, int])
         made.attend(numbers(3, 6 * 8), asking, remembered, torch.float32)
 
 
+def test_what_does_not_lie_straight_is_read_as_it_is(made: Kernels) -> None:
+    both, together = numbers(6, 2).T, numbers(24, 2).T
+    close(made.gated(both, torch.float32), F.silu(both.double()[:, :3]) * both.double()[:, 3:])
+    asking = Asking(1, 1, 8, 1.0, None, None)
+    close(made.attend(together, asking, KeyValues(2), torch.float32), together[:, 16:].double())
+
+
 # -- models -----------------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +316,19 @@ def test_a_copy_says_the_same_and_needs_no_kernels(
     torch.testing.assert_close(steps(other, [[5, 6, 7]]), wanted, rtol=0, atol=0)
     without()
     torch.testing.assert_close(steps(other, [[5, 6, 7]]), wanted, rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_a_plain_call_within_autocast_says_nearly_the_same(dtype: str, tmp_path: Path) -> None:
+    """Tables of a shape that few bits do not fit stay PyTorch's own maps, whose products are float16 there."""
+    module = pellucid.load(save("llama", tmp_path / "model"), dtype=dtype).module
+    ids, said = torch.tensor([[5], [6]]), []
+    for kind in (None, torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype=kind, enabled=kind is not None), torch.no_grad():
+            cache = module.new_cache(2)
+            said.append([module(ids, cache=cache)["logits"].float() for _ in range(2)])
+    torch.testing.assert_close(said[1], said[0], rtol=0, atol=0.02)
+    torch.testing.assert_close(said[2], said[0], rtol=0, atol=0.01)
 
 
 def test_whoever_looks_on_sees_the_plain_blocks(tmp_path: Path) -> None:

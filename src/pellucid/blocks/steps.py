@@ -116,10 +116,11 @@ class Kernels:
         return out
 
     def gated(self, both: Tensor, dtype: torch.dtype) -> Tensor:
-        """silu(gate) x input, which stand side by side, in float32 or bfloat16.
+        """silu(gate) x input, which stand side by side, in any kind of number.
 
         both: Float[Tensor, "... 2*inner"]  ->  Float[Tensor, "... inner"] of kind `dtype`
         """
+        both = _readable(both)
         inner = both.shape[-1] // 2
         out = both.new_empty(*both.shape[:-1], inner, dtype=dtype)
         gated = calls.Gated(
@@ -136,12 +137,12 @@ class Kernels:
     def attend(self, together: Tensor, asking: Asking, remembered: KeyValues, dtype: torch.dtype) -> Tensor:
         """One new position of each row, beside all that is remembered; it is remembered too.
 
-        together: Float[Tensor, "rows (heads+2*shared)*width"], heads of query, key and value, in float32 or bfloat16
+        together: Float[Tensor, "rows (heads+2*shared)*width"], heads of query, key and value, in any kind
         ->  Float[Tensor, "rows heads*width"] of kind `dtype`
         Raises InputError where the mask or what is remembered has other sizes: the kernels would read beside it.
         """
         heads, shared, width, scale, rotation, mask = asking
-        rows = together.shape[0]
+        rows, together = together.shape[0], _readable(together)
         wide = together.new_empty(rows, (heads + 2 * shared) * width, dtype=torch.float32)
         memory = remembered.reserve(2 * shared, width, wide)
         filled, slots = remembered.filled, memory.shape[2]
@@ -186,6 +187,11 @@ class Kernels:
 
     def _share(self, kernel: int, call: ctypes.Structure, threads: int) -> None:
         self._abreast(kernel, ctypes.byref(call), threads, 0)
+
+
+def _readable(x: Tensor) -> Tensor:
+    """Without gaps, in a kind that the kernels know: within a caller's `torch.autocast` products may be float16."""
+    return (x if x.dtype in (torch.float32, torch.bfloat16) else x.float()).contiguous()
 
 
 def _place(one: Tensor | None) -> int:
