@@ -221,6 +221,12 @@ def test_what_does_not_lie_straight_is_read_as_it_is(made: Kernels) -> None:
     close(made.attend(together, asking, KeyValues(2), torch.float32), together[:, 16:].double())
 
 
+def test_who_may_look_nowhere_hears_nothing(made: Kernels) -> None:
+    mask = torch.tensor([[False], [True]])
+    found = made.attend(numbers(2, 3 * 8), Asking(1, 1, 8, 1.0, None, mask), KeyValues(2), torch.float32)
+    close(found, torch.stack((torch.zeros(8), numbers(2, 3, 8)[1, 2])).double())
+
+
 # -- models -----------------------------------------------------------------------------------------------------------
 
 
@@ -329,6 +335,17 @@ def test_a_plain_call_within_autocast_says_nearly_the_same(dtype: str, tmp_path:
             said.append([module(ids, cache=cache)["logits"].float() for _ in range(2)])
     torch.testing.assert_close(said[1], said[0], rtol=0, atol=0.02)
     torch.testing.assert_close(said[2], said[0], rtol=0, atol=0.01)
+
+
+def test_padding_before_a_text_that_is_read_token_by_token(tmp_path: Path) -> None:
+    model = pellucid.load(save("llama", tmp_path / "model"))
+    ids, mask = torch.tensor([[0, 0, 5], [5, 6, 7]]), torch.tensor([[0, 0, 1], [1, 1, 1]])
+    said = []
+    for module in (model.module.swift(), model.module):
+        cache = module.new_cache(3)
+        with torch.no_grad():
+            said.append([module(ids[:, i : i + 1], mask[:, i : i + 1], cache=cache)["logits"] for i in range(3)])
+    torch.testing.assert_close(said[0], said[1], rtol=2e-5, atol=2e-5)
 
 
 def test_whoever_looks_on_sees_the_plain_blocks(tmp_path: Path) -> None:

@@ -228,6 +228,8 @@ def mix(call: Any) -> None:
                 value = memory[row, shared + near, slot]
                 for c in range(width):
                     sums[c] += weight * value[c]
+        if total == _float(0.0):  # padding that may look nowhere: zeros, as PyTorch gives
+            total = _float(1.0)
         for c in range(width):
             if narrow:
                 halves[row, head, c] = _narrow(sums[c] / total)
