@@ -443,6 +443,7 @@ def test_where_nothing_can_be_kept_the_packed_blocks_do_the_work(
     assert kernels() is None
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("numba is installed, and its kernels cannot be used: ") and str(alone) in said
+    assert said.endswith("; PELLUCID_CACHE names another folder to keep them in")
 
 
 def test_without_numba_the_packed_blocks_do_the_work(

@@ -19,6 +19,7 @@ import torch
 
 import pellucid
 from pellucid import machine
+from pellucid.blocks import compiled
 from pellucid.cli import main
 from pellucid.cli.app import COMMANDS, app
 from pellucid.cli.embed import AT_ONCE
@@ -124,6 +125,21 @@ def test_each_device_has_its_fast_dtype(
     said = json.loads(caller(monkeypatch, capsys)("doctor", "--json").out)
     found = {name: said[name] for name in said if name.startswith("fast dtype")}
     assert found == {"fast dtype on cpu": "float32"} | ({"fast dtype on cuda": "bfloat16"} if gpu else {})
+
+
+def test_doctor_sends_nobody_to_install_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch, command: Pellucid, tmp_path: Path
+) -> None:
+    pytest.importorskip("numba")
+    (tmp_path / "file").write_text("where a folder should be")
+    monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr(compiled, "kernels", compiled.kernels.__wrapped__)
+    if sys.platform == "linux":
+        said = json.loads(command("doctor", "--json").out)
+        assert said["compiled steps"] == "none (numba is installed; the warning says why)"
+    monkeypatch.setattr(compiled.importlib.util, "find_spec", lambda name: None)
+    said = json.loads(command("doctor", "--json").out)
+    assert said["compiled steps"] == "none (on Linux: pip install 'pellucid[fast]')"
 
 
 WRONG = {

@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from pellucid.errors import InputError
 from pellucid.files import cache, write_whole
 
 log = logging.getLogger(__name__)
@@ -77,8 +78,11 @@ def _made(place: Path, processor: Any) -> bytes:
     from pellucid.blocks.kernels import object_code
 
     log.info("compiling for this processor, once: %s", place)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    code = object_code(processor)
-    write_whole(place, lambda file: file.write(hashlib.sha256(code).digest() + code))
-    place.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        code = object_code(processor)
+        write_whole(place, lambda file: file.write(hashlib.sha256(code).digest() + code))
+        place.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    except (OSError, InputError) as error:
+        raise InputError(f"{error}; PELLUCID_CACHE names another folder to keep them in") from error
     return code

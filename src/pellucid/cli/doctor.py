@@ -1,6 +1,7 @@
 """pellucid doctor"""
 
 import importlib.metadata
+import importlib.util
 import json
 import platform
 
@@ -35,7 +36,7 @@ def command(as_json: bool) -> None:
         "processor": ", ".join(features()) or "no vector features known",
         **{f"fast dtype on {one.type}": str(fastest_dtype(one)).removeprefix("torch.") for one in devices},
         "threads": str(use_threads()),
-        "compiled steps": "ready" if kernels() else "none (on Linux: pip install 'pellucid[fast]')",
+        "compiled steps": "ready" if kernels() else _no_kernels(),
         "free memory": f"{free / 2**30:.1f} GiB" if free else "unknown",
         "models ready": ", ".join(e.name for e in inventory() if e.state == "ready") or "none (see: pellucid models)",
     }
@@ -43,6 +44,12 @@ def command(as_json: bool) -> None:
         click.echo(json.dumps(found, indent=2))
     else:
         table(list(found.items()))
+
+
+def _no_kernels() -> str:
+    if platform.system() == "Linux" and importlib.util.find_spec("numba") is not None:
+        return "none (numba is installed; the warning says why)"
+    return "none (on Linux: pip install 'pellucid[fast]')"
 
 
 def _version(name: str) -> str:
