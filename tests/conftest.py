@@ -23,6 +23,7 @@ import pytest
 import torch
 
 import pellucid
+from pellucid.blocks import compiled
 from pellucid.checkpoints import installed
 from tests.parity.tiny import write
 
@@ -107,3 +108,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(params=["compiled", "packed"])
+def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Writing by compiled steps where there are any, and without, as where numba is not installed: a model that was
+    opened before obeys too."""
+    if request.param == "packed":
+        monkeypatch.setattr(compiled, "kernels", lambda: None)
+    return request.param

@@ -132,9 +132,11 @@ def test_few_words_and_many_beams(beams: int, vocabulary: int) -> None:
         agree(both, found(both.ours, given, **options), given, **options)
 
 
-def test_float32_finds_the_same_texts(tmp_path: Any) -> None:
-    """In the precision of use; sums are rounded in the same places."""
-    both, given = pair("LlamaForCausalLM", ends("LlamaForCausalLM")), prompts()
+@pytest.mark.usefixtures("steps")
+@pytest.mark.parametrize("writer", ["LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration", "T5 gated"])
+def test_float32_finds_the_same_texts(writer: str, tmp_path: Any) -> None:
+    """In the precision of use, by the blocks that are laid out for speed."""
+    both, given = pair(writer, ends(writer)), prompts()
     both.ours.save(tmp_path)
     single = pellucid.load(tmp_path, dtype="float32")
     options = {"num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 30}

@@ -5,6 +5,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,6 +120,18 @@ def test_a_seed_gives_the_same_text_alone_and_in_a_batch(writer: str) -> None:
     assert texts(both.ours, given[::-1], **options)[0] == together[::-1]
     assert texts(both.ours, given, **options | {"seed": 6})[0] != together
     assert texts(both.ours, given[:1] * 2, **options)[0] == together[:1] * 2
+
+
+@pytest.mark.usefixtures("steps")
+@pytest.mark.parametrize("writer", ["LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration", "T5 gated"])
+def test_float32_draws_the_same_alone_and_in_a_batch(writer: str, tmp_path: Path) -> None:
+    """In the precision of use, by the blocks that are laid out for speed, which sum one row and many otherwise."""
+    exact, given = pair(writer, late_ends(writer)).ours, prompts()
+    single = pellucid.load(exact.save(tmp_path), dtype="float32")
+    for options in ({"do_sample": True, "seed": 5}, {"do_sample": False}):
+        wanted = texts(exact, given, **options, max_new_tokens=40)
+        assert texts(single, given, **options, max_new_tokens=40) == wanted
+        assert [texts(single, [prompt], **options, max_new_tokens=40)[0][0] for prompt in given] == wanted[0]
 
 
 def test_several_texts_are_drawn_for_each_prompt() -> None:
