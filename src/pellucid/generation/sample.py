@@ -37,25 +37,24 @@ def draw(logits: Tensor, sources: Sequence[torch.Generator]) -> Tensor:
     """One token per row, each as often as its probability says: the place at which the summed probabilities pass a
     random share of the whole. Float[Tensor, "rows vocab"]  ->  Int[Tensor, "rows"]
 
-    Summed in blocks first, then within one block: a running sum in float64 over a whole vocabulary takes twice as long.
+    A block by one random number, and a token in it by another: where a sum over a whole vocabulary passes a share,
+    rounding moves by more than an unlikely token is wide, and a seed would draw another one beside other texts.
     Raises InputError for a row in which all logits are -inf or one is no number.
     """
     probabilities = logits.softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     blocks = F.pad(probabilities, (0, -logits.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))
     sums = blocks.sum(dim=-1, dtype=torch.float64)
-    whole = sums.sum(dim=1)
-    if not bool(whole.isfinite().all()):
+    if not bool(sums.isfinite().all()):
         raise InputError("no token can be drawn: all logits of a text are -inf, or one of them is no number")
-    shares = torch.cat([torch.rand(1, generator=source, dtype=torch.float64, device="cpu") for source in sources])
-    block, rest = _passed(sums, shares.to(whole.device) * whole)
+    shares = torch.stack([torch.rand(2, generator=source, dtype=torch.float64, device="cpu") for source in sources])
+    first, second = shares.to(sums.device).unbind(dim=1)
+    block = _passed(sums, first)
     rows = torch.arange(len(sums), device=sums.device)
-    return block * BLOCK + _passed(blocks[rows, block].double(), rest)[0]
+    return block * BLOCK + _passed(blocks[rows, block].double(), second)
 
 
-def _passed(parts: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the summed parts pass what is wanted, never at a part of nothing, and what is still wanted there."""
+def _passed(parts: Tensor, share: Tensor) -> Tensor:
+    """Where the summed parts pass a share of their whole, never at a part of nothing."""
     summed = parts.cumsum(dim=1)
     last = (summed < summed[:, -1:]).sum(dim=1)  # the last part that is something
-    place = torch.minimum((summed <= wanted[:, None]).sum(dim=1), last)
-    before = (summed - parts).gather(1, place[:, None]).squeeze(1)
-    return place, (wanted - before).clamp(min=0)
+    return torch.minimum((summed <= share[:, None] * summed[:, -1:]).sum(dim=1), last)
