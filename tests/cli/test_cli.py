@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import torch
 import pellucid
 from pellucid import machine
 from pellucid.blocks import compiled
-from pellucid.cli import main
+from pellucid.cli import doctor, main
 from pellucid.cli.app import COMMANDS, app
 from pellucid.cli.embed import AT_ONCE
 from pellucid.cli.errors import INTERRUPTED
@@ -127,19 +128,21 @@ def test_each_device_has_its_fast_dtype(
     assert found == {"fast dtype on cpu": "float32"} | ({"fast dtype on cuda": "bfloat16"} if gpu else {})
 
 
-def test_doctor_sends_nobody_to_install_what_is_installed(
-    monkeypatch: pytest.MonkeyPatch, command: Pellucid, tmp_path: Path
+@pytest.mark.parametrize(
+    ("installed", "usable", "wanted"),
+    [
+        (True, True, "ready"),
+        (True, False, "none (numba is installed and cannot be used: a warning says why)"),
+        (False, False, "none (pip install 'pellucid[fast]')"),
+    ],
+)
+def test_nobody_is_told_to_install_what_is_installed(
+    installed: bool, usable: bool, wanted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("numba")
-    (tmp_path / "file").write_text("where a folder should be")
-    monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "file"))
-    monkeypatch.setattr(compiled, "kernels", compiled.kernels.__wrapped__)
-    if sys.platform == "linux":
-        said = json.loads(command("doctor", "--json").out)
-        assert said["compiled steps"] == "none (numba is installed; the warning says why)"
-    monkeypatch.setattr(compiled.importlib.util, "find_spec", lambda name: None)
-    said = json.loads(command("doctor", "--json").out)
-    assert said["compiled steps"] == "none (on Linux: pip install 'pellucid[fast]')"
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(compiled, "kernels", lambda: object() if usable else None)
+    monkeypatch.setattr(doctor, "_version", lambda name: "1" if installed else "not installed")
+    assert json.loads(caller(monkeypatch, capsys)("doctor", "--json").out)["compiled steps"] == wanted
 
 
 WRONG = {

@@ -1,7 +1,6 @@
 """pellucid doctor"""
 
 import importlib.metadata
-import importlib.util
 import json
 import platform
 
@@ -24,7 +23,6 @@ def command(as_json: bool) -> None:
       pellucid doctor
       pellucid doctor --json
     """
-    from pellucid.blocks.steps import kernels
     from pellucid.checkpoints.inventory import inventory
     from pellucid.machine import choose_device, fastest_dtype, features, free_memory, use_threads
 
@@ -36,7 +34,7 @@ def command(as_json: bool) -> None:
         "processor": ", ".join(features()) or "no vector features known",
         **{f"fast dtype on {one.type}": str(fastest_dtype(one)).removeprefix("torch.") for one in devices},
         "threads": str(use_threads()),
-        "compiled steps": "ready" if kernels() else _no_kernels(),
+        "compiled steps": _compiled_steps(),
         "free memory": f"{free / 2**30:.1f} GiB" if free else "unknown",
         "models ready": ", ".join(e.name for e in inventory() if e.state == "ready") or "none (see: pellucid models)",
     }
@@ -46,10 +44,16 @@ def command(as_json: bool) -> None:
         table(list(found.items()))
 
 
-def _no_kernels() -> str:
-    if platform.system() == "Linux" and importlib.util.find_spec("numba") is not None:
-        return "none (numba is installed; the warning says why)"
-    return "none (on Linux: pip install 'pellucid[fast]')"
+def _compiled_steps() -> str:
+    from pellucid.blocks.compiled import kernels
+
+    if kernels():
+        return "ready"
+    if platform.system() != "Linux":
+        return "none (they are for Linux)"
+    if _version("numba") == "not installed":
+        return "none (pip install 'pellucid[fast]')"
+    return "none (numba is installed and cannot be used: a warning says why)"
 
 
 def _version(name: str) -> str:
