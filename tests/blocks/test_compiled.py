@@ -21,6 +21,7 @@ from pellucid.blocks import RotaryPositions, calls, compiled, machine_code, quan
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.steps import Asking, Kernels, Plain, kernels
 from pellucid.errors import InputError
+from pellucid.files import listed
 from pellucid.generation import read_settings, write
 from pellucid.generation.loop import writer
 from tests.checkpoints.families import TINY, save
@@ -444,6 +445,20 @@ def test_where_nothing_can_be_kept_the_packed_blocks_do_the_work(
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("numba is installed, and its kernels cannot be used: ") and str(alone) in said
     assert said.endswith("; PELLUCID_CACHE names another folder to keep them in")
+
+
+def test_settings_of_numba_leave_no_code_that_ends_a_later_process(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code that is not optimized calls numba's runtime, which a later process has not."""
+    monkeypatch.setenv("NUMBA_OPT", "0")
+    run = subprocess.run(
+        [sys.executable, "-c", "import torch; from pellucid.blocks.compiled import kernels; kernels()"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "its kernels cannot be used: they call NRT_" in run.stderr and listed(alone) == []
 
 
 def test_without_numba_the_packed_blocks_do_the_work(

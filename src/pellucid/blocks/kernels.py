@@ -19,6 +19,9 @@ from numba.extending import intrinsic
 
 from pellucid.blocks.calls import BFLOAT16, FLOAT32, Gated, Mix, Norm, Product, ProductTable, Remember
 
+OUTSIDE = {"omp_get_thread_num", "omp_get_num_threads", "sqrtf", "memset", "memcpy", "memmove"}
+"""What the kernels may call: it is in every process that has PyTorch."""
+
 KERNELS: dict[str, Any] = {}
 """Each by its name: void (call *), where `call` is of the kind that it was declared with."""
 
@@ -261,4 +264,17 @@ def object_code(machine: llvm.TargetMachine) -> bytes:
     passes = llvm.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
     passes.run(whole, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    _check_stands_alone(whole)
     return machine.emit_object(whole)
+
+
+def _check_stands_alone(whole: llvm.ModuleRef) -> None:
+    """Raises RuntimeError where the code calls what numba alone has: a later process, which does without numba, would
+    call nothing there is."""
+    declared = [one.name for one in [*whole.functions, *whole.global_variables] if one.is_declaration]
+    strange = [name for name in declared if name not in OUTSIDE and not name.startswith("llvm.")]
+    if strange:
+        raise RuntimeError(
+            f"they call {', '.join(strange)}, so numba was told not to optimize: take NUMBA_OPT, NUMBA_DEBUGINFO and "
+            "the like out of the environment"
+        )
