@@ -1,6 +1,7 @@
 """What numba compiles gives the numbers of the packed blocks, and what it has compiled is kept and found again."""
 
 import copy
+import ctypes
 import hashlib
 import importlib.util
 import logging
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -459,6 +461,34 @@ def test_settings_of_numba_leave_no_code_that_ends_a_later_process(
         check=True,
     )
     assert "its kernels cannot be used: they call NRT_" in run.stderr and listed(alone) == []
+
+
+@pytest.mark.parametrize(
+    "error", [SystemError("initialization of _internal failed"), ValueError("numpy.dtype size changed"), TypeError("x")]
+)
+def test_a_numba_that_is_broken_is_one_warning(
+    alone: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    def broken(*given: object) -> object:
+        raise error
+
+    monkeypatch.setattr(machine_code, "_made", broken)
+    assert kernels() is None
+    assert [record.getMessage() for record in caplog.records] == [
+        f"numba is installed, and its kernels cannot be used: {error}"
+    ]
+
+
+@pytest.mark.parametrize("name", ["GOMP_parallel", *compiled.WITHIN])
+def test_an_openmp_of_other_names_ends_no_process(
+    alone: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """LLVM does that where it does not find what the code calls."""
+    loaded = ctypes.CDLL(None)
+    others = {one: getattr(loaded, one) for one in ("GOMP_parallel", *compiled.WITHIN) if one != name}
+    monkeypatch.setattr(compiled.ctypes, "CDLL", lambda path: SimpleNamespace(**others))
+    assert kernels() is None and not alone.exists()
+    assert name in caplog.text
 
 
 def test_without_numba_the_packed_blocks_do_the_work(

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 SMALL = 1 << 14
 """Products of a query and a key, number by number, that one thread is done with before a second has begun."""
 
+WITHIN = ("omp_get_thread_num", "omp_get_num_threads")
+"""What the kernels call, by the names of OpenMP."""
+
 KINDS = {torch.float32: calls.FLOAT32, torch.bfloat16: calls.BFLOAT16, torch.int8: calls.INT8}
 """Numbers of a table that the kernels read, as these call them."""
 
@@ -62,9 +65,12 @@ class Kernels:
 
     def __init__(self) -> None:
         """Raises what `MachineCode` raises, and AttributeError where PyTorch's OpenMP is another than that of Linux."""
-        self._code = MachineCode()
         # what this process has loaded: PyTorch's threads do this work too, and none wait beside them
-        self._abreast = ctypes.CDLL(None).GOMP_parallel
+        loaded = ctypes.CDLL(None)
+        self._abreast = loaded.GOMP_parallel
+        for name in WITHIN:  # LLVM ends the process where it does not find one
+            getattr(loaded, name)
+        self._code = MachineCode()
         self._abreast.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
         self._abreast.restype = None
         self._product, self._mix = self._code.address("product"), self._code.address("mix")
@@ -202,10 +208,10 @@ def _place(one: Tensor | None) -> int:
 def kernels() -> Kernels | None:
     """The compiled steps of this process; None without numba, elsewhere than on Linux, and where their code cannot be
     kept, since seconds of work are not to be done each time."""
-    if sys.platform != "linux" or importlib.util.find_spec("numba") is None:
-        return None
     try:
+        if sys.platform != "linux" or importlib.util.find_spec("numba") is None:
+            return None
         return Kernels()
-    except (ImportError, AttributeError, OSError, RuntimeError, PellucidError) as reason:
+    except Exception as reason:  # noqa: BLE001 - a numba that does not fit what it stands on raises anything
         log.warning("numba is installed, and its kernels cannot be used: %s", reason)
         return None
