@@ -449,6 +449,25 @@ def test_where_nothing_can_be_kept_the_packed_blocks_do_the_work(
     assert said.endswith("; PELLUCID_CACHE names another folder to keep them in")
 
 
+BARRED = """
+import ctypes, sys, torch
+from pellucid.blocks.compiled import kernels
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE: nothing that was written may be run
+    sys.exit(77)
+print(kernels())
+"""
+
+
+def test_a_process_that_may_not_run_what_it_has_written_lives(alone: Path) -> None:
+    """As systemd's MemoryDenyWriteExecute and SELinux want it: a kept file was loaded all the same, and ended it."""
+    assert kernels() is not None
+    run = subprocess.run([sys.executable, "-c", BARRED], capture_output=True, text=True)
+    if run.returncode == 77:
+        pytest.skip("this Linux is older than 6.3")
+    assert (run.returncode, run.stdout) == (0, "None\n")
+    assert "no process run what it has compiled" in run.stderr
+
+
 def test_settings_of_numba_leave_no_code_that_ends_a_later_process(
     alone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -479,13 +498,13 @@ def test_a_numba_that_is_broken_is_one_warning(
     ]
 
 
-@pytest.mark.parametrize("name", ["GOMP_parallel", *compiled.WITHIN])
+@pytest.mark.parametrize("name", ["GOMP_parallel", *steps.WITHIN])
 def test_an_openmp_of_other_names_ends_no_process(
     alone: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     """LLVM does that where it does not find what the code calls."""
     loaded = ctypes.CDLL(None)
-    others = {one: getattr(loaded, one) for one in ("GOMP_parallel", *compiled.WITHIN) if one != name}
+    others = {one: getattr(loaded, one) for one in ("GOMP_parallel", *steps.WITHIN) if one != name}
     monkeypatch.setattr(compiled.ctypes, "CDLL", lambda path: SimpleNamespace(**others))
     assert kernels() is None and not alone.exists()
     assert name in caplog.text

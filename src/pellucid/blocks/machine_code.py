@@ -6,12 +6,13 @@ file does without numba.
 
 import hashlib
 import logging
+import mmap
 import os
 import stat
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, ResourceError
 from pellucid.files import cache, write_whole
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ class MachineCode:
     def __init__(self) -> None:
         import llvmlite.binding as llvm
 
+        _check_runs()
         processor = _this_processor()
         place = _place()
         code = _kept(place) or _made(place, processor)
@@ -49,6 +51,18 @@ def _this_processor() -> Any:
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features().flatten()
     return llvm.Target.from_default_triple().create_target_machine(llvm.get_host_cpu_name(), features, opt=3, jit=True)
+
+
+def _check_runs() -> None:
+    """Raises ResourceError where a process may run nothing that it has written itself: LLVM would bring the code into
+    memory all the same, and the first call end the process."""
+    readable = mmap.PROT_READ | mmap.PROT_WRITE
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE, flags=flags, prot=readable | mmap.PROT_EXEC).close()
+    except OSError as error:
+        reason = "this system lets no process run what it has compiled (SELinux, or systemd's MemoryDenyWriteExecute)"
+        raise ResourceError(reason) from error
 
 
 def _place() -> Path:

@@ -16,7 +16,7 @@ from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.given import kind_of
 from pellucid.blocks.machine_code import MachineCode
 from pellucid.blocks.relative import Rotation
-from pellucid.errors import InputError, PellucidError
+from pellucid.errors import InputError
 
 log = logging.getLogger(__name__)
 
