@@ -3,6 +3,7 @@ it says once."""
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -57,11 +58,15 @@ def cache() -> Path:
         raise InputError("there is no home folder to keep files in: set PELLUCID_CACHE to a folder") from error
 
 
-def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
-    """Calls `write` with an open file that takes the place of `target` only when all of it is on the disk."""
+def write_whole(target: Path, write: Callable[[IO[bytes]], object], rights: int = 0o666) -> Path:
+    """Calls `write` with an open file that takes the place of `target` only when all of it is on the disk.
+
+    rights: of the file from its first moment, less what the umask takes; those of any new file, which `tempfile` does
+        not give
+    """
     beside = target.parent / f".{target.name}-{secrets.token_hex(4)}"
     try:
-        with beside.open("xb") as file:  # with the rights of any new file, which `tempfile` does not give
+        with open(beside, "xb", opener=functools.partial(os.open, mode=rights)) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())

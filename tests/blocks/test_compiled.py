@@ -2,9 +2,11 @@
 
 import copy
 import ctypes
+import errno
 import hashlib
 import importlib.util
 import logging
+import os
 import pickle
 import shutil
 import subprocess
@@ -20,10 +22,11 @@ from torch import Tensor
 
 import pellucid
 from pellucid.blocks import RotaryPositions, calls, compiled, machine_code, quantized
+from pellucid.blocks import steps as told
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.steps import Asking, Kernels, Plain, kernels
 from pellucid.errors import InputError
-from pellucid.files import listed
+from pellucid.files import listed, write_whole
 from pellucid.generation import read_settings, write
 from pellucid.generation.loop import writer
 from tests.checkpoints.families import TINY, save
@@ -436,17 +439,56 @@ def test_a_file_that_is_not_as_it_was_written_is_made_anew(alone: Path, harm: st
     close(again.product(torch.ones(1, 4), [Plain(torch.ones(2, 4))]), torch.full((1, 2), 4.0).double())
 
 
+def test_a_file_that_others_can_swap_is_not_run(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link leads elsewhere tomorrow, and code of another name is of another wording."""
+    kernels()
+    file, code = only(alone), only(alone).read_bytes()[machine_code.DIGEST :]
+    assert machine_code._kept(file) == code
+    assert machine_code._kept(file.rename(tmp_path / "elsewhere")) is None
+    assert machine_code._kept((tmp_path / "elsewhere").rename(file)) == code
+    file.rename(tmp_path / file.name)
+    file.symlink_to(tmp_path / file.name)
+    assert machine_code._kept(file) is None and machine_code._kept(tmp_path / file.name) == code
+    file.unlink()
+    os.mkfifo(file)
+    assert machine_code._kept(file) is None
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
+    assert machine_code._kept(tmp_path / file.name) is None
+
+
+def test_while_it_is_written_nobody_else_may_write_it(tmp_path: Path) -> None:
+    before, seen = os.umask(0), []
+    try:
+        write_whole(tmp_path / "x", lambda file: seen.append(os.fstat(file.fileno()).st_mode & 0o777), rights=0o600)
+        write_whole(tmp_path / "y", lambda file: seen.append(os.fstat(file.fileno()).st_mode & 0o777))
+    finally:
+        os.umask(before)
+    assert seen == [0o600, 0o666]
+
+
+@pytest.mark.parametrize("where", ["a file", "a folder of nobody's rights", "no room"])
 def test_where_nothing_can_be_kept_the_packed_blocks_do_the_work(
-    alone: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    alone: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    alone.write_text("a file where a folder should be")
+    monkeypatch.setitem(sys.modules, "pellucid.blocks.kernels", None)  # nothing is compiled that cannot be kept
+    match where:
+        case "a file":
+            alone.write_text("a file where a folder should be")
+        case "no room":
+            monkeypatch.setattr(machine_code, "bytes", full, raising=False)
+        case _:
+            monkeypatch.setattr(machine_code, "_own", lambda about: False)
     with caplog.at_level(logging.WARNING):
         model = pellucid.load(save("llama", tmp_path / "model"))
         assert len(steps(model, [[5, 6, 7]])) == 9
     assert kernels() is None
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("numba is installed, and its kernels cannot be used: ") and str(alone) in said
-    assert said.endswith("; PELLUCID_CACHE names another folder to keep them in")
+    assert said.startswith(f"numba is installed, and its kernels cannot be used: {alone} cannot keep them (")
+    assert said.endswith("): set PELLUCID_CACHE to a folder of yours")
+
+
+def full(size: int) -> bytes:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 BARRED = """
@@ -498,13 +540,13 @@ def test_a_numba_that_is_broken_is_one_warning(
     ]
 
 
-@pytest.mark.parametrize("name", ["GOMP_parallel", *steps.WITHIN])
+@pytest.mark.parametrize("name", ["GOMP_parallel", *told.WITHIN])
 def test_an_openmp_of_other_names_ends_no_process(
     alone: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     """LLVM does that where it does not find what the code calls."""
     loaded = ctypes.CDLL(None)
-    others = {one: getattr(loaded, one) for one in ("GOMP_parallel", *steps.WITHIN) if one != name}
+    others = {one: getattr(loaded, one) for one in ("GOMP_parallel", *told.WITHIN) if one != name}
     monkeypatch.setattr(compiled.ctypes, "CDLL", lambda path: SimpleNamespace(**others))
     assert kernels() is None and not alone.exists()
     assert name in caplog.text

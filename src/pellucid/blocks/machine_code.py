@@ -4,11 +4,13 @@ numba makes it, in seconds; llvmlite, on which numba stands, reads it, in millis
 file does without numba.
 """
 
+import contextlib
 import hashlib
 import logging
 import mmap
 import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,17 @@ from pellucid.files import cache, write_whole
 log = logging.getLogger(__name__)
 
 DIGEST = 32
-"""Bytes at the beginning of the file that tell whether the rest is whole."""
+"""Bytes at the beginning of the file that tell whether the rest is whole, and is what its name says."""
+
+ROOM = 1 << 16
+"""Bytes that the file will take, and more."""
 
 
 class MachineCode:
     """All kernels in memory, as long as this object lives.
 
-    Raises ImportError where llvmlite or numba is missing, and OSError, RuntimeError or an error of ours where the code
-    can be neither read nor made and kept.
+    Raises ImportError where llvmlite or numba is missing, an error of ours where the code may not be run, or can be
+    neither read nor made and kept, and whatever these libraries raise where they are broken.
     """
 
     def __init__(self) -> None:
@@ -78,25 +83,45 @@ def _place() -> Path:
 
 def _kept(place: Path) -> bytes | None:
     """What the file holds; None where there is none, it is not whole, or somebody else could have written it: code is
-    run."""
-    if not place.is_file():
-        return None
-    about = place.stat()
-    if about.st_uid != os.getuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return None
-    held = place.read_bytes()
-    return held[DIGEST:] if hashlib.sha256(held[DIGEST:]).digest() == held[:DIGEST] else None
+    run. All is asked of the one file that is open, since another may take its place meanwhile."""
+    with contextlib.suppress(OSError):
+        opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # neither by a link nor waiting at a pipe
+        with os.fdopen(opened, "rb") as file:
+            if _own(os.fstat(opened)):
+                digest, code = file.read(DIGEST), file.read()
+                return code if digest == _digest(place, code) else None
+    return None
+
+
+def _own(about: os.stat_result) -> bool:
+    """Whether it is a file that nobody else can have written."""
+    closed = not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISREG(about.st_mode) and about.st_uid == os.getuid() and closed
+
+
+def _digest(place: Path, code: bytes) -> bytes:
+    return hashlib.sha256(place.name.encode() + code).digest()
 
 
 def _made(place: Path, processor: Any) -> bytes:
+    _check_keeps(place.parent)
     from pellucid.blocks.kernels import object_code
 
     log.info("compiling for this processor, once: %s", place)
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        code = object_code(processor)
-        write_whole(place, lambda file: file.write(hashlib.sha256(code).digest() + code))
-        place.chmod(stat.S_IRUSR | stat.S_IWUSR)
-    except (OSError, InputError) as error:
-        raise InputError(f"{error}; PELLUCID_CACHE names another folder to keep them in") from error
+    code = object_code(processor)
+    write_whole(place, lambda file: file.write(_digest(place, code) + code), rights=stat.S_IRUSR | stat.S_IWUSR)
     return code
+
+
+def _check_keeps(folder: Path) -> None:
+    """Raises InputError where the code could not be kept, before seconds of each process are lost with it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as room:
+            room.write(bytes(ROOM))
+            room.flush()
+            reason = "" if _own(os.fstat(room.fileno())) else "a file there belongs to others, or they may write it"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise InputError(f"{folder} cannot keep them ({reason}): set PELLUCID_CACHE to a folder of yours")
