@@ -8,9 +8,11 @@ import importlib.util
 import logging
 import os
 import pickle
+import py_compile
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -470,6 +472,7 @@ def test_while_it_is_written_nobody_else_may_write_it(tmp_path: Path) -> None:
 def test_where_nothing_can_be_kept_the_packed_blocks_do_the_work(
     alone: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
+    monkeypatch.setattr(machine_code, "_words", lambda: b"")
     monkeypatch.setitem(sys.modules, "pellucid.blocks.kernels", None)  # nothing is compiled that cannot be kept
     match where:
         case "a file":
@@ -550,6 +553,23 @@ def test_an_openmp_of_other_names_ends_no_process(
     monkeypatch.setattr(compiled.ctypes, "CDLL", lambda path: SimpleNamespace(**others))
     assert kernels() is None and not alone.exists()
     assert name in caplog.text
+
+
+@pytest.mark.parametrize("source", [True, False], ids=["with source", "without"])
+def test_a_zipped_package_has_its_kernels(alone: Path, tmp_path: Path, source: bool) -> None:
+    package = Path(pellucid.__file__).parent
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for file in package.rglob("*.py"):
+            name = file.relative_to(package.parent)
+            if source:
+                archive.write(file, name)
+            else:
+                compiled_to = py_compile.compile(str(file), str(tmp_path / "one.pyc"), str(name), doraise=True)
+                archive.write(str(compiled_to), name.with_suffix(".pyc"))
+    fresh = f"import sys; sys.path.insert(0, {str(tmp_path / 'all.zip')!r})" + FRESH
+    for numba in (True, False):
+        run = subprocess.run([sys.executable, "-c", fresh], capture_output=True, text=True)
+        assert (run.stdout, run.stderr) == (f"[[4.0, 4.0]] {numba}\n", "")
 
 
 def test_without_numba_the_packed_blocks_do_the_work(

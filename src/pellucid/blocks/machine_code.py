@@ -11,6 +11,7 @@ import mmap
 import os
 import stat
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,13 @@ def _place() -> Path:
 
     processor = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
     about = f"{os.getuid()} {llvmlite.__version__} {processor}"
-    words = b"".join(Path(__file__).with_name(name).read_bytes() for name in ("kernels.py", "calls.py"))
-    return cache() / f"kernels-{hashlib.sha256(words + about.encode()).hexdigest()[:16]}.bin"
+    return cache() / f"kernels-{hashlib.sha256(_words() + about.encode()).hexdigest()[:16]}.bin"
+
+
+def _words() -> bytes:
+    """The kernels and what they are told, as they are installed: files, parts of an archive, or without their source."""
+    found: list[Any] = [find_spec(f"pellucid.blocks.{name}") for name in ("kernels", "calls")]
+    return b"".join(one.loader.get_data(one.origin) for one in found)
 
 
 def _kept(place: Path) -> bytes | None:
