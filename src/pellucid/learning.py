@@ -13,8 +13,8 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import truth
 from pellucid.errors import Argument, InputError, PellucidError, counted, near
 from pellucid.files import path_of, write_whole
-from pellucid.machine import use_threads
 from pellucid.model import Model, build
+from pellucid.streams import use_threads
 from pellucid.text.cut import whole_characters
 from pellucid.training.account import plan, recipe_of
 from pellucid.training.card import card

@@ -281,19 +281,3 @@ def available_cores() -> int:
         return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
     except (OSError, ValueError):
         return cores
-
-
-@functools.cache
-def use_threads() -> int:
-    """Sets PyTorch's threads once per process, from `PELLUCID_THREADS` or by never taking more than there are. A
-    fork has one from then on: OpenMP's stay behind, and whoever asks for more waits for them for ever."""
-    stated = os.environ.get("PELLUCID_THREADS")
-    if stated is not None:
-        if not stated.isdigit() or not 1 <= int(stated) <= 1024:
-            raise InputError(f"PELLUCID_THREADS is {stated!r}, expected a whole number from 1 to 1024")
-        torch.set_num_threads(int(stated))
-    elif torch.get_num_threads() > available_cores():
-        torch.set_num_threads(available_cores())
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
-    return torch.get_num_threads()

@@ -23,8 +23,9 @@ from pellucid.generation.score import score
 from pellucid.generation.sight import trace_writing
 from pellucid.generation.stream import stream
 from pellucid.generation.words import chat, complete, generate
-from pellucid.machine import choose_device, choose_dtype, use_threads
+from pellucid.machine import choose_device, choose_dtype
 from pellucid.models import Network, Output, freeze, untrained
+from pellucid.streams import use_threads
 from pellucid.tasks.describe import summary
 from pellucid.tasks.embed import embed
 from pellucid.tasks.forward import forward
@@ -82,8 +83,7 @@ def build(
     if not isinstance(config, Config):
         raise InputError(f"config is {type(config).__name__}, expected a pellucid.Config: Config.of('bert') is one")
     count("seed", seed, most=2**63 - 1, least=0)
-    place = choose_device(device)
-    module = untrained(config, seed, place, choose_dtype(dtype, torch.float32, place), attention)
+    module = untrained(config, seed, at := choose_device(device), choose_dtype(dtype, torch.float32, at), attention)
     return Model(Loaded(module, config, family_of(config.family, "config"), tokenizer, untrained=("all",)))
 
 

@@ -5,7 +5,10 @@ waits for the other at every step. Most is gained where the processors are lent 
 them as well.
 """
 
+import ctypes
+import functools
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +17,8 @@ from typing import TypeVar
 
 import torch
 
-from pellucid.machine import inference_mode
+from pellucid.errors import InputError
+from pellucid.machine import available_cores, inference_mode
 
 Batch = TypeVar("Batch")
 Made = TypeVar("Made")
@@ -27,6 +31,37 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_BEGINNING.acquire, after_in_parent=_BEGINNING.release, after_in_child=_BEGINNING.release
     )
+
+
+@functools.cache
+def use_threads() -> int:
+    """Sets PyTorch's threads once per process, from `PELLUCID_THREADS` or by never taking more than there are, or
+    than OpenMP gives. A fork has one from then on: OpenMP's stay behind, and whoever asks for more waits for ever."""
+    stated, most = os.environ.get("PELLUCID_THREADS"), _sure_threads()
+    if stated is not None:
+        if not stated.isdigit() or not 1 <= int(stated) <= 1024:
+            raise InputError(f"PELLUCID_THREADS is {stated!r}, expected a whole number from 1 to 1024")
+        torch.set_num_threads(min(int(stated), most))
+    elif torch.get_num_threads() > (most := min(available_cores(), most)):
+        torch.set_num_threads(most)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
+    return torch.get_num_threads()
+
+
+def _sure_threads() -> int:
+    """Threads that OpenMP, in which PyTorch works, always gives, by OMP_THREAD_LIMIT, OMP_DYNAMIC and
+    OMP_MAX_ACTIVE_LEVELS. oneDNN shares a product among as many as it has asked for, and where there are fewer leaves
+    the other parts as they were in memory, without a word."""
+    if sys.platform != "linux":
+        return sys.maxsize
+    loaded = ctypes.CDLL(None)  # what this process has loaded, PyTorch's OpenMP among it
+    try:
+        if loaded.omp_get_dynamic() or not loaded.omp_get_max_active_levels():
+            return 1
+        return loaded.omp_get_thread_limit()
+    except AttributeError:  # PyTorch was built without it
+        return sys.maxsize
 
 
 def abreast(count: int) -> int:

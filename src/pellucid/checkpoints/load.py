@@ -20,8 +20,9 @@ from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config, Head
 from pellucid.config.checks import among, is_word
 from pellucid.errors import Argument, CheckpointMismatchError, InputError, several
-from pellucid.machine import NARROWER, choose_device, choose_dtype, use_threads
+from pellucid.machine import NARROWER, choose_device, choose_dtype
 from pellucid.models import Network
+from pellucid.streams import use_threads
 from pellucid.text import Tokenizer
 from pellucid.text.files import lower_cased, open_tokenizer, within
 

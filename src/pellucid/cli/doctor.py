@@ -24,7 +24,8 @@ def command(as_json: bool) -> None:
       pellucid doctor --json
     """
     from pellucid.checkpoints.inventory import inventory
-    from pellucid.machine import choose_device, fastest_dtype, features, free_memory, use_threads
+    from pellucid.machine import choose_device, fastest_dtype, features, free_memory
+    from pellucid.streams import use_threads
 
     free, devices = free_memory(), dict.fromkeys(map(choose_device, ("cpu", "auto")))
     found = {

@@ -10,7 +10,8 @@ from pellucid.checkpoints.load import account, open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, PellucidError, ResourceError, several
-from pellucid.machine import REAL, choose_dtype, use_threads
+from pellucid.machine import REAL, choose_dtype
+from pellucid.streams import use_threads
 from pellucid.tasks.consistency import (
     Row,
     cached_is_full,
