@@ -82,7 +82,7 @@ def _place() -> Path:
 
 
 def _words() -> bytes:
-    """The kernels and what they are told, as they are installed: files, parts of an archive, or without their source."""
+    """The kernels and what they are told, as installed: files, parts of an archive, or without their source."""
     found: list[Any] = [find_spec(f"pellucid.blocks.{name}") for name in ("kernels", "calls")]
     return b"".join(one.loader.get_data(one.origin) for one in found)
 
