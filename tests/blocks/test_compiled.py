@@ -251,11 +251,11 @@ def steps(model: pellucid.Model, prompts: list[list[int]], *, length: int = 9) -
 @pytest.mark.parametrize(
     "prompts", [[[3]], [[5, 6, 7]], [[5, 6, 7], [8]], [[9, 3], [4, 4, 4, 4], [7], [2, 3]]], ids=len
 )
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(("name", "facts"), [*((name, {}) for name in WRITERS), ("llama", {"num_key_value_heads": 1})])
 def test_every_family_says_what_it_says_without_kernels(
-    name: str, prompts: list[list[int]], tmp_path: Path, without: Callable[[], None]
+    name: str, facts: dict[str, int], prompts: list[list[int]], tmp_path: Path, without: Callable[[], None]
 ) -> None:
-    folder = save(name, tmp_path / "model")
+    folder = save(name, tmp_path / "model", **facts)
     model = pellucid.load(folder)
     quick = steps(model, prompts)
     assert any(type(part).__module__ == compiled.__name__ for part in writer(model.loaded).modules())

@@ -25,6 +25,9 @@ FEW = {torch.float32: 2, torch.bfloat16: 2, torch.int8: 6}
 """Rows of x up to which a table is read as it stands, by the kind of its numbers; what reads it once for many rows is
 quicker from there on."""
 
+ALIKE = 4
+"""Heads that share a key from which on PyTorch's attention is quicker: it reads a key once for all of them."""
+
 MOST = 32
 """Rows up to which a step between products is done sooner by one thread."""
 
@@ -100,7 +103,7 @@ class CompiledAttention(PackedAttention):
     def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """Float[Tensor, "batch hidden"]  ->  the same"""
         steps = kernels()
-        if steps is None:
+        if steps is None or self.num_heads >= ALIKE * self.num_key_value_heads:
             return super().next(x, run, remembered)
         mask = None if run.mask is None else run.mask[:, 0, 0].contiguous()
         asking = Asking(self.num_heads, self.num_key_value_heads, self.head_dim, self.scale, run.rotation, mask)

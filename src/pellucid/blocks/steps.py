@@ -21,7 +21,7 @@ from pellucid.errors import InputError
 log = logging.getLogger(__name__)
 
 SMALL = 1 << 14
-"""Products of a query and a key, number by number, that one thread is done with before a second has begun."""
+"""Multiplications that one thread is done with before a second has begun."""
 
 WITHIN = ("omp_get_thread_num", "omp_get_num_threads")
 """What the kernels call, by the names of OpenMP."""
@@ -103,7 +103,7 @@ class Kernels:
             tables=ctypes.addressof(told),
             parts=len(tables),
         )
-        self._share(self._product, product, torch.get_num_threads())
+        self._share(self._product, product, rows * across * width)
         return out
 
     def norm(self, x: Tensor, gain: Tensor, floor: float) -> Tensor:
@@ -171,8 +171,8 @@ class Kernels:
             scale=scale,
         )
         self._remember(ctypes.byref(remember))
-        threads = torch.get_num_threads() if rows * heads * filled * width > SMALL else 1
-        out, room = wide.new_empty(rows, heads * width, dtype=dtype), wide.new_empty(threads, filled + width)
+        out = wide.new_empty(rows, heads * width, dtype=dtype)
+        room = wide.new_empty(torch.get_num_threads(), filled + width)
         mix = calls.Mix(
             rows=rows,
             heads=heads,
@@ -188,11 +188,12 @@ class Kernels:
             out=out.data_ptr(),
             narrow=dtype == torch.bfloat16,
         )
-        self._share(self._mix, mix, threads)
+        self._share(self._mix, mix, rows * heads * filled * width)
         return out
 
-    def _share(self, kernel: int, call: ctypes.Structure, threads: int) -> None:
-        self._abreast(kernel, ctypes.byref(call), threads, 0)
+    def _share(self, kernel: int, call: ctypes.Structure, work: int) -> None:
+        """Has the threads share it, or does it here and now; work: its multiplications."""
+        self._abreast(kernel, ctypes.byref(call), torch.get_num_threads() if work > SMALL else 1, 0)
 
 
 def _readable(x: Tensor) -> Tensor:
