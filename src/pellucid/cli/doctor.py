@@ -16,7 +16,7 @@ PACKAGES = ("pellucid", "torch", "tokenizers", "safetensors", "huggingface-hub",
 def command(as_json: bool) -> None:
     """Check this installation.
 
-    Versions, processor, threads, memory, and which models are ready.
+    Versions, processor, threads, memory, compiled steps, and which models are ready.
 
     \b
     Examples:
