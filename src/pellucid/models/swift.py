@@ -55,15 +55,16 @@ class Swift(Watched):
         if self.onlooker is not None:
             return self._plain(dtype, own)
         kept: dict[torch.dtype, tuple[Moment, Self]] = self.__dict__.setdefault("_swift", {})
-        if dtype not in kept or not kept[dtype][0].lasts(self):
+        found = kept.get(dtype)  # once: another thread may make this one another kind of number meanwhile
+        if found is None or not found[0].lasts(self):
             if foreign(self):
                 return self._plain(dtype, own)
             self._forget()
             layout = packing.real(dtype, first.device, reads_on=self.reads_on)
             moment, copy = Moment(self), _alone(packed(self, layout))
             copy.laid_out = True
-            kept[dtype] = (moment, copy)
-        return kept[dtype][1]
+            found = kept[dtype] = (moment, copy)
+        return found[1]
 
     def learning(self, lesson: Lesson) -> Self:
         """The same model for learning at speed: it shares every parameter, and drops out by the chance of its lesson.
