@@ -26,6 +26,7 @@ import pellucid
 from pellucid.blocks import compiled
 from pellucid.checkpoints import installed
 from tests.parity.tiny import write
+from tests.usual import in_threads
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -104,10 +105,8 @@ def _same_chance_everywhere() -> None:
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Small products, such as those of a text that is written word by word, are quickest in one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with in_threads(1):
+        yield
 
 
 @pytest.fixture(params=["compiled", "packed"])

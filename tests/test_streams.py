@@ -12,22 +12,19 @@ import pellucid
 from pellucid.streams import side_by_side
 from pellucid.tasks import embed as embedding
 from pellucid.tasks.passes import passes
+from tests.usual import in_threads
 
 
 @pytest.fixture(params=[1, 2, 4])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with in_threads(request.param) as count:
+        yield count
 
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    with in_threads(2):
+        yield
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 9, 16])

@@ -1,4 +1,4 @@
-"""PyTorch's usual kind of number or usual device, set to another for a while."""
+"""PyTorch's usual kind of number, usual device or number of threads, set to another for a while."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,3 +23,13 @@ def usually_on(device: str) -> Iterator[None]:
         yield
     finally:
         torch.set_default_device(None)
+
+
+@contextmanager
+def in_threads(count: int) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield count
+    finally:
+        torch.set_num_threads(before)

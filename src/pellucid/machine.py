@@ -1,4 +1,4 @@
-"""The machine underneath: which device, which kind of number, how many threads, and whether there is room."""
+"""The machine underneath: which device, which kind of number, how many processors, and whether there is room."""
 
 import contextlib
 import ctypes

@@ -32,6 +32,7 @@ from pellucid.files import listed, write_whole
 from pellucid.generation import read_settings, write
 from pellucid.generation.loop import writer
 from tests.checkpoints.families import TINY, save
+from tests.usual import in_threads
 
 pytest.importorskip("numba")
 pytestmark = [
@@ -51,10 +52,8 @@ def made() -> Kernels:
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with in_threads(request.param) as count:
+        yield count
 
 
 @pytest.fixture

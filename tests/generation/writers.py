@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import tokenizers
-import torch
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 import pellucid
@@ -15,6 +14,7 @@ from pellucid.text import Tokenizer
 from tests.checkpoints.families import HEADS, TINY, family
 from tests.documents import ROOT
 from tests.text.templates import CHATML
+from tests.usual import in_threads
 
 LINES = (ROOT / "LICENSE").read_text(encoding="utf-8").splitlines()
 SPECIAL = ["<pad>", "<s>", "<|im_end|>", "<|im_start|>", "<unk>"]
@@ -23,12 +23,9 @@ SPECIAL = ["<pad>", "<s>", "<|im_end|>", "<|im_start|>", "<unk>"]
 @contextmanager
 def one_thread() -> Iterator[None]:
     """A second thread costs small models more than it brings, most of all beside other tests."""
-    threads = torch.get_num_threads()
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, in_threads(1):
         patch.setenv("PELLUCID_THREADS", "1")
-        torch.set_num_threads(1)
         yield
-    torch.set_num_threads(threads)
 
 
 def byte_level() -> Tokenizer:
