@@ -5,6 +5,7 @@ import torch
 
 import pellucid
 from pellucid import Config
+from pellucid.blocks import Cache
 from pellucid.config import CausalLM, SequenceToSequenceLM
 from pellucid.errors import InputError
 
@@ -133,3 +134,38 @@ def test_a_full_cache_says_so() -> None:
         cache = module.new_cache(20)
         module(ids(), cache=cache)
         module(ids(rows=3, length=1), cache=cache)
+
+
+@pytest.mark.parametrize("carried", ["as it is", "together", "apart"])
+@pytest.mark.parametrize("backwards", [False, True], ids=["plain first", "packed first"])
+def test_what_the_plain_module_has_read_its_packed_copy_does_not_read_on(backwards: bool, carried: str) -> None:
+    """Their keys have their columns in another order: the scores would be other numbers, and nobody hear."""
+    config = Config.of("llama", **SMALL, **DECODERS["llama"], head=CausalLM())
+    module = pellucid.build(config, seed=1).module
+    first, second = (module.swift(), module) if backwards else (module, module.swift())
+    with torch.inference_mode():
+        cache = module.new_cache(20)
+        first(ids(rows=1, length=4), cache=cache)
+        cache = {
+            "as it is": lambda: cache,
+            "together": lambda: Cache.together([cache, cache]),
+            "apart": lambda: cache.apart([2, 2], 20),
+        }[carried]()
+        with pytest.raises(InputError, match=r"columns in .*nor its packed copy; make a new cache"):
+            second(ids(rows=len(cache.positions), length=1), cache=cache)
+
+
+def test_a_cache_of_a_pass_that_was_broken_off_is_refused() -> None:
+    module = decoder("llama").module
+    cache = module.new_cache(20)
+    module(ids(length=4), cache=cache)
+
+    def ends(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    broken = module.layers[1].register_forward_pre_hook(ends)
+    with pytest.raises(KeyboardInterrupt):
+        module(ids(length=1), cache=cache)
+    broken.remove()
+    with pytest.raises(InputError, match="a pass was broken off at position 5 of this cache: make a new one"):
+        module(ids(length=1), cache=cache)

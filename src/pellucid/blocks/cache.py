@@ -25,6 +25,8 @@ class KeyValues:
     capacity: slots to set aside at the first writing; None for exactly what is written then.
     memory: heads of keys, then as many of values, in one table: Float[Tensor, "rows 2*heads capacity width"]; `width`
         is the wider of the two.
+    paired: whether the two columns of a key that a rotation turns together stand side by side, as packed blocks write
+        them; what reads on has its own in the same order.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
@@ -32,41 +34,38 @@ class KeyValues:
         self.filled = 0
         self.memory = torch.empty(0, device="cpu")
         self.widths = (0, 0)
+        self.paired = False
 
-    def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def extend(self, key: Tensor, value: Tensor, *, paired: bool = False) -> tuple[Tensor, Tensor]:
         """Writes the keys and values of new positions; gives those of all positions so far.
 
         key, value: Float[Tensor, "rows heads new head_dim"]  ->  the same with `filled` positions, without a copy
+        Raises InputError where what is remembered has other sizes or another order of columns.
         """
         heads, wide = key.shape[1], key if key.shape[3] >= value.shape[3] else value
+        place = self._place(wide, 2 * heads, paired)
         self.widths = key.shape[3], value.shape[3]
-        place = self._place(wide, 2 * heads)
         place[:, :heads, :, : self.widths[0]] = key
         place[:, heads:, :, : self.widths[1]] = value
         return self.held()
 
     def extend_both(self, both: Tensor) -> tuple[Tensor, Tensor]:
-        """The same for heads of keys with those of values behind them: Float[Tensor, "rows 2*heads new head_dim"]"""
+        """The same for heads of keys, paired, values behind: Float[Tensor, "rows 2*heads new head_dim"]"""
+        self._place(both, both.shape[1], paired=True).copy_(both)
         self.widths = both.shape[3], both.shape[3]
-        self._place(both, both.shape[1]).copy_(both)
         return self.held()
 
     def reserve(self, heads: int, width: int, like: Tensor) -> Tensor:
-        """The next free slot of each row, for one new position: the memory, which is to be written there.
+        """The next free slot of each row, for one new position: the memory, which is to be written there, paired.
 
         heads: of key and value together.  like: Float[Tensor, "rows ..."], a tensor of the kind that is remembered
         Raises InputError where something else was remembered: who writes there by its address would write beside it.
         """
+        self._room(like, (like.shape[0], heads, 1, width), paired=True)
         self.widths = width, width
-        self._room(like, like.shape[0], heads, 1, width)
-        held, fits = self.memory, (like.shape[0], heads, self.memory.shape[2], width)
-        if held.shape != fits or held.dtype != like.dtype or held.device != like.device:
-            wanted = f"{str(like.dtype).removeprefix('torch.')}{list(fits)} on {like.device}"
-            raise InputError(
-                f"this cache remembers {kind_of(held)} on {held.device}, and {wanted} is to be remembered: "
-                "what one model has read no other reads on; make a new cache"
-            )
-        return held
+        if self.memory.dtype != like.dtype or self.memory.device != like.device:
+            raise self._foreign(like, self.memory.shape, paired=True)
+        return self.memory
 
     def held(self) -> tuple[Tensor, Tensor]:
         """Keys and values of all positions so far, as views."""
@@ -93,6 +92,7 @@ class KeyValues:
         """Rows of several memories as one; shorter ones begin further right, or end further left, than the longest."""
         first, whole = parts[0].memory, cls(parts[0].capacity)
         whole.filled, whole.widths = max(part.filled for part in parts), parts[0].widths
+        whole.paired = parts[0].paired
         rows, room = sum(len(part.memory) for part in parts), max(part.memory.shape[2] for part in parts)
         whole.memory = first.new_zeros(rows, first.shape[1], room, first.shape[3])  # what no text has: still a number
         row = 0
@@ -105,26 +105,39 @@ class KeyValues:
     def apart(self, lengths: Sequence[int], capacity: int) -> "KeyValues":
         """One row that holds several texts end to end, as a row for each; shorter ones begin further right."""
         whole = KeyValues(capacity)
-        whole.filled, whole.widths = max(lengths), self.widths
+        whole.filled, whole.widths, whole.paired = max(lengths), self.widths, self.paired
         heads, width = self.memory.shape[1], self.memory.shape[3]
         whole.memory = self.memory.new_zeros(len(lengths), heads, capacity, width)
         for row, text in zip(whole.memory, self.memory[0, :, : self.filled].split(list(lengths), dim=1)):
             row[:, whole.filled - text.shape[1] : whole.filled] = text
         return whole
 
-    def _place(self, new: Tensor, heads: int) -> Tensor:
+    def _place(self, new: Tensor, heads: int, paired: bool) -> Tensor:
         """The next free slots, for as many positions as `new` has."""
         rows, _, length, width = new.shape
-        self._room(new, rows, heads, length, width)
+        self._room(new, (rows, heads, length, width), paired)
         return self.memory.narrow(2, self.filled - length, length)
 
-    def _room(self, like: Tensor, rows: int, heads: int, length: int, width: int) -> None:
-        """Takes the next free slots, out of memory that is set aside the first time."""
+    def _room(self, like: Tensor, new: tuple[int, int, int, int], paired: bool) -> None:
+        """Takes the next free slots for `new`, out of memory that is set aside the first time."""
+        rows, heads, length, width = new
         if not self.filled:
-            self.memory = like.new_empty(rows, heads, self.capacity or length, width)
+            self.memory, self.paired = like.new_empty(rows, heads, self.capacity or length, width), paired
+        fits = rows, heads, self.memory.shape[2], width
+        if self.memory.shape != fits or self.paired != paired:
+            raise self._foreign(like, fits, paired)
+        if self.filled + length > self.memory.shape[2]:
+            raise InputError(f"{self.filled + length} positions do not fit into a cache of {self.memory.shape[2]}")
         self.filled += length
-        if self.filled > self.memory.shape[2]:
-            raise InputError(f"{self.filled} positions do not fit into a cache of {self.memory.shape[2]}")
+
+    def _foreign(self, like: Tensor, fits: Sequence[int], paired: bool) -> InputError:
+        held, new = self.memory, like.new_empty(*fits, device="meta")
+        orders = [f", columns {'in pairs' if own else 'in halves'}" for own in (self.paired, paired)]
+        before, after = orders if self.paired != paired else ("", "")
+        return InputError(
+            f"this cache remembers {kind_of(held)} on {held.device}{before}, and {kind_of(new)} on {like.device}{after}"
+            " is to be remembered: what one model has read no other reads on, nor its packed copy; make a new cache"
+        )
 
 
 class LayerCache:
@@ -186,6 +199,8 @@ class Cache:
             raise InputError(f"{wanted} positions do not fit into a cache of {self.capacity}: make a larger one")
         if self.filled and rows != len(self.positions):
             raise InputError(f"{rows} rows were given to a cache of {len(self.positions)}")
+        if any(layer.own.filled != self.filled for layer in self.layers):
+            raise InputError(f"a pass was broken off at position {self.filled} of this cache: make a new one")
 
     def advance(self, positions: Tensor) -> None:
         """Takes note of the positions of a pass, before its layers run. Int[Tensor, "rows new"], -1 for padding"""

@@ -142,7 +142,7 @@ class PackedAttention(Attention):
         if run.cache is None:
             return query, key, value
         query, key = (self._remembered(x) for x in (query, key))
-        return query, *run.cache.own.extend(key, value.float())
+        return query, *run.cache.own.extend(key, value.float(), paired=in_pairs(self))
 
     def _remembered(self, x: Tensor) -> Tensor:
         x = x.float()
