@@ -119,19 +119,21 @@ DOINGS: dict[str, Doing] = {
 }
 
 
-def same(found: Any, wanted: Any) -> None:
-    """Of tensors and arrays every bit; `vars` of what is neither, nor a list, a dict or a plain value."""
+def same(found: Any, wanted: Any, *, within: float = 0) -> None:
+    """Of tensors, arrays and numbers every bit, or so much `within`; `vars` of what is neither, nor a list, a dict or a
+    plain value."""
     assert type(found) is type(wanted)
-    if isinstance(wanted, torch.Tensor | np.ndarray):
-        torch.testing.assert_close(torch.as_tensor(found), torch.as_tensor(wanted), rtol=0, atol=0, equal_nan=True)
+    if isinstance(wanted, torch.Tensor | np.ndarray | float):
+        ours, theirs = torch.as_tensor(found).cpu(), torch.as_tensor(wanted)
+        torch.testing.assert_close(ours, theirs, rtol=within, atol=within, equal_nan=True)
     elif isinstance(wanted, Mapping):
         assert found.keys() == wanted.keys()
-        same(list(found.values()), list(wanted.values()))
+        same(list(found.values()), list(wanted.values()), within=within)
     elif isinstance(wanted, list | tuple):
         assert len(found) == len(wanted)
         for one, other in zip(found, wanted):
-            same(one, other)
+            same(one, other, within=within)
     elif is_dataclass(wanted):
-        same(vars(found), vars(wanted))
+        same(vars(found), vars(wanted), within=within)
     else:
         assert found == wanted

@@ -1,9 +1,13 @@
-"""PyTorch's usual kind of number, usual device or number of threads, set to another for a while."""
+"""PyTorch's usual kind of number, usual device or number of threads, set to another for a while; and what asks for a
+GPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 import torch
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="this PyTorch sees no CUDA GPU")
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from pellucid.cli.typed import as_typed, running
 from pellucid.errors import Argument, Blank, CorruptFileError, InParts, InputError, Interrupted, ResourceError, Words
 from tests.cli.called import Pellucid, caller
 from tests.importing import refuse
+from tests.usual import needs_gpu
 
 LONG = "word " * 299 + "word"
 
@@ -449,6 +450,20 @@ def test_bytes_that_are_no_text_are_refused_without_a_locale_too(
     assert typed(*words, stdin=piped) == 3
     said = "pellucid: standard input is not utf-8 text (after line 0, byte 0xfc): convert it first\n"
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_memory_that_pytorch_does_not_get_is_one_sentence(
+    device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pellucid"])
+
+    @click.command()
+    def greedy() -> None:
+        torch.empty(2**50, device=device)
+
+    assert finish(greedy) == 6
+    assert capsys.readouterr().err == "pellucid: out of memory; try shorter texts or dtype bfloat16\n"
 
 
 def test_an_early_interrupt_is_no_traceback(

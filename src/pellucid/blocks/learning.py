@@ -115,6 +115,8 @@ def learning(module: nn.Module, lesson: Lesson) -> Any:
             return LearningDropout(module.p, lesson)
         case RMSNorm():
             return copied(module, LearningRMSNorm, part)
+        case nn.LayerNorm():
+            return copied(module, LearningLayerNorm, part)
         case _ if not module._modules:
             return module
     return copied(module, type(module), part)
@@ -174,6 +176,14 @@ class LearningRMSNorm(RMSNorm):
         """Float[Tensor, "... hidden"]  ->  the same shape"""
         found: Any = backward.RootMeanSquare.apply(x, self.weight, self.eps)
         return found
+
+
+class LearningLayerNorm(nn.LayerNorm):
+    """The same in the numbers of its own weight: of a product in half precision, GPUs take no norm by a wide one."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Float[Tensor, "... hidden"]  ->  the same shape"""
+        return super().forward(input.to(self.weight.dtype))
 
 
 class LearningAttention(Attention):

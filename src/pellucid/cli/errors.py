@@ -16,6 +16,8 @@ from pellucid.files import FULL
 
 OK, FAILED, USAGE, NO_ROOM, INTERRUPTED = 0, 1, 2, 6, 130
 
+NO_MEMORY = "out of memory; try shorter texts or dtype bfloat16"
+
 
 def run(app: click.Command) -> int:
     """Runs the command line; whatever goes wrong becomes one line and an exit code."""
@@ -42,7 +44,7 @@ def run(app: click.Command) -> int:
         _debug()
         return _say(_sentence(error, app), error.exit_code)
     except MemoryError:
-        return _say("out of memory; try shorter texts or dtype bfloat16", NO_ROOM)
+        return _say(NO_MEMORY, NO_ROOM)
     except Exception as error:  # noqa: BLE001 - the last door: nobody should see a traceback they did not ask for
         _debug()
         return _unforeseen(error)
@@ -50,10 +52,13 @@ def run(app: click.Command) -> int:
 
 
 def _unforeseen(error: Exception) -> int:
-    """A full disk behind stdout, in words of its own; and what nobody has thought of."""
+    """A full disk behind stdout and memory that PyTorch did not get, in words of their own; and what nobody has thought
+    of."""
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
         _end_output()
         return _say("no space left where the answer is written", NO_ROOM)
+    if isinstance(error, RuntimeError) and "tried to allocate" in str(error).lower():  # of a processor or of a GPU
+        return _say(NO_MEMORY, NO_ROOM)
     return _say(f"this should not happen: {type(error).__name__}: {error}; --debug shows where", FAILED)
 
 

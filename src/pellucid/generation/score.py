@@ -17,7 +17,7 @@ from pellucid.generation.prompts import encoded, words_of
 from pellucid.generation.said import start_of
 from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder, sound
-from pellucid.text import by_length, tokens_of
+from pellucid.text import by_length, limits, tokens_of
 
 PIECE = 256
 """Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
@@ -88,7 +88,9 @@ def weigh(
     """
     module = writer(loaded)
     found: list[list[Seen]] = [[] for _ in written]
-    for group in by_length([len(first) + len(then) for first, then in zip(given, written)]):
+    lengths = [len(first) + len(then) for first, then in zip(given, written)]
+    edited = module.onlooker is not None  # whose logits are held for all places at once
+    for group in by_length(lengths, *limits("cpu" if edited else module.embeddings.token.like.device.type)):
         owners = iter([i for i in group for _ in written[i]])
         tokens = torch.tensor([token for i in group for token in written[i]], device="cpu")
         parts = _said(module, [given[i] for i in group], [written[i] for i in group], start_of(loaded) or 0)
@@ -121,9 +123,11 @@ def _said(
     if isinstance(module, EncoderDecoder):
         source, behind = _padded(given), [[start, *then[:-1]] for then in written]
         mask, padded = (source >= 0).long().to(device), _padded(behind).to(device)
-        ids, real = padded.clamp(min=0), None if module.onlooker is None else (padded >= 0).long()
-        answer = module(source.clamp(min=0).to(device), mask, ids, real)
-        stream = answer.last_hidden_state if module.onlooker is None else answer.logits
+        first, ids = source.clamp(min=0).to(device), padded.clamp(min=0)
+        if module.onlooker is None:
+            stream = module.written(first, mask, decoder_input_ids=ids)
+        else:
+            stream = module(first, mask, ids, (padded >= 0).long()).logits
         starts = [0] * len(written)
     else:
         # the last token too, where it has a place and somebody may count from it

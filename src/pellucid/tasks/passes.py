@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from pellucid.models import Network
 from pellucid.streams import abreast, side_by_side
-from pellucid.text.batch import PASS, TOKEN_BUDGET, by_length
+from pellucid.text.batch import PASS, TOKEN_BUDGET, by_length, limits
 
 Made = TypeVar("Made")
 
@@ -22,8 +22,9 @@ def passes(
     apart: whether several groups may be worked on at a time. They are where the model is laid out for a processor, but
         for a group that the others would wait for.
     """
-    groups = sorted(by_length(lengths), key=lambda group: -len(group) * lengths[group[0]])
-    apart = apart and module.laid_out and module.embeddings.token.like.device.type == "cpu"
+    device = module.embeddings.token.like.device.type
+    groups = sorted(by_length(lengths, *limits(device)), key=lambda group: -len(group) * lengths[group[0]])
+    apart = apart and module.laid_out and device == "cpu"
     sizes = [len(group) * lengths[group[0]] + PASS for group in groups]
     yield from zip(groups, side_by_side(work, groups, alone=_alone(sizes) if apart else len(groups)))
 

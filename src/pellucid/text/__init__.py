@@ -3,6 +3,7 @@
 from pellucid.text.batch import Batch as Batch
 from pellucid.text.batch import by_length as by_length
 from pellucid.text.batch import collate as collate
+from pellucid.text.batch import limits as limits
 from pellucid.text.encoded import Encoded as Encoded
 from pellucid.text.spelling import tokens_of as tokens_of
 from pellucid.text.tokenizer import Tokenizer as Tokenizer

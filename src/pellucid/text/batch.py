@@ -15,6 +15,9 @@ TOKEN_BUDGET = 1024
 PASS = 48
 """What a pass costs besides its positions, in positions: reading its tables, and the price of each step."""
 
+GPU_TOKEN_BUDGET, GPU_PASS = 16384, 4096
+"""The same on a GPU, which computes thousands of positions in the time that a pass takes to ask for its steps."""
+
 PADDINGS = (True, False, "longest", "max_length", "do_not_pad")
 KINDS = ("pt", "np", None)
 
@@ -89,11 +92,16 @@ def as_kind(arrays: dict[str, np.ndarray], kind: str | None) -> dict[str, Any]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def by_length(lengths: Sequence[int], budget: int = TOKEN_BUDGET) -> Iterator[list[int]]:
+def limits(device: str) -> tuple[int, int]:
+    """The budget of a batch and the price of a pass on a kind of device, as `by_length` takes them."""
+    return (TOKEN_BUDGET, PASS) if device == "cpu" else (GPU_TOKEN_BUDGET, GPU_PASS)
+
+
+def by_length(lengths: Sequence[int], budget: int = TOKEN_BUDGET, price: int = PASS) -> Iterator[list[int]]:
     """Row numbers grouped into batches, longest first, each batch at most `budget` positions after padding.
 
     Neighbours in length share a batch, and are parted where their padding would cost more than a further pass: of all
-    such groupings this is one that takes least. No text is ever split.
+    such groupings this is one that takes least. No text is ever split.  price: what a pass costs besides, in positions
 
     >>> list(by_length([3, 9, 4, 8], budget=18))
     [[1, 3], [2, 0]]
@@ -109,7 +117,7 @@ def by_length(lengths: Sequence[int], budget: int = TOKEN_BUDGET) -> Iterator[li
             first += 1
         while changes and changes[0] <= first:
             changes.popleft()
-        costs = ((least[start] + (last + 1 - start) * widths[start] + PASS, start) for start in (first, *changes))
+        costs = ((least[start] + (last + 1 - start) * widths[start] + price, start) for start in (first, *changes))
         cost, start = min(costs)
         least.append(cost)
         begun.append(start)
