@@ -284,6 +284,23 @@ def test_where_bfloat16_takes_longer_it_is_not_the_fastest(
     assert machine.fastest_dtype(torch.device("cpu")) == fastest
 
 
+@pytest.mark.parametrize(
+    ("maker", "known", "halves"),
+    [
+        ("vendor_id\t: AuthenticAMD cpu family\t: 25", ["avx2", "avx512"], True),
+        ("AMD64 Family 25 Model 17 Stepping 1, AuthenticAMD", ["avx2", "avx512"], True),
+        ("vendor_id\t: AuthenticAMD cpu family\t: 25", ["avx2"], False),
+        ("vendor_id\t: AuthenticAMD cpu family\t: 26", ["avx2", "avx512"], False),
+        ("vendor_id\t: GenuineIntel cpu family\t: 6", ["avx2", "avx512"], False),
+        ("", ["avx2", "avx512"], False),
+    ],
+)
+def test_who_does_avx512_in_halves(maker: str, known: list[str], halves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_maker", lambda: maker)
+    monkeypatch.setattr(machine, "features", lambda: known)
+    assert machine.avx512_in_halves.__wrapped__() == halves
+
+
 @pytest.mark.parametrize("amx", [False, True])
 @pytest.mark.parametrize("fastest", [torch.float32, torch.bfloat16], ids=str)
 def test_half_precision_is_widened_where_it_gains_nothing(

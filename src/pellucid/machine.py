@@ -104,9 +104,10 @@ def choose_dtype(
         chosen = DTYPES[dtype]
     else:
         known = (*DTYPES, "auto", "checkpoint", *more)
-        raise InputError(f"dtype is {short(repr(dtype))}{near(str(dtype), known)}, expected one of {', '.join(known)}")
+        wrong = f" is {short(repr(dtype))}{near(str(dtype), known)}, expected one of {', '.join(known)}"
+        raise InputError(Argument("dtype"), wrong)
     if chosen not in DTYPES.values():  # 8 bits are stored in kinds of their own, in which nothing is computed
-        raise InputError(f"dtype is {chosen}, expected a kind of real number: {', '.join(DTYPES)}")
+        raise InputError(Argument("dtype"), f" is {chosen}, expected a kind of real number: {', '.join(DTYPES)}")
     return chosen
 
 
@@ -164,11 +165,19 @@ def served_by_mkl() -> bool:
 
 
 @functools.cache
+def avx512_in_halves() -> bool:
+    """Whether the processor does AVX-512 in two halves, as AMD's of family 25 do: older instructions reach all."""
+    family = re.search(r"family\W*(\d+)", _maker(), re.IGNORECASE)
+    return "AuthenticAMD" in _maker() and family is not None and family[1] == "25" and "avx512" in features()
+
+
+@functools.cache
 def _maker() -> str:
-    """Who made the processor, as the system says it."""
+    """Who made the processor, and its family, as the system says it."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((line for line in lines if line.startswith("vendor_id")), "")
+        said = [next((line for line in lines if line.startswith(what)), "") for what in ("vendor_id", "cpu family")]
+        return " ".join(said).strip()
     return platform.processor()
 
 

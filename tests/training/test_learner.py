@@ -81,11 +81,12 @@ def test_every_family_has_the_gradients_of_its_plain_module(family: str, head: H
     assert abs(float(loss - wanted_loss)) <= within * max(1.0, abs(float(wanted_loss)))
 
 
-@pytest.mark.parametrize("mkl", [True, False])
+@pytest.mark.parametrize(("mkl", "halves"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("family", ["bert", "llama", "bart"])
-def test_the_products_of_either_library(family: str, mkl: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MKL where it uses all of the processor, else oneDNN."""
+def test_the_products_of_either_library(family: str, mkl: bool, halves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MKL where it uses all of the processor, else oneDNN; and some of each."""
     monkeypatch.setattr(backward, "served_by_mkl", lambda: mkl)
+    monkeypatch.setattr(backward, "avx512_in_halves", lambda: halves)
     model = model_of(family).to(dtype=torch.float32)
     module, batch = model.loaded.module, batch_of(model)
     _, wanted = gradients(module, module, batch)
