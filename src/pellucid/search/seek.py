@@ -227,7 +227,7 @@ class Field:
         return list(hits.values())
 
     def _entries(self, places: Iterable[int]) -> dict[int, Entry]:
-        wanted = np.unique(np.fromiter(places, np.int64))
+        wanted = np.array(sorted(set(places)), np.int64)
         return {
             place: entry
             for chosen, rows, segment in self.segments.divided(wanted)

@@ -20,8 +20,9 @@ BLOCK = 1_024
 ROUGH, GATHERED = 2**24, 16_384
 """Rough scores that are held at a time (64 MiB), and rows that are copied together to be compared."""
 
-LARGEST = 1e15
-"""Of a vector's numbers: products of larger ones are no numbers of float32 any more."""
+LARGEST, SMALLEST = 1e15, 1e-154
+"""Of a vector's numbers: products of larger ones are no numbers of float32 any more. What it is shorter than has no
+direction."""
 
 WALKED = 30
 """How many rows are compared one by one in the time that a walk takes for one candidate, as measured."""
@@ -64,16 +65,21 @@ class Unprepared:
     def _some(self, first: int, last: int) -> np.ndarray:
         held = self.vectors[first:last]
         held = held.astype(np.float32) if held.dtype == np.float16 else held  # in which `LARGEST` is infinite
+        if self.metric != "cosine":
+            self._check(held, first)
+            return held
+        wide = held.astype(np.float64)
+        lengths = np.sqrt(np.einsum("rd,rd->r", wide, wide))
+        if not (lengths <= LARGEST).all():  # else no number is larger
+            self._check(held, first)
+        return wide / np.maximum(lengths, SMALLEST)[:, None]
+
+    def _check(self, held: np.ndarray, first: int) -> None:
+        """Refuses numbers that cannot be compared, in rows from `first` on."""
         if not (small := np.abs(held) <= LARGEST).all():
             row = int((~small.all(axis=1)).argmax())
             fault = f"beyond {LARGEST:g}" if np.isfinite(held[row]).all() else "that is not finite"
             raise InputError(f"{self.what}: row {first + row} holds a number {fault}")
-        if self.metric != "cosine":
-            return held
-        wide = held.astype(np.float64)
-        lengths = np.sqrt(np.einsum("rd,rd->r", wide, wide))
-        lengths[lengths == 0] = 1
-        return wide / lengths[:, None]
 
 
 def scores(query: np.ndarray, vectors: np.ndarray, metric: str) -> np.ndarray:
@@ -141,7 +147,7 @@ class Vectors:
             some = slice(start, start + step)
             exact = _exact(queries[some], self.numbers[found[some]], self.metric)
             answers += [_ranked(rows, score) for rows, score in zip(found[some], exact)]
-        for i in np.flatnonzero(found.min(axis=1) < 0):
+        for i in np.flatnonzero(found[:, -1] < 0):  # where rows are lacking, they are at the end
             (answers[i],) = self._compared(queries[i : i + 1], k, alive, many)
         return answers
 
