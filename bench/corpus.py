@@ -55,7 +55,7 @@ def _captions(data: Path) -> list[str]:
     return [sentence for row in _rows(data / "stsb" / "stsb-en-train.csv") for sentence in row[:2]]
 
 
-def _news(data: Path) -> list[str]:
+def news(data: Path) -> list[str]:
     return [f"{row[1]}. {row[2]}".replace("\\", " ") for row in _rows(data / "agnews" / "test.csv")]
 
 
@@ -69,7 +69,7 @@ KINDS: tuple[tuple[Callable[[Path], list[str]], int], ...] = (
     (_companies, 20),
     (_reviews, 20),
     (_captions, 20),
-    (_news, 25),
+    (news, 25),
     (_paragraphs, 15),
 )
 

@@ -285,7 +285,7 @@ def test_where_bfloat16_takes_longer_it_is_not_the_fastest(
 
 
 @pytest.mark.parametrize(
-    ("maker", "known", "halves"),
+    ("maker", "known", "pace"),
     [
         ("vendor_id\t: AuthenticAMD cpu family\t: 25", ["avx2", "avx512"], True),
         ("AMD64 Family 25 Model 17 Stepping 1, AuthenticAMD", ["avx2", "avx512"], True),
@@ -295,10 +295,15 @@ def test_where_bfloat16_takes_longer_it_is_not_the_fastest(
         ("", ["avx2", "avx512"], False),
     ],
 )
-def test_who_does_avx512_in_halves(maker: str, known: list[str], halves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_mkl_keeps_pace_with_avx512(
+    maker: str, known: list[str], pace: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(machine, "_maker", lambda: maker)
     monkeypatch.setattr(machine, "features", lambda: known)
-    assert machine.avx512_in_halves.__wrapped__() == halves
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    assert machine.mkl_keeps_pace.__wrapped__() == pace
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
+    assert not machine.mkl_keeps_pace.__wrapped__()
 
 
 @pytest.mark.parametrize("amx", [False, True])

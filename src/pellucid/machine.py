@@ -165,10 +165,11 @@ def served_by_mkl() -> bool:
 
 
 @functools.cache
-def avx512_in_halves() -> bool:
-    """Whether the processor does AVX-512 in two halves, as AMD's of family 25 do: older instructions reach all."""
+def mkl_keeps_pace() -> bool:
+    """Whether MKL loses nothing by leaving another maker's AVX-512 out: AMD's of family 25 do it in two halves."""
     family = re.search(r"family\W*(\d+)", _maker(), re.IGNORECASE)
-    return "AuthenticAMD" in _maker() and family is not None and family[1] == "25" and "avx512" in features()
+    halves = "AuthenticAMD" in _maker() and family is not None and family[1] == "25" and "avx512" in features()
+    return halves and torch.backends.mkl.is_available()
 
 
 @functools.cache

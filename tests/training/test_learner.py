@@ -81,12 +81,12 @@ def test_every_family_has_the_gradients_of_its_plain_module(family: str, head: H
     assert abs(float(loss - wanted_loss)) <= within * max(1.0, abs(float(wanted_loss)))
 
 
-@pytest.mark.parametrize(("mkl", "halves"), [(True, False), (False, False), (False, True)])
+@pytest.mark.parametrize(("mkl", "pace"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("family", ["bert", "llama", "bart"])
-def test_the_products_of_either_library(family: str, mkl: bool, halves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_products_of_either_library(family: str, mkl: bool, pace: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """MKL where it uses all of the processor, else oneDNN; and some of each."""
     monkeypatch.setattr(backward, "served_by_mkl", lambda: mkl)
-    monkeypatch.setattr(backward, "avx512_in_halves", lambda: halves)
+    monkeypatch.setattr(backward, "mkl_keeps_pace", lambda: pace)
     model = model_of(family).to(dtype=torch.float32)
     module, batch = model.loaded.module, batch_of(model)
     _, wanted = gradients(module, module, batch)

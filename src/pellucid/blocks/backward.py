@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from pellucid.blocks.joined import end_to_end
 from pellucid.blocks.relative import Rotation
-from pellucid.machine import avx512_in_halves, product_dtype, served_by_mkl
+from pellucid.machine import mkl_keeps_pace, product_dtype, served_by_mkl
 
 Kept = dict[tuple[int, ...], tuple[Sequence[Tensor], list[int], Tensor]]
 """Tables in half precision, by the tables that they were made from, with the versions of those."""
@@ -98,9 +98,9 @@ def back(by_y: Tensor, weight: Tensor) -> Tensor:
 def across(by_y: Tensor, x: Tensor) -> Tensor:
     """Float[Tensor, "rows out"], Float[Tensor, "rows in"]  ->  Float[Tensor, "out in"]
 
-    Where older instructions reach all of the processor, MKL has the quicker product of a table as high as wide.
+    Where MKL keeps pace with oneDNN otherwise, it has the quicker product of a table that is at least as high as wide.
     """
-    if _one_dnn(by_y) and (by_y.shape[1] < x.shape[1] or not avx512_in_halves()):
+    if _one_dnn(by_y) and (by_y.shape[1] < x.shape[1] or not mkl_keeps_pace()):
         return _pointwise(by_y.t(), x.t(), None)
     return by_y.t() @ x
 

@@ -63,8 +63,6 @@ class KeyValues:
         """
         self._room(like, (like.shape[0], heads, 1, width), paired=True)
         self.widths = width, width
-        if self.memory.dtype != like.dtype or self.memory.device != like.device:
-            raise self._foreign(like, self.memory.shape, paired=True)
         return self.memory
 
     def held(self) -> tuple[Tensor, Tensor]:
@@ -119,12 +117,14 @@ class KeyValues:
         return self.memory.narrow(2, self.filled - length, length)
 
     def _room(self, like: Tensor, new: tuple[int, int, int, int], paired: bool) -> None:
-        """Takes the next free slots for `new`, out of memory that is set aside the first time."""
+        """Takes the next free slots for `new`, out of memory that is set aside the first time. Plain blocks may come
+        with another kind of number than before, as they do within `torch.autocast`; packed ones write as it lies."""
         rows, heads, length, width = new
         if not self.filled:
             self.memory, self.paired = like.new_empty(rows, heads, self.capacity or length, width), paired
         fits = rows, heads, self.memory.shape[2], width
-        if self.memory.shape != fits or self.paired != paired:
+        alike = self.memory.dtype == like.dtype and self.memory.device == like.device
+        if self.memory.shape != fits or self.paired != paired or (paired and not alike):
             raise self._foreign(like, fits, paired)
         if self.filled + length > self.memory.shape[2]:
             raise InputError(f"{self.filled + length} positions do not fit into a cache of {self.memory.shape[2]}")

@@ -21,7 +21,7 @@ ROUGH, GATHERED = 2**24, 16_384
 """Rough scores that are held at a time (64 MiB), and rows that are copied together to be compared."""
 
 LARGEST, SMALLEST = 1e15, 1e-154
-"""Of a vector's numbers: products of larger ones are no numbers of float32 any more. What it is shorter than has no
+"""Of a vector's numbers: products of larger ones are no numbers of float32 any more. Of its length: below it is no
 direction."""
 
 WALKED = 30
