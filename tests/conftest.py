@@ -114,5 +114,5 @@ def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     """Writing by compiled steps where there are any, and without, as where numba is not installed: a model that was
     opened before obeys too."""
     if request.param == "packed":
-        monkeypatch.setattr(compiled, "kernels", lambda: None)
+        monkeypatch.setattr(compiled, "usable_kernels", lambda: None)
     return request.param

@@ -26,7 +26,7 @@ import pellucid
 from pellucid.blocks import RotaryPositions, calls, compiled, machine_code, quantized
 from pellucid.blocks import steps as told
 from pellucid.blocks.cache import KeyValues
-from pellucid.blocks.steps import Asking, Kernels, Plain, kernels
+from pellucid.blocks.steps import Asking, Kernels, Plain, usable_kernels
 from pellucid.errors import InputError
 from pellucid.files import listed, write_whole
 from pellucid.generation import read_settings, write
@@ -45,7 +45,7 @@ WRITERS = [name for name in TINY if pellucid.Config.of(name).kind != "encoder"]
 
 @pytest.fixture(scope="module")
 def made() -> Kernels:
-    found = kernels()
+    found = usable_kernels()
     assert found is not None
     return found
 
@@ -59,7 +59,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Takes the kernels away, as where numba is not installed."""
-    return lambda: monkeypatch.setattr(compiled, "kernels", lambda: None)
+    return lambda: monkeypatch.setattr(compiled, "usable_kernels", lambda: None)
 
 
 def numbers(*shape: int, seed: int = 3) -> Tensor:
@@ -375,9 +375,9 @@ def test_eight_bits_of_a_last_map_have_their_scale(made: Kernels) -> None:
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A cache of its own, and a process that has not asked for kernels."""
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "cache"))
-    kernels.cache_clear()
+    usable_kernels.cache_clear()
     yield tmp_path / "cache"
-    kernels.cache_clear()
+    usable_kernels.cache_clear()
 
 
 def only(folder: Path) -> Path:
@@ -387,8 +387,8 @@ def only(folder: Path) -> Path:
 
 FRESH = """
 import sys, torch
-from pellucid.blocks.steps import Plain, kernels
-made = kernels()
+from pellucid.blocks.steps import Plain, usable_kernels
+made = usable_kernels()
 print(made.product(torch.ones(1, 4), [Plain(torch.ones(2, 4))]).tolist(), 'numba' in sys.modules)
 """
 
@@ -425,15 +425,15 @@ def test_a_kernel_is_told_nothing_that_it_does_not_know(call: type) -> None:
 
 @pytest.mark.parametrize("harm", ["cut", "changed", "empty", "of others"])
 def test_a_file_that_is_not_as_it_was_written_is_made_anew(alone: Path, harm: str) -> None:
-    first = kernels()
+    first = usable_kernels()
     file = only(alone)
     whole = file.read_bytes()
     if harm == "of others":
         file.chmod(0o666)
     else:
         file.write_bytes({"cut": whole[:-9], "changed": whole[:-1] + b"\x90", "empty": b""}[harm])
-    kernels.cache_clear()
-    again = kernels()
+    usable_kernels.cache_clear()
+    again = usable_kernels()
     assert first is not None and again is not None and again is not first
     kept = file.read_bytes()
     assert hashlib.sha256(file.name.encode() + kept[machine_code.DIGEST :]).digest() == kept[: machine_code.DIGEST]
@@ -443,7 +443,7 @@ def test_a_file_that_is_not_as_it_was_written_is_made_anew(alone: Path, harm: st
 
 def test_a_file_that_others_can_swap_is_not_run(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link leads elsewhere tomorrow, and code of another name is of another wording."""
-    kernels()
+    usable_kernels()
     file, code = only(alone), only(alone).read_bytes()[machine_code.DIGEST :]
     assert machine_code._kept(file) == code
     assert machine_code._kept(file.rename(tmp_path / "elsewhere")) is None
@@ -484,7 +484,7 @@ def test_where_nothing_can_be_kept_the_packed_blocks_do_the_work(
     with caplog.at_level(logging.WARNING):
         model = pellucid.load(save("llama", tmp_path / "model"))
         assert len(steps(model, [[5, 6, 7]])) == 9
-    assert kernels() is None
+    assert usable_kernels() is None
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith(f"numba is installed, and its kernels cannot be used: {alone} cannot keep them (")
     assert said.endswith("): set PELLUCID_CACHE to a folder of yours")
@@ -496,16 +496,16 @@ def full(size: int) -> bytes:
 
 BARRED = """
 import ctypes, sys, torch
-from pellucid.blocks.compiled import kernels
+from pellucid.blocks.compiled import usable_kernels
 if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE: nothing that was written may be run
     sys.exit(77)
-print(kernels())
+print(usable_kernels())
 """
 
 
 def test_a_process_that_may_not_run_what_it_has_written_lives(alone: Path) -> None:
     """As systemd's MemoryDenyWriteExecute and SELinux want it: a kept file was loaded all the same, and ended it."""
-    assert kernels() is not None
+    assert usable_kernels() is not None
     run = subprocess.run([sys.executable, "-c", BARRED], capture_output=True, text=True)
     if run.returncode == 77:
         pytest.skip("this Linux is older than 6.3")
@@ -519,7 +519,7 @@ def test_settings_of_numba_leave_no_code_that_ends_a_later_process(
     """Code that is not optimized calls numba's runtime, which a later process has not."""
     monkeypatch.setenv("NUMBA_OPT", "0")
     run = subprocess.run(
-        [sys.executable, "-c", "import torch; from pellucid.blocks.compiled import kernels; kernels()"],
+        [sys.executable, "-c", "import torch; from pellucid.blocks.compiled import usable_kernels; usable_kernels()"],
         capture_output=True,
         text=True,
         check=True,
@@ -537,7 +537,7 @@ def test_a_numba_that_is_broken_is_one_warning(
         raise error
 
     monkeypatch.setattr(machine_code, "_made", broken)
-    assert kernels() is None
+    assert usable_kernels() is None
     assert [record.getMessage() for record in caplog.records] == [
         f"numba is installed, and its kernels cannot be used: {error}"
     ]
@@ -551,7 +551,7 @@ def test_an_openmp_of_other_names_ends_no_process(
     loaded = ctypes.CDLL(None)
     others = {one: getattr(loaded, one) for one in ("GOMP_parallel", *told.WITHIN) if one != name}
     monkeypatch.setattr(told.ctypes, "CDLL", lambda path: SimpleNamespace(**others))
-    assert kernels() is None and not alone.exists()
+    assert usable_kernels() is None and not alone.exists()
     assert name in caplog.text
 
 
@@ -578,5 +578,5 @@ def test_without_numba_the_packed_blocks_do_the_work(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     model = pellucid.load(save("llama", tmp_path / "model"))
     assert len(steps(model, [[5, 6, 7]])) == 9
-    assert kernels() is None and not alone.exists()
+    assert usable_kernels() is None and not alone.exists()
     assert not any(type(part).__module__ == compiled.__name__ for part in model.module.swift().modules())

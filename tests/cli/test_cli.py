@@ -141,7 +141,7 @@ def test_nobody_is_told_to_install_what_is_installed(
     installed: bool, usable: bool, wanted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Linux")
-    monkeypatch.setattr(compiled, "kernels", lambda: object() if usable else None)
+    monkeypatch.setattr(compiled, "usable_kernels", lambda: object() if usable else None)
     monkeypatch.setattr(doctor, "_version", lambda name: "1" if installed else "not installed")
     assert json.loads(caller(monkeypatch, capsys)("doctor", "--json").out)["compiled steps"] == wanted
 

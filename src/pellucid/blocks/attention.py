@@ -97,6 +97,7 @@ class Attention(nn.Module):
         elif bias is None:
             bias = run.bias
         query, key, value = self._looking_back(x, run) if memory is None else self._looking_across(x, memory, run)
+        query, bias = run.going_on(query, 2), bias if bias is None else run.going_on(bias, 2)
         heads = run.see("heads", self._mix(query, key, value, bias, run))
         return run.see("output", self.output_dropout(self._merge(heads, run)))
 

@@ -18,7 +18,7 @@ from pellucid.blocks.packed import PackedAttention, PackedGatedFeedForward, Pack
 from pellucid.blocks.packing import Part
 from pellucid.blocks.quantized import Int4Linear, Int8Linear
 from pellucid.blocks.run import Pass
-from pellucid.blocks.steps import KINDS, Asking, Plain, kernels
+from pellucid.blocks.steps import KINDS, Asking, Plain, usable_kernels
 from pellucid.blocks.widened import WidenedLinear
 
 FEW = {torch.float32: 2, torch.bfloat16: 2, torch.int8: 6}
@@ -43,7 +43,7 @@ class CompiledLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], of few rows of kind `dtype`"""
-        steps = kernels()
+        steps = usable_kernels()
         if steps is None or x.numel() > self.few * self.in_features:
             return self.many(x)
         product = steps.product(x.float().reshape(-1, self.in_features).contiguous(), self.tables)
@@ -75,7 +75,7 @@ class CompiledRMSNorm(PackedRMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
-        steps = kernels()
+        steps = usable_kernels()
         if steps is None or x.numel() > MOST * x.shape[-1]:
             return super().forward(x)
         return steps.norm(x.float().contiguous(), self.gain, self.eps * x.shape[-1])
@@ -88,7 +88,7 @@ class CompiledGatedFeedForward(PackedGatedFeedForward):
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
-        steps = kernels()
+        steps = usable_kernels()
         watched = run is not None and run.watch is not None
         if steps is None or watched or self.activation is not F.silu or x.numel() > MOST * x.shape[-1]:
             return super().forward(x, run)
@@ -102,7 +102,7 @@ class CompiledAttention(PackedAttention):
 
     def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """Float[Tensor, "batch hidden"]  ->  the same"""
-        steps = kernels()
+        steps = usable_kernels()
         if steps is None or self.num_heads >= ALIKE * self.num_key_value_heads:
             return super().next(x, run, remembered)
         mask = None if run.mask is None else run.mask[:, 0, 0].contiguous()

@@ -50,7 +50,7 @@ class PostNormLayer(_Layer):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
         x = run.see("residual.pre", x)
-        mid = run.see("residual.mid", x + self._look_back(x, run))
+        mid = run.see("residual.mid", run.going_on(x) + self._look_back(x, run))
         normed = self.attention_norm(mid)
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             across = self._look_across(self.cross_attention, normed, run)
@@ -72,7 +72,7 @@ class PreNormLayer(_Layer):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
         x = run.see("residual.pre", x)
-        mid = run.see("residual.mid", x + self._look_back(self.attention_norm(x), run))
+        mid = run.see("residual.mid", run.going_on(x) + self._look_back(self.attention_norm(x), run))
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             across = self._look_across(self.cross_attention, self.cross_attention_norm(mid), run)
             mid = run.see("residual.cross", mid + across)

@@ -119,6 +119,7 @@ class PackedAttention(Attention):
         key, value = both.chunk(2, dim=1) if run.cache is None else run.cache.own.extend_both(both)
         if narrow and key.shape[2] == seq:
             return self.output(_mixed_in_strips(query * self.scale, key, value))
+        query, bias = run.going_on(query, 2), bias if bias is None else run.going_on(bias, 2)
         return self.output(self._fused(query, key, value, bias, run).transpose(1, 2).flatten(2))
 
     def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:

@@ -33,6 +33,8 @@ class Pass(NamedTuple):
     lengths: of texts that stand end to end in the one row of a causal pass, where each is to be mixed by itself, which
         gives the very numbers that it has alone; `mask` says the same.
     watch: records and edits the numbers on the way; None on the fast path.
+    first: whether the first position alone goes on: in the last layer of a stack that looks both ways, where nobody
+        reads another.
     path: where in the model this is, as names of points begin: "" or such as "decoder.layers.3.".
     """
 
@@ -46,6 +48,7 @@ class Pass(NamedTuple):
     lengths: tuple[int, ...] | None = None
     watch: Watch | None = None
     path: str = ""
+    first: bool = False
 
     def see(self, name: str, value: Tensor) -> Tensor:
         """Shows `value` to the onlooker, if there is one."""
@@ -54,6 +57,10 @@ class Pass(NamedTuple):
     def wants(self, *names: str) -> bool:
         """Whether an onlooker asks for any of these."""
         return self.watch is not None and any(self.watch.wants(self.path + name) for name in names)
+
+    def going_on(self, x: Tensor, dim: int = 1) -> Tensor:
+        """The positions, along `dim`, behind which somebody reads."""
+        return x.narrow(dim, 0, 1) if self.first else x
 
     def inside(self, name: str) -> "Pass":
         """The same pass, its names told from inside `name`."""

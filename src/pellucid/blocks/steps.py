@@ -206,7 +206,7 @@ def _place(one: Tensor | None) -> int:
 
 
 @functools.cache
-def kernels() -> Kernels | None:
+def usable_kernels() -> Kernels | None:
     """The compiled steps of this process; None without numba, elsewhere than on Linux, and where their code cannot be
     kept, since seconds of work are not to be done each time."""
     try:

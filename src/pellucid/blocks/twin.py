@@ -42,7 +42,7 @@ class _Twin:
 
     def __init__(self, packing: Packing, module: nn.Module, path: str) -> None:
         self.packing, self.module, self.path = packing, module, path
-        self.compiles = packing.reads_on and compiled.kernels() is not None
+        self.compiles = packing.reads_on and compiled.usable_kernels() is not None
 
     def made(self) -> Any:
         module, fits = self.module, self.packing.fits

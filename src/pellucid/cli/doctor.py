@@ -46,9 +46,9 @@ def command(as_json: bool) -> None:
 
 
 def _compiled_steps() -> str:
-    from pellucid.blocks.compiled import kernels
+    from pellucid.blocks.compiled import usable_kernels
 
-    if kernels():
+    if usable_kernels():
         return "ready"
     if platform.system() != "Linux":
         return "none (they are for Linux)"

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from pellucid.blocks import Embeddings, Watch
+from pellucid.models.heads import TextLabels
 from pellucid.models.output import Output
 from pellucid.models.stack import Stack
 from pellucid.models.swift import Swift
@@ -57,3 +58,12 @@ class Encoder(Stack, Swift):
             pooled = answer.get("pooler_output")
             answer["logits"] = run.see("logits", self.head(stream, pooled, input_ids, attention_mask))
         return Output(answer)
+
+    def logits(self, **batch: Tensor) -> Tensor:
+        """What is laid out for speed makes no state in its last layer that a head does not read."""
+        head = self.head
+        if not self.quick or not isinstance(head, TextLabels) or not head.reads_first or "segments" in batch:
+            return super().logits(**batch)
+        ids, mask = batch["input_ids"], batch.get("attention_mask")
+        stream = self.states(ids, mask, batch.get("token_type_ids"), first=True)
+        return head(stream, None if self.pooler is None else self.pooler(stream), ids, mask)

@@ -89,6 +89,11 @@ class TextLabels(nn.Module):
         self.dropout = nn.Dropout(dropouts[0])
         self.classifier = nn.Linear(hidden_size, num_labels, bias=bias)
 
+    @property
+    def reads_first(self) -> bool:
+        """Whether it reads the first position alone."""
+        return self.pick.place in ("pooler", "first")
+
     def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """->  Float[Tensor, "batch labels"]"""
         if self.pick.place == "last":

@@ -67,12 +67,15 @@ class Stack(Watched):
         run: Pass | None = None,
         cache: Cache | None = None,
         segments: Tensor | None = None,
+        first: bool = False,
     ) -> Tensor:
         """Hidden states: Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]
 
         run: the memory to look across at, and an onlooker.  cache: what earlier passes read.
         segments: Int[Tensor, "batch seq"], texts that stand side by side in one row, 1, 2, 3, ...; 0 for padding. None
             sees another, and places begin anew in each. A cache has to be empty.
+        first: whether the last layer computes those of the first positions alone, Float[Tensor, "batch 1 hidden"]; of a
+            stack that looks both ways, without segments, a cache or an onlooker.
         """
         check_ids(self.embeddings, input_ids, attention_mask, token_type_ids, segments)
         if segments is not None:
@@ -85,7 +88,8 @@ class Stack(Watched):
         layers = list(self.layers)  # a ModuleList looks each of its own up by a name that it makes
         for i in range(self.depth):
             layer = layers[int(i / (self.depth / len(layers)))]  # rounded where the reference rounds
-            stream = layer(stream, run.at_layer(i, None if cache is None else cache.layers[i]))
+            here = run.at_layer(i, None if cache is None else cache.layers[i])
+            stream = layer(stream, here._replace(first=True) if first and i == self.depth - 1 else here)
         stream = stream if isinstance(self.norm, nn.Identity) else run.see("norm.output", self.norm(stream))
         return self.dropout(stream)
 

@@ -3,6 +3,7 @@
 from typing import Any, ClassVar, Self
 
 import torch
+from torch import Tensor
 
 from pellucid.blocks import packing
 from pellucid.blocks.learning import Lesson, learning
@@ -28,6 +29,11 @@ class Swift(Watched):
     def kind(self) -> str:
         """What its numbers are: "float32", "int4", ..."""
         return f"int{self.bits}" if self.bits else str(next(self.parameters()).dtype).removeprefix("torch.")
+
+    @property
+    def quick(self) -> bool:
+        """Whether it is laid out for speed, and nobody looks on."""
+        return (self.laid_out or self.bits is not None) and self.onlooker is None
 
     def real(self, what: str | Argument) -> Self:
         """This model, for work that needs real numbers. Raises InputError for one of 8 or 4 bits."""
@@ -65,6 +71,10 @@ class Swift(Watched):
             copy.laid_out = True
             found = kept[dtype] = (moment, copy)
         return found[1]
+
+    def logits(self, **batch: Tensor) -> Tensor:
+        """What the head says alone. batch: as `forward` takes it."""
+        return self(**batch)["logits"]
 
     def learning(self, lesson: Lesson) -> Self:
         """The same model for learning at speed: it shares every parameter, and drops out by the chance of its lesson.

@@ -52,7 +52,7 @@ class Reader(Task):
 
     def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
         """What is looked at of a pass: Float[Tensor, "batch seq answers"], or "batch answers" """
-        return module(**batch)["logits"]
+        return module.logits(**batch)
 
     @abstractmethod
     def keep(self, work: Work, here: Tensor, window: Window) -> Any:

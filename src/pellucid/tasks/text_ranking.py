@@ -120,7 +120,7 @@ class TextRanking(Comparing):
         return [window for windows in rows for window in windows]
 
     def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
-        return module(**batch)["logits"] if _crosses(work.loaded) else states_of(module, batch)
+        return module.logits(**batch) if _crosses(work.loaded) else states_of(module, batch)
 
     def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
         return here if _crosses(work.loaded) else pooled(work, here)

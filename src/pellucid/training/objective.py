@@ -170,7 +170,7 @@ def passes(loaded: Loaded, rows: Sequence[Sequence[int]], types: Sequence[Sequen
     lengths = [len(row) for row in rows]
     for group in by_length(lengths, EVALUATED):
         batch = as_batch(loaded, [rows[i] for i in group], [types[i] for i in group])
-        logits = module(**batch)["logits"].float().cpu()
+        logits = module.logits(**batch).float().cpu()
         for i, one in zip(group, logits):
             found[i] = one[: lengths[i]] if logits.dim() == 3 else one
     return [found[i] for i in range(len(rows))]

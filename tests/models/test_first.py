@@ -1,0 +1,89 @@
+"""Where a first position alone is read, nothing else of the last layer is computed, and nothing else comes of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pellucid
+from pellucid import edits
+from pellucid.config import Head, SequenceClassification
+from pellucid.models import Encoder
+from tests.trace.everyone import HEADS, config_of
+
+READERS = [
+    (family, head)
+    for family, head in HEADS
+    if isinstance(head, SequenceClassification) and config_of(family, head).kind == "encoder"
+]
+TEXTS = ["time flies", "a good film and a long story", "sea"]
+
+
+def batch() -> dict[str, Tensor]:
+    """Texts of unequal length."""
+    chance = torch.Generator().manual_seed(7)
+    mask = (torch.arange(9) < 9 - 2 * torch.arange(3)[:, None]).long()
+    return {"input_ids": torch.randint(5, 90, (3, 9), generator=chance) * mask, "attention_mask": mask}
+
+
+def positions(module: nn.Module) -> list[int]:
+    """How many positions the feed-forward of each layer computes from now on."""
+    seen: list[int] = []
+    for layer in module.layers:
+        inner = layer.feed_forward.forward
+        layer.feed_forward.forward = lambda x, *more, inner=inner: (seen.append(x.shape[1]), inner(x, *more))[1]
+    return seen
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize(("family", "head"), READERS)
+@torch.inference_mode()
+def test_a_text_is_judged_as_by_the_plain_module(family: str, head: Head, dtype: torch.dtype, padded: bool) -> None:
+    module = pellucid.build(config_of(family, head), seed=3).to(dtype=dtype).module
+    given = batch() if padded else {"input_ids": batch()["input_ids"][:1]}
+    wanted, within = module(**given), 1e-12 if dtype == torch.float64 else 1e-5
+    quick: Any = module.swift()
+    assert isinstance(quick, Encoder) and quick.quick and not module.quick
+    torch.testing.assert_close(quick.logits(**given), wanted["logits"], rtol=0, atol=within)
+    first = quick.states(*given.values(), first=True)
+    torch.testing.assert_close(first, wanted["last_hidden_state"][:, :1], rtol=0, atol=within)
+    assert torch.equal(module.logits(**given), wanted["logits"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("name", ["bert-feelings", "bert-nli"])
+@torch.inference_mode()
+def test_the_last_layer_computes_one_position(checkpoint: Callable[[str], Path], name: str, dtype: str) -> None:
+    model = pellucid.load(checkpoint(name), dtype=dtype)
+    quick: Any = model.module.swift()
+    wanted, seen = quick(**batch())["logits"], positions(quick)
+    found = quick.logits(**batch())
+    assert seen == [9] * (len(seen) - 1) + [1] and len(seen) > 1
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6 if dtype == "float32" else 0.02)
+
+
+def test_a_vector_of_the_first_token_is_that_of_all_states(checkpoint: Callable[[str], Path]) -> None:
+    model = pellucid.load(checkpoint("bert-body"))
+    found = model.embed(TEXTS, pooling="cls", normalize=False)
+    wanted = torch.stack([model.trace(text)["last_hidden_state"][0, 0] for text in TEXTS])
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_who_looks_on_is_told_of_every_position(checkpoint: Callable[[str], Path]) -> None:
+    model = pellucid.load(checkpoint("bert-feelings"))
+    told: list[tuple[int, ...]] = []
+
+    def noted(value: Tensor) -> Tensor:
+        told.append(tuple(value.shape))
+        return value
+
+    last = f"layers.{model.config.num_hidden_layers - 1}.residual.post"
+    with model.edit({last: edits.change(noted)}) as edited:
+        found = pellucid.pipeline("text-classification", model=edited)(TEXTS[1])
+    assert told and told[0][1] > 1
+    wanted = pellucid.pipeline("text-classification", model=model)(TEXTS[1])
+    assert found["label"] == wanted["label"] and found["score"] == pytest.approx(wanted["score"], abs=1e-5)
