@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import pellucid
 from pellucid import edits
 from pellucid.config import Head, SequenceClassification
+from pellucid.errors import InputError
 from pellucid.models import Encoder
 from tests.trace.everyone import HEADS, config_of
 
@@ -87,3 +88,13 @@ def test_who_looks_on_is_told_of_every_position(checkpoint: Callable[[str], Path
     assert told and told[0][1] > 1
     wanted = pellucid.pipeline("text-classification", model=model)(TEXTS[1])
     assert found["label"] == wanted["label"] and found["score"] == pytest.approx(wanted["score"], abs=1e-5)
+
+
+def test_where_order_counts_the_first_position_is_not_computed_alone() -> None:
+    """It would see what stands behind it, and nobody hear of it."""
+    module: Any = pellucid.build(config_of("gpt2"), seed=3).module
+    with pytest.raises(InputError, match="where all look both ways"):
+        module.states(batch()["input_ids"], first=True)
+    reader: Any = pellucid.build(config_of("bert"), seed=3).module
+    with pytest.raises(InputError, match="without segments or a cache"):
+        reader.states(batch()["input_ids"], segments=batch()["attention_mask"], first=True)

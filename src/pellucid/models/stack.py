@@ -75,11 +75,13 @@ class Stack(Watched):
         segments: Int[Tensor, "batch seq"], texts that stand side by side in one row, 1, 2, 3, ...; 0 for padding. None
             sees another, and places begin anew in each. A cache has to be empty.
         first: whether the last layer computes those of the first positions alone, Float[Tensor, "batch 1 hidden"]; of a
-            stack that looks both ways, without segments, a cache or an onlooker.
+            stack that looks both ways, without segments or a cache. An onlooker would miss the others.
         """
         check_ids(self.embeddings, input_ids, attention_mask, token_type_ids, segments)
         if segments is not None:
             self._check_segments(attention_mask, cache)
+        if first and (self.causal or segments is not None or cache is not None):
+            raise InputError("first positions alone are computed where all look both ways, without segments or a cache")
         if cache is not None:
             cache.check(*input_ids.shape)
         places = self._places(input_ids, attention_mask, cache) if segments is None else self._places_within(segments)
