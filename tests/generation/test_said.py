@@ -15,6 +15,8 @@ import pellucid
 from pellucid.checkpoints.generation import FILE, LEGACY, MOST
 from pellucid.errors import CorruptFileError
 from pellucid.generation.said import UNFOLLOWED, settings_of
+from pellucid.models import Output
+from pellucid.tasks.reasons import reason_of_writing
 from tests.checkpoints.families import facts_of
 from tests.generation.writers import byte_level, one_thread, writer
 from tests.parity.reference import tiny
@@ -146,6 +148,8 @@ def test_the_start_token_of_the_file_begins_a_text(caplog: pytest.LogCaptureFixt
     traced = model.trace_writing("the", max_new_tokens=2)
     assert traced.steps[0].before == tuple(model.tokenizer.convert_ids_to_tokens([5]))
     assert model.score("the", "house") == other.score("the", "house") != exact.score("the", "house")
+    why = [reason_of_writing(one.loaded, [6, 7, 1], [8, 9]).scores for one in (model, other, exact)]
+    assert why[0] == why[1] != why[2]
     assert not caplog.records
     for start, fragment in ((7000, "decoder_start_token_id is 7000, expected the id of a token"), ([3], None)):
         odd = pellucid.Model(replace(exact.loaded, generation={"decoder_start_token_id": start}))
@@ -155,6 +159,17 @@ def test_the_start_token_of_the_file_begins_a_text(caplog: pytest.LogCaptureFixt
         else:
             with pytest.raises(CorruptFileError, match=f"generation_config.json: {fragment}"):
                 odd.generate("the")
+
+
+@pytest.mark.parametrize("family", ["t5", "llama"])
+def test_a_hook_on_the_whole_model_is_heard_where_texts_are_scored(family: str) -> None:
+    model = writer(byte_level(), family)
+    told = ("the", "house") if family == "t5" else ("the house",)
+    before = model.score(*told).total
+    hook = model.module.register_forward_hook(lambda _part, _given, found: Output({**found, "logits": -found.logits}))
+    assert model.score(*told).total != pytest.approx(before, abs=0.01)
+    hook.remove()
+    assert model.score(*told).total == before
 
 
 WRONG: dict[str, tuple[str, Any, str]] = {

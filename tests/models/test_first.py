@@ -1,6 +1,7 @@
 """Where a first position alone is read, nothing else of the last layer is computed, and nothing else comes of it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from torch import Tensor, nn
 
 import pellucid
 from pellucid import edits
-from pellucid.config import Head, SequenceClassification
+from pellucid.blocks.learning import Lesson
+from pellucid.checkpoints.sentence import Pooling
+from pellucid.config import Dropout, Head, SequenceClassification
 from pellucid.errors import InputError
 from pellucid.models import Encoder
 from tests.trace.everyone import HEADS, config_of
@@ -72,6 +75,38 @@ def test_a_vector_of_the_first_token_is_that_of_all_states(checkpoint: Callable[
     found = model.embed(TEXTS, pooling="cls", normalize=False)
     wanted = torch.stack([model.trace(text)["last_hidden_state"][0, 0] for text in TEXTS])
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_texts_are_compared_by_the_position_that_is_pooled(checkpoint: Callable[[str], Path]) -> None:
+    plain = pellucid.load(checkpoint("bert-body"))
+    model = pellucid.Model(replace(plain.loaded, pooling=Pooling(("cls",))))
+    seen = positions(model.module.swift())
+    found = [pellucid.pipeline("text-ranking", model=model)({"query": TEXTS[0], "documents": TEXTS[1:]})]
+    found.append(pellucid.pipeline("sentence-similarity", model=model)((TEXTS[0], TEXTS[1])))
+    assert seen[1::2] == [1] * (len(seen) // 2) and min(seen[::2]) > 1 and len(model.module.layers) == 2
+    one, *others = torch.stack([plain.trace(text)["last_hidden_state"][0, 0] for text in TEXTS])
+    wanted = [float(torch.cosine_similarity(one, other, dim=0)) for other in others]
+    assert sorted(hit["score"] for hit in found[0]) == pytest.approx(sorted(wanted), abs=1e-5)
+    assert found[1]["score"] == pytest.approx(wanted[0], abs=1e-5)
+
+
+def test_a_pooler_of_somebody_else_s_reads_every_position(checkpoint: Callable[[str], Path]) -> None:
+    model = pellucid.load(checkpoint("bert-feelings"))
+    model.module.pooler = nn.Sequential(nn.AdaptiveAvgPool2d((1, None)), nn.Flatten(1))
+    found = pellucid.pipeline("text-classification", model=model, function_to_apply="none")(TEXTS[1])
+    wanted = model(TEXTS[1])["logits"].detach().max()
+    assert found["score"] == pytest.approx(float(wanted), abs=1e-5)
+
+
+def test_what_learns_gives_the_first_position_and_no_other() -> None:
+    config = config_of("bert").replace(dropout=Dropout(0.0, 0.0))
+    module: Any = pellucid.build(config, seed=3).to(dtype=torch.float64).module
+    given = batch()
+    first = module.learning(Lesson(torch.float64)).states(*given.values(), first=True)
+    wanted = module.states(*given.values())[:, :1]
+    torch.testing.assert_close(first, wanted, rtol=0, atol=1e-12)
+    assert torch.equal(module.first_states(*given.values()), wanted)
 
 
 def test_who_looks_on_is_told_of_every_position(checkpoint: Callable[[str], Path]) -> None:

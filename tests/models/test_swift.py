@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import parameters_to_vector, parametrize, vector_to_parameters
 
 import pellucid
 from pellucid.blocks.learning import Lesson
+from pellucid.config import Dropout
 from pellucid.errors import InputError
 from tests.checkpoints.families import TINY
 
@@ -124,6 +125,31 @@ def test_what_a_part_says_of_itself_is_asked(family: str, path: str, new: object
     kept = model.module.swift()
     states(model)
     assert model.module.train().swift() is kept and model.module.eval().swift() is kept
+
+
+class Doubled(nn.Module):
+    """A norm's own numbers are half of what it multiplies by."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return 2 * weight
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_a_norm_whose_numbers_are_computed_answers_and_learns(family: str) -> None:
+    model = pellucid.build(pellucid.Config.of(family, **TINY[family]).replace(dropout=Dropout(0.0, 0.0)), seed=3)
+    before = states(model)
+    for layer in model.module.layers:
+        parametrize.register_parametrization(layer.attention_norm, "weight", Doubled())
+    check_plain_and_swift_agree(model, before)
+    learner, wanted = model.module.learning(Lesson(torch.float32)), model(IDS).last_hidden_state
+    torch.testing.assert_close(learner.states(IDS), wanted, rtol=0, atol=1e-5)
+
+
+def test_a_decoder_answers_in_float64_whatever_it_holds(folder: Path) -> None:
+    wide, narrow = pellucid.load(folder, dtype="float64"), pellucid.load(folder)
+    with torch.inference_mode():
+        found = narrow.module.swift(torch.float64).states(IDS)
+    torch.testing.assert_close(found, states(wide), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("path", ["attention.value", "feed_forward.up", "feed_forward", ""])

@@ -209,7 +209,7 @@ def test_vectors_are_prepared_a_block_at_a_time_and_wrong_rows_are_named() -> No
     assert whole.dtype == np.float32
     assert np.allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-6)
     assert np.array_equal(whole[1_020:1_030], Unprepared(source, "cosine")[1_020:1_030])
-    assert prepared(np.zeros((1, 3)), "cosine").tolist() == [[0, 0, 0]]
+    assert prepared(np.zeros((1, 3)), "cosine").tolist() == [[0, 0, 0]] == prepared([[0, 1e-160, 0]], "cosine").tolist()
     for bad, said in ((np.nan, "not finite"), (-np.inf, "not finite"), (1e16, r"beyond 1e\+15")):
         source[2_200, 3] = bad
         with pytest.raises(InputError, match=f"row 2200 holds a number.*{said}"):
@@ -221,6 +221,13 @@ def test_vectors_are_prepared_a_block_at_a_time_and_wrong_rows_are_named() -> No
         prepared(np.array([["a"]]), "dot")
     with pytest.raises(InputError, match="no table of numbers"):
         prepared([[1.0, 2.0], [3.0]], "dot")
+
+
+def test_a_query_is_scaled_as_the_rows_are() -> None:
+    """Also where its numbers are nothing in float32."""
+    rows = np.random.default_rng(0).standard_normal((5, 8)) * 1e-50
+    found = pellucid.Index.build(None, rows, progress=False).search(rows[2], k=1)
+    assert (found[0]["id"], found[0]["score"]) == ("3", pytest.approx(1.0, abs=1e-6))
 
 
 def test_scores_do_not_depend_on_how_many_are_compared() -> None:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import pellucid
-from pellucid.blocks import Attention, Cache
+from pellucid.blocks import Attention, Cache, Pass
 from pellucid.blocks.packed import PackedLinear
 from pellucid.models import stack
 from pellucid.tasks import consistency, parity, reference
@@ -189,18 +189,26 @@ def rounded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(consistency, "save_checkpoint", save)
 
 
-FAULTS: dict[str, tuple[str, Fault]] = {
-    "fused = explicit attention": ("BertModel", unscaled),
-    "cached = one full pass": ("GPT2LMHeadModel", late),
-    "padded = alone": ("BertModel", blind),
-    "packed = plain": ("BertModel", bent),
-    "saved = loaded": ("BertModel", rounded),
-}
+def astray(patch: pytest.MonkeyPatch) -> None:
+    """Where the first position alone goes on, the last one does."""
+    patch.setattr(Pass, "going_on", lambda run, x, dim=1: x.narrow(dim, -1, 1) if run.first else x)
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_each_check_finds_its_fault(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    architecture, fault = FAULTS[name]
+FAULTS: list[tuple[str, str, Fault]] = [
+    ("fused = explicit attention", "BertModel", unscaled),
+    ("cached = one full pass", "GPT2LMHeadModel", late),
+    ("padded = alone", "BertModel", blind),
+    ("packed = plain", "BertModel", bent),
+    ("packed = plain", "BertModel", astray),
+    ("packed = plain", "BertForSequenceClassification", astray),
+    ("saved = loaded", "BertModel", rounded),
+]
+
+
+@pytest.mark.parametrize(("name", "architecture", "fault"), FAULTS)
+def test_each_check_finds_its_fault(
+    name: str, architecture: str, fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = checkpoint(tmp_path, architecture)
     fault(monkeypatch)
     check = asked(folder)[name]

@@ -113,9 +113,9 @@ def learning(module: nn.Module, lesson: Lesson) -> Any:
             return LearningLinear(module, lesson)
         case nn.Dropout():
             return LearningDropout(module.p, lesson)
-        case RMSNorm():
+        case RMSNorm() if type(module) is RMSNorm:  # not one whose numbers are computed from others
             return copied(module, LearningRMSNorm, part)
-        case nn.LayerNorm():
+        case nn.LayerNorm() if type(module) is nn.LayerNorm:
             return copied(module, LearningLayerNorm, part)
         case _ if not module._modules:
             return module

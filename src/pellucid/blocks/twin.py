@@ -69,7 +69,7 @@ class _Twin:
                 return self.linear("")
             case Table() if type(module) is Table:  # those of positions know more than their rows
                 return self.packing.table(self.at("weight"), module.weight) or self.copy(Table)
-            case RMSNorm() if fast.PackedRMSNorm.gains(module.weight):
+            case RMSNorm() if type(module) is RMSNorm and fast.PackedRMSNorm.gains(module.weight, self.packing.dtype):
                 norm = self.copy(fast.PackedRMSNorm)
                 norm.pack()
                 return norm

@@ -89,8 +89,8 @@ def weigh(
     module = writer(loaded)
     found: list[list[Seen]] = [[] for _ in written]
     lengths = [len(first) + len(then) for first, then in zip(given, written)]
-    edited = module.onlooker is not None  # whose logits are held for all places at once
-    for group in by_length(lengths, *limits("cpu" if edited else module.embeddings.token.like.device.type)):
+    # where somebody hears its pass, logits are held for all places at once
+    for group in by_length(lengths) if module.heard else by_length(lengths, *limits(module.device.type)):
         owners = iter([i for i in group for _ in written[i]])
         tokens = torch.tensor([token for i in group for token in written[i]], device="cpu")
         parts = _said(module, [given[i] for i in group], [written[i] for i in group], start_of(loaded) or 0)
@@ -118,30 +118,30 @@ def _said(
 ) -> Iterator[Tensor]:
     """Log-probabilities at the places of all written tokens, one text after the other, `PIECE` places at a time:
     Float[Tensor, "places vocab"]"""
-    device, head = module.embeddings.token.like.device, module.head
+    device, head, heard = module.device, module.head, module.heard
     assert head is not None
     if isinstance(module, EncoderDecoder):
         source, behind = _padded(given), [[start, *then[:-1]] for then in written]
         mask, padded = (source >= 0).long().to(device), _padded(behind).to(device)
         first, ids = source.clamp(min=0).to(device), padded.clamp(min=0)
-        if module.onlooker is None:
-            stream = module.written(first, mask, decoder_input_ids=ids)
-        else:
+        if heard:
             stream = module(first, mask, ids, (padded >= 0).long()).logits
+        else:
+            stream = module.written(first, mask, decoder_input_ids=ids)
         starts = [0] * len(written)
     else:
         # the last token too, where it has a place and somebody may count from it
-        read = None if module.onlooker else -1
+        read = None if heard else -1
         most = module.embeddings.position.length
         padded = _padded([[*first, *then[:read]][:most] for first, then in zip(given, written)]).to(device)
         ids = padded.clamp(min=0)
         # without a mask, since nothing looks at padding that stands behind it; of all places where they may be edited
-        stream = module.states(ids) if module.onlooker is None else module(ids, (padded >= 0).long()).logits
+        stream = module(ids, (padded >= 0).long()).logits if heard else module.states(ids)
         starts = [len(first) - 1 for first in given]
     rows = torch.tensor([row for row, then in enumerate(written) for _ in then], device=device)
     places = torch.tensor([start + i for start, then in zip(starts, written) for i in range(len(then))], device=device)
     for part in stream[rows, places].split(PIECE):
-        logits = part if module.onlooker is not None else head(part[None], None, ids, None)[0]
+        logits = part if heard else head(part[None], None, ids, None)[0]
         yield sound(logits, module).log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from pellucid.blocks import Embeddings, Watch
-from pellucid.models.heads import TextLabels
+from pellucid.models.heads import Pooler, TextLabels
 from pellucid.models.output import Output
 from pellucid.models.stack import Stack
 from pellucid.models.swift import Swift
@@ -59,11 +59,21 @@ class Encoder(Stack, Swift):
             answer["logits"] = run.see("logits", self.head(stream, pooled, input_ids, attention_mask))
         return Output(answer)
 
+    def first_states(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Those of the first positions: Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch 1 hidden"]
+
+        Where this is laid out for speed, its last layer computes no others.
+        """
+        return self.states(input_ids, attention_mask, token_type_ids, first=self.quick)[:, :1]
+
     def logits(self, **batch: Tensor) -> Tensor:
         """What is laid out for speed makes no state in its last layer that a head does not read."""
-        head = self.head
-        if not self.quick or not isinstance(head, TextLabels) or not head.reads_first or "segments" in batch:
+        head, pooler = self.head, self.pooler
+        plain = isinstance(pooler, Pooler | None) and "segments" not in batch  # another pooler may read every position
+        if not (self.quick and plain and isinstance(head, TextLabels) and head.reads_first):
             return super().logits(**batch)
-        ids, mask = batch["input_ids"], batch.get("attention_mask")
-        stream = self.states(ids, mask, batch.get("token_type_ids"), first=True)
-        return head(stream, None if self.pooler is None else self.pooler(stream), ids, mask)
+        stream = self.first_states(**batch)
+        pooled = None if pooler is None else pooler(stream)
+        return head(stream, pooled, batch["input_ids"], batch.get("attention_mask"))

@@ -45,6 +45,11 @@ class EncoderDecoder(Swift):
         """Those of the encoder."""
         return self.encoder.embeddings
 
+    @property
+    def device(self) -> torch.device:
+        """Where its numbers lie."""
+        return self.encoder.device
+
     def forward(
         self,
         input_ids: Tensor | None = None,

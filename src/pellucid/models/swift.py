@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pellucid.blocks import packing
+from pellucid.blocks.joined import is_hooked
 from pellucid.blocks.learning import Lesson, learning
 from pellucid.blocks.twin import evaluating, packed
 from pellucid.errors import Argument, InputError
@@ -16,8 +17,9 @@ from pellucid.models.watched import Onlooker, Watched
 class Swift(Watched):
     """A network that keeps packed copies of itself.
 
-    bits: per number of its tables, where it holds 8 or 4 and is packed already; None where it holds real numbers.
     laid_out: whether it is itself such a copy.
+    bits: per number of its tables, where it holds 8 or 4, and is such a copy without an original; None where it holds
+        real numbers.
     reads_on: whether it can read token after token, as writing asks for.
     """
 
@@ -33,7 +35,12 @@ class Swift(Watched):
     @property
     def quick(self) -> bool:
         """Whether it is laid out for speed, and nobody looks on."""
-        return (self.laid_out or self.bits is not None) and self.onlooker is None
+        return self.laid_out and self.onlooker is None
+
+    @property
+    def heard(self) -> bool:
+        """Whether somebody hears its own pass: an onlooker, or a hook on it."""
+        return self.onlooker is not None or is_hooked(self)
 
     def real(self, what: str | Argument) -> Self:
         """This model, for work that needs real numbers. Raises InputError for one of 8 or 4 bits."""
@@ -54,7 +61,7 @@ class Swift(Watched):
         if self.bits and dtype is not None:
             own_kind = f"a model of {self.bits} bits computes in its own numbers: leave "
             raise InputError(own_kind, Argument("dtype"), " out")
-        if self.bits or self.laid_out:
+        if self.laid_out:
             return self
         first = next(self.parameters())
         dtype, own = dtype or first.dtype, first.dtype

@@ -27,7 +27,7 @@ def understood(query: Any, manifest: Manifest) -> tuple[list[str] | None, np.nda
             raise InputError(f"query {empty[0]} is empty")
         return texts, None
     try:
-        vectors = np.asarray(query, dtype=np.float32)
+        vectors = np.asarray(query)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"a query is a text or a vector, and this is neither: {str(error)[:120]}") from error
     vectors = prepared(vectors[None] if is_single(query) else vectors, manifest.settings.metric, "queries")

@@ -72,7 +72,8 @@ class Unprepared:
         lengths = np.sqrt(np.einsum("rd,rd->r", wide, wide))
         if not (lengths <= LARGEST).all():  # else no number is larger
             self._check(held, first)
-        return wide / np.maximum(lengths, SMALLEST)[:, None]
+        lengths[lengths < SMALLEST] = np.inf
+        return wide / lengths[:, None]
 
     def _check(self, held: np.ndarray, first: int) -> None:
         """Refuses numbers that cannot be compared, in rows from `first` on."""

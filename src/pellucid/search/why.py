@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, counted
 from pellucid.machine import inference_mode
+from pellucid.tasks.feature_extraction import states_of
 from pellucid.text import Window, windows
 from pellucid.text.cut import visible
 from pellucid.view.likeness import Likeness, LikenessView, Span
@@ -97,12 +98,9 @@ def _words(loaded: Loaded, text: str, prompt: str) -> tuple[tuple[Span, ...], np
 
 def _states(loaded: Loaded, window: Window) -> np.ndarray:
     """The hidden states behind the last layer: Float32[ndarray, "seq hidden"]"""
-    module = loaded.module.swift()
-    device = module.embeddings.token.like.device
     with inference_mode():
-        ids = torch.tensor([window.ids], device=device)
-        types = torch.tensor([window.type_ids], device=device)
-        return module.states(ids, None, types)[0].float().cpu().numpy()
+        states = states_of(loaded.module.swift(), as_batch(loaded, [window.ids], [window.type_ids]))
+        return states[0].float().cpu().numpy()
 
 
 def _is_punctuation(word: str) -> bool:

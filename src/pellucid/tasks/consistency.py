@@ -14,7 +14,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.errors import counted
 from pellucid.machine import no_grad
-from pellucid.models import Decoder, EncoderDecoder, Network, Output, assemble
+from pellucid.models import Decoder, Encoder, EncoderDecoder, Network, Output, assemble
 from pellucid.tasks.measure import Check, Point, compare, difference, judge
 
 Row = dict[str, Tensor]
@@ -42,9 +42,17 @@ def fused_is_explicit(loaded: Loaded, rows: list[Row], tolerance: float) -> Chec
 
 @no_grad()
 def packed_is_plain(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
-    """The twin for speed, which `embed` uses, against the plain module."""
-    other = twin(loaded).swift()
-    points = [point for row in rows for point in _answers(other(**row), loaded.module(**row))]
+    """The twin for speed, by which tasks answer, against the plain module; also where it is asked for less."""
+    other, points = twin(loaded).swift(), list[Point]()
+    for row in rows:
+        wanted = loaded.module(**row)
+        points += _answers(other(**row), wanted)
+        if "logits" in wanted:
+            points.append(("first alone.logits", other.logits(**row), wanted["logits"]))
+        if isinstance(other, Encoder):
+            points.append(
+                ("first alone.last_hidden_state", other.first_states(**row), wanted["last_hidden_state"][:, :1])
+            )
     return compare("packed = plain", points, tolerance)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument
+from pellucid.generation.said import start_of
 from pellucid.machine import inference_mode, no_grad
 from pellucid.models import EncoderDecoder, Network, Output, evaluating
 from pellucid.tasks.answer import Answer, Answers, Reason
@@ -83,8 +84,7 @@ def reason_of_writing(loaded: Loaded, prompt: Sequence[int], written: Sequence[i
     """
     words, ids = loaded.tokenizer, list(written)
     if isinstance(loaded.module, EncoderDecoder):
-        start = loaded.module.shifted(torch.tensor([ids], device="cpu"))[0].tolist()
-        batch = {"input_ids": list(prompt), "decoder_input_ids": start}
+        batch = {"input_ids": list(prompt), "decoder_input_ids": [start_of(loaded) or 0, *ids[:-1]]}
     else:
         batch = {"input_ids": [*prompt, *ids[:-1]], "logits_to_keep": len(ids)}
 
@@ -107,7 +107,7 @@ def _slopes(loaded: Loaded, batch: dict[str, Any], of: Callable[[Output], Tensor
 
 def _asked(loaded: Loaded, batch: dict[str, Any]) -> tuple[Network, dict[str, Any]]:
     """The plain module, and what it reads, as tensors."""
-    device = loaded.module.embeddings.token.like.device
+    device = loaded.module.device
     inputs = {k: torch.tensor([ids], device=device) if isinstance(ids, list) else ids for k, ids in batch.items()}
     return evaluating(loaded.module.real(Argument("explain", True))), inputs
 
