@@ -65,6 +65,13 @@ def test_a_word_of_everyday_speech_is_no_argument(said: str) -> None:
     assert not sentences.untyped_arguments("tasks/new.py", f"raise InputError('too long: {said}')\n")
 
 
+def test_the_map_names_every_room_in_order() -> None:
+    said = (house.ROOT.parents[1] / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    table = said.partition("| room |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert tuple(name.strip("` ") for row in rows for name in row.split(",")) == tuple(house.ORDER)
+
+
 def test_facade_methods_hand_over() -> None:
     assert not house.long_facade_methods((house.ROOT / "model.py").read_text(encoding="utf-8"))
     assert house.long_facade_methods("class Model:\n    def f(self):\n" + "        x = 1\n" * 4)

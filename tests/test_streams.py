@@ -3,7 +3,8 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -167,6 +168,20 @@ def test_vectors_side_by_side_are_those_one_after_the_other(
     names.clear()
     torch.testing.assert_close(found, minilm.embed(texts), rtol=0, atol=1e-6)
     assert names == {"MainThread"}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_a_model_of_few_bits_reads_side_by_side_too(
+    dtype: str, checkpoint: Callable[[str], Path], two_threads: None
+) -> None:
+    model = pellucid.load(checkpoint("bert-body"), dtype=dtype)
+    shares: list[int] = []
+    list(passes(model.module.swift(), [600] * 4, lambda group: shares.append(torch.get_num_threads())))
+    assert shares == [1] * 4
+    with model.edit({"layers.0.residual.post": lambda value: 2 * value}) as edited:
+        list(passes(edited.module.swift(), [600] * 4, lambda group: shares.append(torch.get_num_threads())))
+        edited("time flies")
+    assert shares[4:] == [2] * 4
 
 
 def test_rows_that_fill_a_batch_alone_have_all_processors(minilm: "pellucid.Model", two_threads: None) -> None:

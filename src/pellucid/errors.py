@@ -109,6 +109,13 @@ _MOST_ASKED = 300
 """Characters of a name that is looked for: a file may hold one of megabytes, and the search grows with its length."""
 
 
+def memory_asked(error: BaseException) -> str:
+    """How much memory PyTorch asked for and did not get, of a processor or of a GPU, such as "2.00 GiB"; "" for any
+    other error. Of both kinds it says so by a bare RuntimeError."""
+    found = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
+    return found[1] if found and isinstance(error, RuntimeError) else ""
+
+
 def near(name: str, known: Iterable[str], most: int = 3) -> str:
     """` (did you mean a, b?)` for the names nearest to `name`, or nothing when none is near, as none is to a page."""
     hits = difflib.get_close_matches(name, list(known), n=most, cutoff=0.6) if len(name) <= _MOST_ASKED else []

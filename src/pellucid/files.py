@@ -130,6 +130,16 @@ def read_any(path: Path, most: int = MOST_BYTES) -> Any:
         raise CorruptFileError(f"{path} is not JSON: {error}") from error
 
 
+def read_text(path: Path, most: int = MOST_BYTES) -> str:
+    """A text of `most` bytes in UTF-8, of a checkpoint; refused where it is too large or damaged."""
+    if path.stat().st_size > most:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {most:,}")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(f"{path} is not UTF-8 text: {error}") from error
+
+
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """What `json.loads` takes as its `object_pairs_hook`, so that no key hides behind another of the same name."""
     found: dict[str, Any] = {}

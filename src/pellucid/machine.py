@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pellucid.errors import Argument, InputError, ResourceError, Words, near, short
+from pellucid.errors import Argument, InputError, ResourceError, Words, memory_asked, near, short
 
 DTYPES = {
     "float32": torch.float32,
@@ -154,7 +154,7 @@ def _sums_of_bytes_hold() -> bool:
 
 def made_by_intel() -> bool:
     """Whether the processor is Intel's."""
-    return "GenuineIntel" in _maker()
+    return "GenuineIntel" in _processor()
 
 
 @functools.cache
@@ -167,14 +167,14 @@ def served_by_mkl() -> bool:
 @functools.cache
 def mkl_keeps_pace() -> bool:
     """Whether MKL loses nothing by leaving another maker's AVX-512 out: AMD's of family 25 do it in two halves."""
-    family = re.search(r"family\W*(\d+)", _maker(), re.IGNORECASE)
-    halves = "AuthenticAMD" in _maker() and family is not None and family[1] == "25" and "avx512" in features()
+    family = re.search(r"family\W*(\d+)", _processor(), re.IGNORECASE)
+    halves = "AuthenticAMD" in _processor() and family is not None and family[1] == "25" and "avx512" in features()
     return halves and torch.backends.mkl.is_available()
 
 
 @functools.cache
-def _maker() -> str:
-    """Who made the processor, and its family, as the system says it."""
+def _processor() -> str:
+    """What the system says of the processor: who made it, and its family."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         said = [next((line for line in lines if line.startswith(what)), "") for what in ("vendor_id", "cpu family")]
@@ -223,10 +223,10 @@ def within_memory() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        asked = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
-        if asked is None and not isinstance(error, MemoryError):
+        asked = memory_asked(error)
+        if not asked and not isinstance(error, MemoryError):
             raise
-        more = f"{asked[1]} more" if asked else "more"
+        more = f"{asked} more" if asked else "more"
         raise ResourceError(
             f"this model needs {more} of memory than the system gives; make room, or take a smaller one"
         ) from error

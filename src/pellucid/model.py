@@ -247,7 +247,7 @@ class Model(Editable):
     @property
     def device(self) -> torch.device:
         """Where its numbers lie, and passes are computed."""
-        return self.module.embeddings.token.like.device
+        return self.module.device
 
     @property
     def dtype(self) -> torch.dtype:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pellucid
-from pellucid.text import by_length, collate
+from pellucid.text import by_length, collate, limits
 from pellucid.text.batch import PASS
 
 TEXTS = ["a", "time flies like an arrow", "Übergrößenträger naïve café", "北京 is big", "a" * 200, "don't stop!? (now)"]
@@ -203,6 +203,13 @@ def test_few_texts_of_many_lengths_are_parted() -> None:
     lengths = [250, 100, 12, 11, 10, 9, 8, 7]
     computed = sum(len(group) * lengths[group[0]] for group in by_length(lengths, 4096))
     assert computed <= sum(lengths) + 50
+
+
+def test_a_gpu_takes_more_at_once() -> None:
+    """What parts texts for a processor is one batch there, as far as its budget goes."""
+    lengths = [250, 100, *range(12, 112)]
+    gpu, processor = (list(by_length(lengths, *limits(device))) for device in ("cuda", "cpu"))
+    assert len(gpu) == 2 and len(processor) > 8 and processor == list(by_length(lengths))
 
 
 def test_little_is_spent_on_padding(shared: object, minilm: "pellucid.Model") -> None:

@@ -1,4 +1,4 @@
-"""What each kernel is told: the fields that `compiled` fills in and `kernels` reads, by the same names.
+"""What each kernel is told: the fields that `steps` fills in and `kernels` reads, by the same names.
 
 Addresses (0: there is none) are whole numbers too. A kernel trusts them: who fills them in answers for it that there
 is as much memory as they say, that it lies without gaps, and that it lives as long as the call. `__slots__` refuses a

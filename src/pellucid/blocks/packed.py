@@ -81,7 +81,7 @@ class PackedAttention(Attention):
     product: nn.Module
 
     @property
-    def quick(self) -> bool:
+    def by_heads(self) -> bool:
         """Whether whole heads are taken side by side, as long as nobody looks on."""
         return not self.explicit and in_pairs(self)
 
@@ -103,7 +103,7 @@ class PackedAttention(Attention):
     ) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
-        if run.watch is not None or not self.quick:
+        if run.watch is not None or not self.by_heads:
             return super().forward(x, run, memory=memory, bias=bias)
         if x.shape[1] == 1 and run.cache is not None and bias is None:
             return self.next(x.squeeze(1), run, run.cache.own).unsqueeze(1)
@@ -187,7 +187,13 @@ class PackedPreNormLayer(PreNormLayer):
         run = run or Pass()
         attention, cache = self.attention, run.cache
         more = run.watch is not None or run.bias is not None or self.cross_attention is not None
-        if x.shape[1] > 1 or cache is None or more or not isinstance(attention, PackedAttention) or not attention.quick:
+        if (
+            x.shape[1] > 1
+            or cache is None
+            or more
+            or not isinstance(attention, PackedAttention)
+            or not attention.by_heads
+        ):
             return super().forward(x, run)
         last = x.squeeze(1)
         last = last + attention.next(self.attention_norm(last), run, cache.own)
@@ -233,9 +239,12 @@ class PackedRMSNorm(RMSNorm):
     """The same in fewer steps, in float32: sqrt(mean(x^2) + eps) = hypot(|x|, sqrt(eps width)) / sqrt(width)."""
 
     @staticmethod
-    def gains(weight: Tensor) -> bool:
-        """Whether it is quicker here: where every step costs more than its arithmetic, and rounding allows it."""
-        return weight.device.type in ("cpu", "meta") and weight.dtype in (torch.float32, torch.bfloat16)
+    def gains(weight: Tensor, dtype: torch.dtype) -> bool:
+        """Whether it is quicker here: where every step costs more than its arithmetic, and rounding allows it.
+
+        dtype: of every number of the twin.
+        """
+        return weight.device.type in ("cpu", "meta") and {weight.dtype, dtype} <= {torch.float32, torch.bfloat16}
 
     def pack(self) -> None:
         """Lays out what does not depend on x."""

@@ -96,7 +96,7 @@ class Int8Table(nn.Module):
         """codes: Int8[Tensor, "ids hidden"]; scale: BFloat16[Tensor, "ids"]"""
         super().__init__()
         self.codes, self.scale = codes, scale
-        self.num_embeddings, self.embedding_dim = codes.shape
+        self.num_embeddings = len(codes)
         self.like = torch.empty(0, dtype=torch.float32, device=codes.device)
         """A tensor of the kind and on the device of what this gives."""
 

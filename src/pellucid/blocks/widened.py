@@ -64,7 +64,7 @@ class WidenedTable(nn.Module):
         """weight: Float[Tensor, "ids hidden"]"""
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
-        self.num_embeddings, self.embedding_dim = weight.shape
+        self.num_embeddings = len(weight)
         self.like = torch.empty(0, dtype=torch.float32, device=weight.device)
         """A tensor of the kind and on the device of what this gives."""
 

@@ -27,7 +27,7 @@ def as_batch(
     if written is not None:
         told = _collated(written, written, _target_padding(loaded), left=False)
         arrays |= {f"decoder_{name}": array for name, array in told.items()}
-    device = loaded.module.embeddings.token.like.device
+    device = loaded.module.device
     return {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if name in loaded.module.reads}
 
 

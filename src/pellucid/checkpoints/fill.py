@@ -87,7 +87,7 @@ def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: st
     allocate(module, torch.device("meta"), torch.float32)  # which the twin goes by, whatever kind is the usual one here
     require_memory(count(module), bits, torch.device("cpu"))
     twin = packed(module, Bits(bits, pieces, plan.tied, reads_on=module.reads_on))
-    twin.bits = bits
+    twin.bits, twin.laid_out = bits, True
     release_memory()
     return twin
 

@@ -92,6 +92,14 @@ def said_in(generation: Mapping[str, Any], inert: Mapping[str, Any]) -> str:
     return "config.json" if generation.items() <= inert.items() else FILE
 
 
+def place_of(generation: Mapping[str, Any], inert: Mapping[str, Any], folder: Path | None) -> Path:
+    """Where that file is; its bare name for a model that came from no folder."""
+    path = (folder or Path()) / said_in(generation, inert)
+    if folder is None or path.exists():
+        return path
+    return folder / "config.json"  # beside what it says, a caller may have said something more
+
+
 def write_generation(generation: Mapping[str, Any], inert: Mapping[str, Any], folder: Path) -> None:
     """Writes `generation_config.json`, where `config.json` does not say it all."""
     if said_in(generation, inert) == FILE:

@@ -11,7 +11,7 @@ from click.exceptions import Exit
 
 from pellucid.cli.output import clean
 from pellucid.cli.typed import as_typed, running
-from pellucid.errors import InParts, PellucidError, near
+from pellucid.errors import InParts, PellucidError, memory_asked, near
 from pellucid.files import FULL
 
 OK, FAILED, USAGE, NO_ROOM, INTERRUPTED = 0, 1, 2, 6, 130
@@ -57,7 +57,7 @@ def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
         _end_output()
         return _say("no space left where the answer is written", NO_ROOM)
-    if isinstance(error, RuntimeError) and "tried to allocate" in str(error).lower():  # of a processor or of a GPU
+    if memory_asked(error):
         return _say(NO_MEMORY, NO_ROOM)
     return _say(f"this should not happen: {type(error).__name__}: {error}; --debug shows where", FAILED)
 

@@ -99,7 +99,7 @@ def beginning(loaded: Loaded, prompts: Sequence[Sequence[int]], most: int, setti
         prompts = [[start_of(loaded) or 0]] * len(prompts)
     given = max(map(len, prompts))
     ids = torch.tensor([[-1] * (given - len(prompt)) + list(prompt) for prompt in prompts], device="cpu")
-    return Written(ids.to(loaded.module.embeddings.token.like.device), given, most, ends(loaded, settings))
+    return Written(ids.to(loaded.module.device), given, most, ends(loaded, settings))
 
 
 class _Writing:

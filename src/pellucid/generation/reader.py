@@ -113,7 +113,7 @@ def _begin(
     watch: Callable[[], Watch] | None,
     start: int | None,
 ) -> tuple[Reader, Tensor]:
-    device, lengths = module.embeddings.token.like.device, [len(prompt) for prompt in prompts]
+    device, lengths = module.device, [len(prompt) for prompt in prompts]
     if len(set(lengths)) > 1:
         assert isinstance(module, Decoder)
         return _packed(module, prompts, longest + most)
@@ -132,7 +132,7 @@ def _begin(
 
 def _packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) -> tuple[Reader, Tensor]:
     """Prompts of several lengths read end to end, as if each stood alone; from then on each has a row of its own."""
-    device = module.embeddings.token.like.device
+    device = module.device
     lengths = torch.tensor([len(prompt) for prompt in prompts], device="cpu")
     ids = torch.tensor([[i for prompt in prompts for i in prompt]], device=device)
     segments = torch.arange(1, len(prompts) + 1, device="cpu").repeat_interleave(lengths)[None].to(device)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.generation import said_in
+from pellucid.checkpoints.generation import place_of
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count, token, truth
 from pellucid.errors import CorruptFileError, InputError, several
@@ -125,11 +125,7 @@ def blamed(loaded: Loaded, error: InputError) -> CorruptFileError:
 
 def _file(loaded: Loaded) -> Path:
     """The file that says how to write."""
-    name = said_in(loaded.generation, loaded.config.inert)
-    if loaded.source is None:
-        return Path(name)
-    path = loaded.source.folder / name  # beside what `config.json` says, a caller may have said something more
-    return path if path.exists() else loaded.source.folder / "config.json"
+    return place_of(loaded.generation, loaded.config.inert, None if loaded.source is None else loaded.source.folder)
 
 
 def asks(name: str, value: Any) -> bool:

@@ -37,7 +37,7 @@ def generate(
 ) -> str | list[str]:
     """What the model writes behind each prompt. See `Model.generate`."""
     order = order_texts(loaded, [prompt] if isinstance(prompt, str) else prompt, one_each(options))
-    texts = [text_of(order, draft)[0] for draft, *_ in _all(order, progress)]
+    texts = [text_of(order, draft)[0] for draft, *_ in drafts_of(order, progress)]
     return texts[0] if isinstance(prompt, str) else texts
 
 
@@ -45,7 +45,7 @@ def chat(loaded: Loaded, messages: str | Messages, **options: Any) -> str:
     """The next answer of a conversation. See `Model.chat`."""
     turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
     order = order_chat(loaded, turns, one_each(options))
-    ((draft, *_),) = _all(order, False)
+    ((draft, *_),) = drafts_of(order, False)
     return text_of(order, draft)[0]
 
 
@@ -64,13 +64,13 @@ def completions(
 def _completions(order: Order, alternatives: int, progress: bool | None) -> list[Completion]:
     count("alternatives", alternatives, most=MOST_ALTERNATIVES, least=0)
     found = []
-    for drafts in _all(order, progress, look=True, alternatives=alternatives):
+    for drafts in drafts_of(order, progress, look=True, alternatives=alternatives):
         sequences = tuple(_completion(order, draft) for draft in drafts)
         found.append(dataclasses.replace(sequences[0], sequences=sequences))
     return found
 
 
-def _all(order: Order, progress: bool | None, **looking: Any) -> list[list[Draft]]:
+def drafts_of(order: Order, progress: bool | None, **looking: Any) -> list[list[Draft]]:
     """The texts behind every prompt, in the order of the prompts."""
     found: dict[int, list[Draft]] = {}
     with bar("writing", total=len(order.prompts), unit=" texts", shown=progress) as line:

@@ -65,7 +65,7 @@ def in_pieces(
     All texts are read before the first is computed; one piece at least is given. progress: of each piece.
     """
     plan = _plan(loaded, pooling, normalize, max_length)
-    kind = None if dtype is None else choose_dtype(dtype, _dtype(loaded), loaded.module.embeddings.token.like.device)
+    kind = None if dtype is None else choose_dtype(dtype, _dtype(loaded), loaded.module.device)
     if loaded.random:
         log.warning("%s is not trained (%s): its vectors are random", loaded.name, several(loaded.random))
     rows = _rows(loaded, texts, plan)
@@ -125,7 +125,7 @@ def _run(
 
     def vectors_of(group: list[int]) -> Tensor:
         batch = as_batch(loaded, [rows[i].ids for i in group], [rows[i].types for i in group])
-        stream, mask = _states(module, batch, plan)
+        stream, mask = pooled_states(module, batch, plan)
         vectors = pool(stream.float(), mask, plan).cpu()
         sound(vectors.abs(), module)
         return vectors
@@ -139,11 +139,14 @@ def _run(
                 progress(len(group))
 
 
-def _states(module: Network, batch: dict[str, Tensor], plan: Pooling) -> tuple[Tensor, Tensor | None]:
-    """What is pooled, and its mask; at speed no more than that of the last layer. Texts are padded behind their end."""
+def pooled_states(module: Network, batch: dict[str, Tensor], plan: Pooling) -> tuple[Tensor, Tensor | None]:
+    """What is pooled of texts that are padded behind their end, and its mask; see `pool`.
+
+    Of an encoder whose first position alone is read it is that position.
+    """
     ids, mask, types = batch["input_ids"], batch.get("attention_mask"), batch.get("token_type_ids")
-    if plan.modes == ("cls",) and isinstance(module, Encoder) and module.quick:
-        return module.states(ids, mask, types, first=True), None
+    if plan.modes == ("cls",) and isinstance(module, Encoder):
+        return module.first_states(ids, mask, types), None
     return module.states(ids, mask, types), mask
 
 

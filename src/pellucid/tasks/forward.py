@@ -49,7 +49,7 @@ def _are_texts(inputs: object) -> TypeGuard[str | Sequence[str]]:
 
 def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
     """The module's pass with what it takes; what it does not take, and was given, is refused."""
-    device = loaded.module.embeddings.token.like.device
+    device = loaded.module.device
     for name in [name for name, tensor in given.items() if tensor is not None and name not in loaded.module.reads]:
         raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
     here = {name: _tensor(name, rows).to(device) for name, rows in given.items() if rows is not None}

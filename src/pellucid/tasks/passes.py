@@ -22,9 +22,9 @@ def passes(
     apart: whether several groups may be worked on at a time. They are where the model is laid out for a processor, but
         for a group that the others would wait for.
     """
-    device = module.embeddings.token.like.device.type
+    device = module.device.type
     groups = sorted(by_length(lengths, *limits(device)), key=lambda group: -len(group) * lengths[group[0]])
-    apart = apart and module.laid_out and device == "cpu"
+    apart = apart and module.quick and device == "cpu"
     sizes = [len(group) * lengths[group[0]] + PASS for group in groups]
     yield from zip(groups, side_by_side(work, groups, alone=_alone(sizes) if apart else len(groups)))
 

@@ -4,16 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from pellucid.errors import InputError
-from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Read
-from pellucid.tasks.feature_extraction import states_of
 from pellucid.tasks.reader import Stretch, what_was_read
 from pellucid.tasks.reasons import Aim
 from pellucid.tasks.task import Work, text_or_pair
-from pellucid.tasks.vectors import BODIES, Comparing, pooled, vector_of
+from pellucid.tasks.vectors import BODIES, Comparing, vector_of
 from pellucid.text import Window
 
 
@@ -45,12 +41,6 @@ class SentenceSimilarity(Comparing):
 
     def asked(self, work: Work, item: tuple[str, str], index: int) -> list[Window]:
         return [window for text in item for window in self.stretches(work, index, text)]
-
-    def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
-        return states_of(module, batch)
-
-    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
-        return pooled(work, here)
 
     def answer(self, work: Work, item: tuple[str, str], stretches: list[Stretch]) -> Answer:
         first, second = _apart(stretches)

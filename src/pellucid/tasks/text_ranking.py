@@ -11,11 +11,10 @@ from pellucid.config.checks import choice, count, is_several, truth
 from pellucid.errors import Argument, InputError, counted, several
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
-from pellucid.tasks.feature_extraction import states_of
 from pellucid.tasks.reader import Stretch, what_was_read
 from pellucid.tasks.reasons import Aim, logit
 from pellucid.tasks.task import Work
-from pellucid.tasks.vectors import BODIES, Comparing, pooled, vector_of
+from pellucid.tasks.vectors import BODIES, Comparing, vector_of
 from pellucid.text import Window
 
 FUNCTIONS = ("sigmoid", "none")
@@ -120,10 +119,10 @@ class TextRanking(Comparing):
         return [window for windows in rows for window in windows]
 
     def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
-        return module.logits(**batch) if _crosses(work.loaded) else states_of(module, batch)
+        return module.logits(**batch) if _crosses(work.loaded) else super().look(work, module, batch)
 
     def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
-        return here if _crosses(work.loaded) else pooled(work, here)
+        return here if _crosses(work.loaded) else super().keep(work, here, window)
 
     def answer(self, work: Work, item: Question, stretches: list[Stretch]) -> Answers:
         query, documents = self._apart(work, stretches)

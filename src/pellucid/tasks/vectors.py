@@ -10,11 +10,12 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import SIMILARITIES, Pooling
 from pellucid.config import OF_TOKENS
 from pellucid.config.checks import choice
-from pellucid.models import Output
-from pellucid.tasks.embed import finished, pool
+from pellucid.models import Network, Output
+from pellucid.tasks.embed import finished, pool, pooled_states
 from pellucid.tasks.reader import Reader, Stretch
 from pellucid.tasks.reasons import Aim
 from pellucid.tasks.task import Work
+from pellucid.text import Window
 
 BODIES = (None, *OF_TOKENS)
 """Heads that leave a body whose states speak for a text: none, and those that it was trained with."""
@@ -41,6 +42,12 @@ class Comparing(Reader):
     def fitting(cls, loaded: Loaded, options: Any) -> dict[str, Any]:
         """The length that the checkpoint was made for is the limit, as long as no other is given."""
         return {"max_length": loaded.most_pooled()} | dict(options)
+
+    def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
+        return pooled_states(module, batch, plan_of(work))[0]
+
+    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
+        return pooled(work, here)
 
     def compared(self, work: Work, one: Tensor, other: Tensor) -> Tensor:
         """How alike two texts are, from their vectors before these are finished: Float[Tensor, "width"], twice"""

@@ -7,7 +7,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.files import read_any
+from pellucid.files import read_any, read_text
 from pellucid.text.dress import dress, with_roles
 from pellucid.text.layouts import LAYOUTS, Layout, layout_of
 
@@ -67,7 +67,7 @@ def _merges(path: Path) -> list[tuple[str, str]]:
     if not path.is_file():
         raise CorruptFileError(f"{path} is missing, expected it beside vocab.json")
     merges = []
-    for number, line in enumerate(_text(path).split("\n"), 1):
+    for number, line in enumerate(read_text(path, MOST_BYTES).split("\n"), 1):
         if (number == 1 and line.startswith("#version")) or not line.strip():
             continue
         parts = line.removesuffix("\r").split(" ")
@@ -75,12 +75,3 @@ def _merges(path: Path) -> list[tuple[str, str]]:
             raise CorruptFileError(f"{path}, line {number}: {line[:60]!a}, expected two pieces and one space")
         merges.append((parts[0], parts[1]))
     return merges
-
-
-def _text(path: Path) -> str:
-    if path.stat().st_size > MOST_BYTES:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise CorruptFileError(f"{path} is not UTF-8 text: {error}") from error

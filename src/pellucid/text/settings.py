@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import CorruptFileError
-from pellucid.files import MOST_BYTES, read_json
+from pellucid.files import read_json, read_text
 from pellucid.text.layouts import ROLES
 
 ENDLESS = 1_000_000_000
@@ -160,15 +160,6 @@ def _template(folder: Path) -> dict[str, Any]:
     if (usual := folder / "chat_template.jinja").is_file():
         named = {"default": usual, **named}
     if named:
-        texts = [{"name": name, "template": _text(path)} for name, path in named.items()]
+        texts = [{"name": name, "template": read_text(path)} for name, path in named.items()]
         return {"chat_template": texts[0]["template"] if list(named.values()) == [usual] else texts}
     return {}
-
-
-def _text(path: Path) -> str:
-    if path.stat().st_size > MOST_BYTES:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise CorruptFileError(f"{path} is not UTF-8 text: {error}") from error

@@ -7,6 +7,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from pellucid.errors import CorruptFileError
+from pellucid.files import read_text
 from pellucid.text.dress import dress, with_roles
 from pellucid.text.layouts import LAYOUTS, layout_of
 from pellucid.text.settings import content
@@ -43,8 +44,5 @@ def open_wordpiece(
 
 
 def _vocabulary(path: Path) -> dict[str, int]:
-    try:
-        words = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would split at U+2028 too
-    except UnicodeDecodeError as error:
-        raise CorruptFileError(f"{path} is not UTF-8 text: {error}") from error
+    words = read_text(path).removesuffix("\n").split("\n")  # splitlines would split at U+2028 too
     return {word: i for i, word in enumerate(words)}

@@ -23,7 +23,7 @@ from pellucid.text.cut import whole_characters
 from pellucid.training.data import missing, place
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import answer_scores
-from pellucid.training.objective import Example, Fields, Objective, head_for, passes
+from pellucid.training.objective import Example, Fields, Objective, head_for, logits_of
 from pellucid.training.reading import limit
 
 
@@ -130,7 +130,7 @@ class QuestionAnswering(Objective):
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """->  "exact_match" and "f1" of the answers that the task finds in the whole context, and "loss" """
-        logits = passes(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        logits = logits_of(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
         ends = [torch.tensor([one.target[:2]], device="cpu") for one in examples]
         losses = [float(functional.cross_entropy(here[None], aim)) for here, aim in zip(logits, ends)]
         questions = {one.target.row: one.target.question for one in examples}

@@ -13,11 +13,9 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth
 from pellucid.errors import Argument, InputError, counted
-from pellucid.machine import inference_mode
-from pellucid.text import by_length
-from pellucid.training.likely import OverVocabulary, likely, scores
+from pellucid.training.likely import OverVocabulary, likelihood
 from pellucid.training.losses import IGNORED
-from pellucid.training.objective import EVALUATED, Example, Fields, head_for
+from pellucid.training.objective import Example, Fields, head_for
 from pellucid.training.packed import Piece, Row, Tokens, apart, cut, end_to_end, numbered, padded, together
 from pellucid.training.reading import row_length
 from pellucid.training.spoken import COLUMNS, Line, end_token, lines_of, texts_of
@@ -117,22 +115,22 @@ class TextGeneration(OverVocabulary):
         self, loaded: Loaded, examples: Sequence[Example], chances: Sequence[np.random.Generator | None]
     ) -> dict[str, Tensor]:
         read: list[tuple[Any, Row]] = [_read(example, chance) for example, chance in zip(examples, chances)]
-        device = loaded.module.embeddings.token.like.device
+        device = loaded.module.device
         ids = padded([ids for ids, _ in read], loaded.padding)
         batch = {"input_ids": ids, "labels": padded([row.labels for _, row in read], IGNORED)}
         if any(row.segments[-1] > 1 for _, row in read):  # one text in each row: padding behind it is never seen
             batch["segments"] = padded([row.segments for _, row in read], 0)
         return {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
 
-    @inference_mode()
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         module: Any = loaded.module.swift()
-        found = []
-        for group in by_length([example.length for example in examples], EVALUATED):
+
+        def read(group: list[int]) -> tuple[Tensor, Tensor]:
             batch = self._batch(loaded, [examples[i] for i in group], [None] * len(group))
             labels = batch.pop("labels")
-            found.append(likely(module, module.states(**batch), labels))
-        told = scores(found)
+            return module.states(**batch), labels
+
+        told = likelihood(module, [example.length for example in examples], read)
         return {"loss": told["loss"], "perplexity": told["perplexity"]}
 
 

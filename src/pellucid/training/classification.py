@@ -21,7 +21,7 @@ from pellucid.training.label_losses import losses, weights_of
 from pellucid.training.labels import Seen, check_fits, fits, held_names, is_number_of, kind_of, names_of, seen, target
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import label_scores, require, sets_scores
-from pellucid.training.objective import Example, Fields, head_for, passes
+from pellucid.training.objective import Example, Fields, head_for, logits_of
 from pellucid.training.reading import encoded
 
 log = logging.getLogger("pellucid")
@@ -225,7 +225,7 @@ class TextClassification(Taught):
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """See `label_scores` and `sets_scores` of `training/metrics.py`, and "loss"; of shares those of the greatest
         one. Rows without labels are compared with the teacher."""
-        logits = torch.stack(passes(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples]))
+        logits = torch.stack(logits_of(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples]))
         aims: list[Target] = [one.target for one in examples]
         kind = aims[0].kind
         if aims[0].label is None:

@@ -17,7 +17,7 @@ from pellucid.config.checks import within
 from pellucid.errors import Argument, Blank, InputError, several
 from pellucid.machine import no_grad
 from pellucid.training.data import missing
-from pellucid.training.objective import Fields, Objective, passes
+from pellucid.training.objective import Fields, Objective, logits_of
 from pellucid.training.reading import encoded
 
 
@@ -72,7 +72,7 @@ class Taught(Objective):
             return [None] * len(rows)
         self.check_teacher(self.taught_by, loaded)
         read = encoded(self.taught_by, rows, None, "text", "text_pair")
-        return passes(self.taught_by, [one.ids for one in read], [one.type_ids for one in read])
+        return logits_of(self.taught_by, [one.ids for one in read], [one.type_ids for one in read])
 
     def shared(self, own: Tensor, theirs: Tensor) -> Tensor:
         """The truth's loss and the teacher's as one, by their shares."""

@@ -25,7 +25,7 @@ class Learner:
 
     def __init__(self, loaded: Loaded, settings: Settings) -> None:
         self.loaded, self.module = loaded, loaded.module
-        self.device = self.module.embeddings.token.like.device
+        self.device = self.module.device
         self.dtype = choose_dtype(settings.precision, torch.float32, self.device)
         if self.device.type == "cpu":
             keep_memory()

@@ -1,15 +1,17 @@
 """How likely the tokens of a text are, position by position, without all logits being there at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from pellucid.errors import InputError
 from pellucid.machine import product_dtype
+from pellucid.models import Network
 from pellucid.models.heads import MaskedToken, NextToken
+from pellucid.tasks.passes import passes
 from pellucid.training.distillation import Taught, softened
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED, LEAST, vocabulary_loss
@@ -54,7 +56,23 @@ def head_of(module: Any) -> MaskedToken | NextToken:
     return head
 
 
-def likely(module: nn.Module, stream: Tensor, labels: Tensor) -> Likely:
+def likelihood(
+    module: Network, lengths: Sequence[int], read: Callable[[list[int]], tuple[Tensor, Tensor]]
+) -> dict[str, float]:
+    """The mean loss, its exponential and the share that is right, over all positions that are asked.
+
+    lengths: of all rows.  read: the stream and the labels of the rows with these numbers, as `_likely` takes them.
+    Raises InputError where no position is asked.
+    """
+    found = [one for _, one in passes(module, lengths, lambda group: _likely(module, *read(group)))]
+    asked = sum(one.asked for one in found)
+    if not asked:
+        raise InputError("the held-out examples ask for no token: give more of them, or longer ones")
+    loss = sum(one.loss for one in found) / asked
+    return {"loss": loss, "perplexity": perplexity(loss), "accuracy": sum(one.right for one in found) / asked}
+
+
+def _likely(module: Network, stream: Tensor, labels: Tensor) -> Likely:
     """stream: Float[Tensor, "batch seq hidden"], before the head; labels: Int[Tensor, "batch seq"], -100 for none"""
     asked = labels != IGNORED
     rows, wanted, head = stream[asked], labels[asked], head_of(module)
@@ -65,12 +83,3 @@ def likely(module: nn.Module, stream: Tensor, labels: Tensor) -> Likely:
         loss += float(functional.cross_entropy(logits, wanted[here], reduction="sum"))
         right += int((logits.argmax(dim=-1) == wanted[here]).sum())
     return Likely(loss, len(wanted), right)
-
-
-def scores(found: Sequence[Likely]) -> dict[str, float]:
-    """The mean loss, its exponential and the share that is right, over all positions of all batches."""
-    asked = sum(one.asked for one in found)
-    if not asked:
-        raise InputError("the held-out examples ask for no token: give more of them, or longer ones")
-    loss = sum(one.loss for one in found) / asked
-    return {"loss": loss, "perplexity": perplexity(loss), "accuracy": sum(one.right for one in found) / asked}

@@ -13,12 +13,11 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth, within
 from pellucid.errors import InputError
-from pellucid.machine import inference_mode
-from pellucid.text import Tokenizer, Window, by_length, windows
+from pellucid.text import Tokenizer, Window, windows
 from pellucid.training.data import place
-from pellucid.training.likely import OverVocabulary, likely, scores
+from pellucid.training.likely import OverVocabulary, likelihood
 from pellucid.training.losses import IGNORED
-from pellucid.training.objective import EVALUATED, Example, Fields, head_for
+from pellucid.training.objective import Example, Fields, head_for
 from pellucid.training.packed import Tokens, apart, end_to_end, numbered, padded, together
 from pellucid.training.reading import row_length
 from pellucid.training.spoken import texts_of
@@ -125,7 +124,7 @@ class FillMask(OverVocabulary):
         elif not segments.all():
             batch["attention_mask"] = segments
         takes = {*loaded.module.reads, "labels"}
-        device = loaded.module.embeddings.token.like.device
+        device = loaded.module.device
         return {name: torch.from_numpy(array).to(device) for name, array in batch.items() if name in takes}
 
     def hidden(self, loaded: Loaded, example: Example, chance: np.random.Generator) -> tuple[Tokens, Tokens]:
@@ -142,16 +141,16 @@ class FillMask(OverVocabulary):
         read = np.where(becomes_mask, reader.mask_token_id, np.where(becomes_other, others, ids))
         return read, np.where(chosen, ids, IGNORED)
 
-    @inference_mode()
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         module: Any = loaded.module.swift()
-        found = []
         chances = [np.random.default_rng((self.score_seed, i)) for i in range(len(examples))]
-        for group in by_length([example.length for example in examples], EVALUATED):
+
+        def read(group: list[int]) -> tuple[Tensor, Tensor]:
             batch = self._batch(loaded, [examples[i] for i in group], [chances[i] for i in group])
             labels = batch.pop("labels")
-            found.append(likely(module, module.states(**batch), labels))
-        return scores(found)
+            return module.states(**batch), labels
+
+        return likelihood(module, [example.length for example in examples], read)
 
 
 @functools.lru_cache(maxsize=8)

@@ -14,16 +14,12 @@ from torch import Tensor
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
-from pellucid.machine import inference_mode
-from pellucid.text import by_length
+from pellucid.tasks.passes import passes
 from pellucid.training.learner import Learner
 from pellucid.training.ranks import Ranks
 
 Fields = Mapping[str, Any]
 """One row of data, by column."""
-
-EVALUATED = 4096
-"""Computed positions of a batch of held-out examples."""
 
 
 class Example(NamedTuple):
@@ -159,18 +155,19 @@ def head_for(loaded: Loaded, name: str) -> Head:
     return head
 
 
-@inference_mode()
-def passes(loaded: Loaded, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> list[Tensor]:
+def logits_of(loaded: Loaded, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> list[Tensor]:
     """The logits of every row, float32 on the processor, padding cut away; in the order of the rows.
 
     ->  of each Float[Tensor, "labels"] where a text has one answer, Float[Tensor, "seq labels"] where a token has
     """
-    module = loaded.module.swift()
-    found: dict[int, Tensor] = {}
-    lengths = [len(row) for row in rows]
-    for group in by_length(lengths, EVALUATED):
+    module, lengths = loaded.module.swift(), [len(row) for row in rows]
+
+    def said(group: list[int]) -> list[Tensor]:
         batch = as_batch(loaded, [rows[i] for i in group], [types[i] for i in group])
         logits = module.logits(**batch).float().cpu()
-        for i, one in zip(group, logits):
-            found[i] = one[: lengths[i]] if logits.dim() == 3 else one
+        return [one[: lengths[i]] if logits.dim() == 3 else one for i, one in zip(group, logits)]
+
+    found: dict[int, Tensor] = {}
+    for group, some in passes(module, lengths, said):
+        found.update(zip(group, some))
     return [found[i] for i in range(len(rows))]

@@ -14,15 +14,14 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import MODES, Pooling
 from pellucid.config.checks import choice, truth, within
 from pellucid.errors import Argument, Blank, InputError
-from pellucid.machine import inference_mode, no_grad
-from pellucid.tasks.embed import pool
-from pellucid.tasks.feature_extraction import states_of
-from pellucid.text import by_length
+from pellucid.machine import no_grad
+from pellucid.tasks.embed import pool, pooled_states
+from pellucid.tasks.passes import passes
 from pellucid.training.data import place, texts, values
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import number_scores, require
 from pellucid.training.nearness import cosent, cosine, cosines, multiple_negatives, nearest
-from pellucid.training.objective import EVALUATED, Example, Fields, Objective
+from pellucid.training.objective import Example, Fields, Objective
 from pellucid.training.ranks import Ranks
 from pellucid.training.reading import limit
 
@@ -240,16 +239,18 @@ class SentenceSimilarity(Objective):
             found["accuracy"] = nearest(vectors, torch.tensor([one.target.texts for one in examples], device="cpu"))
         return found
 
-    @inference_mode()
     def _embedded(self, loaded: Loaded, examples: Sequence[Example]) -> Tensor:
         """As `pellucid.embed` does: Float[Tensor, "pairs texts width"]"""
         ids, types = [row for one in examples for row in one.ids], [row for one in examples for row in one.types]
         module, plan = loaded.module.swift(), self.plan(loaded)
-        found: dict[int, Tensor] = {}
-        for group in by_length(list(map(len, ids)), EVALUATED):
+
+        def vectors_of(group: list[int]) -> Tensor:
             batch = as_batch(loaded, [ids[i] for i in group], [types[i] for i in group])
-            vectors = pool(states_of(module, batch).float(), batch.get("attention_mask"), plan).cpu()
-            found.update(zip(group, vectors))
+            stream, mask = pooled_states(module, batch, plan)
+            return pool(stream.float(), mask, plan).cpu()
+
+        some = [zip(group, made) for group, made in passes(module, list(map(len, ids)), vectors_of)]
+        found = {i: vector for one in some for i, vector in one}
         return torch.stack([found[i] for i in range(len(ids))]).unflatten(0, (len(examples), -1))
 
 

@@ -17,7 +17,7 @@ from pellucid.training.data import check_several, place, values
 from pellucid.training.distillation import Taught
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import number_scores, require
-from pellucid.training.objective import Example, Fields, head_for, passes
+from pellucid.training.objective import Example, Fields, head_for, logits_of
 from pellucid.training.reading import encoded
 
 
@@ -107,7 +107,7 @@ class TextRegression(Taught):
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """ "mse", "pearson", "spearman", and "loss", which is the first. Rows without a number are compared with the
         teacher."""
-        said = passes(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        said = logits_of(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
         aims: list[Target] = [one.target for one in examples]
         right = [one.taught if one.number is None else one.number for one in aims]
         found = number_scores([0.0 if one is None else one for one in right], [float(one) for one in said])

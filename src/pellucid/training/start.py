@@ -34,7 +34,7 @@ def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded
     for key in _LAYERS_LEFT_OUT:
         if config.inert.get(key):
             log.warning("%s is %s, and no layer is left out here while the others learn", key, config.inert[key])
-    device = given.module.embeddings.token.like.device
+    device = given.module.device
     module = untrained(config, settings.seed, device, torch.float32, "fused")
     kept = _kept(given, config)
     fresh = _filled(module, kept, config, given.untrained)

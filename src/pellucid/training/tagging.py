@@ -25,7 +25,7 @@ from pellucid.training.data import place
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
 from pellucid.training.metrics import entity_scores, require
-from pellucid.training.objective import Example, Fields, Objective, head_for, passes
+from pellucid.training.objective import Example, Fields, Objective, head_for, logits_of
 from pellucid.training.reading import limit
 
 log = logging.getLogger("pellucid")
@@ -202,7 +202,7 @@ class TokenClassification(Objective):
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """->  of entities "precision", "recall", "f1"; of words "accuracy", and "loss", the mean cross-entropy"""
-        logits = passes(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        logits = logits_of(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
         labels, total, many = loaded.config.labels, 0.0, 0
         found: dict[int, list[str]] = {}
         wanted: dict[int, list[str]] = {one.target.row: one.target.truth for one in examples}

@@ -14,17 +14,16 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth, within
 from pellucid.errors import InputError
-from pellucid.machine import inference_mode
 from pellucid.models import EncoderDecoder
 from pellucid.tasks.told import prefix_of
 from pellucid.tasks.writing import Translation
-from pellucid.text import Tokenizer, by_length
+from pellucid.text import Tokenizer
 from pellucid.training.data import place
 from pellucid.training.learner import Learner
-from pellucid.training.likely import head_of, likely, scores
+from pellucid.training.likely import head_of, likelihood
 from pellucid.training.losses import IGNORED, vocabulary_loss
 from pellucid.training.metrics import require
-from pellucid.training.objective import EVALUATED, Example, Fields, Objective, head_for
+from pellucid.training.objective import Example, Fields, Objective, head_for
 from pellucid.training.reading import limit
 from pellucid.training.shifted import labels_of, shifted
 from pellucid.training.sides import BY_LANGUAGE, sides
@@ -166,17 +165,18 @@ class TextToText(Objective):
 
     # -- scores -------------------------------------------------------------------------------------------------------
 
-    @inference_mode()
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """The loss of the right tokens, unsmoothed, and what follows from it; with `generate`, also `final`'s."""
         module = loaded.module.swift()
         assert isinstance(module, EncoderDecoder)
-        found = []
-        for group in by_length([one.length for one in examples], EVALUATED):
+
+        def read(group: list[int]) -> tuple[Tensor, Tensor]:
             batch = self.collate(loaded, [examples[i] for i in group], np.random.default_rng(0))
             labels = batch.pop("labels")
-            found.append(likely(module, module.written(**batch), labels))
-        return scores(found) | (self._writes(loaded, examples) if self.generate else {})
+            return module.written(**batch), labels
+
+        found = likelihood(module, [one.length for one in examples], read)
+        return found | (self._writes(loaded, examples) if self.generate else {})
 
     def final(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         found = self.score(loaded, examples)

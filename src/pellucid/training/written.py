@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.generation.prompts import Order, words_of
 from pellucid.generation.said import said_by, settings_of, with_ends
-from pellucid.generation.words import text_of, written
+from pellucid.generation.words import drafts_of, text_of
 from pellucid.training.metrics import translation_scores
 
 BEYOND = 50
@@ -34,13 +33,7 @@ class Writing:
 def texts_for(loaded: Loaded, sources: Sequence[Sequence[int]], how: Writing) -> list[str]:
     """The likeliest text for each source, which is given as the encoder reads it."""
     order = how.order(loaded, sources)
-    found: dict[int, str] = {}
-    with bar("writing", total=len(sources), unit=" texts") as line:
-        for group in order.groups():
-            for i, drafts in zip(group, written(order, group)):
-                found[i] = text_of(order, drafts[0])[0].strip()
-            line.update(len(group))
-    return [found[i] for i in range(len(sources))]
+    return [text_of(order, draft)[0].strip() for draft, *_ in drafts_of(order, None)]
 
 
 def written_scores(

@@ -17,7 +17,6 @@ PAPERS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
 
 SENTENCE = ("modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
 
-WEIGHTS = ("model.safetensors",)
 VOCABULARY = ("source_vocabulary.txt", "shared_vocabulary.txt", "source_vocabulary.json", "shared_vocabulary.json")
 
 

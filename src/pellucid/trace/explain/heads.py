@@ -138,7 +138,7 @@ def _repeated(loaded: Loaded, side: str, length: int, rows: int, seed: int) -> t
     if limit is not None and ids.shape[1] > limit:
         raise InputError(f"length {length} makes {ids.shape[1]} tokens, and this model reads {limit}: take less")
     recorder, module = Recorder((f"{side}layers.*.attention.weights",)), evaluating(loaded.module.rows_alike())
-    given = ids.to(loaded.module.embeddings.token.like.device)
+    given = ids.to(loaded.module.device)
     if isinstance(module, EncoderDecoder):
         module(given, decoder_input_ids=module.shifted(given), watch=recorder)
         if side == "decoder.":
