@@ -54,7 +54,7 @@ def main() -> None:
 
     with timed("recorded"):
         trace = model.trace(*PAIR)
-        print(f"{trace}\nstrongest links of layer 0, head 8 (who looks at whom, and how much):")
+        print(f"{trace}\nstrongest links between words, layer 0, head 8 (who looks at whom, and how much):")
         for source, target, weight in trace.strongest(layer=0, head=8):
             print(f"  {trace.tokens[source]:>8} -> {trace.tokens[target]:<8} {weight:.4f}")
 

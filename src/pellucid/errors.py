@@ -32,8 +32,22 @@ class Argument:
         return self.name if self.value is ... else f"{self.name}={self.value!r}"
 
 
-Words: TypeAlias = "str | Argument | InParts | tuple[Words, ...]"
-"""Part of a sentence: text, an argument, another error's whole sentence, or several of these."""
+@dataclass(frozen=True)
+class Item:
+    """One of what was given, within a sentence: `item 3`. The command line says it by its line, where it stood in one.
+
+    number: from 0.  what: what it is called.
+    """
+
+    number: int
+    what: str = "item"
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.number}"
+
+
+Words: TypeAlias = "str | Argument | Item | InParts | tuple[Words, ...]"
+"""Part of a sentence: text, an argument, an item, another error's whole sentence, or several of these."""
 
 
 class InParts(BaseException):
@@ -43,22 +57,22 @@ class InParts(BaseException):
     >>> str(error)
     "nothing is read whole: pass long='windows' to read it in stretches"
 
-    parts: its texts and arguments in order.
+    parts: its texts, arguments and items in order.
     """
 
-    parts: tuple[str | Argument, ...]
+    parts: tuple[str | Argument | Item, ...]
 
     def __init__(self, *parts: Words) -> None:
         self.parts = tuple(_flat(parts))
         super().__init__("".join(map(str, self.parts)))
 
 
-def _flat(parts: tuple[Words, ...]) -> Iterator[str | Argument]:
+def _flat(parts: tuple[Words, ...]) -> Iterator[str | Argument | Item]:
     for part in parts:
         if isinstance(part, InParts | tuple):
             yield from _flat(part.parts if isinstance(part, InParts) else part)
         else:
-            yield part if isinstance(part, Argument) else _BREAK.sub(" ", part)
+            yield part if isinstance(part, Argument | Item) else _BREAK.sub(" ", part)
 
 
 class PellucidError(InParts, Exception):

@@ -122,7 +122,7 @@ class Model(Editable):
         max_length: int | None = None,
         progress: bool | None = None,
     ) -> Tensor:
-        """One vector per text, on the CPU in float32, without gradient, always evaluating.
+        """One vector per text, on the CPU in float32, without gradient, always evaluating; `[SEP]` is plain text.
 
         texts: several texts give Float[Tensor, "texts hidden"] in their order, one string Float[Tensor, "hidden"].
         pooling: "mean", "cls", "max", "mean_sqrt_len", "weightedmean" or "lasttoken"; by default what the checkpoint

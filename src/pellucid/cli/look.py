@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import check_place, say
+from pellucid.cli.output import check_place, quiet, say
 from pellucid.cli.reading import standard_text
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
@@ -147,15 +147,16 @@ def _seen(model: "pellucid.Model", text: str, serve: bool, given: dict[str, Any]
     read = {"target": given["target"], "max_length": given["max_length"]}
     also = ("*embeddings.output", "*layers.*.residual.post") if given["lens"] or given["view"] == "lens" else ()
     if given["precision"] != "compact" and (serve or is_long(model.loaded, text, given["pair"], **read)):
-        trace = record_long(model.loaded, text, given["pair"], also=also, **read)
+        shown = False if quiet() else None
+        trace = record_long(model.loaded, text, given["pair"], also=also, progress=shown, **read)
     else:
         keep = [*kept_names(model.config, "view"), *(kept_names(model.config, also) if also else ())]
         trace = model.trace(text, given["pair"], keep=keep, **read)
     count = trace.config.num_attention_heads
     heads = list(given["head"]) or [8 if count > 8 else 0]
     lens = model.explain.logit_lens(trace) if also else None
-    shown = {"show": given["view"] or "heads", "precision": given["precision"], "lens": lens}
-    return pellucid.view(trace, layer=given["layer"], heads=heads, **shown), trace.cut
+    how = {"show": given["view"] or "heads", "precision": given["precision"], "lens": lens}
+    return pellucid.view(trace, layer=given["layer"], heads=heads, **how), trace.cut
 
 
 def _say_links(view: "View") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import say
-from pellucid.cli.reading import check_lines, file_in, standard_lines, standard_text, table_of
+from pellucid.cli.reading import Where, check_lines, file_in, standard_place, standard_text, standard_texts, table_of
 from pellucid.cli.typed import Others, first_typed
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Questions:
     """What a person typed.
 
     texts: the arguments.  column, pair_column: of a table.  first, second: of each pair, the same for all texts.
+    where: where the items stand, once they are asked for.
     """
 
     texts: tuple[str, ...]
@@ -52,6 +53,7 @@ class Questions:
     encoding: str
     skip_bad_rows: bool
     rows: "Rows | None" = None
+    where: Where | None = None
 
     def items(self, task: str, names: tuple[str, ...]) -> Iterable[Any]:
         """The items, as the task takes them by `names`; those of a file are read while they are asked for."""
@@ -71,7 +73,8 @@ class Questions:
                 )
             return [{names[0]: self.first, names[1]: self.second}]
         if len(names) > 1 and not paired and names[1] != "text_pair":
-            raise click.UsageError(f"{task} takes {names[0]} and {names[1]}: add --context, --pair or --question TEXT")
+            missing = "--question TEXT or --context TEXT" if names[0] == "question" else "the second by --pair TEXT"
+            raise click.UsageError(f"{task} takes {names[0]} and {names[1]}: add {missing}")
         path = file_in(self.texts, self.column or self.pair_column)
         if path is not None and self.pair_column is not None:
             return self._pairs(path, names)
@@ -102,11 +105,13 @@ class Questions:
         """One query, and all texts as its documents."""
         if self.first is None:
             raise click.UsageError(f"{task} needs to know what is asked: add --query TEXT")
-        return [{names[0]: self.first, names[1]: list(self._texts(file_in(self.texts, self.column)))}]
+        documents = list(self._texts(file_in(self.texts, self.column)))
+        self.where = None  # they are one item
+        return [{names[0]: self.first, names[1]: documents}]
 
     def _pairs(self, path: Path, names: tuple[str, ...]) -> Iterable[Any]:
         """Two columns, or one beside a text that is the same in each row."""
-        rows = self.rows = table_of(path, self.encoding, skip_bad=self.skip_bad_rows)
+        rows = self._opened(path)
         assert self.pair_column is not None
         if self.column is None and self.first is None:
             raise click.UsageError("--pair-column names the second of each pair: add --column for the first")
@@ -124,12 +129,18 @@ class Questions:
                 raise click.UsageError("--whole is for a FILE or standard input, and neither was given")
             if self.skip_bad_rows:
                 raise click.UsageError("--skip-bad-rows is for the rows of a FILE, and none was given")
-            return ([standard_text()] if self.whole else standard_lines()) if standard else list(self.texts)
+            self.where = standard_place if standard and not self.whole else None
+            return ([standard_text()] if self.whole else standard_texts()) if standard else list(self.texts)
         if self.whole:
+            self.where = lambda number: str(path)
             return ["".join(lines(path, self.encoding)).rstrip("\r\n")]
         check_lines(path, self.column)
+        return self._opened(path).column(self.column or LINE)
+
+    def _opened(self, path: Path) -> "Rows":
         self.rows = table_of(path, self.encoding, skip_bad=self.skip_bad_rows)
-        return self.rows.column(self.column or LINE)
+        self.where = self.rows.place
+        return self.rows
 
     def tell_skipped(self) -> None:
         """A line about the rows that were left out."""

@@ -1,8 +1,9 @@
 """What the commands that take texts share: arguments, a file, a column of a table, or standard input."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,15 +84,37 @@ def table_of(path: Path, encoding: str = "utf-8", *, skip_bad: bool = False) -> 
     return rows
 
 
-def texts_in(arguments: tuple[str, ...], column: str | None, encoding: str = "utf-8") -> Iterable[str]:
-    """The texts that were meant, in their order; those of a file or of standard input as they are read."""
+Where = Callable[[int], str]
+"""The line of an item, by the item's number."""
+
+
+def texts_in(arguments: tuple[str, ...], column: str | None, encoding: str = "utf-8") -> tuple[list[str], Where | None]:
+    """The texts that were meant, in their order, and where they stand; None where that is nowhere but among arguments.
+
+    Raises InputError where a file or standard input holds none.
+    """
     from pellucid.text.rows import LINE
 
     path = file_in(arguments, column)
     if path is not None:
         check_lines(path, column)
-        return table_of(path, encoding).column(column or LINE)
-    return standard_lines() if arguments == ("-",) else list(arguments)
+        rows = table_of(path, encoding)
+        return list(rows.column(column or LINE)), rows.place
+    return (list(standard_texts()), standard_place) if arguments == ("-",) else (list(arguments), None)
+
+
+@contextlib.contextmanager
+def placed(where: Where | None) -> Iterator[None]:
+    """An error that names an item names its line instead, where it stands in one."""
+    from pellucid.errors import InputError, Item
+
+    try:
+        yield
+    except InputError as error:
+        if where is None or not any(isinstance(part, Item) for part in error.parts):
+            raise
+        said = (where(part.number) if isinstance(part, Item) else part for part in error.parts)
+        raise type(error)(*said) from error
 
 
 def check_lines(path: Path, column: str | None) -> None:
@@ -112,6 +135,23 @@ def standard_lines() -> Iterator[str]:
     while (line := standard_line(number)) is not None:
         number += 1
         yield line.rstrip("\r\n")
+
+
+def standard_texts() -> Iterator[str]:
+    """The same, each a text. Raises InputError where there is none: what should have written them may have failed."""
+    from pellucid.errors import InputError
+
+    found = standard_lines()
+    first = next(found, None)
+    if first is None:
+        raise InputError("standard input holds no texts: one stands in each line")
+    yield first
+    yield from found
+
+
+def standard_place(number: int) -> str:
+    """Where such a text stands."""
+    return f"standard input, line {number + 1}"
 
 
 def standard_line(number: int) -> str | None:

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.options_of_tasks import options_of_answering
-from pellucid.cli.output import draw, quiet, say, table
+from pellucid.cli.output import check_place, draw, quiet, say, table
 from pellucid.cli.questions import Questions, more, said
+from pellucid.cli.reading import placed
 from pellucid.cli.shown import shown
 from pellucid.cli.typed import Others
 from pellucid.errors import InputError, counted
 from pellucid.files import target_of, write_whole
 from pellucid.tasks.names import TASKS, Name, named
+from pellucid.training.names import OBJECTIVES
 
 if TYPE_CHECKING:
     from pellucid.tasks.answer import Answer, Answers
@@ -79,13 +81,13 @@ Examples:
 )
 @click.option("--whole", is_flag=True, help="FILE, or standard input, is one text.")
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
-@click.option("--skip-bad-rows", is_flag=True, help="Leave out rows that do not fit, and list them.")
+@click.option("--skip-bad-rows", is_flag=True, help="Leave out what is no row, or has no text, and list it.")
 @click.option(
     "--dtype",
     default="float32",
     show_default=True,
     metavar="NAME",
-    help="float32, bfloat16, auto; of tasks that write also int8, int4.",
+    help="float32, bfloat16, float16, int8, int4, ...; auto, the fastest that is safe here.",
 )
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON lines to a file.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per answer, with all that is told beside it.")
@@ -103,6 +105,9 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
         raise click.UsageError(
             f"--output {output} is the FILE that is read, and would be written over: name another one"
         )
+    check_place("--output", output)
+    if given["stride"] is not None and (given["long"] or name.task().long) != "windows":
+        raise click.UsageError("--stride is for texts that are read in stretches: add --long windows, or leave it out")
     pipe = pellucid.pipeline(task, model, dtype=dtype)
     for_people = output is None and not as_json
     asked, kept = itertools.tee(items) if for_people and not isinstance(items, list) else (items, items)
@@ -111,18 +116,19 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
     typed = questions.texts == ("-",) and sys.stdin.isatty()  # whoever types a line wants to see it answered
     found = (pipe.many([item], **options) for item in asked) if typed else [pipe.many(asked, **options)]
     answers = _counted(itertools.chain.from_iterable(found))
-    if output is not None:
-        write_whole(
-            target_of(output), lambda file: file.writelines(_data(answer).encode() + b"\n" for answer in answers)
-        )
-        click.echo(output)
-    elif as_json:
-        for answer in answers:
-            click.echo(_data(answer))
-    else:
-        several = not isinstance(items, list) or len(items) > 1
-        for answer, item in zip(answers, kept):
-            draw(*shown(answer, said(item), several, given["top_k"] is not None))
+    with placed(None if typed else questions.where):  # nobody counts the lines that they type
+        if output is not None:
+            write_whole(
+                target_of(output), lambda file: file.writelines(_data(answer).encode() + b"\n" for answer in answers)
+            )
+            click.echo(output)
+        elif as_json:
+            for answer in answers:
+                click.echo(_data(answer))
+        else:
+            several = not isinstance(items, list) or len(items) > 1
+            for answer, item in zip(answers, kept):
+                draw(*shown(answer, said(item), several, given["top_k"] is not None))
     questions.tell_skipped()
 
 
@@ -133,7 +139,9 @@ def _known(task: str) -> Name:
     except InputError as error:
         for name, says in LISTED:
             say(f"{name:<24}  {says}")
-        raise click.UsageError(str(error).partition(":")[0]) from error
+        meant = next((one.task for one in OBJECTIVES if task in (one.name, *one.aliases)), "")
+        hint = f" (did you mean {meant}?)" if meant else ""
+        raise click.UsageError(str(error).partition(":")[0] + hint) from error
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--where",
     multiple=True,
     metavar="CONDITION",
-    help='"sector = Financials", "year >= 2000"; all of several must hold.',
+    help='"sector = Financials", "year >= 2000", "name ~ bank" (holds it); all of several must hold.',
 )
 @click.option("--mode", type=click.Choice(["hybrid", "dense", "words"]), default="hybrid", show_default=True)
 @click.option("--rerank", metavar="MODEL", help="A model that reads query and text together, and orders anew.")

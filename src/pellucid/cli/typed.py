@@ -68,7 +68,9 @@ def as_typed(error: InParts, context: click.Context) -> str:
     What the command has no option for is left.
     """
     with context:
-        return "".join(_typed(part, context.command) if isinstance(part, Argument) else part for part in error.parts)
+        return "".join(
+            _typed(part, context.command) if isinstance(part, Argument) else str(part) for part in error.parts
+        )
 
 
 def running(app: click.Command) -> click.Context:

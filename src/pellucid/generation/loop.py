@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.blocks import Watch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError
+from pellucid.errors import InputError, Item
 from pellucid.generation.reader import Reader, begin
 from pellucid.generation.rules import apply
 from pellucid.generation.said import start_of
@@ -80,11 +80,13 @@ def room(loaded: Loaded, prompt: Sequence[int], asked: int, which: int = 0) -> i
     place."""
     longest, pair = loaded.config.longest, loaded.config.kind == "encoder-decoder"
     if not len(prompt):
-        raise InputError(f"prompt {which} is empty: a model needs a token to begin with")
+        raise InputError(Item(which, "prompt"), " is empty: a model needs a token to begin with")
     if longest is None:
         return asked
     if len(prompt) > longest:
-        raise InputError(f"prompt {which} has {len(prompt):,} tokens, and this model reads {longest:,} in all: cut it")
+        raise InputError(
+            Item(which, "prompt"), f" has {len(prompt):,} tokens, and this model reads {longest:,} in all: cut it"
+        )
     return min(asked, longest if pair else longest + 1 - len(prompt))
 
 

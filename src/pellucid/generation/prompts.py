@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, Blank, InputError
+from pellucid.errors import Argument, Blank, InputError, Item
 from pellucid.generation.loop import room, writer
 from pellucid.generation.said import settings_of, with_ends
 from pellucid.generation.settings import Settings
@@ -92,7 +92,7 @@ def encoded(loaded: Loaded, texts: object) -> list[list[int]]:
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             advice = "; conversations go to chat" if isinstance(text, Mapping) else ""
-            raise InputError(f"text {i} is {type(text).__name__}, expected a string{advice}")
+            raise InputError(Item(i, "text"), f" is {type(text).__name__}, expected a string{advice}")
     return [row.ids for row in _reader(loaded).encode(texts, parse_special_tokens=True)]
 
 

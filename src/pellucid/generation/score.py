@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import listed
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, Item, counted
 from pellucid.generation.loop import writer
 from pellucid.generation.prompts import encoded, words_of
 from pellucid.generation.said import start_of
@@ -155,7 +155,7 @@ def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:
     for i, row in enumerate(rows):
         if len(row) < 2:
             raise InputError(
-                f"text {i} has {counted(len(row), 'token')}, expected 2 at least: the first has no probability"
+                Item(i, "text"), f" has {counted(len(row), 'token')}, expected 2 at least: the first has no probability"
             )
     _check_lengths(loaded, "text", rows)
     found = weigh(loaded, [row[:1] for row in rows], [row[1:] for row in rows])

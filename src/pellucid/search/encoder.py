@@ -1,6 +1,7 @@
 """Texts to vectors for an index, and who made them: vectors of two models are never compared."""
 
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from pellucid.tasks.embed import embed
 from pellucid.text import windows
 from pellucid.text.cut import visible
 from pellucid.text.fingerprint import fingerprint
+
+log = logging.getLogger("pellucid")
 
 _PARTS = (
     "*.safetensors",
@@ -132,6 +135,8 @@ def places_to_cut(loaded: Loaded, tokens: int | None, prompt: str) -> Cut:
         taken = len(loaded.words.raw([prompt], False, "prompt")[0])
         if (most := most - taken) <= loaded.words.added_tokens(pair=False):
             raise InputError(Argument("prompt"), f" has {counted(taken, 'token')}, which leaves no room for a text")
+    if most and tokens and tokens > most:
+        log.warning("passages have %d tokens, for the model reads no more at once, and not %d", most, tokens)
     longest = min((n for n in (most, tokens) if n), default=None)
 
     def places(text: str, number: int) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import MODES, Pooling
 from pellucid.config.checks import choice, count, is_several, truth
-from pellucid.errors import InputError, several
+from pellucid.errors import InputError, Item, several
 from pellucid.machine import choose_dtype
 from pellucid.models import Encoder, Network, sound
 from pellucid.tasks.passes import passes
@@ -102,7 +102,7 @@ def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
     for start in range(0, len(texts), PORTION):
         for row in loaded.words.encode(texts[start : start + PORTION], max_length=plan.max_length):
             if not row.ids:  # beside other texts it would get the vector of padding
-                raise InputError(f"text {len(rows)} has no tokens: a model reads at least one, so leave it out")
+                raise InputError(Item(len(rows), "text"), " has no tokens: a model reads at least one, so leave it out")
             rows.append(_Row(array("i", row.ids), array("i", row.type_ids)))
             cut += row.cut > 0
             empty += all(row.special)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count, truth
-from pellucid.errors import Argument, InputError
+from pellucid.errors import Argument, InputError, Item
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.reader import Reader, Stretch, deepest, what_was_read
@@ -149,9 +149,9 @@ def _best(words: Tokenizer, windows: Sequence[Window]) -> list[tuple[int, int]]:
 def _no_mask(words: Tokenizer, item: str, index: int) -> InputError:
     mask = words.mask_token
     if mask is not None and mask in item:
-        cut = f"item {index}: its mask stands in the part that is cut off: pass "
-        return InputError(cut, Argument("long", "windows"), " to read all of it")
-    return InputError(f"item {index} has no mask: write {mask} where a word is to be found")
+        cut = ": its mask stands in the part that is cut off: pass "
+        return InputError(Item(index), cut, Argument("long", "windows"), " to read all of it")
+    return InputError(Item(index), f" has no mask: write {mask} where a word is to be found")
 
 
 def _filled(words: Tokenizer, text: str, window: Window, place: int, token: int) -> str:

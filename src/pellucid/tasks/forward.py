@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.blocks import Watch
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, InputError
+from pellucid.errors import Argument, InputError, Item
 from pellucid.models import Output
 
 
@@ -60,7 +60,7 @@ def _read(loaded: Loaded, texts: str | Sequence[str]) -> dict[str, Tensor]:
     rows = loaded.words.encode([texts] if isinstance(texts, str) else list(texts))
     for i, row in enumerate(rows):
         if not row.ids:
-            raise InputError(f"text {i} has no tokens: a model reads at least one")
+            raise InputError(Item(i, "text"), " has no tokens: a model reads at least one")
     return as_batch(loaded, [row.ids for row in rows], [row.type_ids for row in rows])
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count, is_several, is_word, truth
-from pellucid.errors import InputError
+from pellucid.errors import InputError, Item
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.reader import Reader, Stretch, what_was_read
@@ -81,11 +81,11 @@ class QuestionAnswering(Reader):
 
     def item(self, given: Any, index: int) -> tuple[str, str]:
         if isinstance(given, Mapping) and (lacks := [name for name in NAMES if given.get(name) is None]):
-            raise InputError(f"item {index} has no {lacks[0]}: give both, as question= and context=")
+            raise InputError(Item(index), f" has no {lacks[0]}: give both, as question= and context=")
         question, context = text_or_pair(given, index, NAMES)
         if context is None:
             raise InputError(
-                f"item {index} is one text, expected a question and its context: give both, as a tuple or a dict"
+                Item(index), " is one text, expected a question and its context: give both, as a tuple or a dict"
             )
         for name, text in zip(NAMES, (question, context)):
             if not text.strip():
@@ -95,7 +95,7 @@ class QuestionAnswering(Reader):
     def asked(self, work: Work, item: tuple[str, str], index: int) -> list[Window]:
         found = self.stretches(work, index, *item, side=1)
         if 1 not in found[0].sides:
-            raise InputError(f"the context of item {index} has no tokens: there is nothing to find an answer in")
+            raise InputError("the context of ", Item(index), " has no tokens: there is nothing to find an answer in")
         return found
 
     def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:

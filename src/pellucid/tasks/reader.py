@@ -81,7 +81,7 @@ class Reader(Task):
         place["apart"] = isinstance(text, list)
         found = windows(loaded.words, text, pair, **place)
         if not found[0].ids:
-            raise InputError(f"{called(index, 'item')} has no tokens: a model reads at least one")
+            raise InputError(called(index, "item"), " has no tokens: a model reads at least one")
         return found
 
     def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:

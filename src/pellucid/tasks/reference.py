@@ -27,7 +27,7 @@ def version() -> str:
     try:
         return importlib.metadata.version("transformers")
     except importlib.metadata.PackageNotFoundError as error:
-        raise NoReference("not installed; pip install transformers, and ask again") from error
+        raise NoReference("not installed; pip install 'transformers>=5', and ask again") from error
 
 
 def open_reference(loaded: Loaded) -> tuple[Any, str]:

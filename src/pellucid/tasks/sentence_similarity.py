@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, Item
 from pellucid.tasks.answer import Answer, Read
 from pellucid.tasks.reader import Stretch, what_was_read
 from pellucid.tasks.reasons import Aim
@@ -36,7 +36,7 @@ class SentenceSimilarity(Comparing):
     def item(self, given: Any, index: int) -> tuple[str, str]:
         first, second = text_or_pair(given, index, ("source_sentence", "sentences"))
         if second is None:
-            raise InputError(f"item {index} is one text, expected a pair of texts as a tuple")
+            raise InputError(Item(index), " is one text, expected a pair of texts as a tuple")
         return first, second
 
     def asked(self, work: Work, item: tuple[str, str], index: int) -> list[Window]:

@@ -16,7 +16,7 @@ import torch
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count, is_several, truth
-from pellucid.errors import InputError, several
+from pellucid.errors import InputError, Item, several
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.text import RULES
 
@@ -130,9 +130,9 @@ def text_alone(given: Any, index: int, name: str = "text") -> str:
     if isinstance(given, Mapping) and set(given) == {name}:
         given = given[name]
     if isinstance(given, Mapping):
-        raise InputError(f"item {index} has the keys {several(map(str, given))}, expected {name}")
+        raise InputError(Item(index), f" has the keys {several(map(str, given))}, expected {name}")
     if not isinstance(given, str):
-        raise InputError(f"item {index} is {type(given).__name__}, expected a text")
+        raise InputError(Item(index), f" is {type(given).__name__}, expected a text")
     return given
 
 
@@ -143,12 +143,12 @@ def text_or_pair(given: Any, index: int, names: tuple[str, str] = ("text", "text
     if isinstance(given, Mapping):
         unknown = [str(key) for key in given if key not in names]
         if unknown or names[0] not in given:
-            raise InputError(f"item {index} has the keys {several(map(str, given))}, expected {' and '.join(names)}")
+            raise InputError(Item(index), f" has the keys {several(map(str, given))}, expected {' and '.join(names)}")
         given = (given[names[0]], given.get(names[1]))
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise InputError(f"item {index} is {type(given).__name__}, expected a text, or a pair of texts as a tuple")
+        raise InputError(Item(index), f" is {type(given).__name__}, expected a text, or a pair of texts as a tuple")
     first, second = given
     for one in (first, *(() if second is None else (second,))):
         if not isinstance(one, str):
-            raise InputError(f"item {index} holds {type(one).__name__}, expected two texts")
+            raise InputError(Item(index), f" holds {type(one).__name__}, expected two texts")
     return first, second

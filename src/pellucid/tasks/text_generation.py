@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from pellucid.config.checks import choice, truth
-from pellucid.errors import Argument, InputError, counted
+from pellucid.errors import Argument, InputError, Item, counted
 from pellucid.generation.prompts import end_of_turn
 from pellucid.generation.stops import cut
 from pellucid.generation.words import Draft
@@ -73,7 +73,7 @@ class TextGeneration(Writer):
         try:
             check_messages(given)
         except InputError as error:
-            raise InputError(f"item {index}: ", error) from error
+            raise InputError(Item(index), ": ", error) from error
         return [{key: _clean(value, index) for key, value in message.items()} for message in given]
 
     def prompts(self, work: Work, item: str | Messages, index: int) -> list[Prompt]:
@@ -127,7 +127,7 @@ class TextGeneration(Writer):
             if tokens > most:
                 much = counted(tokens - most, "token")
                 raise InputError(
-                    f"item {index} has {much} more than the {most:,} that can be gone on with: pass ", _CUT, *advice
+                    Item(index), f" has {much} more than the {most:,} that can be gone on with: pass ", _CUT, *advice
                 )
             return None
         new = 0 if limit is None else min(self.settings.max_new_tokens, limit // 2)
@@ -140,7 +140,7 @@ class TextGeneration(Writer):
         if not whole.ids:
             start = work.loaded.config.bos_token_id
             if start is None:
-                raise InputError(f"item {index} has no tokens: a model needs one to begin with")
+                raise InputError(Item(index), " has no tokens: a model needs one to begin with")
             return [replace(whole, ids=[start])]
         stretches = (" to cut it, or ", Argument("long", "windows"), " to go on with each stretch of it")
         most = self._most(limit, index, len(whole.ids), *stretches)
@@ -155,12 +155,12 @@ class TextGeneration(Writer):
         most = self._most(limit, index, len(ids), _OLDEST)
         whole, kept = len(ids), list(messages)
         if most is not None and self.long == "windows":
-            raise InputError(f"item {index} is a conversation too long to be read at once: pass ", _CUT, _OLDEST)
+            raise InputError(Item(index), " is a conversation too long to be read at once: pass ", _CUT, _OLDEST)
         while most is not None and len(ids) > most:
             kept = shorter(kept)
             if not kept:
                 raise InputError(
-                    f"item {index}: the last message alone does not fit into {counted(most, 'token')}: shorten it"
+                    Item(index), f": the last message alone does not fit into {counted(most, 'token')}: shorten it"
                 )
             ids = self._ids(tokenizer, kept, index)
         return Portion(ids, (0, 0), whole - len(ids))
@@ -171,7 +171,7 @@ class TextGeneration(Writer):
         try:
             return [int(i) for i in tokenizer.apply_chat_template(messages, tokenize=True, **on)]
         except InputError as error:
-            raise InputError(f"item {index}: ", error) from error
+            raise InputError(Item(index), ": ", error) from error
 
 
 def _clean(value: Any, index: int) -> Any:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count, is_several, truth
-from pellucid.errors import Argument, InputError, counted, several
+from pellucid.errors import Argument, InputError, Item, counted, several
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.reader import Stretch, what_was_read
@@ -94,19 +94,19 @@ class TextRanking(Comparing):
     def item(self, given: Any, index: int) -> Question:
         if isinstance(given, Mapping):
             if set(given) != {"query", "documents"}:
-                raise InputError(f"item {index} has the keys {several(map(str, given))}, expected query and documents")
+                raise InputError(Item(index), f" has the keys {several(map(str, given))}, expected query and documents")
             given = given["query"], given["documents"]
         if not isinstance(given, tuple) or len(given) != 2:
-            raise InputError(f"item {index} is {type(given).__name__}, expected a query and its documents as a tuple")
+            raise InputError(Item(index), f" is {type(given).__name__}, expected a query and its documents as a tuple")
         query, documents = given
         if not is_several(documents):
-            raise InputError(f"item {index} has documents of {type(documents).__name__}, expected a list of texts")
+            raise InputError(Item(index), f" has documents of {type(documents).__name__}, expected a list of texts")
         documents = tuple(documents)
         for text in (query, *documents):
             if not isinstance(text, str):
-                raise InputError(f"item {index} holds {type(text).__name__}, expected a query and texts")
+                raise InputError(Item(index), f" holds {type(text).__name__}, expected a query and texts")
         if not documents:
-            raise InputError(f"item {index} has no documents: there is nothing to rank")
+            raise InputError(Item(index), " has no documents: there is nothing to rank")
         return Question(query, documents)
 
     def asked(self, work: Work, item: Question, index: int) -> list[Window]:

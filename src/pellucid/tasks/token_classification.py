@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, is_several, is_word, names_of, truth
-from pellucid.errors import Argument, InputError, near, several, short
+from pellucid.errors import Argument, InputError, Item, near, several, short
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.entities import (
@@ -100,11 +100,12 @@ class TokenClassification(Reader):
             given = given["text"]
         if not self.is_split_into_words:
             if isinstance(given, tuple | list):
-                raise InputError(f"item {index} is {type(given).__name__}: pass ", _WORDS, " for words")
+                raise InputError(Item(index), f" is {type(given).__name__}: pass ", _WORDS, " for words")
             return Sentence.of_text(text_alone(given, index), index)
         if not isinstance(given, tuple | list) or not all(isinstance(word, str) for word in given):
             raise InputError(
-                f"item {index} is {type(given).__name__}, and ",
+                Item(index),
+                f" is {type(given).__name__}, and ",
                 _WORDS,
                 " takes several words: give one text as a tuple of words, several as a list of lists",
             )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import truth
-from pellucid.errors import InputError
+from pellucid.errors import InputError, Item
 from pellucid.generation import Settings
 from pellucid.generation.options import tokens
 from pellucid.generation.prompts import Order, words_of
@@ -175,9 +175,9 @@ def one_text(given: Any, index: int) -> str:
         if list(given) != ["text"]:
             keys = ", ".join(map(str, given)) or "none"
             raise InputError(
-                f"item {index} has the keys {keys[:80]}, expected a text, or a dict with a text under 'text'"
+                Item(index), f" has the keys {keys[:80]}, expected a text, or a dict with a text under 'text'"
             )
         given = given["text"]
     if not isinstance(given, str):
-        raise InputError(f"item {index} is {type(given).__name__}, expected a text")
+        raise InputError(Item(index), f" is {type(given).__name__}, expected a text")
     return clean_text(given, index, "item")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, Blank, InputError
+from pellucid.errors import Argument, Blank, InputError, Item
 from pellucid.generation.stops import cut
 from pellucid.generation.words import Draft
 from pellucid.tasks.answer import Answer
@@ -40,7 +40,7 @@ class Writing(Writer):
         reading = Reading(tokenizer, self.prefix or "", self.parse_special_tokens)
         portions = sentences(reading, item, index, rule=self.long, limit=self._limit(work.loaded, tokenizer))
         if not portions[0].ids:
-            raise InputError(f"item {index} has no tokens: a model reads at least one")
+            raise InputError(Item(index), " has no tokens: a model reads at least one")
         return [Prompt(portion) for portion in portions]
 
     def text(self, words: Tokenizer, prompt: Prompt, draft: Draft) -> Text:

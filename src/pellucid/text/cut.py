@@ -6,24 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pellucid.errors import Argument, CorruptFileError, InputError, ResourceError, counted, short
+from pellucid.errors import Argument, CorruptFileError, InputError, Item, ResourceError, counted, short
 
 MOST_CHARACTERS = 10_000_000
 """Longest single text that is tokenised at all; a longer one is refused before any work is done."""
 
 
-def called(index: int | str, what: str) -> str:
+def called(index: int | str, what: str) -> str | Item:
     """What an error calls a text: by its number, or by the place that whoever read it from a file knows."""
-    return index if isinstance(index, str) else f"{what} {index}"
+    return index if isinstance(index, str) else Item(index, what)
 
 
 def clean_text(text: object, index: int | str, what: str) -> str:
     """The text itself, half surrogate pairs replaced; raises InputError for what is no text or too long."""
     if not isinstance(text, str):
-        raise InputError(f"{called(index, what)} is {type(text).__name__}, expected a string")
+        raise InputError(called(index, what), f" is {type(text).__name__}, expected a string")
     if len(text) > MOST_CHARACTERS:
         raise InputError(
-            f"{called(index, what)} has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first"
+            called(index, what), f" has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first"
         )
     return whole_characters(text)
 
@@ -101,7 +101,8 @@ def cuts_second(strategy: str, second: Any) -> bool:
 def too_long(index: int | str, excess: int, limit: int) -> InputError:
     """The error for an item that is not read whole, and may not be cut or read in stretches unasked."""
     return InputError(
-        f"{called(index, 'item')} has {counted(excess, 'token')} more than the {limit:,} that are read at once: pass ",
+        called(index, "item"),
+        f" has {counted(excess, 'token')} more than the {limit:,} that are read at once: pass ",
         Argument("long", "windows"),
         " to read all of it in stretches, or ",
         Argument("long", "truncate"),

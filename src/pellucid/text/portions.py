@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import tokenizers
 
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, Item, counted
 from pellucid.text.cut import bare, clean_text, shared_tokens, too_long
 from pellucid.text.tokenizer import Tokenizer
 
@@ -89,7 +89,7 @@ def sentences(reading: Reading, text: object, index: int, *, rule: str, limit: i
     room = limit - reading.around
     if room <= len(reading.raw("")):
         raise InputError(
-            f"item {index}: what stands before the text leaves no room in {counted(limit, 'token')}: shorten it"
+            Item(index), f": what stands before the text leaves no room in {counted(limit, 'token')}: shorten it"
         )
     if rule == "truncate" and reading.tokenizer.truncation_side == "left":
         return endings(reading, clean, index, room=limit, rule=rule)
@@ -111,7 +111,7 @@ def endings(
     before, whole = reading.raw(""), replace(reading, prefix="").raw(clean)
     room -= reading.around + len(before)
     if room < 1:
-        raise InputError(f"item {index}: what stands before the text leaves no room for it: shorten it")
+        raise InputError(Item(index), ": what stands before the text leaves no room for it: shorten it")
     if rule == "truncate" and not left:
         return [_beginning(reading, reading.raw(clean), room + len(before))]
     if rule == "truncate":

@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -41,6 +42,7 @@ class Rows:
 
     columns: of a table, by its first line; None where each row has its own.  delimiter: what stands between them.
     skip_bad: leave out rows that do not fit, and list them, with their line, in `skipped`; else the first is an error.
+    given: the line of each row whose texts were given.
     """
 
     path: Path
@@ -49,9 +51,11 @@ class Rows:
     delimiter: str | None
     skip_bad: bool = False
     skipped: list[str] = field(default_factory=list)
+    given: "array[int]" = field(default_factory=lambda: array("Q"))
 
     def __iter__(self) -> Iterator[Row]:
         self.skipped.clear()
+        del self.given[:]
         read = _table if self.delimiter else _objects if self.path.suffix.lower() in OBJECTS else _plain
         return self._some(read(self))
 
@@ -76,10 +80,15 @@ class Rows:
             raise InputError(f"{self.path}, line {line}: {fault}")
         self.skipped.append(f"line {line}: {fault}")
 
+    def place(self, number: int) -> str:
+        """Where the texts stand that were given as number 0, 1, ..., in words."""
+        return f"{self.path}, line {self.given[number]}"
+
     def _fitting(self, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for row in self:
             fault = next((fault for name in names if (fault := _fault(row, name))), None)
             if fault is None:
+                self.given.append(row.line)
                 yield tuple(row.fields[name] for name in names)
             else:
                 self.bad(row.line, fault)

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import Encoding
 
 from pellucid.config.checks import among, names_of, truth
-from pellucid.errors import Argument, Blank, InputError, counted, short
+from pellucid.errors import Argument, Blank, InputError, Item, counted, short
 from pellucid.text.batch import KINDS, PADDINGS, Batch, as_kind, check_equally_long, collate, listed, uncollated
 from pellucid.text.chat import render_chat, template_of
 from pellucid.text.cut import clean_text, cut_pair, guarded, ids_of, whole_characters
@@ -155,7 +155,7 @@ class Tokenizer(SpecialTokens, Spelling):
         found = []
         for i, words in enumerate(texts):
             if isinstance(words, str) or not all(isinstance(word, str) for word in words):
-                raise InputError(f"text {i} is {repr(words)[:60]}, expected a list of words")
+                raise InputError(Item(i, "text"), f" is {repr(words)[:60]}, expected a list of words")
             backend = self._backend if parse or not any(map(self._looks_special, words)) else self._literal
             with guarded():
                 found.append(backend.encode(list(words), is_pretokenized=True, add_special_tokens=False))

@@ -124,9 +124,9 @@ def _shorten(
     if rule == "error":
         raise too_long(index, excess, limit)
     if room < 1:
-        where = called(index, "item")
         raise InputError(
-            f"{where}: what stands beside the text leaves no room in {counted(limit, 'token')}: shorten it"
+            called(index, "item"),
+            f": what stands beside the text leaves no room in {counted(limit, 'token')}: shorten it",
         )
     shared = shared_tokens(stride, room) if rule == "windows" else 0
     encoding.truncate(room, stride=shared, direction=direction)

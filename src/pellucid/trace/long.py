@@ -4,13 +4,14 @@ The weights of 2,048 tokens in 30 layers of 9 heads are 4.5 GB. A page needs que
 picture of each head, and some rows of the true weights, by which to measure what it computes from queries and keys.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, Blank, ResourceError
 from pellucid.machine import free_memory, no_grad
@@ -50,14 +51,17 @@ class LongTrace(Trace):
 class Sampler(Recorder):
     """An onlooker that keeps points whole, and of weights a sample. samples: by the path of the attention."""
 
-    def __init__(self, patterns: Iterable[str]) -> None:
+    def __init__(self, patterns: Iterable[str], told: Callable[[int], object]) -> None:
+        """told: is told of each attention that is done, by a 1."""
         super().__init__(patterns)
         self.samples: dict[str, Sample] = {}
+        self.told = told
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         if not name.endswith("attention.weights") or not self.wants(name):
             return super().__call__(name, value)
         self.samples[name.removesuffix(".weights")] = sample(value[0].detach())
+        self.told(1)
         return value
 
 
@@ -79,17 +83,21 @@ def record_long(
     target: str | None = None,
     max_length: int | None = None,
     also: tuple[str, ...] = (),
+    progress: bool | None = None,
 ) -> LongTrace:
     """One pass, recorded for a page: a trace without weights, with a sample of those of each attention.
 
     Numbers are those of `record(..., keep="view")`, bit for bit. A text is cut to `max_length` tokens.
-    also: names or globs of other points to keep.  Raises ResourceError where the weights of one layer find no room.
+    also: names or globs of other points to keep.  progress: show a bar; by default on long work at a terminal.
+    Raises ResourceError where the weights of one layer find no room.
     """
     rows = read(loaded, text, pair, target, None, max_length)
     tell_cut(rows, max_length)
     _check_room(_largest(loaded, rows), len(rows[0].tokens))
-    sampler = Sampler([*kept_names(loaded.config, "view"), *(kept_names(loaded.config, also) if also else ())])
-    evaluating(loaded.module)(**batch_of(loaded, rows), watch=sampler)
+    names = [*kept_names(loaded.config, "view"), *(kept_names(loaded.config, also) if also else ())]
+    with bar("recording", total=_attentions(loaded), unit=" attentions", shown=progress) as line:
+        sampler = Sampler(names, line.update)
+        evaluating(loaded.module)(**batch_of(loaded, rows), watch=sampler)
     return LongTrace(sampler.kept, rows=rows, samples=sampler.samples, **about(loaded))
 
 
@@ -98,8 +106,11 @@ def is_long(
 ) -> bool:
     """Whether all weights of a pass over this text take more room than MOST_WHOLE."""
     rows = read(loaded, text, pair, target, None, max_length)
-    kinds = sum(name.endswith("attention.weights") for name in points(loaded.config))
-    return kinds * _largest(loaded, rows) > MOST_WHOLE
+    return _attentions(loaded) * _largest(loaded, rows) > MOST_WHOLE
+
+
+def _attentions(loaded: Loaded) -> int:
+    return sum(name.endswith("attention.weights") for name in points(loaded.config))
 
 
 def _check_room(weights: int, tokens: int) -> None:

@@ -102,7 +102,8 @@ def table_of(data: Data, most: int = 8) -> str:
     choice = choose(data, heads=data.manifest["show"]["heads"][:1] or [0])
     rows = [(_name(choice.queries, q), _name(choice.keys, k), f"{w:.4f}") for q, k, w in strongest(choice, most)]
     texts = " | ".join(plain(" ".join(text.split())) for text in data.manifest["texts"])
-    title = f"{texts if len(texts) <= 100 else texts[:99] + '…'}\nstrongest links of {choice.title}:"
+    between = " between words" if any(token["kind"] != "special" for token in choice.queries) else ""
+    title = f"{texts if len(texts) <= 100 else texts[:99] + '…'}\nstrongest links{between}, {choice.title}:"
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
     lines = [f"  {a.rjust(widths[0])} -> {b.ljust(widths[1])}  {weight}" for a, b, weight in rows]
     return "\n".join([title, *(lines or ["  none between words"])])
