@@ -369,6 +369,11 @@ def test_a_reader_that_goes_away_is_no_error(models: Path, tmp_path: Path) -> No
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
+def test_a_task_by_the_name_that_training_has_for_it_is_told_the_right_one(command: Pellucid) -> None:
+    done = command("classify", "hi")
+    assert done.code == 2 and "unknown task 'classify' (did you mean text-classification?)" in done.err
+
+
 def test_without_a_task_all_are_listed(command: Pellucid) -> None:
     listed = command().out.splitlines()
     assert [line.split()[0] for line in listed] == [one.name for one in TASKS]

@@ -140,8 +140,8 @@ def _known(task: str) -> Name:
         for name, says in LISTED:
             say(f"{name:<24}  {says}")
         meant = next((one.task for one in OBJECTIVES if task in (one.name, *one.aliases)), "")
-        hint = f" (did you mean {meant}?)" if meant else ""
-        raise click.UsageError(str(error).partition(":")[0] + hint) from error
+        known = f"unknown task {task!r} (did you mean {meant}?)" if meant else str(error).partition(":")[0]
+        raise click.UsageError(known) from error
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
