@@ -146,6 +146,11 @@ def test_only_a_value_that_no_row_has_is_told(minilm: pellucid.Model, caplog: py
         assert fitting(index, where) == set()
     told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert told == ["no row has n = 99", "no row has name = nobody", "no row has n = 98"]
+    caplog.clear()
+    for where in ({"n": {">": "old"}}, {"name": {"<": 7}}, {"n": {">": 98}}, {"name": {"<": "a"}}):
+        assert fitting(index, where) == set()
+    told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert told == ["n holds numbers alone, and is compared with 'old'", "name holds no number, and is compared with 7"]
 
 
 def test_of_several_values_those_that_are_numbers_are_compared_as_such(minilm: pellucid.Model) -> None:

@@ -18,7 +18,7 @@ from pellucid.search.entries import Entries, Entry
 from pellucid.search.generations import check, newest
 from pellucid.search.manifest import ENTRIES, Manifest, Segment, numbers_of
 from pellucid.search.vectors import Vectors, read_graph, read_vectors
-from pellucid.search.where import Condition
+from pellucid.search.where import Condition, number_of
 from pellucid.search.words import Vocabulary
 
 log = logging.getLogger("pellucid")
@@ -158,7 +158,8 @@ def _read(folder: Path, manifest: Manifest, segment: Segment) -> Vectors:
 
 
 def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], alive: list[np.ndarray | None]) -> None:
-    """Refuses a column that no row has, where a condition leaves nothing; says which value no row has."""
+    """Refuses a column that no row has, where a condition leaves nothing; says which value no row has, or none of whose
+    kind."""
     if not conditions or not segments or any(map(_some, alive)):
         return
     known = {column for segment in segments for column in segment.entries.columns()}
@@ -169,9 +170,21 @@ def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], a
             raise InputError(Argument("where"), f": no row has {condition.column!r}{hint}; {there}")
         if condition.operator == "=" and not any(_some(segment.alive([condition])) for segment in segments):
             strange = sorted({str(one) for one in condition.values})
-            held = {value for segment in segments for value in segment.entries.values(condition.column)}
-            hint = near(strange[0], held) if len(strange) == 1 else ""
+            hint = near(strange[0], _values(segments, condition.column)) if len(strange) == 1 else ""
             log.warning("no row has %s = %s%s", condition.column, several(strange), hint)
+        if condition.operator[0] in "<>":
+            wanted = number_of(condition.values[0]) is not None
+            held = _values(segments, condition.column)
+            if not any(value and (number_of(value) is not None) == wanted for value in held):
+                kinds = "no number", "numbers alone"
+                log.warning(
+                    "%s holds %s, and is compared with %r", condition.column, kinds[not wanted], *condition.values
+                )
+
+
+def _values(segments: Sequence[Opened], column: str) -> set[str]:
+    """Some of the values of a column, as texts."""
+    return {value for segment in segments for value in segment.entries.values(column)}
 
 
 def _some(alive: np.ndarray | None) -> bool:
