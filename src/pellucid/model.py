@@ -291,7 +291,7 @@ class Model(Editable):
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Writes a checkpoint folder that pellucid, `transformers` and `sentence-transformers` open."""
-        return save_checkpoint(self.loaded, folder, overwrite=overwrite)
+        return save_checkpoint(self._loaded, folder, overwrite=overwrite)
 
     def __repr__(self) -> str:
         return f"Model({summary(self.loaded)})"

@@ -23,6 +23,9 @@ EDITS: dict[str, tuple[str, Edit]] = {
     "each last token": ("feed_forward.hidden", fixed(0.25, neuron=[0, 5, 7], position=-1)),
     "a source": ("attention.weights", zero(source=1, head=[0, 2])),
     "a source of scores": ("attention.scores", fixed(-torch.inf, source=[3, 8])),
+    "the first source of scores": ("attention.scores", fixed(-torch.inf, source=0)),
+    "scores turned round": ("attention.scores", scale(-1.0)),
+    "equal scores": ("attention.scores", zero()),
     "everything": ("attention.value", scale(0.5)),
 }
 
@@ -91,6 +94,27 @@ def test_scores_of_texts_side_by_side(model: pellucid.Model, which: str) -> None
     wanted = said[:-1].gather(1, torch.tensor(alone.ids)[1:, None]).sum()
     assert alone.total == pytest.approx(float(wanted), abs=1e-9)
     assert together[0].total == pytest.approx(alone.total, abs=1e-9)
+
+
+@pytest.mark.parametrize("edit", [fixed(-torch.inf, source=0), scale(-1.0), scale(0.0), zero()], ids=str)
+def test_no_edit_of_scores_looks_at_later_tokens(model: pellucid.Model, edit: Edit) -> None:
+    """The first token, which may look at itself alone, looks nowhere once that is taken away."""
+    with model.edit({"layers.*.attention.scores": edit}):
+        trace = model.trace(TEXTS[0])
+    for layer in range(model.config.num_hidden_layers):
+        weights = trace[f"layers.{layer}.attention.weights"][0]
+        assert not weights.triu(1).any()
+        away = edit.said.startswith("fixed")
+        assert weights[:, 0].sum(-1).tolist() == pytest.approx([0.0 if away else 1.0] * len(weights))
+
+
+@pytest.mark.parametrize("attention", ["fused", "explicit"])
+def test_a_bias_of_minus_infinity_is_not_looked_at(minilm: pellucid.Model, attention: str) -> None:
+    model = small("t5", minilm, dtype="float64", decoder_start_token_id=101, attention=attention)
+    with model.edit({"decoder.position_bias": fixed(-torch.inf, source=0)}):
+        weights = model.trace(TEXTS[0], target=TEXTS[2])["decoder.layers.0.attention.weights"][0]
+    assert not weights[..., 0].any() and not weights.triu(1).any() and not weights[:, 0].any()
+    assert weights[:, 1:].sum(-1).flatten().tolist() == pytest.approx([1.0] * weights[:, 1:, 0].numel())
 
 
 def test_the_logits_that_are_scored_can_be_edited(model: pellucid.Model) -> None:

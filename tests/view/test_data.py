@@ -13,11 +13,13 @@ import torch
 
 import pellucid
 from pellucid import Config
-from pellucid.edits import scale
+from pellucid.edits import fixed, scale
 from pellucid.trace.explain import logit_lens
 from pellucid.view import page as page_module
+from pellucid.view.choice import choose
 from pellucid.view.numbers import numbers_of, weights_of
 from pellucid.view.page import render
+from tests.trace.small import small
 from tests.view.conftest import READ, Show, until
 from tests.view.test_recipes import COMPUTE
 
@@ -78,6 +80,15 @@ def test_weights_that_an_edit_made_no_shares_are_not_cut_to_one_byte(minilm: pel
     assert entry["max_error"] < 1e-3
     found, _ = weights_of(data, entry, 4)
     np.testing.assert_allclose(found, trace["layers.0.attention.weights"][0, 4], atol=1e-3)
+
+
+def test_weights_that_an_edit_gave_to_later_tokens_are_drawn(minilm: pellucid.Model) -> None:
+    model = small("gpt2", minilm)
+    with model.edit({"layers.0.attention.weights": fixed(0.25)}):
+        trace = model.trace("time flies like an arrow")
+    drawn = pellucid.view(trace).data
+    assert [entry["recipe"]["mask"] for entry in drawn.manifest["attentions"][:2]] == ["full", "causal"]
+    assert choose(drawn, layer=0, heads=[0]).seen.all()
 
 
 def test_real_heads_are_compact_too(minilm: pellucid.Model) -> None:

@@ -142,15 +142,18 @@ class Attention(nn.Module):
         What an onlooker wants to know of the fused path is computed beside it, so that looking changes no bit; where
         he answers with other numbers, this layer goes the explicit way with them.
         """
-        fused = None if self.explicit else self._fused(query, key, value, bias, run)
+        away = bias is not None and run.watch is not None and bool(bias.isneginf().any())  # as an edit says it
+        fused = None if self.explicit or away else self._fused(query, key, value, bias, run)
         if fused is not None and not run.wants("scores", "weights"):
             return fused
-        scores = self._scores(query, self._shared(key), _mask(query, key, run), bias)
+        mask = _mask(query, key, run)
+        scores = self._scores(query, self._shared(key), mask, bias)
         seen_scores = run.see("scores", scores)
-        if seen_scores is not scores:  # a row that may look nowhere, as padding on the left, stays without NaN
-            seen_scores = seen_scores.clamp(min=torch.finfo(scores.dtype).min)
         wide = torch.promote_types(scores.dtype, torch.float32)  # half precision is summed up in float32
-        weights = seen_scores.softmax(dim=-1, dtype=wide).to(query.dtype)
+        if away or seen_scores is not scores:
+            weights = _looking(seen_scores, mask, wide).to(query.dtype)
+        else:
+            weights = scores.softmax(dim=-1, dtype=wide).to(query.dtype)
         seen_weights = run.see("weights", weights)
         if fused is not None and seen_scores is scores and seen_weights is weights:
             return fused
@@ -233,6 +236,19 @@ class Attention(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._adjoin()
+
+
+def _looking(scores: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The weights of scores that an edit gave: what the mask forbids stays forbidden, and who is left with -inf
+    alone looks nowhere.
+
+    scores: Float[Tensor, "batch heads seq source"]  ->  the same shape
+    """
+    least = torch.finfo(scores.dtype).min
+    away = scores.isneginf() if mask is None else scores.isneginf() & mask
+    nowhere = away.all(dim=-1, keepdim=True) if mask is None else (away == mask).all(-1, True) & mask.any(-1, True)
+    held = scores if mask is None else scores.masked_fill(~mask, least)
+    return held.clamp(min=least).softmax(dim=-1, dtype=dtype).masked_fill(nowhere, 0.0)
 
 
 def _mask(query: Tensor, key: Tensor, run: Pass) -> Tensor | None:

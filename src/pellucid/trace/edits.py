@@ -75,8 +75,8 @@ class Edit:
 
 
 def zero(**where: Chosen) -> Edit:
-    """0 in place of every number. Scores of 0 are still looked at, of a decoder's later tokens too, whose mask they
-    replace: to look away, zero `weights`, or fix scores at -inf.
+    """0 in place of every number. Scores of 0 are still looked at: to look away, zero `weights`, or fix scores at -inf.
+    What a mask forbids, padding and a decoder's later tokens, stays forbidden whatever its scores become.
 
     Rows of edited `weights` are multiplied as they are: they need not sum to 1.
     where: `head`, `position`, `source`, `neuron`, `row`.

@@ -130,6 +130,8 @@ class Trace(NamedTensors):
 
         Of an encoder-decoder, those of the encoder. Behind a cache, those between the tokens of this pass.
         """
+        if len(self.rows) != 1:
+            raise InputError(f"this trace is of {len(self.rows)} texts: ask row(0).strongest")
         side = "encoder." if self.config.kind == "encoder-decoder" else ""
         every = self[f"{side}layers.{layer}.attention.weights"][0, :, :, len(self.before) :]
         count("most", most)

@@ -17,6 +17,7 @@ from pellucid.errors import Argument, InputError
 from pellucid.trace import Trace
 from pellucid.trace.long import LongTrace
 from pellucid.trace.turning import angles
+from pellucid.view.arithmetic import seen_by
 from pellucid.view.subject import Look, Subject, read
 
 
@@ -90,6 +91,10 @@ def _look(trace: Trace, name: str) -> Look:
     causal = not cross and config.kind != "encoder" and side != "encoder"
     window = config.attention.sliding_window if causal else None
     mask = "full" if not causal else "causal" if window is None or window >= seq else "window"
+    if trace.edits and weights is not None:
+        seen = seen_by(mask, window, torch.arange(seq, device="cpu"), weights.shape[-1])
+        if weights.masked_fill(seen, 0.0).any():
+            mask = "full"  # an edit of the weights themselves looks where the model may not
     bias, rotation = (None, None) if cross else (_bias(trace, side), angles(config, seq))
     if bias is None and not cross and isinstance(config.attention_position, RelativeBias):
         if weights is None:

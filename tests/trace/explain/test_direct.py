@@ -106,9 +106,20 @@ def test_the_parts_of_an_edited_pass_are_what_it_wrote(
         found = model.explain.direct_logit_attribution(TEXT, "banana")
     assert found.logit == pytest.approx(float(logits[model.tokenizer.convert_tokens_to_ids(["banana"])[0]]), abs=1e-9)
     assert found.total == pytest.approx(found.logit, abs=1e-9)
-    assert (abs(found.parts["edits"]) > 1e-6) == elsewhere
+    assert ("edits" in found.parts and abs(found.parts["edits"]) > 1e-6) == elsewhere
     if point.endswith(("heads", "head_outputs")):
         assert not found.heads[:, 1].any() and found.heads[:, 0].any()
+
+
+def test_an_edited_trace_of_other_numbers_is_told_of(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
+    model, other = (built(minilm.tokenizer, "llama", "causal-lm", "float64") for _ in range(2))
+    with model.edit({"layers.1.feed_forward.output": scale(1.1)}):
+        trace = model.trace(TEXT)
+    assert other.explain.direct_logit_attribution(trace, "banana").error < 1e-9 and not caplog.records
+    with torch.no_grad():
+        other.module.norm.weight.mul_(1.5)
+    assert other.explain.direct_logit_attribution(trace, "banana").error > 1e-3
+    assert "is the trace of a model with other numbers?" in caplog.text
 
 
 def test_what_it_refuses(minilm: pellucid.Model) -> None:

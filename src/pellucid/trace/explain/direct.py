@@ -15,13 +15,16 @@ from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder
 from pellucid.text import tokens_of
-from pellucid.trace import Trace
+from pellucid.trace import Trace, resolve
 from pellucid.trace.edit import edits_of
 from pellucid.trace.explain.given import check_head, place, side_of, target_words, token_id, traced
 from pellucid.trace.explain.table import table
 
 ROUNDING = 8
 """By how many units in the last place of all that is summed up the sum may miss; by one or two it does."""
+
+BEHIND = ("embeddings.output", "attention.output", "norm.output", "logits")
+"""Points behind those that parts are read at; the stream is one, too."""
 
 log = logging.getLogger("pellucid")
 
@@ -101,9 +104,9 @@ def direct_logit_attribution(
     position: whose next token; -1 is the last.  decoder_text: what the decoder of an encoder-decoder reads.
 
     The parts sum to the logit. Where the pass was edited, heads count with what they wrote after it, and what edits
-    added elsewhere behind these parts is a part of its own, "edits". What it does not show: what a part does by way of
-    later ones. A head that makes another one work adds nothing here itself; and with another part gone, the norm's
-    scale would be another.
+    of other points behind these parts added is a part of its own, "edits". What it does not show: what a part does by
+    way of later ones. A head that makes another one work adds nothing here itself; and with another part gone, the
+    norm's scale would be another.
     Raises InputError for a model that norms the stream itself (BERT, BART): there the parts are rescaled at every
     layer, and nothing is left to add up.
     """
@@ -118,7 +121,8 @@ def direct_logit_attribution(
     chosen = token_id(loaded, token), None if against is None else token_id(loaded, against, "against")
     if chosen[0] == chosen[1]:
         raise InputError(f"token and against are both {token!r}: their difference is 0 everywhere")
-    edited = bool(text.edits if isinstance(text, Trace) else edits_of(loaded))
+    edits = text.edits if isinstance(text, Trace) else edits_of(loaded)
+    edited = bool(edits)
     trace = traced(loaded, text, _points(side, stack.depth, edited), decoder_text)
     where = place(position, len(trace.target_tokens if side else trace.tokens))
     at = _At(trace, side, where)
@@ -149,13 +153,22 @@ def direct_logit_attribution(
         embeddings=_of_embeddings(stack.embeddings, at, direction),
         biases=biases,
     )
-    if edited:
+    if any(_adds_behind(loaded, one) for one in edits):
         return replace(shares, biases=biases | {"edits": shares.logit - shares.total})
     kinds = trace["logits"].dtype, stack.embeddings.token.like.dtype
     unit = max(torch.finfo(kind).eps for kind in kinds) * float(last.abs() @ direction.abs() + abs(shares.logit))
     if not shares.error <= ROUNDING * unit:  # so that NaN is told of, too
         log.warning("the parts miss the logit by %.2g: is the trace of a model with other numbers?", shares.error)
     return shares
+
+
+def _adds_behind(loaded: Loaded, edit: str) -> bool:
+    """Whether an edit, in words, may change the logit elsewhere than in what the parts wrote."""
+    try:
+        names = resolve(edit.partition(": ")[0], loaded.config)
+    except InputError:  # a name that was too long to be said whole
+        return True
+    return any(name.endswith(BEHIND) or ".residual." in name for name in names)
 
 
 class _At:
