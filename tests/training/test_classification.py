@@ -324,7 +324,8 @@ BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         {},
         r"row 1: the label is 2\.5, expected a name or a whole number; for others use text-reg",
     ),
-    "one kind": (["a", "a"], {}, "every row has the label 'a': a classifier needs at least two to tell apart"),
+    "one kind": (["a", "a"], {}, "the only label is 'a': a classifier needs at least two to tell apart"),
+    "no kind": ([[], []], {}, "no row has a label: a classifier needs at least two to tell apart"),
     "one row": (["a"], {}, "row 0 is the only row to learn from: expected at least two"),
     "mixed": (["a", ["b"]], {}, "row 1: the label is a list of names, and that of row 0 is a name: expected the same"),
     "misspelt": (

@@ -358,6 +358,29 @@ def test_ctrl_c_in_the_last_step_is_heard_as_well(body: "pellucid.Model", feelin
     assert same(study(body, feelings(30), tmp_path / "a", validation=0.0, resume=True).loaded, whole.loaded)
 
 
+def test_ctrl_c_in_the_last_look_is_heard_as_well(
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, looks = TextClassification.score, list[int]()
+
+    def score(self: TextClassification, *given: Any) -> dict[str, float]:
+        looks.append(1)
+        if len(looks) == last:
+            signal.raise_signal(signal.SIGINT)
+        return honest(self, *given)
+
+    monkeypatch.setattr(TextClassification, "score", score)
+    last, held_out = 0, {"validation": feelings(10, seed=9)}
+    whole = study(body, feelings(30), None, **held_out)
+    last = len(looks)
+    looks.clear()
+    with pytest.raises(KeyboardInterrupt, match="interrupted after step 15 of 15; it is kept in"):
+        study(body, feelings(30), tmp_path / "a", **held_out)
+    looks.clear()
+    result = study(body, feelings(30), tmp_path / "a", resume=True, **held_out)
+    assert same(result.loaded, whole.loaded) and lines(result) == lines(whole) and not looks
+
+
 def test_a_second_ctrl_c_ends_it_at_once(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
     def told(one: Told) -> None:
         signal.raise_signal(signal.SIGINT)

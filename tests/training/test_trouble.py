@@ -16,9 +16,9 @@ import torch
 
 import pellucid
 from pellucid.errors import InputError, PellucidError, ResourceError
-from pellucid.training import state
+from pellucid.training import course, state
 from pellucid.training.classification import TextClassification
-from pellucid.training.loop import DivergedError
+from pellucid.training.loop import DivergedError, Told
 from pellucid.training.manifest import read_manifest
 from pellucid.training.state import hold
 from tests.quick import few
@@ -322,6 +322,41 @@ def test_two_trainings_in_one_folder_are_one_too_many(
     ):
         study(body, feelings(12), tmp_path / "a")
     assert study(body, feelings(12), tmp_path / "a").steps == 6
+
+
+def test_one_that_begins_anew_has_its_folder_to_itself(
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path
+) -> None:
+    study(body, feelings(12), tmp_path / "a")
+    refused: list[str] = []
+
+    def told(one: Told) -> None:
+        for overwrite in (True, False):
+            with pytest.raises(InputError) as error:
+                study(body, feelings(12, seed=4), tmp_path / "a", overwrite=overwrite)
+            refused.append(str(error.value))
+
+    assert study(body, feelings(12), tmp_path / "a", overwrite=True, told=told).steps == 6
+    assert refused and all("another process trains in" in one for one in refused[::2])
+    assert not (tmp_path / "a" / "training").exists()
+
+
+def test_a_model_that_came_to_stand_there_meanwhile_is_not_written_over(
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process ends in the folder while this one reads its data."""
+    honest, there = course.planned, tmp_path / "a"
+
+    def planned(*given: Any) -> Any:
+        monkeypatch.undo()
+        study(body, feelings(12), there)
+        return honest(*given)
+
+    monkeypatch.setattr(course, "planned", planned)
+    with pytest.raises(InputError, match="holds"):
+        study(body, feelings(12, seed=4), there)
+    found = pellucid.load(there).loaded
+    assert same(found, study(body, feelings(12), None).loaded)
 
 
 def test_a_file_that_changes_is_told_and_what_was_read_is_learned(

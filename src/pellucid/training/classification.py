@@ -130,7 +130,8 @@ class TextClassification(Taught):
             known = all(name in own or is_number_of(name, own) for name in self._seen.classes)
             found = own if has and known else self._seen.classes
         if len(found) < 2:
-            raise InputError(f"every row has the label {found[0]!r}: a classifier needs at least two to tell apart")
+            held = f"the only label is {found[0]!r}" if found else "no row has a label"
+            raise InputError(f"{held}: a classifier needs at least two to tell apart")
         return found
 
     def kept(self, loaded: Loaded) -> Loaded:

@@ -77,6 +77,7 @@ def learn(
         ranks = held.enter_context(joined(device))
         if folder is not None and ranks.first:
             held.enter_context(hold(folder))
+            check_folder(out, resume=resume, overwrite=overwrite)  # again: another one may have ended there meanwhile
             if overwrite:
                 clear(folder, (RECIPE,))
         ranks.total(0.0)  # nobody reads before the first is ready

@@ -135,7 +135,9 @@ class Loop:
     def turn(self) -> list[Told]:
         """One step, and the look that is due after it."""
         told = [self._step()]
-        told += [self._look()] if self.held_out and self._looks_now else []
+        if self.held_out and self._looks_now:
+            told.append(self._look())
+            self.stopped |= self.ranks.total(float(self.asked())) > 0  # who asks while it looks is heard, too
         self.progress.seconds += sum(one.seconds for one in told)
         return told
 

@@ -1,6 +1,7 @@
 """Which word stood here: an encoder learns to say tokens that were hidden from it, from both sides of them."""
 
 import functools
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -12,7 +13,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth, within
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted
 from pellucid.text import Tokenizer, Window, windows
 from pellucid.training.data import place
 from pellucid.training.likely import OverVocabulary, likelihood
@@ -21,6 +22,8 @@ from pellucid.training.objective import Example, Fields, head_for
 from pellucid.training.packed import Tokens, apart, end_to_end, numbered, padded, together
 from pellucid.training.reading import row_length
 from pellucid.training.spoken import texts_of
+
+log = logging.getLogger("pellucid")
 
 MOST = 512
 """Positions of a row where nothing else is said."""
@@ -91,9 +94,12 @@ class FillMask(OverVocabulary):
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         reader, room = loaded.words, row_length(loaded, self.max_length, MOST)
         most = min(room, reader.model_max_length or room)
+        texts = texts_of(rows)
+        if empty := sum(not text.strip() for text in texts):
+            log.warning("left out: %s without anything to learn", counted(empty, "text"))
         found = [
             window
-            for i, text in enumerate(texts_of(rows))
+            for i, text in enumerate(texts)
             if text.strip()
             for window in windows(reader, text, index=place(rows[i], i), rule="windows", max_length=most, stride=0)
         ]

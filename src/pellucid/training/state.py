@@ -153,16 +153,16 @@ class State:
 
         others: names of files beside it that go as well. What somebody else has put there stays.
         """
-        clear(self.folder, others)
+        clear(self.folder, (LOCK, *others))
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
 
 def clear(folder: Path, others: tuple[str, ...] = ()) -> None:
-    """Takes away every file that a training keeps."""
+    """Takes away every file that a training keeps, but the one by which it is held."""
     _away(folder / NAME)
     for path in listed(folder):
-        if FILES.fullmatch(path.name) or _LEFT.fullmatch(path.name) or path.name in (LOG, LOCK, *others):
+        if FILES.fullmatch(path.name) or _LEFT.fullmatch(path.name) or path.name in (LOG, *others):
             _away(path)
 
 
