@@ -123,14 +123,26 @@ def test_a_graph_finds_what_a_filter_leaves(walked: Vectors, share: float, kind:
 
 
 def test_a_filter_far_from_the_query_still_gives_k_rows(walked: Vectors) -> None:
-    """A walk that keeps few candidates meets none that fits; then all that fit are compared."""
+    """A walk that keeps few candidates meets none that fits; then it keeps more, and in the end all are compared."""
     query = walked.numbers[:1]
     alive = walked.numbers @ query[0] < np.quantile(walked.numbers @ query[0], 0.6)
     found = hnsw.walked(walked.graph, query, 10, alive, 12)
     assert found.min() < 0, "the walk found enough: this test shows nothing"
-    ((rows, score),) = walked._rescored(query, found, 10, alive, int(alive.sum()))
+    ((rows, score),) = walked.scored(query, 10, alive, 12)
     assert rows.tolist() == true(query[0], walked.numbers, "cosine", alive, 10)
     assert len(score) == 10
+
+
+def test_neighbours_are_found_where_those_of_the_query_itself_were_taken_away(walked: Vectors) -> None:
+    """FAISS's own choice among rows met them on the way alone, and found 2 of 10."""
+    queries = walked.numbers[np.random.default_rng(2).choice(20_000, 40, replace=False)]
+    near = np.argsort(-(queries @ walked.numbers.T), axis=1)[:, :200]
+    alive = np.ones(20_000, bool)
+    alive[near] = False
+    assert 0.6 < alive.mean() < 0.9
+    found = nearest(walked, queries, 10, alive, 16)
+    exact = nearest(Vectors(walked.numbers, "cosine"), queries, 10, alive, 0)
+    assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found, exact)]) >= 0.95
 
 
 @pytest.mark.parametrize("metric", METRICS)

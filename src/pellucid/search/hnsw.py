@@ -16,6 +16,9 @@ from pellucid.text.cut import whole_characters
 STEP = 10_000
 """Rows that a graph takes in at a time, so that it can be told how far it is."""
 
+HELD = 2**22
+"""Candidates of several queries that are held at a time (48 MiB)."""
+
 
 def faiss() -> Any:
     """The library. Raises InputError that says how to install it; ResourceError where it is there and does not open."""
@@ -48,16 +51,27 @@ def built(vectors: Any, settings: Settings, told: Callable[[int], object] | None
 
 
 def walked(graph: Any, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> np.ndarray:
-    """The rows that a walk finds near to each query; -1 where it found no more: Int64[ndarray, "queries k"]"""
-    how = _all(ef)
-    if alive is not None:
-        chosen = faiss().IDSelectorBitmap(np.packbits(alive, bitorder="little"))
-        how = faiss().SearchParametersHNSW(efSearch=ef, sel=chosen)
-    return graph.search(queries, k, params=how)[1]
+    """The rows that a walk finds near to each query; -1 where it found no more: Int64[ndarray, "queries k"]
+
+    Where not all are alive, the walk goes over all of them, and those that are alive are chosen from the nearer half of
+    its `ef` candidates, behind which it misses many. FAISS's own choice ends its walk by all candidates, too, and
+    fills up with what lay on the way to them.
+    """
+    if alive is None:
+        return graph.search(queries, k, params=_effort(ef))[1]
+    found = np.full((len(queries), k), -1)
+    half, step = max(ef // 2, 1), max(HELD // ef, 1)
+    for start in range(0, len(queries), step):
+        met = graph.search(queries[start : start + step], half, params=_effort(ef))[1]
+        fits = alive[met] & (met >= 0)
+        order = np.argsort(~fits, axis=1, kind="stable")[:, :k]
+        some = np.where(np.take_along_axis(fits, order, 1), np.take_along_axis(met, order, 1), -1)
+        found[start : start + step, : some.shape[1]] = some
+    return found
 
 
 @functools.lru_cache(64)
-def _all(ef: int) -> Any:
+def _effort(ef: int) -> Any:
     return faiss().SearchParametersHNSW(efSearch=ef)
 
 

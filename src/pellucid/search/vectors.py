@@ -124,8 +124,8 @@ class Vectors:
 
         queries: Float32[ndarray, "queries dimension"], as `prepared` gives them.
         alive: Bool[ndarray, "rows"]; None for all.
-        ef: how many candidates the graph keeps where all rows are alive. Where a filter leaves half of them, four times
-            as many are: twice for those that are left out, and twice since these may be just the near ones.
+        ef: how many candidates the graph keeps where all rows are alive; where a filter leaves half of them, twice as
+            many. A query near to which it leaves too few takes more, until comparing all would be quicker.
         """
         rows = len(self.numbers)
         many = rows if alive is None else int(np.count_nonzero(alive))
@@ -133,24 +133,25 @@ class Vectors:
         if k == 0 or not len(queries):
             return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
         alive = None if many == rows else alive
-        effort = min(max(ef, k) * rows**2 // many**2, rows)
-        if self.graph is None or many <= WALKED * effort:
-            return list(self._compared(queries, k, alive, many))
-        found = hnsw.walked(self.graph, queries, k, alive, effort)
-        return self._rescored(queries, found, k, alive, many)
+        effort = min(max(ef, k) * rows // many, rows)
+        answers: dict[int, Ranked] = {}
+        waiting = np.arange(len(queries))
+        while len(waiting) and self.graph is not None and effort <= rows and many > WALKED * effort:
+            found = hnsw.walked(self.graph, queries[waiting], k, alive, effort)
+            whole = found[:, -1] >= 0  # where rows are lacking, they are at the end
+            answers |= zip(waiting[whole].tolist(), self._rescored(queries[waiting[whole]], found[whole]))
+            waiting = waiting[~whole]
+            effort = rows + 1 if alive is None else 4 * effort  # more would meet no others where all are alive
+        answers |= zip(waiting.tolist(), self._compared(queries[waiting], k, alive, many))
+        return [answers[i] for i in range(len(queries))]
 
-    def _rescored(
-        self, queries: np.ndarray, found: np.ndarray, k: int, alive: np.ndarray | None, many: int
-    ) -> list[Ranked]:
-        """What a walk found, in the order of exact scores; where it met too few rows, all are compared."""
-        answers, step = [], max(BLOCK // found.shape[1], 1)
+    def _rescored(self, queries: np.ndarray, found: np.ndarray) -> Iterator[Ranked]:
+        """What a walk found, in the order of exact scores."""
+        step = max(BLOCK // found.shape[1], 1)
         for start in range(0, len(found), step):
             some = slice(start, start + step)
             exact = _exact(queries[some], self.numbers[found[some]], self.metric)
-            answers += [_ranked(rows, score) for rows, score in zip(found[some], exact)]
-        for i in np.flatnonzero(found[:, -1] < 0):  # where rows are lacking, they are at the end
-            (answers[i],) = self._compared(queries[i : i + 1], k, alive, many)
-        return answers
+            yield from (_ranked(rows, score) for rows, score in zip(found[some], exact))
 
     def _compared(self, queries: np.ndarray, k: int, alive: np.ndarray | None, many: int) -> Iterator[Ranked]:
         """Each query with every row that is alive: in float32 first, and then exactly what may be among the first k."""
