@@ -26,22 +26,22 @@ def test_the_measures_are_those_of_another_library(data: st.DataObject) -> None:
     found = data.draw(st.permutations(names))
     k = data.draw(st.integers(1, many))
     wanted = dict(zip(names, map(float, grades)))
-    recall, rank, gain = (one[k] for one in judge(found, wanted, [k]))
+    recall, rank, gain = judge(found, wanted, k)
     scores = [[-found.index(name) for name in names]]
     assert math.isclose(gain, ndcg_score([grades], scores, k=k), abs_tol=1e-12)
     right = [name for name in names if wanted[name]]
     assert recall == sum(name in found[:k] for name in right) / len(right)
     if len(right) == 1:  # then the precision at the one right place is one divided by that place
-        (whole,) = judge(found, wanted, [many])[1].values()
+        _, whole, _ = judge(found, wanted, many)
         assert math.isclose(whole, label_ranking_average_precision_score([[g > 0 for g in grades]], scores))
         assert rank == (whole if found.index(right[0]) < k else 0)
 
 
 def test_what_was_not_found_counts_as_nothing() -> None:
-    assert judge([], {"a": 1.0}, [1, 5]) == ({1: 0.0, 5: 0.0},) * 3
-    recall, rank, gain = judge(["x", "a"], {"a": 2.0, "b": 1.0, "c": 0.0}, [1, 2])
-    assert recall == {1: 0, 2: 0.5} and rank == {1: 0, 2: 0.5}
-    assert gain[2] == pytest.approx((2 / math.log2(3)) / (2 + 1 / math.log2(3)))
+    wanted = {"a": 2.0, "b": 1.0, "c": 0.0}
+    assert judge([], {"a": 1.0}, 5) == judge(["x", "a"], wanted, 1) == (0.0, 0.0, 0.0)
+    gain = pytest.approx((2 / math.log2(3)) / (2 + 1 / math.log2(3)))
+    assert judge(["x", "a"], wanted, 2) == judge(["x", "x", "a"], wanted, 3) == (0.5, 0.5, gain)
 
 
 def test_a_search_is_judged_and_every_miss_is_named(index: pellucid.Index) -> None:
@@ -73,6 +73,25 @@ def test_a_column_may_stand_for_the_ids(index: pellucid.Index) -> None:
     assert found.recall == {1: 1.0}
     with pytest.raises(InputError, match=r"no row has 'headquartes' .did you mean headquarters"):
         index.evaluate(["Apple"], ["Cupertino"], by="headquartes")
+
+
+def test_what_is_measured_at_k_does_not_depend_on_what_else_is(index: pellucid.Index) -> None:
+    """A column's values come again among the hits, and a search looks farther for more of them."""
+    queries, right = ["soft drinks", "a bank", "cars"], ["Industrials", "Health Care", "Energy"]
+    alone = [index.evaluate(queries, right, k, by="sector") for k in (2, 5, 60)]
+    together = index.evaluate(queries, right, (2, 5, 60), by="sector")
+    for one in alone:
+        (k,) = one.recall
+        assert (one.recall[k], one.mrr[k], one.ndcg[k]) == (together.recall[k], together.mrr[k], together.ndcg[k])
+    assert alone[0].recall[2] < alone[2].recall[60] == 1.0
+
+
+@pytest.mark.parametrize("right", [1999, 1999.0, "1999", True, "TRUE"])
+def test_a_value_is_the_same_as_in_a_condition(minilm: pellucid.Model, right: object) -> None:
+    column = "year" if "1999" in str(right) else "old"
+    rows = [{"text": "alpha", "year": 1999.0, "old": True}, {"text": "beta", "year": 2001, "old": False}]
+    index = pellucid.Index.build(minilm, rows, column="text", progress=False)
+    assert index.evaluate(["alpha"], [right], k=1, by=column).recall == {1: 1.0}
 
 
 def test_more_queries_than_are_asked_at_a_time_have_the_same_answers(index: pellucid.Index) -> None:

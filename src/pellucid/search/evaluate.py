@@ -1,5 +1,6 @@
 """How good a search is, on queries whose right answers are known."""
 
+import itertools
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +11,8 @@ import numpy as np
 
 from pellucid.config.checks import choice, count, is_several, is_word, listed
 from pellucid.errors import Argument, InputError, counted, near, several
-from pellucid.search.where import Condition
+from pellucid.search.seek import Asked
+from pellucid.search.where import Condition, spelled, truth_of
 from pellucid.text.cut import whole_characters
 
 if TYPE_CHECKING:
@@ -85,32 +87,32 @@ def evaluated(
     if by is not None and not isinstance(by, str):
         raise InputError(Argument("by"), f" is {type(by).__name__}, expected the name of a column")
     ks = _depths(depths)
-    asked, wanted = _given(queries, answers)
+    asked, wanted = _given(queries, answers, by)
     kept = _kept(index, asked, wanted, by, unlisted)
     if not is_word(how.get("mode"), "words"):
         _ = index.loaded  # to load the model is no part of a search
     started = time.perf_counter()
-    found = _found(index, [asked[i] for i in kept], ks[-1], by, how)
+    found = _found(index, [asked[i] for i in kept], ks, by, how)
     seconds = time.perf_counter() - started
-    judged = [judge(names, wanted[i], ks) for i, names in zip(kept, found)]
-    recall, mrr, ndcg = ({k: math.fsum(one[part][k] for one in judged) / len(judged) for k in ks} for part in range(3))
-    misses = [_miss(asked[i], wanted[i], names) for i, names in zip(kept, found)]
+    judged = {k: [judge(names, wanted[i], k) for i, names in zip(kept, found[k])] for k in ks}
+    recall, mrr, ndcg = ({k: math.fsum(one[part] for one in judged[k]) / len(kept) for k in ks} for part in range(3))
+    misses = [_miss(asked[i], wanted[i], list(dict.fromkeys(names))) for i, names in zip(kept, found[ks[-1]])]
     held = tuple(one for one in misses if one is not None)
     return Evaluation(recall, mrr, ndcg, len(kept), len(asked) - len(kept), seconds, held)
 
 
-def judge(found: Sequence[str], wanted: Mapping[str, float], ks: Sequence[int]) -> tuple[dict[int, float], ...]:
-    """Recall, reciprocal rank and nDCG of one query at each k.
+def judge(found: Sequence[str], wanted: Mapping[str, float], k: int) -> tuple[float, float, float]:
+    """Recall, reciprocal rank and nDCG of one query at k.
 
-    found: what was found, the best first.  wanted: how right each answer is; 0 is wrong.
+    found: the hits, the best first; what comes again among the first k counts where it came first.
+    wanted: how right each answer is; 0 is wrong.
     """
+    names = list(dict.fromkeys(found[:k]))
     right = {name for name, grade in wanted.items() if grade > 0}
-    first = next((place for place, name in enumerate(found, 1) if name in right), None)
-    best = sorted(wanted.values(), reverse=True)
-    gains = [wanted.get(name, 0.0) for name in found]
-    recall = {k: len(right.intersection(found[:k])) / len(right) for k in ks}
-    rank = {k: 1 / first if first is not None and first <= k else 0.0 for k in ks}
-    return recall, rank, {k: _gain(gains[:k]) / _gain(best[:k]) for k in ks}
+    first = next((place for place, name in enumerate(names, 1) if name in right), None)
+    best = sorted(wanted.values(), reverse=True)[:k]
+    gain = _gain([wanted.get(name, 0.0) for name in names]) / _gain(best)
+    return len(right.intersection(names)) / len(right), 0.0 if first is None else 1 / first, gain
 
 
 def _gain(grades: Sequence[float]) -> float:
@@ -127,7 +129,7 @@ def _depths(depths: int | Sequence[int]) -> list[int]:
     return sorted(set(ks))
 
 
-def _given(queries: Iterable[str], answers: Iterable[Any]) -> tuple[list[str], list[Grades]]:
+def _given(queries: Iterable[str], answers: Iterable[Any], by: str | None) -> tuple[list[str], list[Grades]]:
     """Queries and their right answers, one beside the other."""
     if isinstance(queries, str) or isinstance(answers, str):
         raise InputError("queries and answers are lists, one right answer or several for each query")
@@ -139,22 +141,27 @@ def _given(queries: Iterable[str], answers: Iterable[Any]) -> tuple[list[str], l
         )
     if not asked:
         raise InputError("there are no queries to evaluate with")
-    return asked, [_grades(one, i) for i, one in enumerate(given)]
+    return asked, [_grades(one, i, by) for i, one in enumerate(given)]
 
 
-def _grades(given: Any, number: int) -> Grades:
-    """An id, several, or ids with how right each is."""
+def _grades(given: Any, number: int, by: str | None) -> Grades:
+    """An id, several, or ids with how right each is; or values of a column."""
     if isinstance(given, Mapping):
-        grades = {whole_characters(str(name)): grade for name, grade in given.items()}
+        grades = {_name(name, by): grade for name, grade in given.items()}
     else:
         several_ = given if is_several(given) else [given]
-        grades = {whole_characters(str(name)): 1.0 for name in several_ if name is not None}
+        grades = {_name(name, by): 1.0 for name in several_ if name is not None}
     for name, grade in grades.items():
         if isinstance(grade, bool) or not isinstance(grade, _NUMBERS) or not 0 <= grade < math.inf:
             raise InputError(f"the answer {name!r} of query {number} has the grade {grade!r}, expected a number from 0")
     if not any(grades.values()):
         raise InputError(f"query {number} has no right answer: name one id at least")
     return grades
+
+
+def _name(value: Any, by: str | None) -> str:
+    """An id; or the value of a column, in one spelling for all that are equal to it in a condition."""
+    return (by and (truth_of(value) or spelled(value))) or whole_characters(str(value))
 
 
 def _kept(index: "Index", asked: list[str], wanted: list[Grades], by: str | None, unlisted: str) -> list[int]:
@@ -181,7 +188,7 @@ def _there(index: "Index", names: set[str], by: str | None) -> set[str]:
     for segment in index.segments:
         rows = segment.entries.having(names) if by is None else _with_values(segment, by, sorted(names))
         living = [row for row in rows if not segment.dead[row]]
-        found |= {entry.id if by is None else str(entry.metadata[by]) for entry in segment.entries.get(living)}
+        found |= {entry.id if by is None else _name(entry.metadata[by], by) for entry in segment.entries.get(living)}
         columns |= set() if by is None or found else segment.entries.columns()
     if by is not None and not found and by not in columns:
         raise InputError(f"no row has {by!r}{near(by, columns)}; there are {several(sorted(columns))}")
@@ -197,14 +204,27 @@ def _with_values(segment: Any, by: str, names: list[str], size: int = 400) -> li
     return sorted(found)
 
 
-def _found(index: "Index", queries: list[str], k: int, by: str | None, how: Mapping[str, Any]) -> list[list[str]]:
-    """What is found for each query: ids, or values of a column, the best first."""
-    found = []
-    for start in range(0, len(queries), TOGETHER):
-        for hits in index.search(queries[start : start + TOGETHER], k=k, **how):
-            names = [hit["id"] if by is None else str(hit["metadata"].get(by, "")) for hit in hits]
-            found.append(list(dict.fromkeys(names)))
+def _found(
+    index: "Index", queries: list[str], ks: list[int], by: str | None, how: Mapping[str, Any]
+) -> dict[int, list[list[str]]]:
+    """What is found for each query at each k: ids, or values of a column, the best first. What the same search finds
+    for several k is asked once."""
+    found: dict[int, list[list[str]]] = {}
+    for _, group in itertools.groupby(ks, lambda k: _reach(index, k, how)):
+        same = list(group)
+        names = [
+            [hit["id"] if by is None else _name(hit["metadata"].get(by, ""), by) for hit in hits]
+            for start in range(0, len(queries), TOGETHER)
+            for hits in index.search(queries[start : start + TOGETHER], k=same[-1], **how)
+        ]
+        found |= dict.fromkeys(same, names)
     return found
+
+
+def _reach(index: "Index", k: int, how: Mapping[str, Any]) -> int:
+    """How far a search for k looks, on which the first of its hits depend."""
+    asked = Asked(k, how["mode"], (), how["rerank"])
+    return max(asked.depth(asked.mode != "dense"), index.manifest.settings.efSearch)
 
 
 def _miss(query: str, wanted: Grades, found: list[str]) -> Miss | None:

@@ -38,6 +38,15 @@ class Asked:
         count("k", self.k)
         choice("mode", self.mode, MODES)
 
+    @property
+    def wanted(self) -> int:
+        """How many texts are looked for: what is read again is chosen from a fixed number of them."""
+        return self.k if self.rerank is None else max(self.k, RERANKED)
+
+    def depth(self, worded: bool) -> int:
+        """How many rows of each order are looked at, at first."""
+        return max(2 * self.wanted, DEPTH) if worded else self.wanted
+
 
 @dataclass(frozen=True)
 class Query:
@@ -83,7 +92,7 @@ def seek(
     field = Field(segments, asked, manifest.settings.efSearch, manifest.encoder.dimension)
     queries = _queries(encode, field, texts, vectors)
     answers = []
-    for query, hits in zip(queries, field.answers(queries, asked.k if judge is None else max(asked.k, RERANKED))):
+    for query, hits in zip(queries, field.answers(queries)):
         if judge is not None:
             hits = reranked(judge, query.text, hits)[: asked.k]
         answers.append(Hits(hits, query.text, None if query.words is None else query.words.corrected))
@@ -119,11 +128,11 @@ class Field:
         self.alive = [segment.alive(asked.conditions) for segment in segments]
         check_columns(segments, asked.conditions, self.alive)
 
-    def answers(self, queries: Sequence[Query], k: int) -> list[list[Hit]]:
-        """The first k texts of each query. Passages of one text count as one: where too few texts are left of as many
-        rows as were looked at, more rows are."""
-        worded = any(query.words is not None for query in queries)
-        depth, rows = max(2 * k, DEPTH) if worded else k, int(self.segments.starts[-1])
+    def answers(self, queries: Sequence[Query]) -> list[list[Hit]]:
+        """The first texts of each query, as many as are wanted. Passages of one text count as one: where too few texts
+        are left of as many rows as were looked at, more rows are."""
+        k, rows = self.asked.wanted, int(self.segments.starts[-1])
+        depth = self.asked.depth(any(query.words is not None for query in queries))
         answers: list[list[Hit]] = [[] for _ in queries]
         waiting = list(range(len(queries)))
         while waiting:
