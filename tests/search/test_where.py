@@ -65,12 +65,26 @@ def test_whole_numbers_are_compared_exactly_however_large(minilm: pellucid.Model
     assert index.delete(where=f"said = {large[3]}") == 1
 
 
+def test_true_is_true_in_a_table_too(minilm: pellucid.Model, tmp_path: Path) -> None:
+    """There it is a text; by its number alone, != would delete every row."""
+    (tmp_path / "a.csv").write_text("text,flag\nrow 0,True\nrow 1,FALSE\nrow 2,\n")
+    index = pellucid.Index.build(minilm, tmp_path / "a.csv", column="text", progress=False)
+    assert fitting(index, {"flag": True}) == fitting(index, "flag = true") == {0}
+    assert index.delete(where={"flag": {"!=": True}}) == 2 and fitting(index, {"flag": True}) == {0}
+
+
+def test_more_values_than_a_statement_takes_are_no_fault_of_the_file(cities: pellucid.Index) -> None:
+    with pytest.raises(InputError, match=r"where has too many values.*: ask for fewer"):
+        cities.search("row", where={f"c{i}": list(range(10_000)) for i in range(13)})
+
+
 VALUES: list[Any] = [
     0, -0.0, 1, 7.0, "07", " 7 ", 0.1, 0.3, 0.1 + 0.2, "0.30000000000000004", 1e22, 5e-324, 1.7976931348623157e308,
     2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, -(2**63) - 1, 12345678901234567890, 10**20, 10**309, -(10**400), 10**400,
     "1e400", "1e-400", "1" + "0" * 400, "1e5", 1e5, "inf", "nan", "1_000", "3M", "2026-01-02", True, False, "true",
     None, "", "a", "A", "a\0b", "a\0c", "\0", "\0a", "a\0", "1\0", "é", "e\u0301", "a\\u0000b", "'", "%", [1, 2.5], {},
     {"a": {"b": [1e22, 0.1, "x\0y", 10**25]}}, ["a\0b", True, None], "１２", 12, "9" * 5_000,
+    "FALSE",
 ]  # fmt: skip
 """Numbers that SQLite rounds, texts in which its own end, and others."""
 
@@ -95,7 +109,9 @@ def fits(value: Any, operator: str, wanted: Any) -> bool:
     numbers = as_number(value), as_number(wanted)
     if operator in ("=", "!="):
         same = one == other or (None not in numbers and numbers[0] == numbers[1])
-        return (same or (isinstance(value, bool) and str(wanted).lower() == str(value).lower())) == (operator == "=")
+        named = str(wanted).lower()
+        truth = named in ("true", "false") and isinstance(value, bool | str) and str(value).lower() == named
+        return (same or truth) == (operator == "=")
     if numbers[1] is not None:
         return numbers[0] is not None and bool(ORDERS[operator](*numbers))
     return numbers[0] is None and one != "" and bool(ORDERS[operator](one.encode(), other.encode()))

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import CorruptFileError, counted
+from pellucid.errors import CorruptFileError, InputError, counted
 from pellucid.search.metadata import packed
-from pellucid.search.where import LENT, NUL, Condition
+from pellucid.search.where import LENT, NUL, WHERE, Condition
 from pellucid.search.words import terms
 from pellucid.text.cut import whole_characters
 
@@ -221,6 +221,11 @@ class Entries:
         """Which rows fit all conditions: Bool[ndarray, "rows"]; SQLite reads the metadata of every row for it."""
         clauses, values = zip(*(condition.sql() for condition in conditions))
         given = [value for part in values for value in part]
+        if len(given) > (most := self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)):
+            raise InputError(
+                WHERE,
+                f" has too many values, {len(given):,} with their columns, and SQLite takes {most:,}: ask for fewer",
+            )
         alive = np.zeros(many, bool)
         alive[[row[0] for row in self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", given)]] = True
         return alive

@@ -33,7 +33,8 @@ MOST_LETTERS, MOST_BITS = 1_000, 10_000
 @dataclass(frozen=True)
 class Condition:
     """One column compared with a value. Numbers are compared as numbers where both are some, else as texts; which of
-    two comes first is asked of two numbers, or of two texts that are none.
+    two comes first is asked of two numbers, or of two texts that are none. True and false are the same in JSON and as
+    the text of a table, whatever their case.
 
     operator: "=", "!=", "<", "<=", ">", ">=", or "~" for a text that holds the value, upper and lower case alike. A row
         without the column, or with null in it, fits none of them, "!=" neither.
@@ -60,9 +61,10 @@ class Condition:
                 marks = ",".join("?" * len(numbers))
                 clause, given = f"({clause} OR IFNULL({SPELLED}({column}) IN ({marks}), 0))", [*given, *place]
                 given += [str(spelled(one)) for one in numbers]
-            if truths := [str(value).lower() for value in self.values if str(value).lower() in ("true", "false")]:
+            if truths := [truth for value in self.values if (truth := truth_of(value)) is not None]:
                 marks = ",".join("?" * len(truths))
-                clause, given = f"({clause} OR {kind} IN ({marks}))", [*given, named, *truths]
+                clause = f"({clause} OR {kind} IN ({marks}) OR lower(CAST({column} AS TEXT)) IN ({marks}))"
+                given += [named, *truths, *place, *truths]
             return (clause if self.operator == "=" else f"NOT {clause}"), given
         if numbers:
             return f"{COMPARED}({column}, ?) {self.operator} 0", [*place, spelled(numbers[0])]
@@ -119,6 +121,12 @@ def spelled(value: Any) -> str | None:
     """A number as a text that is the same for equal ones: "7" of 7, 7.0 and "07"; None for what is no number."""
     number = number_of(value)
     return None if number is None else str(int(number)) if number == int(number) else repr(number)
+
+
+def truth_of(value: Any) -> str | None:
+    """ "true" or "false" of one of these, and of their names in any case; None for what is neither."""
+    name = str(value).lower()
+    return name if name in ("true", "false") else None
 
 
 def compared(value: Any, wanted: str) -> int | None:
