@@ -128,6 +128,19 @@ def test_a_condition_and_deleted_rows_hold_in_every_mode(own: pellucid.Index) ->
         assert {hit["metadata"]["sector"] for hit in only} <= {"Financials"}
 
 
+def test_a_word_of_deleted_rows_alone_is_known_no_more(minilm: pellucid.Model) -> None:
+    rows = [("ms", "Microsoft Corporation"), ("bad", "Micrsoft Ltd"), ("z", "Zebra Technologies")]
+    index = pellucid.Index.build(
+        minilm, [*rows, *((f"f{i}", f"filler company {i}") for i in range(30))], progress=False
+    )
+    assert index.search("Micrsoft").corrected is None and index.search("Zebbra").corrected == "zebra"
+    index.update([("bad", "Oracle Ltd")], progress=False)
+    index.delete("z")
+    found = index.search("Micrsoft", mode="words")
+    assert found.corrected == "microsoft" and [hit["id"] for hit in found] == ["ms"]
+    assert index.search("Zebbra").corrected is None and any(one.dead.any() for one in index.segments)
+
+
 def test_both_orders_are_joined_by_their_ranks() -> None:
     score = fused(np.array([0.9, 0.8, 0.8, 0.1]), np.array([np.nan, 3.0, 5.0, np.nan]))
     part = [1 / (LATE + 1 + rank) for rank in range(4)]

@@ -89,7 +89,11 @@ class Segments(list[Opened]):
         rows: Counter[str] = Counter()
         for one in self:
             rows.update(one.entries.vocabulary())
-        return Vocabulary(rows)
+        return Vocabulary(rows, sum(int(one.dead.sum()) for one in self), self._lives)
+
+    def _lives(self, word: str) -> bool:
+        """Whether a word stands in a row that was not deleted."""
+        return any(not one.dead[one.entries.standing(word)].all() for one in self)
 
     @cached_property
     def counts(self) -> Counts:

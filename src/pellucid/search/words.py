@@ -1,9 +1,10 @@
 """The words of a text and of a query, by one rule for both; and what somebody meant who mistyped one."""
 
 import functools
+import itertools
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +83,7 @@ def understood(query: str, vocabulary: "Vocabulary") -> Words:
             break
         if _unspaced(run):
             asked |= dict.fromkeys(term for term in _pairs(run) or [run] if term in vocabulary.rows)
-        elif run in vocabulary.rows:
+        elif vocabulary.holds(run):
             asked[run] = None
         elif run not in unknown and len(unknown) < MOST_WORDS:  # each is compared with the whole vocabulary
             unknown.add(run)
@@ -107,11 +108,19 @@ def _telling(asked: list[str], rows: Mapping[str, int]) -> list[str]:
 class Vocabulary:
     """Every word of an index.
 
-    rows: in how many rows each stands.
+    rows: in how many rows each stands, those that were deleted among them.
+    dead: how many rows were deleted.  lives: whether a word stands in one that was not.
     """
 
-    def __init__(self, rows: Mapping[str, int]) -> None:
-        self.rows = rows
+    def __init__(
+        self, rows: Mapping[str, int], dead: int = 0, lives: Callable[[str], bool] = lambda word: True
+    ) -> None:
+        self.rows, self.dead, self.lives = rows, dead, lives
+
+    def holds(self, word: str) -> bool:
+        """Whether a word stands in a row that was not deleted."""
+        many = self.rows.get(word, 0)
+        return many > self.dead or (many > 0 and (not self.dead or self.lives(word)))
 
     @functools.cached_property
     def words(self) -> list[str]:
@@ -128,7 +137,8 @@ class Vocabulary:
             raise InputError("a search for words needs RapidFuzz: pip install 'pellucid[search]'") from missing
         alike: Any = distance.OSA.normalized_similarity
         found = process.extract(word, self.words, scorer=alike, limit=50, score_cutoff=NEAR)
-        return [one for one, _, _ in sorted(found, key=lambda hit: (-hit[1], -self.rows[hit[0]], hit[0]))[:most]]
+        nearest = sorted(found, key=lambda hit: (-hit[1], -self.rows[hit[0]], hit[0]))
+        return list(itertools.islice((one for one, _, _ in nearest if self.holds(one)), most))
 
 
 @functools.lru_cache(4096)
