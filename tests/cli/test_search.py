@@ -83,9 +83,11 @@ def test_one_query_as_json_and_several_as_a_table(index: Path) -> None:
     assert found["query"] == "Apple"
     assert found["hits"][0]["id"] == "AAPL"
     assert found["hits"][0]["metadata"]["symbol"] == "AAPL"
+    assert 0.3 < found["hits"][0]["similarity"] < 1 < found["hits"][0]["words"]
     done = pellucid("search", index, "-", "--where", "sector = Financials", stdin="a bank\nMicrosfot\n")
     assert done.stdout.count("score") == 2
     assert "searched for microsoft, too" in done.stderr
+    assert "standard input, line 2 is empty" in pellucid("search", index, "-", stdin="a bank\n\n").stderr
 
 
 def test_why_names_the_words_that_matched_and_writes_a_page(index: Path, tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None
         (("search", index, "x", "--why", "-o", tmp_path / "no" / "why.html"), 3, "there is no folder"),
         (("search", index, "x", "--mode", "dens"), 2, "'dens' is not one of"),
         (("search", index), 2, "Missing argument"),
-        (("search", index, "-"), 3, "holds no queries"),
+        (("search", index, "-"), 3, "standard input holds no texts"),
         (("search", index, ""), 3, "query 0 is empty"),
         (("search", index, "x", "-k", "0"), 3, "-k is 0"),
         (("index", "build", COMPANIES, "-o", tmp_path / "a"), 3, "name the column"),

@@ -174,6 +174,14 @@ def test_no_model_reads_for_vectors_that_were_given(minilm: pellucid.Model, tmp_
     assert index.delete(["5"]) == 1 and len(index) == 4
 
 
+@pytest.mark.parametrize(
+    "said", [{"column": "a"}, {"id_column": "a"}, {"prompt": "x: "}, {"on_duplicate": "keep-last"}]
+)
+def test_what_is_of_texts_is_not_passed_over_where_vectors_are_given(said: dict) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(said))} is of texts, and vectors were given"):
+        pellucid.Index.build(None, np.eye(3), **said)
+
+
 def test_an_index_that_was_moved_answers_on_and_leaves_no_folder_where_it_was(own: pellucid.Index) -> None:
     elsewhere = own.folder.rename(own.folder.with_name("moved.index"))
     assert own.search("Microsoft", k=1)[0]["id"] == "MSFT"

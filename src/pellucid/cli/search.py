@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, clean, console, draw, say
-from pellucid.cli.reading import standard_lines
+from pellucid.cli.reading import placed, standard_place, standard_texts
 
 if TYPE_CHECKING:  # a person who asks for help waits for neither
     from rich.table import Table
@@ -61,15 +61,15 @@ def command(
       cat queries.txt | pellucid search companies.index - --json
     """
     import pellucid
-    from pellucid.errors import InputError
 
     _check_output(output, why)
-    asked = list(standard_lines()) if queries == ("-",) else list(queries)
-    if not asked:
-        raise InputError("standard input holds no queries: one stands in each line")
+    typed = queries == ("-",)
+    asked = list(standard_texts() if typed else queries)
     held = pellucid.Index.open(index, model=model)
     pages = []
-    for hits in held.search(asked, **how | {"where": list(how["where"]) or None}):
+    with placed(standard_place if typed else None):
+        found = held.search(asked, **how | {"where": list(how["where"]) or None})
+    for hits in found:
         matches = [held.why(hits.corrected or hits.query, hit) for hit in hits] if why else []
         pages += [match.view() for match in matches]
         if as_json:
@@ -93,7 +93,7 @@ def _whole(hits: "Hits", matches: "list[Match]") -> dict[str, Any]:
     said: dict[str, Any] = {"query": hits.query}
     if hits.corrected is not None:
         said["corrected"] = hits.corrected
-    found = [dict(hit) for hit in hits]
+    found = [dict(hit) | {"similarity": hit.similarity, "words": hit.words} for hit in hits]
     for hit, match in zip(found, matches):
         hit["why"] = match.pairs()
     return said | {"hits": found}

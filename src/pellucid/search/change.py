@@ -58,14 +58,17 @@ class Building:
             raise InputError(Argument("prompt"), f" is {type(self.prompt).__name__}, expected a text")
 
 
-def created(folder: Path, loaded: Loaded | None, source: Any, asked: Settings, how: Building) -> tuple[Manifest, Known]:
-    """The first generation of an index, and what of it is held. source: a `Corpus`; vectors where nobody reads."""
+def created(
+    folder: Path, loaded: Loaded | None, corpus: Corpus, asked: Settings, how: Building
+) -> tuple[Manifest, Known]:
+    """The first generation of an index, and what of it is held; where nobody reads, its source is vectors."""
     asked.check()
     if generations(folder):
         raise InputError(f"{folder} holds an index already: add to it, or give the name of a new folder")
     if loaded is None:
-        return _of_vectors(folder, source, asked, how.progress)
-    encoder, corpus = encoder_of(loaded, whole_characters(how.prompt)), source
+        _check_silent(corpus, how)
+        return _of_vectors(folder, corpus.source, asked, how.progress)
+    encoder = encoder_of(loaded, whole_characters(how.prompt))
     rows = Passages(places_to_cut(loaded, how.passage_tokens, encoder.prompt), how.on_duplicate == "keep-last")
     corpus.taken = rows.places.__contains__
     builder = _builder(folder, loaded, encoder, asked, how.dtype, ())
@@ -172,6 +175,14 @@ def name_of(generation: int) -> str:
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _check_silent(corpus: Corpus, how: Building) -> None:
+    """Refuses what is said of texts where vectors were given."""
+    silent = vars(Corpus(())) | vars(Building(None, "", None, "error", how.progress))
+    for name in (*READING, *vars(how)):
+        if (vars(corpus) | vars(how))[name] != silent[name]:
+            raise InputError(Argument(name), " is of texts, and vectors were given: leave it out, or name a model")
 
 
 def _of_vectors(folder: Path, source: Any, asked: Settings, progress: bool | None) -> tuple[Manifest, Known]:

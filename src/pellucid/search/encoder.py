@@ -108,7 +108,7 @@ def _check_reads(encoder: Encoder) -> None:
     if not encoder.digest:
         raise InputError(
             "this index was built from vectors that were given, and no model reads texts for it: ask with vectors, or "
-            "build it again from texts"
+            "build it again, from texts or from all vectors"
         )
 
 

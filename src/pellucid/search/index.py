@@ -94,7 +94,7 @@ class Index:
         asked = Settings(metric, kind, M, efConstruction, efSearch)
         how = Building(passage_tokens, prompt, dtype, on_duplicate, progress)
         loaded = None if model is None else held(model, head=None)
-        corpus = source if loaded is None else Corpus(source, column, id_column, encoding, skip_bad)
+        corpus = Corpus(source, column, id_column, encoding, skip_bad)
         with place(out) as folder:
             with writing(folder, new=True):
                 manifest, vectors = created(folder, loaded, corpus, asked, how)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, Item
 from pellucid.search.manifest import Manifest
 from pellucid.search.vectors import prepared
 from pellucid.text.cut import clean_text
@@ -24,7 +24,7 @@ def understood(query: Any, manifest: Manifest) -> tuple[list[str] | None, np.nda
         given = [query] if isinstance(query, str) else query
         texts = [clean_text(text, i, "query") for i, text in enumerate(given)]
         if empty := [i for i, text in enumerate(texts) if not text.strip()]:
-            raise InputError(f"query {empty[0]} is empty")
+            raise InputError(Item(empty[0], "query"), " is empty")
         return texts, None
     try:
         vectors = np.asarray(query)
