@@ -38,7 +38,13 @@ WRITING = [
     ask("gpt2", "A space , and a dot . ", clean_up_tokenization_spaces=True, **_GREEDY),
     ask("gpt2", "A space , and a dot . ", clean_up_tokenization_spaces=False, **_GREEDY),
 ]
-STOPPED = [ask("gpt2", _STORY, stop_sequence="e", do_sample=False, max_new_tokens=30)]
+STOPPED = [
+    ask("gpt2", _STORY, stop_sequence="e", do_sample=False, max_new_tokens=30),
+    *(ask(model, _STORY, stop_strings=["sc", "op"], **_GREEDY) for model in ("gpt2", "llama")),
+    ask("gpt2", [_STORY, PLAIN], stop_strings="w", return_full_text=False, **_GREEDY),
+    ask("gpt2", _STORY, stop_strings=["ow", "f3"], num_beams=3, num_return_sequences=3, **_GREEDY),
+    ask("qwen2-chat", CHAT, stop_strings=["e", "o"], **_GREEDY),
+]
 
 _SHORT = {"max_new_tokens": 12}
 

@@ -40,7 +40,8 @@ def answer(task: str, case: Case, folder: Path, kind: torch.dtype) -> Any:
     torch.manual_seed(0)
     made = transformers.pipeline(task, model=str(folder), device=-1, **copy.deepcopy(case.options))
     made.model.to(kind)
-    return plain(made(*copy.deepcopy(case.inputs), **copy.deepcopy(case.call)))
+    words = {"tokenizer": made.tokenizer} if "stop_strings" in case.call else {}
+    return plain(made(*copy.deepcopy(case.inputs), **copy.deepcopy(case.call), **words))
 
 
 def plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import pellucid
+from pellucid import compat
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.pipeline import pipeline
@@ -327,6 +328,11 @@ def test_a_text_ends_where_it_is_told_to() -> None:
     cut = write(PLAIN, stop=stop)
     assert cut["generated_text"] == whole["generated_text"].partition(stop)[0]
     assert cut.finish_reason == "stop"
+    kept = write(PLAIN, stop=stop, keep_stop=True)
+    assert kept["generated_text"] == write.model.tokenizer.decode(cut.ids, skip_special_tokens=True)
+    assert kept.ids == cut.ids and kept["generated_text"].startswith(cut["generated_text"] + stop)
+    asked = compat.pipeline("text2text-generation", write.model, num_beams=1, max_new_tokens=12)
+    assert asked(PLAIN, stop_strings=[stop]) == [kept] and asked(PLAIN, stop=stop) == [cut]
     third = whole.ids[2]
     ended = write(PLAIN, eos_token_id=[third])
     assert (ended.finish_reason, ended.ids) == ("end", whole.ids[: whole.ids.index(third) + 1])

@@ -81,6 +81,7 @@ class Written(Asked, ABC):
         if "num_beams" not in self.said and said.get("do_sample"):
             said["num_beams"] = 1
         plain = {name: said[name] for name in names_of_writing() if said.get(name) is not None}
+        plain["keep_stop"] = self.said.get("stop") is None  # which is pellucid's own name
         if not said.get("do_sample"):
             plain = {name: value for name, value in plain.items() if name not in OPTIONS or not OPTIONS[name].sampling}
         if (stop := self.said.get("stop_sequence")) is not None:  # in place of the model's own end tokens

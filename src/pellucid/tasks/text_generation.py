@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from pellucid.config.checks import choice, truth
 from pellucid.errors import Argument, InputError, Item, counted
 from pellucid.generation.prompts import end_of_turn
-from pellucid.generation.stops import cut
 from pellucid.generation.words import Draft
 from pellucid.tasks.answer import Answer, Read
 from pellucid.tasks.task import Work
@@ -89,8 +88,7 @@ class TextGeneration(Writer):
         given, skip = prompt.portion.ids, self.skip_special_tokens
         ids = draft.ids[:-1] if draft.why == "end" and skip else draft.ids
         before, whole = self.decoded(words, given, skip), self.decoded(words, [*given, *ids], skip)
-        text, stopped = cut(whole[len(before) :], self.settings.stop)
-        return Text(text, draft, "stop" if stopped else draft.why)
+        return self.ended(whole[len(before) :], draft)
 
     def answer(self, work: Work, item: str | Messages, prompts: list[Prompt], texts: list[list[Text]]) -> Answer:
         portions = [prompt.portion for prompt in prompts]

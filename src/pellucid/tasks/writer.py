@@ -17,6 +17,7 @@ from pellucid.generation.options import tokens
 from pellucid.generation.prompts import Order, words_of
 from pellucid.generation.said import with_ends
 from pellucid.generation.settings import names as names_of_writing
+from pellucid.generation.stops import cut
 from pellucid.generation.words import Draft, written
 from pellucid.tasks.answer import Answer, Read, Reason
 from pellucid.tasks.reasons import reason_of_writing
@@ -62,6 +63,7 @@ class Writer(Task):
     eos_token_id: the tokens that end a text in place of the model's own; `stop_token_ids` come beside them.
     clean_up_tokenization_spaces: takes the space away before `.`, `,`, `n't` and their like, as the reference may; not
         from the texts of BPE, whose tokens spell their spaces.
+    keep_stop: whether a text that a `stop` ends keeps it, and the rest of its last token, as in the reference.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -69,6 +71,7 @@ class Writer(Task):
     parse_special_tokens: bool = False
     clean_up_tokenization_spaces: bool = False
     eos_token_id: int | Sequence[int] | None = None
+    keep_stop: bool = False
 
     inputs: ClassVar[tuple[str, ...]] = ("text",)
     defaults: ClassVar[Mapping[str, Any]]
@@ -78,6 +81,7 @@ class Writer(Task):
         super().__post_init__()
         truth("parse_special_tokens", self.parse_special_tokens)
         truth("clean_up_tokenization_spaces", self.clean_up_tokenization_spaces)
+        truth("keep_stop", self.keep_stop)
         if self.prefix is not None and not isinstance(self.prefix, str):
             raise InputError(f"prefix is {type(self.prefix).__name__}, expected a text")
         if self.eos_token_id is not None:
@@ -151,6 +155,11 @@ class Writer(Task):
     def decoded(self, words: Tokenizer, ids: Sequence[int], skip: bool = True) -> str:
         """Ids as a text, cleaned where that was asked for.  skip: leaves special tokens out."""
         return words.cleaned(words.decode(ids, skip_special_tokens=skip), self.clean_up_tokenization_spaces)
+
+    def ended(self, whole: str, draft: Draft) -> Text:
+        """What was written, up to a stop."""
+        text, stopped = cut(whole, self.settings.stop)
+        return Text(whole if self.keep_stop else text, draft, "stop" if stopped else draft.why)
 
     def why(self, work: Work, prompts: Sequence[Prompt], texts: Sequence[Text]) -> Reason | None:
         """What mattered for these texts, each behind its prompt; None where nobody asked."""

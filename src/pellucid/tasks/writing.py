@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, Blank, InputError, Item
-from pellucid.generation.stops import cut
 from pellucid.generation.words import Draft
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.languages import LANGUAGES, language
@@ -45,8 +44,7 @@ class Writing(Writer):
 
     def text(self, words: Tokenizer, prompt: Prompt, draft: Draft) -> Text:
         ids = draft.ids[:-1] if draft.why == "end" else draft.ids
-        text, stopped = cut(self.decoded(words, ids), self.settings.stop)
-        return Text(text, draft, "stop" if stopped else draft.why)
+        return self.ended(self.decoded(words, ids), draft)
 
     def answer(self, work: Work, item: str, prompts: list[Prompt], texts: list[list[Text]]) -> Answer:
         portions = [prompt.portion for prompt in prompts]
