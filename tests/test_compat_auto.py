@@ -236,6 +236,17 @@ def test_padding_of_what_a_decoder_reads_counts_as_in_the_reference(family: str,
     alike(found[mask.bool()], wanted[mask.bool()])
 
 
+def test_padding_before_a_text_takes_no_place_of_a_decoder(tmp_path: Path) -> None:
+    """Which the reference is told by `position_ids`."""
+    theirs = reference("gpt2", "CausalLM", tmp_path)
+    ids, mask = torch.tensor([[0, 0, 5, 6], [5, 6, 7, 8]]), torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
+    places = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    with torch.no_grad():
+        found = ours("CausalLM", tmp_path)(ids, mask).logits[mask.bool()]
+        wanted = theirs(ids, attention_mask=mask, position_ids=places).logits[mask.bool()]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
+
 def test_a_real_model_on_a_real_pair(minilm_folder: Path) -> None:
     answers = []
     for library in (compat, transformers):

@@ -103,6 +103,9 @@ class PreTrainedModel(nn.Module):
     ) -> Any:
         """One pass, as the reference answers it.
 
+        A decoder's places are counted from the first token of `attention_mask`. Where they are learned (GPT-2), the
+        reference counts padding on the left among them, unless `position_ids` say otherwise; these are not read here.
+
         labels: what it should have answered; `loss` says how far off it is.
         num_items_in_batch: how many labels the loss is the mean over, where these are a part of them.
         ->  a `ModelOutput`; with `return_dict=False` a tuple. No `past_key_values` or `cache`: `generate` has its own.
