@@ -270,6 +270,30 @@ def test_a_pipeline_that_would_draw_within_beams_tells_what_it_does(
         assert does is None or f": this {does}" in caplog.text
 
 
+SETTINGS: list[dict[str, Any]] = [
+    {"max_new_tokens": 5},
+    {"max_length": 12, "num_beams": 3},
+    {"max_new_tokens": 5, "eos_token_id": 39, "no_repeat_ngram_size": 2},
+    {"max_new_tokens": 9, "stop_strings": ["ow"]},
+    {},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_settings_of_a_call_stand_in_place_of_those_of_the_pipeline(
+    checkpoint: Callable[[str], Path], tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    found = []
+    for library in (compat, transformers):
+        words = library.AutoTokenizer.from_pretrained(checkpoint("gpt2"))
+        model: Any = library.AutoModelForCausalLM.from_pretrained(checkpoint("gpt2"))
+        made = library.pipeline("text-generation", model=model, tokenizer=words, device="cpu", return_full_text=False)
+        transformers.GenerationConfig(do_sample=False, **settings).save_pretrained(tmp_path)
+        said = library.GenerationConfig.from_pretrained(tmp_path)
+        found.append(made(GOOD, generation_config=said, tokenizer=words))
+    assert found[0] == found[1]
+
+
 def test_a_hole_keeps_the_end_of_a_prompt_whatever_the_tokenizer_says(checkpoint: Callable[[str], Path]) -> None:
     folder, prompt = str(checkpoint("gpt2")), "Once upon a time there was a dog in the garden. " * 12
     asked = {"handle_long_generation": "hole", "do_sample": False, "max_new_tokens": 4, "return_full_text": False}
@@ -426,6 +450,14 @@ REFUSED = [
     ("text-generation", "gpt2", (GOOD,), {"stop_sequence": ["x"]}, "stop_sequence is list, expected a text"),
     ("text-generation", "gpt2", (GOOD,), {"handle_long_generation": "cut"}, "expected 'hole' or None"),
     ("text-generation", "gpt2", (GOOD,), {"max_token": 3}, "no option 'max_token'"),
+    ("text-generation", "gpt2", (GOOD,), {"generation_config": {}}, "generation_config is {}, expected settings such"),
+    (
+        "text-generation",
+        "gpt2",
+        (GOOD,),
+        {"generation_config": compat.GenerationConfig(guidance_scale=2)},
+        "guidance_scale is 2, which is not followed",
+    ),
     ("summarization", "bart", (3,), {}, "item 0 is int"),
 ]
 

@@ -134,6 +134,12 @@ def read_config(name: str | os.PathLike[str], **place: Any) -> Config:
         return _family(contents).read(contents.facts, contents.said_in)
 
 
+def read_generation(name: str | os.PathLike[str], **place: Any) -> dict[str, Any]:
+    """What a checkpoint, or a folder with that file alone, says of how it writes.  place: as for `locate`."""
+    with located(name, **place) as source:
+        return read_source(source).generation
+
+
 def read_tokenizer(name: str | os.PathLike[str], *, config: Config | None = None, **place: Any) -> Tokenizer | None:
     """The tokenizer of a checkpoint, whose weights are not looked at, or of a folder with a tokenizer alone.
 

@@ -9,15 +9,16 @@ from typing import Any, ClassVar
 import torch
 
 from pellucid.compat.asked import UNBOUNDED, Asked, Round
-from pellucid.compat.generation_config import UNFOLLOWED
+from pellucid.compat.generation_config import UNFOLLOWED, spread
 from pellucid.compat.said import Unfollowed
-from pellucid.compat.writing import REFERENCE_TOP_K, useful
+from pellucid.compat.writing import DEFAULT_LENGTH, REFERENCE_TOP_K, useful
 from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import REFERENCE_LENGTH, start_of
 from pellucid.generation.settings import APART
 from pellucid.generation.settings import names as names_of_writing
+from pellucid.model import Model
 from pellucid.tasks.text_generation import shorter
 from pellucid.tasks.told import params_of, prefix_of
 from pellucid.text.portions import Reading, endings
@@ -37,10 +38,13 @@ class Written(Asked, ABC):
 
     In this version of the reference the pipeline's own defaults stand over what a checkpoint says, and so `max_length`,
     of a call or of `task_specific_params`, is not heeded beside the default of 256 new tokens. It is only where
-    `generation_config.json` or the arguments of the pipeline say it.
+    `generation_config.json` or the arguments of the pipeline say it. A `generation_config` takes the place of these
+    defaults, and what it does not say is as the checkpoint says.
     """
 
-    takes = "return_tensors clean_up_tokenization_spaces truncation stop_sequence max_length eos_token_id"
+    takes = (
+        "return_tensors clean_up_tokenization_spaces truncation stop_sequence max_length eos_token_id generation_config"
+    )
     cleared = "eos_token_id add_special_tokens"
     defaults: ClassVar[Mapping[str, Any]]
     unfollowed: ClassVar[Unfollowed] = {
@@ -48,6 +52,15 @@ class Written(Asked, ABC):
         **{name: one and one.replace("model.pellucid.", "pipe.model.") for name, one in UNFOLLOWED.items()},
         "streamer": "pipe.model.stream(prompt) gives a text piece by piece, as it is written",
     }
+
+    def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
+        settings = next((one for said in (call, options) if (one := said.get("generation_config")) is not None), None)
+        self.settled = settings is not None
+        if self.settled:  # which stand in place of what the pipeline says of writing
+            call = spread(model.loaded, settings, self.names(), self.unfollowed) | _plain(call)
+            writing = {*names_of_writing(), *_OURS, "max_length", "eos_token_id"}
+            options = {name: one for name, one in options.items() if name not in writing}
+        super().__init__(task, model, options, call)
 
     @classmethod
     def names(cls) -> list[str]:
@@ -68,7 +81,11 @@ class Written(Asked, ABC):
 
     def _heard(self) -> dict[str, Any]:
         """The options of a call over those of the pipeline, over what the checkpoint says of this task."""
-        told, top_k = self._params(), self.model.loaded.generation.get("top_k", REFERENCE_TOP_K)
+        told, general = self._params(), self.model.loaded.generation
+        top_k = general.get("top_k", REFERENCE_TOP_K)
+        if self.settled:
+            own = {name: general[name] for name in ("do_sample", "num_beams") if name in general}
+            return {"top_k": top_k, "num_beams": 1, **own, **_plain(self.call)}
         made = {name: value for name, value in _plain(self.made).items() if name not in told}
         heard = {name: told[name] for name in self.defaults if name in told}
         return {"top_k": top_k, **self.defaults, **made, **heard, **_plain(self.call)}
@@ -125,6 +142,9 @@ class Written(Asked, ABC):
         if made["max_new_tokens"] == LONGEST and made["max_length"] != REFERENCE_LENGTH:
             del made["max_new_tokens"]
         said = made | _lengths(self._params()) | _lengths(self.call)
+        if self.settled:
+            whole = _lengths(self.model.loaded.generation) | _lengths(self.call)
+            said = whole or {"max_new_tokens": DEFAULT_LENGTH}
         if "max_new_tokens" in said and "max_length" in _lengths(self.call):
             new = said["max_new_tokens"]
             log.warning("max_length is not heeded beside max_new_tokens, which is %d: give max_new_tokens alone", new)

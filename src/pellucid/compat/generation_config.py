@@ -2,14 +2,17 @@
 
 import copy
 import json
+import os
+from collections.abc import Collection
 from typing import Any, Self
 
 from pellucid.checkpoints.generation import FILE, said_in
+from pellucid.checkpoints.load import read_generation
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.compat.said import Unfollowed, followed, lacking
+from pellucid.compat.said import PLACE, Unfollowed, followed, lacking
 from pellucid.errors import InputError, short
 from pellucid.generation.said import UNFOLLOWED as IDLE
-from pellucid.generation.said import asks
+from pellucid.generation.said import asks, start_of
 
 IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
 
@@ -59,6 +62,12 @@ class GenerationConfig:
         ids = {name: list(one) if isinstance(one, tuple) else one for name, one in ids.items()}
         return cls(**ids | own)
 
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> Self:
+        """What the `generation_config.json` of a checkpoint says, with some settings changed."""
+        place = {key: said.pop(key) for key in PLACE if key in said}
+        return cls(**read_generation(name, **place) | said)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by copy and pickle
             raise AttributeError(name)
@@ -89,10 +98,24 @@ def heard(loaded: Loaded, own: Any, options: dict[str, Any]) -> dict[str, Any]:
     file = GenerationConfig.of(loaded).to_dict()
     call = {name: options.pop(name) for name in IDLE if name in options}
     changed = {name: said[name] for name in IDLE if name in said and repr(said[name]) != repr(file.get(name))}
-    for name, value in (changed | given | call).items():
+    _check_idle(changed | given | call)
+    return said | given | call
+
+
+def spread(loaded: Loaded, settings: Any, known: Collection[str], unfollowed: Unfollowed) -> dict[str, Any]:
+    """The options that the settings of a call say, as far as they are `known`; InputError for what is not followed."""
+    given, start = _plain(settings), start_of(loaded)
+    followed({name: value for name, value in given.items() if name not in known}, unfollowed)
+    _check_idle(given)
+    if start is not None and (said := given.get("decoder_start_token_id", start)) != start:
+        raise InputError(f"decoder_start_token_id is {said}, and this model begins with {start}: leave it out")
+    return {name: value for name, value in given.items() if name in known}
+
+
+def _check_idle(said: dict[str, Any]) -> None:
+    for name, value in said.items():
         if name in IDLE and asks(name, value):
             raise InputError(f"{name} is {short(repr(value))}, which is not followed here: leave it out")
-    return said | given | call
 
 
 def told(loaded: Loaded, own: Any) -> dict[str, Any]:
