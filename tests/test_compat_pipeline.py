@@ -270,6 +270,25 @@ def test_a_pipeline_that_would_draw_within_beams_tells_what_it_does(
         assert does is None or f": this {does}" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("task", "model", "name", "call"),
+    [
+        ("text-classification", "bert-feelings", "inputs", {}),
+        ("ner", "bert-people", "inputs", {}),
+        ("feature-extraction", "bert-body", "inputs", {}),
+        ("zero-shot-classification", "bert-nli", "sequences", {"candidate_labels": ["good", "bad"]}),
+        ("text-generation", "gpt2", "text_inputs", {"do_sample": False, "max_new_tokens": 3}),
+    ],
+)
+def test_what_is_asked_about_may_be_given_by_name(
+    checkpoint: Callable[[str], Path], task: str, model: str, name: str, call: dict[str, Any]
+) -> None:
+    made = pipeline(task, checkpoint(model))
+    assert made(**{name: GOOD}, **call) == made(GOOD, **call)
+    with pytest.raises(InputError, match="2 things were given"):
+        made(GOOD, **{name: GOOD}, **call)
+
+
 SETTINGS: list[dict[str, Any]] = [
     {"max_new_tokens": 5},
     {"max_length": 12, "num_beams": 3},

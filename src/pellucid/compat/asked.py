@@ -35,6 +35,8 @@ class Asked:
     """
 
     takes: ClassVar[str] = ""
+    named: ClassVar[str] = "inputs"
+    """What the things that are asked about are called, where they are given by name."""
     cleared: ClassVar[str] = ""
     """Arguments that None in a call clears; of all others it leaves what the pipeline was made with."""
     cuts: ClassVar[str] = "truncation=True"
@@ -63,6 +65,8 @@ class Asked:
     @classmethod
     def given(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """What was given, told apart from the arguments."""
+        if cls.named in call:
+            inputs, call = (*inputs, call[cls.named]), {key: one for key, one in call.items() if key != cls.named}
         if len(inputs) != 1:
             raise InputError(f"{len(inputs)} things were given, expected one: a text, or a list of several")
         return inputs[0], call
@@ -259,6 +263,7 @@ class Judged(Asked):
     """Labels of one's own, with entailment and contradiction where the reference looks for them."""
 
     cuts = SHORTER
+    named = "sequences"
     takes = "candidate_labels hypothesis_template multi_label multi_class"
     fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True, "roles": "fixed"}
 
@@ -266,7 +271,7 @@ class Judged(Asked):
     def given(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         if len(inputs) == 2 and "candidate_labels" not in call:
             inputs, call = inputs[:1], call | {"candidate_labels": inputs[1]}
-        return super().given(inputs or (call.pop("sequences", None),), call)
+        return super().given(inputs, call)
 
     def options(self) -> dict[str, Any]:
         said = {name: one for name, one in self.said.items() if name != "multi_class"}

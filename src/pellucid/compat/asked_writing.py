@@ -195,6 +195,7 @@ class Rewritten(Written):
 class Continued(Written):
     """How texts and conversations go on."""
 
+    named = "text_inputs"
     takes = (
         Written.takes + " return_full_text prefix handle_long_generation continue_final_message skip_special_tokens "
         "tokenizer_encode_kwargs add_special_tokens"
