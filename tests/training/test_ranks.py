@@ -49,7 +49,8 @@ def numbers(path: str) -> dict[str, np.ndarray]:
 def test_two_processes_learn_what_one_learns(
     body: "pellucid.Model", checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path
 ) -> None:
-    """Twenty-one steps; adapters' many small gradients are elsewhere. Losses, norms, scores and numbers to 1e-6."""
+    """Twenty-one steps; adapters' many small gradients are elsewhere. Losses, norms, scores to 1e-6, numbers to 1e-5:
+    MKL's products depend on where in memory a table begins."""
     rows, held, settings = feelings(15), feelings(6, seed=9), STILL | {"epochs": 7}
     one = study(body, rows, None, validation=held, **settings)
     asked = Asked(str(checkpoint("bert-body")), str(tmp_path / "a"), rows, held, settings, numbers=str(tmp_path / "n"))
@@ -66,7 +67,7 @@ def test_two_processes_learn_what_one_learns(
     assert len(first) > 30 and first.keys() == second.keys()
     for name in first:
         assert np.array_equal(first[name], second[name]), name
-        assert np.abs(first[name] - state[name].numpy()).max() < 1e-6, name
+        assert np.abs(first[name] - state[name].numpy()).max() < 1e-5, name
     assert not (tmp_path / "a" / "training").exists()
 
 
