@@ -40,8 +40,12 @@ def _pieces(order: Order, alternatives: int) -> Iterator[Piece]:
     def judge(row: int, token: int) -> str | None:
         return "stop" if growing.take(token) else None
 
-    for step in write(order.loaded, order.prompts, order.settings, judge=judge, log_probabilities=True):
-        yield _piece(order, step, growing, alternatives)
+    steps = write(order.loaded, order.prompts, order.settings, judge=judge, log_probabilities=True)
+    try:
+        for step in steps:
+            yield _piece(order, step, growing, alternatives)
+    finally:  # with nothing to do there, Python 3.12 closes a generator and keeps what its frame holds
+        del steps
 
 
 def _piece(order: Order, step: Step, growing: Growing, alternatives: int) -> Piece:
