@@ -219,6 +219,12 @@ def test_lines_from_a_pipe_are_a_conversation(command: Pellucid, model: pellucid
     done = command("chat", "-n", "8", stdin="hello\n\nand?\n/reset\nand?\n/exit\nnever read\n")
     assert (done.code, done.out) == (0, f"{first}\n{second}\n{afresh}\n")
     assert done.err == ""
+    path = model.chat("/usr/bin is", max_new_tokens=8)
+    done = command("chat", "-n", "8", stdin="/help\n/usr/bin is\n")
+    assert (done.out, done.err) == (
+        f"{path}\n",
+        "there is no /help: /reset forgets what was said, /exit or Ctrl-D leaves\n",
+    )
 
 
 @pytest.mark.parametrize("asked", [("chat",), ("chat", "-"), ("generate", "-")], ids=" ".join)

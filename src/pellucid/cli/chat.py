@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,8 @@ def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> Non
             return
         if line == "/reset":
             turns = list(start)
+        elif re.fullmatch(r"/\w+", line):
+            say(f"there is no {line}: /reset forgets what was said, /exit or Ctrl-D leaves")
         elif line:
             turns += _turn(model, turns, line, options, at_terminal)
 
