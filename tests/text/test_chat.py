@@ -226,7 +226,10 @@ WRONG = {
     "no role": ([{"content": "a"}], "message 0 is dict"),
     "no content": ([USER, {"role": "user"}], "message 1 has the content None"),
     "number": ([{"role": "user", "content": 5}], "message 0 has the content 5"),
-    "object": ([{"role": "user", "content": "a", "image": object()}], "cannot take a object"),
+    "object": (
+        [{"role": "user", "content": "a", "image": object()}],
+        r"cannot take a object, which messages\[0\]\['image'\] is: expected text",
+    ),
 }
 
 
@@ -235,6 +238,8 @@ def test_messages_that_are_none(name: str) -> None:
     messages, fragment = WRONG[name]
     with pytest.raises(InputError, match=fragment):
         render_chat("{{ messages }}", messages, {})
+    with pytest.raises(InputError, match=r"cannot take a function, which tools\[1\] is: give its JSON schema"):
+        render_chat("{{ tools }}", [USER], {"tools": [{"type": "function"}, test_messages_that_are_none]})
 
 
 @pytest.mark.parametrize("name", ["reasoning", "thinking", "reasoning_content"])

@@ -65,7 +65,8 @@ def render_chat(template: str, messages: object, variables: Mapping[str, Any], *
     one that does more than a conversation needs.
     """
     checked = check_messages(messages)
-    plain = _plain({"messages": _marked(checked) if unfinished else checked, **variables})
+    given = {"messages": _marked(checked) if unfinished else checked, **variables}
+    plain = {name: _plain(value, name) for name, value in given.items()}
     if len(template) > MOST_TEMPLATE:
         raise InputError(f"the chat template has {len(template):,} characters, expected at most {MOST_TEMPLATE:,}")
     from jinja2 import TemplateError
@@ -140,8 +141,11 @@ def _reason(error: Exception) -> str:
     return short(visible(" ".join(str(error).split())), 300)
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Values as JSON knows them: an object with methods would be a door out of the sandbox."""
+def _plain(value: Any, place: str, depth: int = 1) -> Any:
+    """Values as JSON knows them: an object with methods would be a door out of the sandbox.
+
+    place: where it stands, such as `tools[0]`.
+    """
     if value is None or isinstance(value, bool):
         return value
     for kind in (str, int, float):
@@ -150,10 +154,14 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if depth > 100:
         raise InputError("the messages are nested more than 100 deep")
     if isinstance(value, Mapping):
-        return {_plain(key, depth + 1): _plain(item, depth + 1) for key, item in value.items()}
+        return {
+            _plain(key, place, depth + 1): _plain(item, f"{place}[{_short(key)}]", depth + 1)
+            for key, item in value.items()
+        }
     if isinstance(value, Sequence):
-        return [_plain(item, depth + 1) for item in value]
-    raise InputError(f"the template cannot take a {type(value).__name__}, expected text, numbers, lists and objects")
+        return [_plain(item, f"{place}[{i}]", depth + 1) for i, item in enumerate(value)]
+    expected = "give its JSON schema" if callable(value) else "expected text, numbers, lists and objects"
+    raise InputError(f"the template cannot take a {type(value).__name__}, which {short(place)} is: {expected}")
 
 
 @functools.lru_cache(maxsize=16)
