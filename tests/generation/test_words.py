@@ -227,10 +227,13 @@ def test_a_special_token_is_a_stop(beams: int, tokenizers: dict[str, Tokenizer],
         assert [(piece.text, piece.finish_reason) for piece in pieces] == [("", "stop")]
 
 
-def test_a_stop_that_holds_a_special_token_is_refused(model: pellucid.Model) -> None:
+def test_a_stop_that_can_never_be_met_is_refused(model: pellucid.Model) -> None:
     for ask in (model.generate, model.stream, model.complete):
         with pytest.raises(InputError, match="stop holds 'a<unk>', and '<unk>' is a special token"):
             ask("the house", stop=["b", "a<unk>"])
+        rows = model.config.vocab_size
+        with pytest.raises(InputError, match=f"stop_token_ids is {rows}, expected the id of a token, 0 to {rows - 1}"):
+            ask("the house", stop_token_ids=[rows])
 
 
 def test_one_text_for_one_string_and_a_list_for_several(model: pellucid.Model) -> None:
@@ -380,6 +383,9 @@ def test_errors_come_before_the_first_piece(model: pellucid.Model) -> None:
         model.stream("the house", num_beams=2)
     with pytest.raises(InputError, match="did you mean temperature"):
         model.stream("the house", temprature=2)
+    for other, own in (("max_length", "max_new_tokens"), ("stop_strings", "stop"), ("eos_token_id", "stop_token_ids")):
+        with pytest.raises(InputError, match=rf"no option '{other}' of writing \(did you mean {own}\?\)$"):
+            model.stream("the house", **{other: 5})
 
 
 # -- conversations -----------------------------------------------------------------------------------------------------

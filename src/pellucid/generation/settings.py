@@ -94,6 +94,13 @@ class Settings:
 
 _OWN = {field.name for field in dataclasses.fields(Settings)}
 _BEAMS = ("length_penalty", "early_stopping")
+_FOREIGN = {
+    **dict.fromkeys(("max_length", "max_tokens"), "max_new_tokens"),
+    **dict.fromkeys(("stop_strings", "stop_sequence", "stop_sequences"), "stop"),
+    "eos_token_id": "stop_token_ids",
+    "num_sequences": "num_return_sequences",
+}
+"""What other libraries call options of ours that are not near in name."""
 
 
 def names() -> list[str]:
@@ -112,7 +119,8 @@ def read_settings(
     known = {**dict.fromkeys(_OWN), **OPTIONS}
     for name in asked:
         if name not in known:
-            raise InputError(f"there is no option {name!r} of writing{near(name, known)}")
+            hint = f" (did you mean {_FOREIGN[name]}?)" if name in _FOREIGN else near(name, known)
+            raise InputError(f"there is no option {name!r} of writing{hint}")
     given = {name: value for name, value in asked.items() if value is not None}
     options = _agreeing({name: value for name, value in (said or {}).items() if value not in ([], {}, None)}, given)
     options |= given
@@ -124,7 +132,10 @@ def read_settings(
             options.pop(name, None)
     own = {name: _plain(name, options[name]) for name in options if name in _OWN and name != "rules"}
     rules = chain(options, sampling=bool(own.get("do_sample")), vocab_size=vocab_size)
-    return Settings(**own, rules=(*rules, *given.get("rules", ())))
+    settings = Settings(**own, rules=(*rules, *given.get("rules", ())))
+    for stop in settings.stop_token_ids:
+        token("stop_token_ids", stop, vocab_size or 2**31)
+    return settings
 
 
 def _agreeing(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
