@@ -158,6 +158,9 @@ def test_spaces_are_cleaned_up_as_asked(kind: str) -> None:
         for asked in ({}, {"clean_up_tokenization_spaces": True}, {"clean_up_tokenization_spaces": False}):
             assert ours.decode(rows[0], **asked) == theirs.decode(rows[0], **asked), (said, asked)
             assert ours.decode(rows, **asked) == ours.batch_decode(rows, **asked) == theirs.batch_decode(rows, **asked)
+    apart = {"spaces_between_special_tokens": False}
+    assert ours.decode(rows[0], **apart) == theirs.decode(rows[0], **apart)
+    assert ours.batch_decode(rows, **apart) == theirs.batch_decode(rows, **apart)
     ours.clean_up_tokenization_spaces = theirs.clean_up_tokenization_spaces = True
     assert ours.decode(rows[0]) == theirs.decode(rows[0])
     changed = ours.decode(rows[0]) != ours.decode(rows[0], clean_up_tokenization_spaces=False)
@@ -208,6 +211,7 @@ def test_a_vocabulary_grows(kind: str, how: str, tmp_path: Path) -> None:
         for skip in (False, True):
             assert one.decode(one(text).input_ids, skip) == theirs.decode(theirs(text).input_ids, skip)
         assert (one.pad_token, one.pad_token_id) == (theirs.pad_token, theirs.pad_token_id)
+        assert list(one.special_tokens_map) == list(theirs.special_tokens_map)
         assert set(one.all_special_ids) == set(theirs.all_special_ids)
     assert len(kept) == before and "zorp" not in kept.vocab  # whoever holds the tokenizer of before
 
@@ -343,7 +347,7 @@ def test_several_conversations() -> None:
         for given in ([turns, turns[:1]], [turns]):
             wanted = theirs.apply_chat_template(given, **options)
             assert plain(ours.apply_chat_template(given, **options)) == plain(wanted), options
-    assert ours.chat_template == theirs.chat_template
+    assert ours.chat_template == theirs.chat_template == ours.get_chat_template() == theirs.get_chat_template()
     with pytest.raises(pellucid.InputError, match="return_assistant_tokens_mask is True"):
         ours.apply_chat_template(turns, return_assistant_tokens_mask=True)
 

@@ -16,6 +16,9 @@ from pellucid.text.settings import stated_length
 _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 _SIDES = ("padding_side", "truncation_side")
 _TOKENS = tuple(f"{role}_token" for role in ROLES)
+_ORDER = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+"""The roles in the reference's order."""
+
 _IDS = tuple(f"{name}_id" for name in _TOKENS)
 SETTABLE = (*_TOKENS, *_SIDES, "model_max_length", "chat_template", "clean_up_tokenization_spaces")
 """What may be set, beside the ids of special tokens."""
@@ -31,7 +34,7 @@ class Vocabulary:
 
     @property
     def special_tokens_map(self) -> dict[str, str]:
-        return {f"{role}_token": token for role in ROLES if (token := self.pellucid.special_token(role))}
+        return {f"{role}_token": token for role in _ORDER if (token := self.pellucid.special_token(role))}
 
     @property
     def all_special_tokens(self) -> list[str]:

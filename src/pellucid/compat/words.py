@@ -15,6 +15,7 @@ from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
 from pellucid.config.checks import is_several, truth
 from pellucid.errors import Argument, InputError, NotFoundError, several, short
 from pellucid.text import Tokenizer
+from pellucid.text.chat import template_of
 from pellucid.text.cut import ids_of
 from pellucid.text.files import write_tokenizer
 
@@ -141,12 +142,17 @@ class AutoTokenizer(Vocabulary):
     # -- ids to words -------------------------------------------------------------------------------------------------
 
     def decode(
-        self, token_ids: Any, skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool | None = None
+        self,
+        token_ids: Any,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+        spaces_between_special_tokens: bool | None = None,
     ) -> Any:
         """Ids back to a text, and rows of ids to a list of texts.
 
         clean_up_tokenization_spaces: takes away the space before `.`, `,`, `n't` and their like; by default as the
             files say. It is never taken from BPE's texts, whose tokens spell their spaces.
+        spaces_between_special_tokens: not heeded, as by the reference's own fast tokenizers.
         """
         ids = plain(token_ids)
         if clean_up_tokenization_spaces is not None:
@@ -163,6 +169,7 @@ class AutoTokenizer(Vocabulary):
         sequences: Iterable[Any],
         skip_special_tokens: bool = False,
         clean_up_tokenization_spaces: bool | None = None,
+        spaces_between_special_tokens: bool | None = None,
     ) -> list[str]:
         """Rows of ids back to texts."""
         if not is_several(plain(sequences)):
@@ -190,6 +197,10 @@ class AutoTokenizer(Vocabulary):
             )
         special = {*self.all_special_ids}
         return [int(i in special) for i in ids_of(plain(token_ids_0))]
+
+    def get_chat_template(self, chat_template: str | None = None, tools: Sequence[Any] | None = None) -> str:
+        """The template by which a conversation is laid out: the one of this name, or this text itself."""
+        return template_of(self.pellucid.settings, chat_template, tools)
 
     def apply_chat_template(
         self,
