@@ -98,7 +98,8 @@ def test_a_pipeline_answers_wrong_options_as_generate_does(
 def test_a_pipeline_takes_what_changes_no_word(checkpoint: Callable[[str], Path]) -> None:
     write = compat.pipeline("text-generation", model=str(checkpoint("gpt2")), output_scores=False)
     how: dict[str, Any] = {"do_sample": False, "max_new_tokens": 4}
-    idle = {"use_cache": False, "synced_gpus": True, "streamer": None, "stopping_criteria": []}
+    idle = {"use_cache": False, "disable_compile": True, "low_memory": True, "prompt_lookup_num_tokens": 3}
+    idle |= {"synced_gpus": True, "streamer": None, "stopping_criteria": []}
     assert write("Once upon a time", **how, **idle) == write("Once upon a time", **how)
     fill = compat.pipeline("fill-mask", model=str(checkpoint("bert-filler")))
     with pytest.raises(pellucid.InputError, match="truncation_side is 'left', which is not understood here"):

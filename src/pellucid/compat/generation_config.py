@@ -20,7 +20,10 @@ FOREIGN = ("logit_bias", "frequency_penalty", "presence_penalty")
 """Options of ours that the reference does not know, and passes over where a file says them."""
 
 UNFOLLOWED: Unfollowed = {
-    **dict.fromkeys(("use_cache", "cache_implementation", "synced_gpus", "tokenizer")),
+    **dict.fromkeys(
+        """use_cache cache_implementation synced_gpus tokenizer disable_compile low_memory
+        prompt_lookup_num_tokens""".split()
+    ),
     **dict.fromkeys(
         ("output_scores", "output_logits", "output_attentions", "output_hidden_states"),
         "model.pellucid.trace_writing(prompt) shows every step",
