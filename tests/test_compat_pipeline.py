@@ -473,6 +473,13 @@ REFUSED = [
     ),
     ("text-generation", "gpt2", (GOOD,), {"stop_sequence": ["x"]}, "stop_sequence is list, expected a text"),
     ("text-generation", "gpt2", (GOOD,), {"handle_long_generation": "cut"}, "expected 'hole' or None"),
+    (
+        "text-generation",
+        "gpt2",
+        (GOOD,),
+        {"handle_long_generation": "hole", "tokenizer_encode_kwargs": {"truncation": True, "max_length": 9}},
+        "'hole' and truncation is asked for too",
+    ),
     ("text-generation", "gpt2", (GOOD,), {"max_token": 3}, "no option 'max_token'"),
     ("text-generation", "gpt2", (GOOD,), {"generation_config": {}}, "generation_config is {}, expected settings such"),
     (

@@ -217,6 +217,8 @@ class Continued(Written):
                 raise InputError(
                     f"handle_long_generation is {said['handle_long_generation']!r}, expected 'hole' or None"
                 )
+            if "long" in long:
+                raise InputError("handle_long_generation is 'hole' and truncation is asked for too: leave one out")
             long = {"long": "truncate", "max_length": None, "truncation_side": "left"}
         elif "long" in long:
             long["truncation_side"] = self.words.truncation_side
