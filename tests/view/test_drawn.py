@@ -230,6 +230,19 @@ def test_letters_that_are_newer_than_this_python_are_written() -> None:
     assert "\U0003fab7" in found and "\ufffd\ufffd" in found
 
 
+@pytest.mark.parametrize(("tokens", "heads", "rows"), [(60, 1, 1), (13, 2, 1), (13, 12, 3), (16, 4, 1), (40, 4, 0)])
+def test_panels_have_the_names_of_their_tokens_or_say_that_they_have_none(tokens: int, heads: int, rows: int) -> None:
+    written = texts_of(draw(plain(tokens, heads=heads), view="matrix", heads=range(heads)))
+    assert written.count("word0") == (rows + heads if rows else 0)
+    assert ("word1" in written) == (heads > 1 and rows > 0)  # of sixty tokens every second one has room
+    assert ("The names of tokens are left out: draw one head" in " ".join(written)) == (not rows)
+
+
+@pytest.mark.parametrize("view", ["heads", "matrix"])
+def test_a_head_that_is_named_twice_is_drawn_once(view: str) -> None:
+    assert draw(plain(), view=view, heads=[2, 2, 1]) == draw(plain(), view=view, heads=[2, 1])
+
+
 @pytest.mark.parametrize("heads", [[1], [0, 1, 2]])
 def test_a_matrix_says_which_side_looks(heads: list[int]) -> None:
     assert "A row is a query, a column a key." in " ".join(texts_of(draw(plain(), view="matrix", heads=heads)))

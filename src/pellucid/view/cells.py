@@ -17,6 +17,9 @@ MOST_CELLS = 16_384
 ROOM = 560
 """About the width of one panel, in pixels; several share it twice over."""
 
+READABLE = 11.0
+"""From this side on a cell has room for the name of its token, in pixels."""
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -80,35 +83,43 @@ def _folded(weights: np.ndarray, fold: int) -> np.ndarray:
 
 
 def _lay_out(sheet: Sheet, choice: Choice, folded: list[np.ndarray], fold: int) -> list[Panel]:
-    """Places the panels, and the names of the tokens around a panel that stands alone."""
+    """Places the panels, and around them the names of the tokens; among several only where each can be read."""
     rows, columns = folded[0].shape
-    if len(folded) == 1:
-        side = min(26.0, max(ROOM / max(rows, columns), 4.0))
-        left = EDGE + 8 + max(width_of(label(t["text"])) for t in choice.queries)
-        top = sheet.top + 8 + max(width_of(label(t["text"])) for t in choice.keys)
-        _names(sheet, choice, (left, top), side, fold)
-        sheet.width = max(sheet.width, left + columns * side + EDGE)
-        sheet.bottom = top + rows * side
-        return [Panel(choice.heads[0], folded[0], left, top, side)]
-    across = min(4, len(folded)) if len(folded) <= 12 else 6
-    side = max(2 * ROOM / across / columns, 2.0) if columns * 26 * across > 2 * ROOM else 26.0
+    alone = len(folded) == 1
+    if alone:
+        across, heading, side = 1, 0, min(26.0, max(ROOM / max(rows, columns), 4.0))
+    else:
+        across, heading = min(4, len(folded)) if len(folded) <= 12 else 6, 24
+        side = min(26.0, max(2 * ROOM / across / columns, 2.0))
+    named = alone or side >= READABLE
+    left = EDGE + (8 + max(width_of(label(t["text"])) for t in choice.queries) if named else 0)
+    above = heading + (8 + max(width_of(label(t["text"])) for t in choice.keys) if named else 0)
     panels = []
     for place, (head, cells) in enumerate(zip(choice.heads, folded)):
         down, right = divmod(place, across)
-        x, y = EDGE + right * (columns * side + 18), sheet.top + 24 + down * (rows * side + 40)
-        sheet.marks.append(words(x, y - 8, f"head {head}", theme_of(sheet.theme)["ink"], font_size=11))
+        x, y = left + right * (columns * side + 18), sheet.top + above + down * (rows * side + above + 16)
+        if not alone:
+            ink = theme_of(sheet.theme)["ink"]
+            sheet.marks.append(words(x, y - above + heading - 8, f"head {head}", ink, font_size=11))
+        if named:
+            _names(sheet, choice, (x, y), side, fold, ("query", "key") if right == 0 else ("key",))
         panels.append(Panel(head, cells, x, y, side))
-    sheet.width = max(sheet.width, panels[min(across, len(panels)) - 1].x + columns * side + EDGE)
+    if not named:
+        sheet.say(["The names of tokens are left out: draw one head to see them."])
+    sheet.width = max(sheet.width, panels[across - 1].x + columns * side + EDGE)
     sheet.bottom = panels[-1].y + rows * side
     return panels
 
 
-def _names(sheet: Sheet, choice: Choice, corner: tuple[float, float], side: float, fold: int) -> None:
-    """Names of the tokens, as many as can be read."""
-    (left, top), size = corner, min(13.0, max(9.0, side * 0.9))
+def _names(
+    sheet: Sheet, choice: Choice, corner: tuple[float, float], side: float, fold: int, axes: tuple[str, ...]
+) -> None:
+    """Names of the tokens along these axes of a panel, as many as can be read."""
+    (left, top), size = corner, min(13.0, max(READABLE - 2, side * 0.8))
     cell = side / fold
     step = max(fold, math.ceil((size + 2) / cell / fold) * fold)
-    for axis, tokens in (("query", choice.queries), ("key", choice.keys)):
+    for axis in axes:
+        tokens = choice.queries if axis == "query" else choice.keys
         for index in range(0, len(tokens), step):
             place = (index // fold + 0.5) * side
             x, y = (left - 6, top + place + size * 0.35) if axis == "query" else (left + place + size * 0.35, top - 6)

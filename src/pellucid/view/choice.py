@@ -71,7 +71,7 @@ def _heads(there: int, first: list[int], asked: Any) -> list[int]:
     if asked is None:
         return [head for head in first if head < there]
     expected = "a number or several, such as heads=[8]"
-    chosen = numbers_of("heads", [asked] if isinstance(asked, int) else asked, expected)
+    chosen = list(dict.fromkeys(numbers_of("heads", [asked] if isinstance(asked, int) else asked, expected)))
     for head in chosen:
         if not 0 <= head < there:
             raise InputError(f"head {head} is not there: this attention has heads 0 to {there - 1}")

@@ -134,7 +134,7 @@ def show_of(subject: Subject, wish: Wish) -> dict[str, Any]:
         known = f"{layers[0]} to {layers[-1]}" if whole else str(layers)[1:-1]
         raise InputError(Argument("layer"), f" {wish.layer} is not there: this page has layers {known}")
     count = found[0].heads
-    heads = list(range(count)) if wish.heads is None else list(wish.heads)
+    heads = list(range(count)) if wish.heads is None else list(dict.fromkeys(wish.heads))
     for head in heads:
         if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < count:
             raise InputError(Argument("head"), f" {head!r} is not there: this model has heads 0 to {count - 1}")
