@@ -66,6 +66,22 @@ def test_a_theme_that_was_asked_for_stands_against_the_readers(minilm: pellucid.
         found.view("blue")
 
 
+@pytest.mark.parametrize("theme", few([None, "dark"], ["dark"]))
+def test_paper_is_white_and_has_the_whole_table(minilm: pellucid.Model, show: Show, theme: str | None) -> None:
+    query = " ".join(f"counterrevolutionary {word}" for word in LONG.split()[:30])
+    page = show(
+        why(minilm, query, LONG).view(theme).html(), viewport={"width": 690, "height": 900}, color_scheme="dark"
+    )
+    assert _paper(page) == "rgb(21, 24, 29)"
+    page.emulate_media(media="print", color_scheme="dark")
+    assert _paper(page) == "rgb(255, 255, 255)"
+    assert page.locator(".s16").first.evaluate("(one) => getComputedStyle(one).color") == "rgb(0, 0, 0)"
+    right, bottom, hidden = page.locator(".sheet").evaluate(
+        "(one) => [one.firstChild.getBoundingClientRect().right, one.scrollHeight, one.clientHeight]"
+    )
+    assert right <= 690 and bottom == hidden
+
+
 def test_texts_stay_texts(minilm: pellucid.Model, show: Show) -> None:
     nasty = "<script>alert(1)</script> & \u202eevil\u202c <img src=x onerror=alert(2)> \x00 end"
     page = show(why(minilm, "<b>bold</b> \x07", nasty, id="</p>").view().html())

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from playwright.sync_api import Page
 
 from tests.quick import few
 from tests.view.conftest import READ, Show
@@ -70,6 +71,7 @@ def test_paper_shows_the_screen_made_smaller(show: Show, view: str) -> None:
     assert worst[0][0] >= 4.5, worst
     assert tab.locator(".stage").evaluate("(one) => getComputedStyle(one).printColorAdjust") == "exact"
     if view == "heads":
+        assert not tab.locator(".heads-key").is_visible()
         canvas, keys = (tab.locator(each).bounding_box() for each in (".middle canvas", ".column.key"))
         assert canvas["x"] + canvas["width"] == pytest.approx(keys["x"], abs=1)
 
@@ -79,6 +81,51 @@ def test_a_long_text_leaves_no_empty_pages(show: Show, view: str) -> None:
     tab = show(make_case(seq=200), f"#view={view}")
     tab.evaluate(READ)
     assert len(re.findall(rb"/Type\s*/Page\b", tab.pdf())) == 2  # half of it is in sight
+
+
+PRINTED = """() => new Promise((done) => addEventListener("beforeprint", () => done([
+  document.querySelector(".legend").textContent,
+  [...document.querySelectorAll(".words, .keylist")].map((one) => one.scrollHeight - one.clientHeight)])))"""
+
+
+def printed(tab: Page) -> tuple[str, list[int]]:
+    """What the legend says on paper, and how much of each list is scrolled away."""
+    tab.evaluate(f"() => {{ window.printed = ({PRINTED})(); }}")
+    tab.pdf()
+    return tab.evaluate("() => window.printed")
+
+
+@pytest.mark.parametrize(("count", "told"), [(20, ""), (90, "On this sheet are rows 1 to 40 of the 90 keys.")])
+def test_a_list_grows_on_paper_or_says_what_is_on_it(show: Show, count: int, told: str) -> None:
+    tab = show(make_case(seq=count), "#view=neuron&key=0", viewport={"width": 1200, "height": 800})
+    tab.evaluate(READ)
+    legend, (hidden,) = printed(tab)
+    assert ("On this sheet" in legend) == (hidden > 0) == bool(told) and told in legend
+    assert "On this sheet" not in tab.locator(".legend").inner_text()
+
+
+def test_a_lens_of_many_layers_stands_on_paper_whole(show: Show) -> None:
+    page = written()
+    page.manifest["lens"]["places"] = ["embeddings.output", *(f"layers.{i}.residual.post" for i in range(41))]
+    for name in ("lens.ids", "lens.log_probabilities"):
+        page.store(name, page.numbers[name].repeat(14, 1, 1))
+    legend, (hidden,) = printed(show(page, "#view=lens", viewport={"width": 1200, "height": 800}))
+    assert hidden == 0 and "On this sheet are tokens 0 to 4 of 7." in legend
+
+
+@pytest.mark.parametrize(("heads", "key"), [("1", ""), ("0.2", "head 0head 2"), ("0.1.2.3.4", "")])
+def test_paper_says_which_line_is_which_head(show: Show, heads: str, key: str) -> None:
+    tab = show(make_case(), f"#view=heads&heads={heads}")
+    assert not tab.locator(".heads-key").is_visible()
+    chips = "(all) => all.map((one) => getComputedStyle(one).backgroundColor.match(/\\d+/g).map(Number))"
+    hues = tab.locator(".chip[aria-pressed=true] i").evaluate_all(chips)
+    tab.emulate_media(media="print")
+    found = tab.locator(".heads-key")
+    assert found.is_visible() == bool(key)
+    if key:
+        assert found.inner_text().replace("\n", "") == key
+        first = "(all) => all.map((one) => [...one.getContext('2d').getImageData(1, 1, 1, 1).data.slice(0, 3)])"
+        assert found.locator("canvas").evaluate_all(first) == hues
 
 
 def test_a_dark_page_is_drawn_for_white_paper(show: Show) -> None:

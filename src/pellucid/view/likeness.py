@@ -31,6 +31,9 @@ NOTE = (
     "texts as a whole are near: their vectors are made from all tokens together."
 )
 
+BROAD = "columns"
+"""The property of a table from which `likeness.css` knows how small paper must show it."""
+
 STILL = "These are the numbers of the page without its shades: to see them, trust the notebook or run the cell."
 """What is said where somebody takes frames away."""
 
@@ -134,7 +137,8 @@ def _table(part: Likeness) -> str:
         )
         lines.append(f'<tr><th scope="row"><bdi>{html.escape(_word(part.text, span))}</bdi></th>{cells}</tr>')
     return (
-        '<div class="sheet" tabindex="0" role="group" aria-label="words of the query and of the text"><table>\n'
+        '<div class="sheet" tabindex="0" role="group" aria-label="words of the query and of the text">'
+        f'<table style="--{BROAD}: {len(part.columns)}">\n'
         f"<thead><tr><td></td>{names}</tr></thead>\n<tbody>\n" + "\n".join(lines) + "\n</tbody></table></div>"
     )
 
@@ -164,11 +168,12 @@ def _step(value: float) -> int:
 
 @cache
 def _style(theme: str | None) -> str:
-    """The page's style in one theme; both where the reader decides."""
-    base = _STYLE.read_text(encoding="utf-8")
-    if theme is not None:
-        return base.replace("light dark", theme) + _shades(theme)
-    return base + _shades("light") + "@media (prefers-color-scheme: dark) {\n" + _shades("dark") + "}\n"
+    """The page's style in one theme; both where the reader decides. Paper is light."""
+    style = _STYLE.read_text(encoding="utf-8").replace("light dark", theme or "light dark") + _shades("light")
+    if theme == "light":
+        return style
+    dark = "screen" if theme == "dark" else "screen and (prefers-color-scheme: dark)"
+    return style + f"@media {dark} {{\n" + _shades("dark") + "}\n"
 
 
 def _shades(theme: str) -> str:

@@ -245,9 +245,13 @@ function followWindow(stage, readAddress, draw, root) {
   let worn; // paper is white, and what is drawn on it must be drawn for that
   window.addEventListener("beforeprint", () => {
     worn = root.dataset.theme;
+    root.dataset.printing = ""; // lists grow
     wear("light");
   });
-  window.addEventListener("afterprint", () => wear(worn));
+  window.addEventListener("afterprint", () => {
+    delete root.dataset.printing;
+    wear(worn);
+  });
 }
 
 function preferredTheme() {

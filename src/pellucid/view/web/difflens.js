@@ -83,7 +83,8 @@ export class LensDiff {
         : `The likeliest word is the same in all ${cells} cells.`,
       "The shade says by how much the probability of this run’s word differs, from 0 to 100 %; where it is not among the words"
         + " kept of the other run, the least likely of those stands in for it.",
-    ];
+      this.grid.leftOut(),
+    ].filter(Boolean);
   }
 
   /** @returns {import("./table.js").Table} */

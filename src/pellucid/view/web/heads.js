@@ -1,6 +1,6 @@
 // heads.js: the heads view. Two columns of tokens, queries on the left and keys on the right, and lines between them.
-import { lift, make, mark } from "./dom.js";
-import { headColour } from "./colour.js";
+import { lift, make, mark, pen } from "./dom.js";
+import { headColour, headDash } from "./colour.js";
 import { Column, layOut } from "./column.js";
 import { thresholdSlider } from "./controls.js";
 import { drawLines } from "./lines.js";
@@ -27,7 +27,8 @@ class Heads {
     this.strip = new Strip((share) => (this.scroller.scrollTop = share * this.total - this.scroller.clientHeight / 2));
     this.names = { query: make("span"), key: make("span") };
     const name = (side, words) => make("div", { class: side }, make("b", {}, words), " ", this.names[side]);
-    this.element = make("div", { class: "heads" },
+    this.key = make("p", { class: "heads-key" });
+    this.element = make("div", { class: "heads" }, this.key,
       make("div", { class: "columns names", "aria-hidden": "true" }, name("query", "looks from"), make("div"), name("key", "looks at")),
       this.scroller, this.strip.canvas);
     this.slider = thresholdSlider(page);
@@ -52,6 +53,23 @@ class Heads {
     const { all, drawn } = this.mass;
     this.hidden = percent(all > drawn ? 1 - drawn / all : 0);
     this.slider.draw(state, all && state.threshold ? this.hidden : "");
+    this.drawKey(state);
+  }
+
+  /** Which line is which head: for paper, which has no toolbar. */
+  drawKey(state) {
+    const name = [state.heads, this.page.theme()].join();
+    this.key.hidden = state.heads.length < 2 || isMean(state);
+    if (this.key.hidden || this.keyName === name) return;
+    this.keyName = name;
+    this.key.replaceChildren(...state.heads.flatMap((head) => {
+      const line = make("canvas"); // PDFs lose the dashes of a gradient
+      const context = pen(line, 24, 3);
+      context.fillStyle = headColour(head, this.page.theme());
+      const [on = 24, off = 0] = headDash(head, state.heads);
+      for (let x = 0; x < 24; x += on + off) context.fillRect(x, 0, on, 3);
+      return [line, `head ${head}`];
+    }));
   }
 
   /** What there is room for beside the words: "wide" for a bar and a number, "close" for a number, "stacked" for nothing. */

@@ -59,6 +59,14 @@ export class KeyList {
     });
   }
 
+  /** What paper leaves out, as a sentence: it cannot be scrolled. */
+  leftOut() {
+    const { scrollTop: top, clientHeight, scrollHeight } = this.element;
+    if (!this.element.closest("[data-printing]") || scrollHeight <= clientHeight) return "";
+    const last = Math.floor((top + clientHeight - this.names.offsetHeight) / ROW);
+    return `On this sheet are rows ${Math.ceil(top / ROW) + 1} to ${last} of the ${this.picture.keys.length} keys.`;
+  }
+
   clear({ keys }) {
     this.rows.clear();
     this.body.replaceChildren();

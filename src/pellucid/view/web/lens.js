@@ -178,7 +178,8 @@ class Lens {
         + ` from 0 to 100 % on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
       `✓ is a word that the text really holds: ${this.hits.right} of ${this.hits.all} after the last layer.`,
       "Middle layers were not trained to be read this way.",
-    ];
+      this.grid.leftOut(),
+    ].filter(Boolean);
   }
 
   /** The sentence below the legend. */

@@ -240,6 +240,7 @@ class Neuron {
         + ` on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
       listed < keys.length ? `${listed} of ${keys.length} keys are listed: those that hold “${this.find.value.trim()}”.` : "",
       this.page.state().pair === "all" ? "" : "Weights are those over both texts; only a part of the keys is listed.",
+      this.list.leftOut(),
       this.page.attention().rotation ? "Query and key are turned by the place of their token before they are multiplied (rotary positions)." : "",
     ].filter(Boolean);
   }

@@ -73,6 +73,14 @@ export class WordGrid {
     return [Math.max(0, Math.floor(scrollLeft / WIDTH) - 1), Math.min(this.grid.columns, Math.ceil((scrollLeft + clientWidth) / WIDTH) + 1)];
   }
 
+  /** What paper leaves out, as a sentence: it cannot be scrolled. */
+  leftOut() {
+    const { scrollLeft, clientWidth, scrollWidth } = this.element;
+    if (!this.element.closest("[data-printing]") || scrollWidth <= clientWidth) return "";
+    const [first, last] = [Math.ceil(scrollLeft / WIDTH), Math.floor((scrollLeft + clientWidth - NAMES) / WIDTH) - 1];
+    return `On this sheet are tokens ${first} to ${last} of ${this.grid.columns}.`;
+  }
+
   drawColumns(element, columns, create, update) {
     const here = new Map();
     for (const cell of [...element.children].slice(1)) {
