@@ -47,6 +47,12 @@ def target_of(name: str | os.PathLike[str]) -> Path:
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
+def check_ending(name: str, path: str | os.PathLike[str], *endings: str) -> None:
+    """What a file is called says what is in it. Raises InputError for another ending."""
+    if path_of(path).suffix.lower() not in endings:
+        raise InputError(f"{name} is {os.fspath(path)}, expected a name that ends in {' or '.join(endings)}")
+
+
 def cache() -> Path:
     """Where things lie that can be made again: `PELLUCID_CACHE`, else `pellucid` in `XDG_CACHE_HOME` or in ~/.cache."""
     stated = os.environ.get("PELLUCID_CACHE")

@@ -4,6 +4,7 @@ import base64
 import math
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from playwright.sync_api import Browser
 import pellucid
 from pellucid.view.choice import choose
 from pellucid.view.colours import THEMES, head_colour, head_dash, mean_colour, ramp, ramp_steps
+from pellucid.view.compared import compared
 from pellucid.view.data import Data
 from pellucid.view.drawn import draw, render_png
 from pellucid.view.numbers import numbers_of, weights_of
 from pellucid.view.page import WEB, bundle
+from pellucid.view.view import View
 from tests.view.conftest import Show
 from tests.view.made import Made, plain, tokens_of
 
@@ -283,6 +286,17 @@ def test_numbers_that_are_none_are_told() -> None:
 def test_what_is_not_there_is_told(arguments: dict[str, Any], fragment: str) -> None:
     with pytest.raises(pellucid.InputError, match=fragment):
         draw(plain(8), **arguments)
+
+
+def test_what_is_written_has_the_ending_of_what_it_is(tmp_path: Path) -> None:
+    view = View(plain, "a text")
+    for drawing in (view, compared({"one": [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 1.0}]})):
+        for write, wrong in ((drawing.svg, tmp_path / "z.html"), (drawing.png, tmp_path / "z.svg")):
+            with pytest.raises(pellucid.InputError, match=f"path is {wrong}, expected a name that ends in"):
+                write(wrong)
+    with pytest.raises(pellucid.InputError, match=r"a drawing has no argument 'head' \(did you mean heads"):
+        view.svg(tmp_path / "z.svg", head=1)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_layer_that_was_left_out_is_told() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.errors import InputError
-from pellucid.files import target_of
+from pellucid.files import check_ending, target_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,8 +46,8 @@ def tell_more() -> None:
 
 def check_place(option: str, path: Path | None, *endings: str) -> None:
     """What a file is called says what is in it, and its folder is there; told before a model is read."""
-    if path is not None and endings and path.suffix.lower() not in endings:
-        raise InputError(f"{option} is {path}, expected a name that ends in {' or '.join(endings)}")
+    if path is not None and endings:
+        check_ending(option, path, *endings)
     if path is not None and not target_of(path).parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
 

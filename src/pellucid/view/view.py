@@ -1,13 +1,15 @@
 """The thing that a person holds: a page that is made when it is wanted."""
 
 import functools
+import inspect
 import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pellucid.files import target_of, write_whole
+from pellucid.errors import InputError, near
+from pellucid.files import check_ending, target_of, write_whole
 from pellucid.view.data import Data
 from pellucid.view.drawn import draw, render_png
 from pellucid.view.notebook import cell_of
@@ -47,13 +49,22 @@ class View:
 
     def svg(self, path: str | os.PathLike[str], **choice: Any) -> Path:
         """Writes one attention as a drawing, without a browser. choice: see `pellucid.view.drawn.draw`."""
-        drawing = draw(self.data, **choice).encode("utf-8")
+        check_ending("path", path, ".svg")
+        drawing = self._drawn(choice).encode("utf-8")
         return write_whole(target_of(path), lambda file: file.write(drawing))
 
     def png(self, path: str | os.PathLike[str], **choice: Any) -> Path:
         """The same drawing as a picture of pixels."""
-        picture = render_png(draw(self.data, **choice))
+        check_ending("path", path, ".png")
+        picture = render_png(self._drawn(choice))
         return write_whole(target_of(path), lambda file: file.write(picture))
+
+    def _drawn(self, choice: dict[str, Any]) -> str:
+        known = inspect.signature(draw).parameters
+        for name in choice:
+            if name not in known or name == "data":
+                raise InputError(f"a drawing has no argument {name!r}{near(name, list(known)[1:])}")
+        return draw(self.data, **choice)
 
     def __repr__(self) -> str:
         return f"View({self.title}); save('page.html') writes the page"
