@@ -67,6 +67,7 @@ def command(
       pellucid look - -m SmolLM2-135M-Instruct --serve --open < long.txt
     """
     import pellucid
+    from pellucid.errors import InputError
     from pellucid.view.drawn import DRAWN
 
     drawings = {kind: given.pop(kind) for kind in ("svg", "png")}
@@ -74,7 +75,9 @@ def command(
     started = time.perf_counter()
     if Path(text).suffix and os.path.isfile(text):  # noqa: PTH113 - a text may be longer than any name
         say(f"read as text; `pellucid look - < {text}` reads the file of this name")
-    text = standard_text().strip() if text == "-" else text
+    given_as, text = ("standard input", standard_text().strip()) if text == "-" else ("TEXT", text)
+    if not text.strip():
+        raise InputError(f"{given_as} is empty: there is nothing to look at")
     loaded = pellucid.load(model)
     if given["lens"] or given["view"] == "lens":
         _check_lens(loaded)
