@@ -32,6 +32,12 @@ def test_each_training_is_a_line_with_its_name(tmp_path: Path) -> None:
     assert drawing.png(tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_training_that_ran_over_is_told() -> None:
+    broken = [*log(0.1, 20), *({"step": i, "loss": math.nan} for i in range(21, 31))]
+    text = compared({"one": log(0.1), "two": broken}).text()
+    assert text.count("2 trainings, 30 steps at most; two: 10 without a finite loss") == 2  # seen, and read aloud
+
+
 def test_nothing_to_draw_is_said() -> None:
     with pytest.raises(InputError, match="no training was given"):
         compared({})

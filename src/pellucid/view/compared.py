@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted, short
 from pellucid.view.curves import FORGOTTEN, Curves, curves
 from pellucid.view.drawn import Drawing
-from pellucid.view.lines import Line, Panel, drawn, smoothed, thinned
+from pellucid.view.lines import LONGEST, Line, Panel, drawn, smoothed, thinned
 
 Log = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
 """A `log.jsonl`, the folder that holds one, or its lines as dicts."""
@@ -27,7 +27,10 @@ class Compared(Drawing):
             raw = [(step, loss) for step, loss, _ in course.steps]
             lines.append(Line(name, thinned(smoothed(raw, max(len(raw) // FORGOTTEN, 1))), hue))
         last = max(step for course in self.courses.values() for step, *_ in course.steps)
-        said = f"{len(lines)} trainings, {last:,} steps at most"
+        said = f"{counted(len(lines), 'training')}, {last:,} steps at most"
+        for name, course in self.courses.items():
+            lost = sum(loss is None for _, loss, _ in course.steps)
+            said += f"; {short(name, LONGEST)}: {lost:,} without a finite loss" if lost else ""
         return drawn(self.title, said, [Panel("loss", tuple(lines), 260)], last, theme)
 
 

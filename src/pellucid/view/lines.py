@@ -65,7 +65,8 @@ def drawn(title: str, said: str, panels: Sequence[Panel], last: float, theme: st
     marks.append(words(LEFT + WIDTH, bottom + 36, "step", colours["ink"], font_size=12, text_anchor="end"))
     told = "; ".join(f"{panel.name}: {_told(panel)}" for panel in panels)
     names = [width_of(short(line.name, LONGEST), SIZE) + SAMPLE for panel in panels for line in panel.lines]
-    width = max(LEFT + WIDTH + max([RIGHT, *(name + 14 for name in names)]), 2 * EDGE + width_of(title, 16))
+    width = LEFT + WIDTH + max([RIGHT, *(name + 14 for name in names)])
+    width = max(width, *(2 * EDGE + width_of(text, size) for text, size in ((title, 16), (said, SIZE))))
     return document(width, bottom + 54, marks, colours["paper"], title, f"{said}. {told}")
 
 
