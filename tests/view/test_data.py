@@ -138,8 +138,10 @@ def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
     assert tab.locator(".column.query .row").count() > 5
     with pytest.raises(pellucid.InputError, match=r"budget_mb is 0\.01"):
         pellucid.view(trace, budget_mb=0.01)
-    with pytest.raises(pellucid.InputError, match="too small: one layer takes"):
+    with pytest.raises(pellucid.InputError, match=r"leaves 0\.\d\d MB .* take 0\.\d\d MB: give more"):
         pellucid.view(trace, budget_mb=0.35).html()
+    with pytest.raises(pellucid.InputError, match=r"MB, 0\.20 MB of it tensors: .* or fewer tensors"):
+        pellucid.view(trace, tensors=["layers.0.attention.key"], precision="float32", budget_mb=0.2).html()
 
 
 def test_only_the_opened_layer_is_decoded(minilm: pellucid.Model, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:

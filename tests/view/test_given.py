@@ -8,6 +8,7 @@ import torch
 from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGeneration
 
 import pellucid
+from pellucid.generation.sight import TracedText
 from tests.view.conftest import READ, Show
 from tests.view.test_recipes import COMPUTE
 
@@ -126,5 +127,9 @@ def test_what_fits_no_page_is_told_in_a_sentence(arguments: dict[str, Any], sent
 def test_a_page_is_of_a_trace_or_of_weights(minilm: pellucid.Model) -> None:
     with pytest.raises(pellucid.InputError, match="a trace was given, and 'tokens' beside it"):
         pellucid.view(minilm.trace("time"), tokens=["a"])
+    with pytest.raises(pellucid.InputError, match="include_layers names no layer"):
+        pellucid.view(minilm.trace("time"), include_layers=[])
+    with pytest.raises(pellucid.InputError, match=r"not of TracedText: view\(model.trace\(prompt \+ text\)\)"):
+        pellucid.view(TracedText("The sky", " is", ()))
     with pytest.raises(pellucid.InputError, match="not of tuple"):
         pellucid.view((GOOD,))

@@ -164,10 +164,14 @@ def _leave_out(data: Data, most: int, shown: str) -> None:
             if entry["name"] == name:
                 _empty(data, entry)
     if data.size > most:
+        tensors = {tensor["block"] for run in (manifest, manifest["other"] or {}) for tensor in run.get("tensors", [])}
+        taken = sum(4 * -(-len(data.blocks[block]) // 3) for block in tensors)
+        of_which = f", {taken / 1e6:.2f} MB of it tensors" if tensors else ""
         raise InputError(
-            f"budget_mb is too small: one layer takes {data.size / 1e6:.1f} MB; choose ",
+            f"budget_mb leaves {most / 1e6:.2f} MB for numbers, and with a single layer they take "
+            f"{data.size / 1e6:.2f} MB{of_which}: give more, choose ",
             Argument("precision", "compact"),
-            " or fewer tensors",
+            *([" or fewer tensors"] if tensors else []),
         )
     manifest["left_out"] = [name for name in names if name in dropped]
     data.told.append(f"left out to keep the page small, but for their pictures: {', '.join(manifest['left_out'])}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from pellucid.config.checks import number_of, numbers_of, within
 from pellucid.errors import InputError, near, short
+from pellucid.generation.sight import TracedStep, TracedText
 from pellucid.trace import Trace
 from pellucid.view.data import Wish, data_of, show_of
 from pellucid.view.extras import Extras
@@ -90,6 +91,10 @@ def _of_trace(trace: Trace, given: dict[str, Any], include_layers: Iterable[int]
 
 
 def _a_trace(given: Any) -> Trace:
+    if isinstance(given, TracedText | TracedStep):
+        raise InputError(
+            f"a page is of one trace of a whole text, not of {type(given).__name__}: view(model.trace(prompt + text))"
+        )
     if not isinstance(given, Trace):
         raise InputError(
             f"a page is of a trace, not of {type(given).__name__}: weights of attention go by name, "

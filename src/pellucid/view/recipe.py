@@ -65,6 +65,8 @@ def _number(name: str) -> int:
 def _layers(wanted: Iterable[int], trace: Trace) -> set[int]:
     known = {_number(name) for name in _attentions(trace)}
     chosen = set(numbers_of("include_layers", wanted, "the numbers of layers"))
+    if not chosen:
+        raise InputError("include_layers names no layer: a page is of one at least")
     for layer in chosen - known:
         raise InputError(f"layer {layer} is not there: this trace has layers {', '.join(map(str, sorted(known)))}")
     return chosen
