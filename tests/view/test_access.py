@@ -171,6 +171,16 @@ def test_tab_goes_from_region_to_region_and_shows_where_it_is(show: Show, view: 
     assert stage > 0
 
 
+@pytest.mark.parametrize("side", ["query", "key"])
+def test_home_and_end_move_the_token_in_hand(show: Show, side: str) -> None:
+    tab = show(written(), "#view=heads")
+    tab.locator(f".column.{side} [tabindex='0']").focus()
+    for key, last in (("End", 6), ("Home", 0)):
+        press(tab, key)
+        assert tab.locator(f".column.{side} .row[aria-selected=true]:focus").get_attribute("data-index") == str(last)
+        assert f"({last})" in tab.locator(".readout").inner_text()
+
+
 def test_arrows_walk_inside_a_group_of_buttons(show: Show) -> None:
     tab = show(written(), "#view=heads&heads=1")
     tab.locator(".chip").nth(1).focus()

@@ -9,6 +9,7 @@ from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGenera
 
 import pellucid
 from pellucid.generation.sight import TracedText
+from pellucid.view.drawn import draw
 from tests.view.conftest import READ, Show
 from tests.view.test_recipes import COMPUTE
 
@@ -68,6 +69,36 @@ def test_arrays_and_half_precision_are_taken_too(show: Show, bert: tuple[torch.T
             assert (torch.tensor(computed) - layer[0].half().float()).abs().max() <= error + 1e-6
             assert error <= most
     assert "in one byte each" in tab.locator(".legend").inner_text()
+
+
+def test_what_was_given_is_not_called_a_model_s(show: Show, bert: tuple[torch.Tensor, ...]) -> None:
+    tab = show(pellucid.view(attention=bert[:1], tokens=WORDS).html(), "#query=1&key=2&heads=3")
+    tab.evaluate(READ)
+    assert "1 layer × 4 heads" in tab.locator(".model").inner_text()
+    assert "Weights as they were given, stored as float32, not recomputed." in tab.locator(".legend").inner_text()
+    assert "model’s own" not in tab.locator(".legend").inner_text()
+    less = pellucid.view(attention=bert, tokens=WORDS, precision="compact")
+    tab = show(less.html(), "#layer=2")
+    tab.evaluate(READ)
+    assert "Largest difference from those that were given in this layer: 0.00" in tab.locator(".legend").inner_text()
+    assert "Weights as they were given." in draw(pellucid.view(attention=bert, tokens=WORDS).data)
+    assert "Weights as they were given, to 0.00" in draw(less.data)
+
+
+@pytest.mark.parametrize(("address", "expression"), [
+    ("#of=encoder&layer=1&heads=2&query=3&key=4", "encoder_attention[1][0, 2, 3, 4]"),
+    ("#of=cross&layer=0&heads=1&query=3&key=4", "cross_attention[0][0, 1, 3, 4]"),
+])  # fmt: skip
+def test_a_weight_that_was_given_is_copied_from_there(
+    show: Show, pair: dict[str, Any], address: str, expression: str
+) -> None:
+    tab = show(pellucid.view(**pair, encoder_tokens=SOURCE, decoder_tokens=TARGET).html(), address)
+    tab.evaluate(READ)
+    tab.keyboard.press("c")
+    tab.get_by_text(f"copied: {expression}").wait_for()
+    tab.keyboard.press("Escape")
+    tab.keyboard.press("c")
+    tab.get_by_text("there is nothing here to copy as Python").wait_for()
 
 
 def test_three_attentions_of_a_pair_keep_their_sides(show: Show, pair: dict[str, Any]) -> None:

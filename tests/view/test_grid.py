@@ -76,6 +76,8 @@ def test_the_pictures_are_the_stored_ones(show: Show, theme: str) -> None:
     steps = np.rint(255 * (pictures(data, 1) / 255) ** 2).astype(int)
     assert np.abs(drawn(tab, 1, 5, 7, 7)[..., :3] - colours[steps]).max() <= 2
     assert "from 0 to 1 on a linear scale" in tab.locator(".legend").inner_text()
+    again = show(data, tab.evaluate("() => location.hash"))
+    assert "from 0 to 1 on a linear scale" in again.locator(".legend").inner_text()
 
 
 def test_what_is_masked_stays_empty(show: Show) -> None:

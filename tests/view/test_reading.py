@@ -170,6 +170,12 @@ def test_what_an_address_leaves_out_is_not_kept(show: Show) -> None:
     assert "adds up to 1" in tab.locator(".legend").inner_text()
 
 
+def test_an_address_of_unknown_heads_shows_those_of_the_page(show: Show) -> None:
+    for heads, shown in (("99", ["8"]), ("99.5", ["5"]), ("", [])):
+        tab = show(make_case(), f"#view=heads&heads={heads}")
+        assert tab.locator(".chip[aria-pressed=true]").all_inner_texts() == shown
+
+
 def test_an_address_is_not_written_over_before_it_is_read(show: Show) -> None:
     tab = show(make_case(), "#view=matrix&layer=0&heads=8")
     tab.evaluate("""() => {

@@ -43,6 +43,18 @@ def test_the_words_of_the_heads_view_are_whole_at_every_width(show: Show, words:
     assert lines >= (200 if tab.locator(".heads").get_attribute("data-room") == "wide" else 56)
 
 
+def test_the_place_of_a_token_stands_free_of_it(show: Show) -> None:
+    tab = show(make_case(seq=1100), "#view=heads&query=1098&key=1099")
+    tab.evaluate(READ)
+    for side, index, edge in (("query", 1098, "paddingRight"), ("key", 1099, "paddingLeft")):
+        gap, width = tab.locator(f".column.{side} .row[data-index='{index}']").evaluate(
+            "(row, edge) => [[null, edge], ['::after', 'width']].map(([of, what]) => "
+            "Number.parseFloat(getComputedStyle(row, of)[what]))",
+            edge,
+        )
+        assert width > 15 and gap - 3 >= width + 4  # it begins 3 pixels from the edge
+
+
 @pytest.mark.parametrize("view", few(VIEWS, ["heads", "neuron", "lens", "diff"]))
 def test_nothing_sticks_out_of_a_narrow_page(show: Show, view: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.view.written.HEADS", 12)

@@ -18,12 +18,14 @@ SIDES = ("encoder", "decoder", "cross")
 class Choice:
     """One attention with its numbers.
 
+    given: are they weights that somebody gave, and no model's own?
     weights: Float[ndarray, "heads queries keys"], in the order of `heads`.  seen: Bool[ndarray, "queries keys"].
     queries, keys: the tokens as the manifest tells them.  token: the query whose links alone are wanted.
     """
 
     entry: dict[str, Any]
     model: str
+    given: bool
     heads: list[int]
     weights: np.ndarray
     seen: np.ndarray
@@ -63,7 +65,8 @@ def choose(
     pairs = [weights_of(data, entry, head) for head in chosen]
     weights, seen = np.stack([weights for weights, _ in pairs]), pairs[0][1]
     place = None if token is None else token % len(queries)
-    return Choice(entry, manifest["model"]["name"], chosen, weights, seen, queries, keys, place)
+    model = manifest["model"]
+    return Choice(entry, model["name"], model["family"] == "", chosen, weights, seen, queries, keys, place)
 
 
 def _heads(there: int, first: list[int], asked: Any) -> list[int]:

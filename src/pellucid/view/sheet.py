@@ -56,6 +56,10 @@ def _missing(choice: Choice) -> list[str]:
 def _exactness(choice: Choice) -> str:
     error = choice.entry["max_error"]
     how = "as stored" if choice.entry["weights"] is not None else "recomputed from query and key"
+    if choice.given:
+        return (
+            "Weights as they were given." if not error else f"Weights as they were given, to {error:.2g} in this layer."
+        )
     if error is None:
         return f"Weights after softmax, {how}."
     return f"Weights after softmax, {how}; largest difference from the model's own in this layer: {error:.2g}."

@@ -146,6 +146,8 @@ function start(root, source) {
 
   function fail(error) {
     setBusy(false);
+    readout.clear();
+    legend.clear();
     stage.replaceChildren(sentence(error));
   }
 

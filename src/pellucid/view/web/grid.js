@@ -43,7 +43,7 @@ class Grid {
       "aria-label": "all heads of all layers; arrow keys go from head to head, Enter opens one",
       onscroll: () => this.draw() }, this.body);
     document.addEventListener("keydown", (event) => this.press(event));
-    this.ends = make("select", { "aria-label": "where the colours end", onchange: () => this.page.set({}) },
+    this.ends = make("select", { "aria-label": "where the colours end", onchange: () => this.page.set({ ends: this.ends.value }) },
       ...Object.entries(ENDS).map(([value, label]) => make("option", { value }, label)));
     this.switch = scaleSwitch(page);
     this.controls = [this.switch.element, make("label", { class: "field" }, make("span", { class: "name" }, "up to"), this.ends)];
@@ -58,7 +58,8 @@ class Grid {
 
   draw() {
     const state = this.page.state();
-    const look = [this.element.clientWidth, this.page.theme(), state.scale, this.ends.value, window.devicePixelRatio].join();
+    this.ends.value = state.ends;
+    const look = [this.element.clientWidth, this.page.theme(), state.scale, state.ends, window.devicePixelRatio].join();
     if (look !== this.look) this.layOut(state);
     this.look = look;
     this.switch.draw(state);
@@ -75,11 +76,11 @@ class Grid {
   }
 
   /** Another width, theme or scale: all places are reckoned and all pictures painted anew. */
-  layOut({ scale }) {
+  layOut({ scale, ends }) {
     const room = this.element.clientWidth - SIZE.side - 8;
     this.width = Math.max(SIZE.least, Math.min(SIZE.most, Math.floor(room / this.columns) - SIZE.gap));
     this.step = this.width + SIZE.gap;
-    this.paint = { width: this.width, step: this.step, scale, end: this.ends.value === "one" ? 1 : null, colours: ramp(this.page.theme()) };
+    this.paint = { width: this.width, step: this.step, scale, end: ends === "one" ? 1 : null, colours: ramp(this.page.theme()) };
     /** @type {Map<number, {top: number, height: number}>} */
     this.places = new Map();
     const titles = [];
@@ -169,7 +170,7 @@ class Grid {
     const masked = this.entries.some(({ recipe }) => recipe && recipe.mask !== "full");
     return [
       "A row is a layer, a picture is one head: a line of it is a query, a column a key.",
-      `Colour runs from 0 to ${this.ends.value === "one" ? "1" : "the largest weight of each head"} on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
+      `Colour runs from 0 to ${this.page.state().ends === "one" ? "1" : "the largest weight of each head"} on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
       patches ? "Each dot is the largest weight of a patch of tokens." : "", masked ? "Empty parts are masked." : "",
     ].filter(Boolean);
   }

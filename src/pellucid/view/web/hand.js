@@ -12,6 +12,19 @@ export function stepped(now, by, count, first = 0) {
 }
 
 /**
+ * Listens in a list for Home and End, which go to its ends.
+ * @param {(right: number, down: number) => void} move
+ */
+export function toEnds(move) {
+  return (event) => {
+    const down = { Home: -Infinity, End: Infinity }[event.key];
+    if (down === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    move(0, down);
+  };
+}
+
+/**
  * At most `most` places of a list, those around the one in hand.
  * @param {number|null} place
  * @param {number} most

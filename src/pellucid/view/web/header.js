@@ -25,9 +25,10 @@ export function makeHeader(root, page, switchTheme) {
 
 /** all-MiniLM-L6-v2 · bert · 6 layers × 12 heads of 32 · 22.7 million parameters · 13 tokens */
 function aboutModel({ model, sequences }) {
+  const [layers, more, heads] = [model.num_hidden_layers, model.num_decoder_layers, model.num_attention_heads];
   const shared = model.num_key_value_heads < model.num_attention_heads ? ` (${model.num_key_value_heads} for keys)` : "";
   return [
-    model.name, model.family, `${model.num_hidden_layers}${model.num_decoder_layers ? ` + ${model.num_decoder_layers}` : ""} layers × ${model.num_attention_heads} heads${shared}${model.head_dim ? ` of ${model.head_dim}` : ""}`,
+    model.name, model.family, `${layers}${more ? ` + ${more}` : ""} ${layers === 1 && !more ? "layer" : "layers"} × ${heads} ${heads === 1 ? "head" : "heads"}${shared}${model.head_dim ? ` of ${model.head_dim}` : ""}`,
     model.parameters && parameters(model.parameters), sequences.map(counted).join(", "),
   ].filter(Boolean).join("  ·  ");
 }

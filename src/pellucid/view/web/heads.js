@@ -3,6 +3,7 @@ import { lift, make, mark, pen } from "./dom.js";
 import { headColour, headDash } from "./colour.js";
 import { Column, layOut } from "./column.js";
 import { thresholdSlider } from "./controls.js";
+import { toEnds } from "./hand.js";
 import { drawLines } from "./lines.js";
 import { isMean, strandsOf } from "./strands.js";
 import { Strip } from "./strip.js";
@@ -22,7 +23,7 @@ class Heads {
     this.page = page;
     this.canvas = make("canvas", { role: "img" });
     this.middle = make("div", { class: "middle" }, this.canvas);
-    this.body = make("div", { class: "columns" });
+    this.body = make("div", { class: "columns", onkeydown: toEnds((right, down) => this.move(right, down)) });
     this.scroller = make("div", { class: "scroller", onscroll: () => this.page.ready() && this.draw(), onmouseleave: () => this.leave() }, this.body);
     this.strip = new Strip((share) => (this.scroller.scrollTop = share * this.total - this.scroller.clientHeight / 2));
     this.names = { query: make("span"), key: make("span") };
@@ -94,6 +95,8 @@ class Heads {
     this.columns = { query: new Column("query", tokens.query, hand), key: new Column("key", tokens.key, hand) };
     this.body.replaceChildren(this.columns.query.element, this.middle, this.columns.key.element);
     this.element.style.setProperty("--word", `${this.word}px`);
+    const digits = String(Math.max(tokens.query.length, tokens.key.length) - 1).length;
+    this.element.style.setProperty("--place", `${Math.max(26, 10 + 6 * digits)}px`);
     this.element.dataset.room = this.room();
     this.shown = this.page.shown();
     /** @type {Record<string, Map<number, number>>} where the middle of each row is */

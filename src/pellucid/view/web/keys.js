@@ -4,6 +4,7 @@ import { covered, openHelp } from "./dialogs.js";
 import { roveGroups } from "./rove.js";
 import { openSearch } from "./search.js";
 import { shortcutsOf } from "./shortcuts.js";
+import { groupOf, wereGiven } from "./state.js";
 import { openTable } from "./table.js";
 
 /**
@@ -38,9 +39,14 @@ export function listen(root, page, views) {
 async function copyPython(root, page) {
   const view = page.view();
   const text = view.python ? view.python() : weightPython(page, root.querySelector(".readout-value").dataset);
-  if (text && (await toClipboard(text, root))) root.querySelector(".readout-note").textContent = `copied: ${text}`;
+  const note = root.querySelector(".readout-note");
+  if (!text) note.textContent = "there is nothing here to copy as Python";
+  else if (await toClipboard(text, root)) note.textContent = `copied: ${text}`;
 }
 
 function weightPython(page, { head, query, key }) {
-  return key === undefined ? "" : `trace["${page.entry().name}.weights"][0, ${head}, ${query}, ${key}]`;
+  const entry = page.entry();
+  const list = [groupOf(entry), "attention"].filter(Boolean).join("_"); // as `view` takes what is given
+  const layer = wereGiven(page.manifest) ? `${list}[${entry.layer}]` : `trace["${entry.name}.weights"]`;
+  return key === undefined ? "" : `${layer}[0, ${head}, ${query}, ${key}]`;
 }

@@ -2,7 +2,7 @@
 // the legend says what the picture shows, how exact it is and what it leaves out.
 import { make, mark } from "./dom.js";
 import { strongest } from "./attention.js";
-import { groupOf } from "./state.js";
+import { groupOf, wereGiven } from "./state.js";
 import { exact, inNodes } from "./tokens.js";
 
 /** The readout line. */
@@ -33,6 +33,13 @@ export class Readout {
     mark(this.value, "data-head", cell && page.state().head);
     mark(this.value, "data-query", cell && cell.query);
     mark(this.value, "data-key", cell && cell.key);
+  }
+
+  /** Nothing is drawn that it could be about. */
+  clear() {
+    this.words.replaceChildren();
+    this.value.textContent = this.note.textContent = "";
+    for (const name of Object.keys(this.value.dataset)) delete this.value.dataset[name];
   }
 
   /** What has taken several lines keeps them, so that nothing below it moves away from a pointer. */
@@ -87,10 +94,15 @@ export class Legend {
     this.element = make("div", { class: "legend" });
   }
 
+  clear() {
+    this.text = "";
+    this.element.replaceChildren();
+  }
+
   /** @param {string[]} sentences what the view says about itself */
   draw(sentences) {
     const { page } = this;
-    const truth = page.view().truth?.() ?? (page.ready() ? truthOf(page.attention()) : "");
+    const truth = page.view().truth?.() ?? (page.ready() ? truthOf(page.attention(), wereGiven(page.manifest)) : "");
     const lines = [sentences.join(" "), truth].filter(Boolean);
     if (this.text === lines.join()) return;
     this.text = lines.join();
@@ -98,14 +110,19 @@ export class Legend {
   }
 }
 
-/** What the weights of an attention are, and how exact. @param {import("./attention.js").Attention} attention */
-export function truthOf({ entry, dtype, stored, coding }) {
+/**
+ * What the weights of an attention are, and how exact.
+ * @param {import("./attention.js").Attention} attention
+ * @param {boolean} given are they those that somebody gave, and not a model's own?
+ */
+export function truthOf({ entry, dtype, stored, coding }, given = false) {
   const error = entry.max_error;
-  const measured = error == null
+  const whose = given ? "those that were given" : "the model’s own weights";
+  const measured = given && error === 0 ? "" : error == null
     ? "They were not compared with the model’s own weights."
-    : `Largest difference from the model’s own weights in this layer${entry.measured_rows ? `, measured in ${entry.measured_rows} rows of each head` : ""}: ${Number(error.toPrecision(2))}.`;
+    : `Largest difference from ${whose} in this layer${entry.measured_rows ? `, measured in ${entry.measured_rows} rows of each head` : ""}: ${Number(error.toPrecision(2))}.`;
   const plain = dtype === "int16" ? "in 16 bits each" : `as ${dtype}`;
   if (!stored) return `Weights after softmax, recomputed here from query and key stored ${plain}. ${measured}`;
   const how = coding ? `in one byte each (${coding === "sqrt" ? "in steps of their square root" : "in even steps"})` : plain;
-  return `Weights after softmax, stored ${how}, not recomputed. ${measured}`;
+  return `${given ? "Weights as they were given" : "Weights after softmax"}, stored ${how}, not recomputed. ${measured}`.trim();
 }

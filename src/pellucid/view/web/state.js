@@ -12,6 +12,7 @@ import { chosenTokens, PAIRS } from "./tokens.js";
  * @property {string} pair
  * @property {number} threshold weights below it are not drawn as lines
  * @property {"sqrt"|"linear"} scale
+ * @property {"own"|"one"} ends where the colours of Model end: at each head's largest weight, or at 1
  * @property {"text"|"weight"} order of the keys that Neuron lists
  * @property {"query"|"key"} side the column of the token in hand
  * @property {number|null} query
@@ -31,7 +32,7 @@ export function firstState(manifest) {
   const twice = 2 / manifest.sequences[manifest.attentions[layer].keys].tokens.length; // of what an even row gives to each key
   return {
     view: show.view ?? "heads", layer, heads, head: heads[0] ?? 0, pair: "all",
-    threshold: THRESHOLDS.findLast((step) => step <= Math.min(0.02, Math.max(0.001, twice))), scale: "sqrt", order: "text", side: "query", query: null, key: null, pinned: false,
+    threshold: THRESHOLDS.findLast((step) => step <= Math.min(0.02, Math.max(0.001, twice))), scale: "sqrt", ends: "own", order: "text", side: "query", query: null, key: null, pinned: false,
   };
 }
 
@@ -97,6 +98,11 @@ export function groupOf(entry) {
   return entry.kind === "cross" ? "cross" : entry.side;
 }
 
+/** Is the page of weights that were given, and of no model? @param {import("./data.js").Manifest} manifest */
+export function wereGiven({ model }) {
+  return model.family === "";
+}
+
 /** The places of all attentions of the same group, in order. */
 export function groupPlaces(manifest, group) {
   return [...manifest.attentions.keys()].filter((place) => groupOf(manifest.attentions[place]) === group);
@@ -114,6 +120,7 @@ export function toHash(state, manifest) {
   const { threshold, scale } = firstState(manifest);
   if (state.threshold !== threshold) words.threshold = state.threshold;
   if (state.scale !== scale) words.scale = state.scale;
+  if (state.ends !== "own") words.ends = state.ends;
   if (state.order !== "text") words.order = state.order;
   if (state.tensor) words.tensor = state.tensor.name;
   if (state.tensor?.cut) words.cut = cutWords(state.tensor.cut);
@@ -144,7 +151,7 @@ export function fromHash(hash, manifest, views, layer) {
   const pair = words.get("pair");
   if (Object.hasOwn(PAIRS, pair ?? "") && entry.queries === entry.keys && Object.values(chosenTokens(tokens, pair)).every((list) => list.length)) patch.pair = pair;
   const named = words.get("heads")?.split(".").map((text) => number(text, entry.heads)).filter((head) => head !== null);
-  if (named) patch.heads = sorted(named);
+  if (named?.length || words.get("heads") === "") patch.heads = sorted(named);
   const head = number(words.get("head"), entry.heads) ?? named?.[0] ?? null;
   if (head !== null) patch.head = head;
   const shown = chosenTokens(tokens, patch.pair);
@@ -165,6 +172,7 @@ function pickedOf(words, manifest) {
   return {
     threshold: THRESHOLDS.find((step) => String(step) === words.get("threshold")) ?? threshold,
     scale: words.get("scale") === "linear" ? "linear" : scale,
+    ends: words.get("ends") === "one" ? "one" : "own",
     order: words.get("order") === "weight" ? "weight" : "text",
     tensor: tensor ? tensorOf(tensor.name, manifest.blocks[tensor.block].shape, words) : null,
     lens: inLens ? { place, token, pinned: true } : null,
