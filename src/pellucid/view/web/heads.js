@@ -29,9 +29,9 @@ class Heads {
     this.names = { query: make("span"), key: make("span") };
     const name = (side, words) => make("div", { class: side }, make("b", {}, words), " ", this.names[side]);
     this.key = make("p", { class: "heads-key" });
-    this.element = make("div", { class: "heads" }, this.key,
+    this.element = make("div", { class: "heads" },
       make("div", { class: "columns names", "aria-hidden": "true" }, name("query", "looks from"), make("div"), name("key", "looks at")),
-      this.scroller, this.strip.canvas);
+      this.scroller, this.strip.canvas, this.key);
     this.slider = thresholdSlider(page);
     this.controls = [this.slider.element];
   }
