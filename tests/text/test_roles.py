@@ -10,6 +10,7 @@ import pytest
 from pellucid import compat
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.errors import InputError
+from pellucid.text.files import write_tokenizer
 from pellucid.text.tokenizer import Tokenizer
 from tests.text.making import folder_of
 from tests.text.test_stated import AS_IT_STANDS, GOLDEN, folder, opened
@@ -100,6 +101,25 @@ def test_the_map_of_special_tokens_goes_over_older_settings_alone(tmp_path: Path
     theirs, ours = both(bare(tmp_path / "map", "bert", over, **said, **more))
     assert ours.pad_token == theirs.pad_token == ("[PAD]" if numbered else "[SEP]")
     assert ours("[ONE] [TWO]")["input_ids"] == theirs("[ONE] [TWO]")["input_ids"]
+
+
+def test_a_map_of_objects_is_saved_so_that_the_reference_opens_it(tmp_path: Path) -> None:
+    """Up to 4.33 the reference wrote tokens there without the mark that it reads elsewhere."""
+
+    def token(text: str, **flags: bool) -> dict[str, Any]:
+        return {"content": text, "lstrip": False, "rstrip": False, "normalized": False, "single_word": False} | flags
+
+    over = {"special_tokens_map.json": {"mask_token": token("<mask>", lstrip=True), "pad_token": "<pad>"}}
+    said = {"tokenizer_class": "RobertaTokenizer", "mask_token": {"__type": "AddedToken"} | token("<mask>")}
+    theirs, ours = both(bare(tmp_path / "map", "roberta", over, **said))
+    ours.settings["additional_special_tokens"] = [token("<one>", rstrip=True)]  # which the reference refuses in a map
+    saved = bare(tmp_path / "saved", "roberta")
+    write_tokenizer(ours, saved)
+    again, own = both(saved)
+    text = "a <mask>  b"
+    assert again(text)["input_ids"] == own(text)["input_ids"] == theirs(text)["input_ids"]
+    assert again.mask_token == "<mask>"
+    assert {token.content: token.rstrip for token in again.added_tokens_decoder.values()}["<one>"]
 
 
 def test_tokens_of_one_model_are_special_and_known_to_templates(tmp_path: Path) -> None:

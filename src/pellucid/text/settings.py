@@ -95,6 +95,25 @@ def without(tokens: Collection[str], settings: dict[str, Any]) -> dict[str, Any]
     return kept
 
 
+def marked(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the mark by which the reference knows a token that is an object; older maps have none."""
+    holders = (*_EXTRA, "model_specific_special_tokens")
+    return {
+        name: _marked(value) if name.endswith("_token") or name in holders else value
+        for name, value in settings.items()
+    }
+
+
+def _marked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_marked(one) for one in value]
+    if not isinstance(value, dict) or "__type" in value:
+        return value
+    if _is_token(value, empty=True):
+        return {"__type": "AddedToken"} | value | {"special": True}
+    return {name: _marked(one) for name, one in value.items()}
+
+
 def content(token: Any) -> str | None:
     """The text of a token, which files write as a string or as an object."""
     return token.get("content") if isinstance(token, dict) else token
