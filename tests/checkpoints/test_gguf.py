@@ -314,9 +314,8 @@ def test_stretched_positions(facts: dict[str, object], wanted: dict[str, object]
     assert open_gguf(write(tmp_path / "a.gguf", "llama", named, state)).raw.get("rope_scaling") == wanted
 
 
-@pytest.mark.parametrize("factor", [8.0, 32.0])
-def test_llama_3_s_stretching_is_found_again(factor: float, tmp_path: Path) -> None:
-    """llama.cpp writes a table of divisors instead of the facts; the reference's own frequencies say what it holds."""
+def llama3_scaling(factor: float) -> tuple[dict[str, object], Tensor]:
+    """The facts, and the table of divisors that llama.cpp writes instead; the reference's own frequencies say it."""
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -324,8 +323,13 @@ def test_llama_3_s_stretching_is_found_again(factor: float, tmp_path: Path) -> N
     scaling |= {"original_max_position_embeddings": 8192}
     config = LlamaConfig(hidden_size=64, num_attention_heads=4, rope_parameters=scaling | {"rope_theta": 5e5})
     stretched, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
-    plain = 1 / 5e5 ** (torch.arange(8) / 8)
-    state = as_llamacpp(numbers(reference_llama()), "llama") | {"rope_freqs.weight": plain / stretched}
+    return scaling, 1 / 5e5 ** (torch.arange(8) / 8) / stretched
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_llama_3_s_stretching_is_found_again(factor: float, tmp_path: Path) -> None:
+    scaling, divisors = llama3_scaling(factor)
+    state = as_llamacpp(numbers(reference_llama()), "llama") | {"rope_freqs.weight": divisors}
     facts = LLAMA | {"llama.rope.freq_base": 5e5}
     opened = open_gguf(write(tmp_path / "a.gguf", "llama", facts, state))
     assert opened.raw["rope_scaling"] == scaling
@@ -335,6 +339,23 @@ def test_llama_3_s_stretching_is_found_again(factor: float, tmp_path: Path) -> N
         open_gguf(write(tmp_path / "a.gguf", "llama", facts, state))
     state["rope_freqs.weight"] = torch.ones(8)
     assert "rope_scaling" not in open_gguf(write(tmp_path / "a.gguf", "llama", facts, state)).raw
+
+
+def test_a_table_of_divisors_and_a_factor_both_count(tmp_path: Path) -> None:
+    """As in llama.cpp's ggml_rope, where a frequency is divided by the one and by the other."""
+    state = as_llamacpp(numbers(reference_llama()), "llama")
+    facts = LLAMA | {"llama.rope.freq_base": 5e5, "llama.rope.scaling.factor": 4.0}
+    linear, none = facts, facts | {"llama.rope.scaling.type": "none"}
+    state["rope_freqs.weight"] = torch.ones(8)
+    opened = open_gguf(write(tmp_path / "a.gguf", "llama", linear, state))
+    assert opened.raw["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
+    state["rope_freqs.weight"] = llama3_scaling(8.0)[1]
+    with pytest.raises(CheckpointMismatchError, match=r"as Llama 3 does, and llama.rope.scaling once more by 4;"):
+        open_gguf(write(tmp_path / "a.gguf", "llama", linear, state))
+    assert open_gguf(write(tmp_path / "a.gguf", "llama", none, state)).raw["rope_scaling"]["factor"] == 8.0
+    state["rope_freqs.weight"] = torch.ones(3)
+    with pytest.raises(CorruptFileError, match=r"rope_freqs.weight has 3 numbers, expected 8 for heads of 16"):
+        open_gguf(write(tmp_path / "a.gguf", "llama", LLAMA, state))
 
 
 @pytest.mark.parametrize(

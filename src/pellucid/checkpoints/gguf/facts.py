@@ -70,7 +70,7 @@ def _llama(header: Header, architecture: str) -> dict[str, Any]:
         raw["attention_bias"] = "blk.0.attn_q.bias" in header.tensors
         raw["mlp_bias"] = "blk.0.ffn_up.bias" in header.tensors
     _check_heads(header, architecture, raw)
-    scaling = _scaling(header, architecture, raw["rope_theta"])
+    scaling = _scaling(header, architecture, raw)
     if scaling is not None:
         raw["rope_scaling"] = scaling
     return raw
@@ -139,27 +139,40 @@ def _check_heads(header: Header, architecture: str, raw: dict[str, Any]) -> None
 # -- rotary positions that were stretched ------------------------------------------------------------------------------
 
 
-def _scaling(header: Header, architecture: str, theta: float) -> dict[str, Any] | None:
+def _scaling(header: Header, architecture: str, raw: dict[str, Any]) -> dict[str, Any] | None:
+    """What a table of divisors and the facts say; llama.cpp applies both."""
+
     def stated(key: str) -> Any:
         found = header.metadata.get(f"{architecture}.rope.{key}")
         return None if found is None else _number(header.path, f"{architecture}.rope.{key}", found)
 
     kind = str(header.metadata.get(f"{architecture}.rope.scaling.type", "linear"))
     factor = stated("scaling.factor") or stated("scale_linear") or 1.0
-    if "rope_freqs.weight" in header.tensors:
-        return _llama3(header, theta)
+    stretched = _llama3(header, raw) if "rope_freqs.weight" in header.tensors else None
     if kind == "none" or (kind == "linear" and factor == 1):
-        return None
-    if kind == "linear":
-        return {"rope_type": "linear", "factor": factor}
-    raise CheckpointMismatchError(
-        f"{header.path}: {architecture}.rope.scaling.type is {kind[:40]!r}, expected none or linear"
-    )
+        return stretched
+    if kind != "linear":
+        raise CheckpointMismatchError(
+            f"{header.path}: {architecture}.rope.scaling.type is {kind[:40]!r}, expected none or linear"
+        )
+    if stretched is not None:
+        raise CheckpointMismatchError(
+            f"{header.path}: rope_freqs.weight stretches positions as Llama 3 does, and {architecture}.rope.scaling "
+            f"once more by {factor:g}; only one of them is understood"
+        )
+    return {"rope_type": "linear", "factor": factor}
 
 
-def _llama3(header: Header, theta: float) -> dict[str, Any] | None:
+def _llama3(header: Header, raw: dict[str, Any]) -> dict[str, Any] | None:
     """Llama 3's stretching (Llama Team, 2024), found again from the table of divisors that the converter made of it."""
-    found = _table(header, "rope_freqs.weight")
+    found, width = (
+        _table(header, "rope_freqs.weight"),
+        raw.get("head_dim", raw["hidden_size"] // raw["num_attention_heads"]),
+    )
+    if found.size != width // 2:
+        raise CorruptFileError(
+            f"{header.path}: rope_freqs.weight has {found.size} numbers, expected {width // 2} for heads of {width}"
+        )
     if np.all(found == 1):
         return None
     scaling = {
@@ -169,7 +182,7 @@ def _llama3(header: Header, theta: float) -> dict[str, Any] | None:
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     }
-    if not np.all(found >= 1) or not np.allclose(found, _divisors(scaling, theta, found.size), rtol=1e-4):
+    if not np.all(found >= 1) or not np.allclose(found, _divisors(scaling, raw["rope_theta"], found.size), rtol=1e-4):
         raise CheckpointMismatchError(
             f"{header.path}: rope_freqs.weight stretches positions in another way than Llama 3 does; not understood"
         )
