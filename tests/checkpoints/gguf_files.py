@@ -1,7 +1,7 @@
 """GGUF files for tests: honest ones by the `gguf` library's own writer, hostile ones byte by byte."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import gguf
@@ -11,6 +11,7 @@ from torch import Tensor
 
 F32, F16, BF16 = gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.BF16
 Q4_0, Q4_1, Q8_0 = gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q4_1, gguf.GGMLQuantizationType.Q8_0
+Q6_K = gguf.GGMLQuantizationType.Q6_K
 
 LLAMA_PARTS = {
     "input_layernorm": "attn_norm",
@@ -61,14 +62,18 @@ def write(
     path: Path,
     architecture: str,
     facts: dict[str, object],
-    tensors: dict[str, Tensor],
+    tensors: Mapping[str, Tensor | np.ndarray],
     kind: gguf.GGMLQuantizationType = F32,
 ) -> Path:
-    """A file by the library's writer; `kind` packs every matrix whose rows it fits."""
+    """A file by the library's writer; `kind` packs every matrix whose rows it fits. An array is packed as Q6_K already,
+    which the library cannot do."""
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in facts.items():
         add(writer, key, value)
     for name, tensor in tensors.items():
+        if isinstance(tensor, np.ndarray):
+            writer.add_tensor(name, tensor, raw_dtype=Q6_K)
+            continue
         packed = kind if tensor.dim() == 2 and tensor.shape[1] % gguf.GGML_QUANT_SIZES[kind][0] == 0 else F32
         array = gguf.quants.quantize(tensor.float().contiguous().numpy(), packed)
         writer.add_tensor(name, array, raw_dtype=packed)

@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+import pellucid
 from pellucid.checkpoints.gguf import Gguf, open_gguf
 from pellucid.checkpoints.gguf.dequantise import unpack
 from pellucid.checkpoints.gguf.header import read_header
 from pellucid.checkpoints.gguf.kinds import KINDS
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
-from tests.checkpoints.gguf_files import BF16, F16, F32, Q4_0, Q4_1, Q8_0, llamacpp_name, permuted, write
+from tests.checkpoints.gguf_files import BF16, F16, F32, Q4_0, Q4_1, Q6_K, Q8_0, llamacpp_name, permuted, write
+from tests.parity.reference import in_full
 
 LLAMA = {
     "llama.context_length": 64,
@@ -128,12 +130,18 @@ def test_unpacked_numbers_have_the_library_s_bits(
     assert np.array_equal(found.float().numpy().view(np.uint32), wanted.view(np.uint32))
 
 
+def random_blocks(kind: gguf.GGMLQuantizationType, rows: int, blocks: int) -> np.ndarray:
+    """Bytes of blocks whose scales are neither infinite nor NaN."""
+    block = gguf.GGML_QUANT_SIZES[kind][1]
+    raw = np.random.default_rng(0).integers(0, 256, (rows, blocks * block), dtype=np.uint8)
+    raw.reshape(-1, block)[:, {Q6_K: [209]}.get(kind, [1, 3])] &= 0xBF
+    return raw
+
+
 def test_random_bytes_unpack_to_the_library_s_bits(tmp_path: Path) -> None:
     """Scales that no quantiser would choose: negative, tiny, huge."""
-    for kind in (Q8_0, Q4_0, Q4_1):
-        block = gguf.GGML_QUANT_SIZES[kind][1]
-        raw = np.random.default_rng(0).integers(0, 256, (64, 8 * block), dtype=np.uint8)
-        raw.reshape(-1, block)[:, 1:4:2] &= 0xBF  # no infinity, no NaN
+    for kind in (Q8_0, Q4_0, Q4_1, Q6_K):
+        raw = random_blocks(kind, 64, 24)
         writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
         writer.add_tensor("a.weight", raw, raw_dtype=kind)
         writer.write_header_to_file()
@@ -170,7 +178,9 @@ def test_a_packing_that_is_not_understood_is_named(tmp_path: Path) -> None:
     q5 = gguf.GGMLQuantizationType.Q5_0
     tensors = as_llamacpp(numbers(reference_llama()), "llama")
     path = write(tmp_path / "a.gguf", "llama", LLAMA, tensors, q5)
-    with pytest.raises(CheckpointMismatchError, match=r"packed as Q5_0.*it reads F32, F16, BF16, Q8_0, Q4_0, Q4_1"):
+    with pytest.raises(
+        CheckpointMismatchError, match=r"packed as Q5_0.*it reads F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q6_K"
+    ):
         open_gguf(path)
 
 
@@ -250,6 +260,28 @@ def test_tensors_that_belong_nowhere_are_named(tmp_path: Path) -> None:
     tensors = as_llamacpp(numbers(reference_llama()), "llama") | {"blk.00.attn_q.weight": torch.ones(2)}
     with pytest.raises(CheckpointMismatchError, match=r"holds blk\.00\.attn_q\.weight, which belong nowhere"):
         open_gguf(write(tmp_path / "a.gguf", "llama", LLAMA, tensors))
+
+
+def test_a_model_as_llama_quantize_packs_it_answers_as_the_reference(tmp_path: Path) -> None:
+    """Asked for Q4_0 it writes the table of tokens, where it is the head as well, in Q6_K."""
+    model = reference_llama(hidden_size=256, intermediate_size=256, tie_word_embeddings=True).double().eval()
+    facts = LLAMA | {"llama.embedding_length": 256, "llama.rope.dimension_count": 64, "llama.rope.freq_base": 10_000.0}
+    facts |= {"llama.feed_forward_length": 256, "llama.attention.layer_norm_rms_epsilon": 1e-6}
+    table = random_blocks(Q6_K, 96, 1)
+    table[:, 208:] = np.frombuffer(np.float16(1e-4).tobytes(), np.uint8)
+    state = as_llamacpp(numbers(model.float()), "llama") | {"token_embd.weight": table}
+    path = write(tmp_path / "a.gguf", "llama", facts, state, Q4_0)
+    wanted = {name: held.read().double() for name, held in open_gguf(path).tensors.items()}
+    assert torch.equal(
+        wanted["model.embed_tokens.weight"], torch.from_numpy(gguf.quants.dequantize(table, Q6_K)).double()
+    )
+    model.double().load_state_dict(wanted | {"lm_head.weight": wanted["model.embed_tokens.weight"]})
+    ids = torch.arange(3, 20)[None]
+    with torch.no_grad(), in_full():
+        logits = model(ids, use_cache=False).logits
+    torch.testing.assert_close(pellucid.load(path, dtype="float64")(ids).logits, logits, rtol=0, atol=1e-9)
+    few = pellucid.load(path, dtype="int4")(ids).logits
+    assert (few - logits).norm() < 0.05 * logits.norm()
 
 
 # -- facts -------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Packed numbers to tensors, straight into the tensor's own memory, half a megabyte at a time.
 
-A block of 32 numbers shares one 16-bit scale (and in Q4_1 one 16-bit minimum); each number is then a whole number of
-8 or 4 bits. Every result has the bits that the `gguf` library's `dequantize` gives, without its second copy of the
-tensor: that library works in groups of 16 rows and joins them at the end.
+A block of 32 numbers shares one 16-bit scale (and in Q4_1 one 16-bit minimum); each number is then a whole number of 8
+or 4 bits. In Q6_K, 16 numbers of 6 bits share a scale of 8 bits, and 256 a factor of 16. Every result has the bits that
+the `gguf` library's `dequantize` gives, without its second copy of the tensor: that library works in groups of 16 rows
+and joins them at the end.
 
 NumPy does the work, on one thread: PyTorch's threads wait for each other in a loop at each of these small steps, which
 took up to thirty times as long where the processor had other things to do.
@@ -19,8 +20,8 @@ from pellucid.checkpoints.gguf.kinds import Packed
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_BLOCKS_AT_ONCE = 4096
-"""Blocks of 32: half a megabyte of float32, so that the passes over them stay in the processor's cache."""
+_AT_ONCE = 4096 * 32
+"""Numbers: half a megabyte of float32, so that the passes over them stay in the processor's cache."""
 
 
 def dtype_of(packed: Packed, name: str) -> torch.dtype:
@@ -47,10 +48,11 @@ def unpack(packed: Packed) -> Tensor:
 
 
 def _unpack_blocks(packed: Packed, file: BufferedReader, rows: np.ndarray) -> None:
-    """rows: Float[ndarray, "blocks 32"], filled in place."""
-    memory = np.empty((min(_BLOCKS_AT_ONCE, len(rows)), packed.kind.bytes), np.uint8)
-    for start in range(0, len(rows), _BLOCKS_AT_ONCE):
-        some = rows[start : start + _BLOCKS_AT_ONCE]
+    """rows: Float[ndarray, "blocks block"], filled in place."""
+    most = _AT_ONCE // packed.kind.block
+    memory = np.empty((min(most, len(rows)), packed.kind.bytes), np.uint8)
+    for start in range(0, len(rows), most):
+        some = rows[start : start + most]
         blocks = memory[: len(some)]
         _fill(packed, file, blocks)
         with np.errstate(all="ignore"):  # a scale that is infinite or NaN shows in the numbers, which the caller checks
@@ -83,10 +85,25 @@ def _q4_1(blocks: np.ndarray, numbers: np.ndarray) -> None:
     numbers += _half(blocks, 2)
 
 
+def _q6_k(blocks: np.ndarray, numbers: np.ndarray) -> None:
+    """128 bytes of low halves, 64 of high quarters, 16 scales and their factor; half of each for half the numbers."""
+    low, high = blocks[:, :128].reshape(-1, 2, 2, 32), blocks[:, 128:192].reshape(-1, 2, 32)
+    quarters, groups = numbers.reshape(-1, 2, 4, 32), numbers.reshape(-1, 16, 16)  # both are the same memory
+    for i in range(4):
+        quarters[:, :, i] = (low[:, :, i % 2] >> 4 * (i // 2) & 15) | (high >> 2 * i & 3) << 4
+    numbers -= 32
+    groups *= (_half(blocks, 208) * blocks[:, 192:208].view(np.int8))[:, :, None]
+
+
 def _nibbles(packed: np.ndarray, numbers: np.ndarray) -> None:
     """16 bytes to 32 numbers: the low halves of the bytes come first, then the high ones."""
     numbers[:, :16] = packed & 15
     numbers[:, 16:] = packed >> 4
 
 
-_UNPACK: dict[str, Callable[[np.ndarray, np.ndarray], None]] = {"Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_1": _q4_1}
+_UNPACK: dict[str, Callable[[np.ndarray, np.ndarray], None]] = {
+    "Q8_0": _q8_0,
+    "Q4_0": _q4_0,
+    "Q4_1": _q4_1,
+    "Q6_K": _q6_k,
+}
