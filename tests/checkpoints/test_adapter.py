@@ -481,7 +481,8 @@ def test_an_index_knows_which_adapter_made_its_vectors(pair: tuple[Path, Path], 
 
 
 @pytest.mark.slow
-def test_both_come_from_the_hub(hub: Hub, home: Path, whole: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("numbers", [NUMBERS_OF, "adapter_model.bin"])
+def test_both_come_from_the_hub(numbers: str, hub: Hub, home: Path, whole: tuple[Path, Path], tmp_path: Path) -> None:
     """The adapter names its base by its name on the hub; once both are here, nobody is asked."""
     folder = tmp_path / "repository"
     folder.mkdir()
@@ -489,6 +490,9 @@ def test_both_come_from_the_hub(hub: Hub, home: Path, whole: tuple[Path, Path], 
         (folder / path.name).write_bytes(path.read_bytes())
     said(base_model_name_or_path="o/base")(folder)
     (folder / "training_args.bin").touch()
+    if numbers != NUMBERS_OF:
+        save_bin(load_file(folder / NUMBERS_OF), folder / numbers)
+        (folder / NUMBERS_OF).unlink()
     hub.add("o/base", whole[0])
     hub.add(NAME, folder)
     done = ask(hub.url, tmp_path / "pulled", "pull", NAME)
@@ -498,7 +502,7 @@ def test_both_come_from_the_hub(hub: Hub, home: Path, whole: tuple[Path, Path], 
         "models--o--base",
     }
     snapshot = found(hub, home, program=LOAD)
-    assert {path.name for path in snapshot.iterdir()} == {FILE, NUMBERS_OF}
+    assert {path.name for path in snapshot.iterdir()} == {FILE, numbers}
     assert snapshot.parent.parent.name == "models--o--tiny"
     assert (home / "hub" / "models--o--base").is_dir()
     hub.asked.clear()

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.checkpoints.hub import SPEAKING
+from pellucid.checkpoints.hub import SPEAKING, cached
+from pellucid.checkpoints.inventory import _state
 from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
 from tests.checkpoints.hub import LOAD, NAME, Hub, ask, asking, fails, found, words
@@ -100,6 +101,29 @@ def test_what_others_left_in_the_cache_is_enough(hub: Hub, home: Path, tmp_path:
     assert not (snapshot / "vocab.txt").exists()
     assert found(hub, home) == snapshot
     assert (snapshot / "vocab.txt").exists()
+
+
+@pytest.mark.parametrize("offline", [True, False])
+@pytest.mark.parametrize(
+    ("files", "opens"),
+    [
+        (["config.json", WEIGHTS], True),
+        (["adapter_config.json", "adapter_model.safetensors"], True),
+        (["adapter_config.json", "adapter_model.bin"], True),
+        (["m.gguf"], True),
+        (["config.json", "m.gguf"], False),
+        (["config.json", "model.fp16.safetensors"], False),
+        (["adapter_config.json"], False),
+    ],
+)
+def test_the_cache_holds_what_a_folder_may_hold(files: list[str], opens: bool, offline: bool, tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--o--tiny" / "snapshots" / ("1" * 40)
+    snapshot.mkdir(parents=True)
+    for name in files:
+        (snapshot / name).write_text("{}")
+    assert cached(NAME, "1" * 40, offline, tmp_path) == (snapshot if opens else None)
+    if not opens:
+        assert _state(snapshot).startswith("incomplete: no")
 
 
 def test_a_sentence_encoder_comes_with_its_folders(hub: Hub, home: Path, tmp_path: Path) -> None:

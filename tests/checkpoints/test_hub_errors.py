@@ -9,7 +9,7 @@ import pytest
 
 import pellucid
 from pellucid.checkpoints.source import locate
-from tests.checkpoints.builders import good, one_sentence
+from tests.checkpoints.builders import WEIGHTS, good, one_sentence
 from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, closed_port, fails, found, words
 
 pytestmark = pytest.mark.timeout(120)
@@ -58,6 +58,24 @@ def test_a_repository_that_is_no_checkpoint(hub: Hub, home: Path, tmp_path: Path
     hub.add(NAME, good(tmp_path / "repository"))
     (tmp_path / "repository" / "config.json").unlink()
     assert "'o/tiny' on the hub has no config.json" in fails(hub.url, home, "pull", NAME)
+    assert hub.fetched() == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("m.gguf", "it holds m.gguf: fetch one by `hf download o/tiny m.gguf`, and give its path"),
+        ("model.fp16.safetensors", "it holds model.fp16.safetensors, which are read by those names alone"),
+    ],
+)
+def test_a_repository_whose_weights_have_another_name(
+    name: str, advice: str, hub: Hub, home: Path, tmp_path: Path
+) -> None:
+    folder = good(tmp_path / "repository")
+    (folder / WEIGHTS).rename(folder / name)
+    hub.add(NAME, folder)
+    told = fails(hub.url, home, "pull", NAME)
+    assert "'o/tiny' on the hub holds no weights: expected model.safetensors" in told and advice in told
     assert hub.fetched() == set()
 
 

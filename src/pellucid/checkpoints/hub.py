@@ -3,7 +3,7 @@
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from pellucid.checkpoints.installed import Packaged, packaged
-from pellucid.errors import Argument, Blank, InputError, NotFoundError, ResourceError, near
+from pellucid.errors import Argument, Blank, InputError, NotFoundError, ResourceError, near, several
 from pellucid.files import FULL
 
 FACTS = ("config.json", "modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
@@ -26,11 +26,12 @@ NAMED_TEMPLATES = "additional_chat_templates/*.jinja"
 WRITING = ("generation_config.json", "chat_template.jinja", "chat_template.json", NAMED_TEMPLATES)
 ABOUT = ("README.md", *WRITING)
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+ADAPTER_PICKLED = "adapter_model.bin"
 """What a checkpoint consists of; nothing else is fetched, and pickles only where there is no safetensors."""
 
 SPEAKING = (
     *(*FACTS, *VECTORS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *NUMBERS, *PICKLED, *ADAPTER),
-    "adapter_model.bin",
+    ADAPTER_PICKLED,
 )
 """Files that say what the model is: where one is saved over another, none of the older may stay."""
 
@@ -80,24 +81,52 @@ def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = No
         place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
     names = [path.name for path in Path(found).iterdir()]
-    whole = set(ADAPTER) <= set(names) or ("config.json" in names and any_of(names, NUMBERS + PICKLED))
+    whole = any_of(names, NUMBERS + PICKLED if "config.json" in names else ("*.gguf",)) or _is_adapter(names)
     return Path(found) if whole else None
 
 
 def download(
-    name: str, package: Packaged | None, revision: str | None, token: str | None, cache_dir: Cache = None
+    name: str,
+    package: Packaged | None,
+    revision: str | None,
+    token: str | None,
+    cache_dir: Cache = None,
+    *,
+    whole: bool = False,
 ) -> Path:
-    """Fetches what is wanted of a repository, and not yet in the cache."""
+    """Fetches what is wanted of a repository, and not yet in the cache.
+
+    whole: refuse one without weights, of which a tokenizer alone may be wanted.
+    """
     hub = _hub()
     with _asking(name, package, revision):
         about = hub.HfApi(token=token).model_info(name, revision=revision, timeout=_PATIENCE)
     files = [file.rfilename for file in about.siblings or []]
-    if "config.json" not in files and not set(ADAPTER) <= set(files):
-        raise NotFoundError(f"{name!r} on the hub has no config.json, so it is not a checkpoint pellucid can open")
+    if not _is_adapter(files):
+        if "config.json" not in files:
+            why = f"has no config.json, so it is not a checkpoint pellucid can open{_instead(name, files)}"
+            raise NotFoundError(f"{name!r} on the hub {why}")
+        if whole and not any_of(files, NUMBERS + PICKLED):
+            why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
+            raise NotFoundError(f"{name!r} on the hub {why}{_instead(name, files)}")
     wanted = [*_NEEDED, *ABOUT, *(() if any_of(files, NUMBERS) else PICKLED)]
+    wanted += [] if ADAPTER[1] in files else [ADAPTER_PICKLED]
     with _asking(name, package, revision):
         how = {"revision": revision, "token": token, "allow_patterns": wanted, "cache_dir": cache_dir}
         return Path(_aside(lambda: hub.snapshot_download(name, **how)))
+
+
+def _is_adapter(names: Collection[str]) -> bool:
+    return ADAPTER[0] in names and (ADAPTER[1] in names or ADAPTER_PICKLED in names)
+
+
+def _instead(name: str, files: Iterable[str]) -> str:
+    """What to do with the weights that a repository does hold."""
+    if found := sorted(file for file in files if file.endswith(".gguf")):
+        return f"; it holds {several(found, 3)}: fetch one by `hf download {name} {found[0]}`, and give its path"
+    if found := sorted(file for file in files if file.endswith(".safetensors")):
+        return f"; it holds {several(found, 3)}, which are read by those names alone: fetch and rename them"
+    return ""
 
 
 def _aside(fetch: Callable[[], str]) -> str:

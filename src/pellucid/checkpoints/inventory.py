@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pellucid.checkpoints import installed
-from pellucid.checkpoints.adapter_facts import is_adapter, read_adapter_facts
+from pellucid.checkpoints.adapter_facts import is_adapter, numbers_of, read_adapter_facts
 from pellucid.checkpoints.families import families
-from pellucid.checkpoints.hub import cached_names
+from pellucid.checkpoints.hub import NUMBERS, PICKLED, any_of, cached_names
 from pellucid.checkpoints.source import gguf_of, inside, locate, refuse_links_of_folder
-from pellucid.errors import InputError, PellucidError, UnsafeFileError
+from pellucid.errors import InputError, NotFoundError, PellucidError, UnsafeFileError
 from pellucid.files import read_json
 
 
@@ -65,7 +65,7 @@ def _state(folder: Path) -> str:
         kind = read_json(folder / "config.json").get("model_type")
     except (OSError, PellucidError):
         return "incomplete: no readable config.json"
-    if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
+    if not any_of((path.name for path in folder.iterdir()), NUMBERS + PICKLED):
         return "incomplete: no weights"
     return "ready" if isinstance(kind, str) and kind in families() else f"family {ascii(kind)[:60]} is not known yet"
 
@@ -74,6 +74,9 @@ def _state_of_adapter(folder: Path) -> str:
     """It is as ready as its base."""
     try:
         base = read_adapter_facts(folder).base
+        numbers_of(folder)
+    except NotFoundError:
+        return "incomplete: no weights"
     except PellucidError:
         return "incomplete: no readable adapter_config.json"
     package = installed.find(base)

@@ -112,7 +112,7 @@ def pull(name: str, *, revision: str | None = None, token: str | None = None) ->
     if hub.is_offline():
         raise NotFoundError(f"HF_HUB_OFFLINE switches the network off: unset it to fetch {name!r} from the hub")
     name = package.name if package else name
-    folder = hub.download(name, package, revision, token)
+    folder = hub.download(name, package, revision, token, whole=True)
     if is_adapter(folder) and not (folder / "config.json").exists():
         return locate(name, revision=folder.name, token=token)  # its base comes with it
     return Source(name, folder, "hub", revision=folder.name)
