@@ -52,6 +52,29 @@ def test_of_two_spellings_the_older_counts(said: dict[str, Any], tmp_path: Path)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "key", "neutral", "other"),
+    [
+        ("Qwen2Model", "head_dim", 6, 8),
+        ("LlamaModel", "partial_rotary_factor", 1.0, 0.5),
+        ("LlamaModel", "rope_parameters", *({"rope_type": "default", "partial_rotary_factor": n} for n in (1.0, 0.5))),
+        ("LlamaModel", "layer_types", ["full_attention"] * 3, ["sliding_attention"] * 3),
+    ],
+)
+def test_a_fact_that_says_what_is_so_without_it_is_read(
+    architecture: str, key: str, neutral: object, other: object, tmp_path: Path
+) -> None:
+    reference = tiny(tmp_path, architecture, dtype=torch.float64)
+    facts = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(facts | {key: neutral}), encoding="utf-8")
+    reference = type(reference).from_pretrained(tmp_path, dtype=torch.float64).eval()
+    wanted, found = numbers(reference, tmp_path)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+    (tmp_path / "config.json").write_text(json.dumps(facts | {key: other}), encoding="utf-8")
+    with pytest.raises((CheckpointMismatchError, CorruptFileError), match="would change the numbers"):
+        pellucid.load(tmp_path)
+
+
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 @pytest.mark.parametrize("within", [None, 8])
 @pytest.mark.parametrize("beside", [None, 16])

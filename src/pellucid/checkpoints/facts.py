@@ -102,8 +102,8 @@ class Keys:
             raw = self._in_own_keys(said, path)
             self._refuse(raw, path)
             _refuse_both_ways(raw, defaults, path)
-            self._report(raw, known | set(self.inert), path)
             standard = defaults.facts()
+            self._report(standard | raw, raw.keys() - known - set(self.inert), path)
             changes = {ours: _of_kind(key, raw[key], standard[ours]) for key, ours in self.plain.items() if key in raw}
             for part in self.computed:
                 changes |= part.read(raw)
@@ -156,15 +156,15 @@ class Keys:
                 found = repr(raw[key])[:60]
                 raise CheckpointMismatchError(f"{path}: {key} is {found}; only {value!r} is understood")
 
-    def _report(self, raw: dict[str, Any], known: set[str], path: Path) -> None:
-        unread = {key: value for key, value in raw.items() if key not in known and key not in INERT}
+    def _report(self, raw: dict[str, Any], unknown: set[str], path: Path) -> None:
+        unread = {key: raw[key] for key in unknown - INERT}
         if packed := unread.get("quantization_config"):
             how = packed.get("quant_method", "some method") if isinstance(packed, dict) else "some method"
             raise CheckpointMismatchError(
                 f"{path}: by its quantization_config the numbers are packed by {str(how)[:40]!r}, which is not read: "
                 "take the checkpoint that is not quantized, or a .gguf file of it"
             )
-        changing = sorted(k for k, v in unread.items() if k in ARITHMETIC and v not in (None, False, {}, []))
+        changing = sorted(k for k, v in unread.items() if k in ARITHMETIC and not _says_nothing(k, v, raw))
         if changing:
             raise CheckpointMismatchError(
                 f"{path}: {several(changing)} would change the numbers and this family does not know it"
@@ -172,6 +172,18 @@ class Keys:
         if code := sorted(unread.keys() & CODE):
             log.warning("%s: %s may name code; pellucid never runs it, nor writes it again", path, several(code))
         left_alone(path, unread.keys() - ARITHMETIC - CODE)
+
+
+def _says_nothing(key: str, value: Any, raw: dict[str, Any]) -> bool:
+    """Whether a key that changes numbers says what is so without it.  raw: the facts, those that are left out too."""
+    match key:
+        case "head_dim" if type(value) is type(raw["num_attention_heads"]) is int:
+            return value * raw["num_attention_heads"] == raw["hidden_size"]
+        case "partial_rotary_factor" | "rotary_pct" if type(value) is not bool:
+            return value in (None, 1)
+        case "layer_types" if isinstance(value, list) and raw["sliding_window"] is None:
+            return all(kind == "full_attention" for kind in value)
+    return value in (None, False, {}, [])
 
 
 def left_alone(path: Path, keys: Iterable[str]) -> None:
