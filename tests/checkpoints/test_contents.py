@@ -27,6 +27,7 @@ from tests.checkpoints.builders import (
 )
 from tests.checkpoints.families import save
 from tests.generation.writers import byte_level, pieces
+from tests.parity.reference import tiny
 
 
 @pytest.fixture
@@ -66,6 +67,26 @@ def test_a_head_that_no_architecture_names_is_told(
     assert (model.config.head is None) == (head != "masked-lm")
     told = "names no architecture: its body is read without head, and cls.predictions.bias, "
     assert (told in caplog.text) == (head == "own")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "read_as", "lost"),
+    [
+        ("BertForPreTraining", "BertForMaskedLM", "bert.pooler.dense.bias, bert.pooler.dense.weight, cls.seq_rel"),
+        ("AlbertForPreTraining", "AlbertForMaskedLM", "albert.pooler.bias, albert.pooler.weight, sop_classifier."),
+        ("ElectraForPreTraining", "ElectraModel", "discriminator_predictions.dense.bias, "),
+    ],
+)
+def test_what_is_not_read_of_an_architecture_with_two_heads_is_told(
+    architecture: str, read_as: str, lost: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny(tmp_path, architecture, dtype=torch.float32)
+    pellucid.load(tmp_path).save(tmp_path / "saved")
+    assert f"names {architecture}, which is read as {read_as}: {lost}" in caplog.text
+    caplog.clear()
+    pellucid.load(tmp_path / "saved")
+    pellucid.load(tmp_path, head=None)
+    assert "which is read as" not in caplog.text
 
 
 def test_no_number_is_read_for_a_tokenizer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,8 @@ def open_checkpoint(
         if own and plan.others and not contents.facts.get("architectures"):
             told = "%s names no architecture: its body is read without head, and %s left out; name the head to have it"
             log.warning(told, contents.said_in, several(plan.others, 3))
+        if own:
+            _tell_of_unread(plan, family, contents)
         if contents.pooling is not None:
             tell_of_states(plan.config, contents.said_in.parent)
         reads, writes = _tables(plan.config)
@@ -93,6 +95,20 @@ def open_checkpoint(
             untrained=tuple(sorted({name.partition(".")[0] for name in plan.fresh})),
             **parts,
         )
+
+
+def _tell_of_unread(plan: Plan, family: Family, contents: Contents) -> None:
+    """Says what is lost of an architecture with more heads than one, which is read as another with less."""
+    named = next(iter(contents.facts.get("architectures") or ()), None)
+    page = family.page(plan.config.head).architecture
+    lost = [name for name in plan.dropped if name.endswith((".weight", ".bias"))]
+    if (
+        lost
+        and named != page
+        and any(one.architecture == named and one.head == plan.config.head for one in family.heads)
+    ):
+        told = "%s names %s, which is read as %s: %s are not read, nor kept where it is saved"
+        log.warning(told, contents.said_in, named, page, several(sorted(lost), 4))
 
 
 def _numbers(
