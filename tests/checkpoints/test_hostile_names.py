@@ -73,6 +73,17 @@ def test_a_file_without_its_head_says_so(tmp_path: Path, caplog: pytest.LogCaptu
     assert "the weights hold no head" in caplog.text
 
 
+def test_a_model_within_another_is_told(folder: Path) -> None:
+    def wrap(tensors: Numbers) -> None:
+        kept = {f"module.{name}": numbers for name, numbers in tensors.items()}
+        tensors.clear()
+        tensors.update(kept)
+
+    with_tensors(wrap)(folder)
+    with pytest.raises(MISMATCH, match=r"every name begins with 'module.', as of a model within Data"):
+        pellucid.load(folder)
+
+
 def test_a_misshapen_tensor_is_named(folder: Path) -> None:
     def stretch(tensors: Numbers, name: str) -> None:
         tensors[name] = torch.cat((tensors[name], tensors[name][:1]))

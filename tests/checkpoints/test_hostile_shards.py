@@ -55,6 +55,11 @@ def lost(folder: Path) -> None:
         (folder / shard).unlink()
 
 
+def without_index(folder: Path) -> None:
+    shards(folder)
+    (folder / INDEX).unlink()
+
+
 def exchanged(folder: Path) -> None:
     names = shards(folder)
     other = {NORM: names[BIAS], BIAS: names[NORM]}
@@ -89,6 +94,7 @@ SHARDS = [
     Case("A36 a pickle", sharded("evil.bin"), UNSAFE, "names 'evil.bin', expected files ending in .safetensors"),
     Case("A37 one missing", sharded("b.safetensors"), ABSENT, "2 of 3 files of the weights are here; missing b."),
     Case("A37 all missing", lost, ABSENT, "0 of 2 files of the weights are here; missing model-00001-of-00002"),
+    Case("A37 no index", without_index, ABSENT, f"-of-00002.safetensors without {INDEX}, which places them: fetch it"),
     Case("A38 wrong shard", exchanged, MISMATCH, "which model.safetensors.index.json does not place"),
     Case("A38 not listed", table(not_listed), MISMATCH, f"holds {NORM}, which model.safetensors.index"),
     Case("A38 not held", table(promised), MISMATCH, "lists no.such, which no file holds"),

@@ -76,6 +76,9 @@ def make_plan(
     names = family.names_with(page, lambda: config)
     pages = [(other, family.names_with(other, lambda: config)) for other in family.heads if other is not page]
     _check_depth(config, tensors, said_in)
+    if tensors and all(theirs.startswith(_WRAPPED) for theirs in tensors):
+        why = f"every name begins with {_WRAPPED!r}, as of a model within DataParallel: save its .module"
+        raise CheckpointMismatchError(f"{misfit or said_in.parent}: {why}")
     placed: dict[str, Place] = {}
     doubled: list[Doubled] = []
     dropped: dict[str, str] = {}
@@ -130,6 +133,8 @@ def make_plan(
         raise CheckpointMismatchError(f"{misfit}: {'; '.join(problems)}")
     return Plan(config, placed, tuple(doubled), tied, zeros, fresh, dropped | others, tuple(others))
 
+
+_WRAPPED = "module."
 
 _FEW_LAYERS = 50
 """Built in no time, so that what is missing can be named one by one."""

@@ -46,6 +46,10 @@ def stored(folder: Path) -> dict[str, Stored]:
             return one_file(inside(folder, name), form)
         if (folder / f"{name}.index.json").exists():
             return _shards(folder, folder / f"{name}.index.json", form)
+    for name, form in _FORMS:
+        if shards := sorted(path.name for path in folder.glob(f"{name.partition('.')[0]}-*-of-*.{form}")):
+            index = f"{name}.index.json"
+            raise NotFoundError(f"{folder} holds {several(shards, 3)} without {index}, which places them: fetch it too")
     others = sorted(path.name for path in folder.glob("*.safetensors*"))
     advice = f"; it holds {several(others)}, which are read by those names alone: rename them" if others else ""
     raise NotFoundError(
