@@ -56,7 +56,8 @@ def _folder(folder: Path) -> Foreign:
         numbers = folder / "model.safetensors"
         if not numbers.is_file():
             raise NotFoundError(
-                f"{folder} has a vocabulary of CTranslate2 and no model.safetensors; its own model.bin is not read"
+                f"{folder} has a vocabulary of CTranslate2 and no model.safetensors; its own model.bin is not read: "
+                "write its variables there, by the same names"
             )
         return Foreign("ctranslate2", numbers, folder, _papers(folder))
     raise NotFoundError(f"{folder} holds nothing to convert: no .onnx file, and no vocabulary of CTranslate2")
