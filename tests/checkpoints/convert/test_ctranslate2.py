@@ -1,6 +1,7 @@
 """CTranslate2's Transformer: real names come out as its own library writes them, to the last digits."""
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from pellucid.checkpoints.convert import convert
-from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, PellucidError
+from pellucid.checkpoints.convert.ctranslate2_file import variables
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, NotFoundError, PellucidError
 from tests.checkpoints.convert.plain_transformer import NAMES, greedy
 
 
@@ -58,6 +60,54 @@ def test_every_number_is_where_it_was(foreign: Path, ours: Path) -> None:
     assert torch.equal(torch.cat(parts), fused)
     crossed = [after[f"decoder.layers.5.cross_attention.{part}.bias"] for part in ("key", "value")]
     assert torch.equal(torch.cat(crossed), before["decoder/layer_5/attention/linear_1/bias"])
+
+
+@pytest.mark.parametrize(("kind", "apart"), [("", 0.0), ("-i16", 1e-3), ("-i8", 0.02)])
+def test_its_own_file_holds_the_same(
+    shared: Callable[[str], Path], ours: Path, tmp_path: Path, kind: str, apart: float
+) -> None:
+    made = convert(shared(f"models/ct2-aren-v2/aren-transliteration{kind}"), tmp_path / "made", heads=8).folder
+    found, wanted = load_file(made / "model.safetensors"), load_file(ours / "model.safetensors")
+    assert found.keys() == wanted.keys()
+    for name, numbers in wanted.items():
+        torch.testing.assert_close(found[name], numbers, atol=apart, rtol=0)
+
+
+def newest(variables: dict[str, torch.Tensor], other: dict[str, str]) -> bytes:
+    """A file as CTranslate2 4.8 writes it."""
+
+    def text(said: str) -> bytes:
+        return struct.pack("<H", len(said) + 1) + said.encode() + b"\0"
+
+    made = struct.pack("<I", 6) + text("TransformerSpec") + struct.pack("<II", 7, len(variables))
+    for name, numbers in variables.items():
+        raw = numbers.view(torch.uint8).numpy().tobytes()
+        kind = [torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16].index(numbers.dtype)
+        made += text(name) + struct.pack(f"<B{numbers.dim()}I", numbers.dim(), *numbers.shape)
+        made += struct.pack("<BI", kind, len(raw)) + raw
+    return made + struct.pack("<I", len(other)) + b"".join(text(one) + text(its) for one, its in other.items())
+
+
+def test_a_newer_file_with_two_names_for_one_table(tmp_path: Path) -> None:
+    held = {"a/weight": torch.randn(3, 4).bfloat16(), "b": torch.arange(5, dtype=torch.int8)}
+    (tmp_path / "model.bin").write_bytes(whole := newest(held, {"c/weight": "a/weight"}))
+    found = {name: span.read() for name, span in variables(tmp_path / "model.bin").items()}
+    assert found.keys() == {"a/weight", "b", "c/weight"}
+    assert torch.equal(found["c/weight"], held["a/weight"]) and torch.equal(found["b"], held["b"])
+    for size in range(len(whole)):
+        (tmp_path / "model.bin").write_bytes(whole[:size])
+        with pytest.raises(CorruptFileError, match="ends in the middle"):
+            variables(tmp_path / "model.bin")
+    for damaged, said in (
+        (whole + b"x", "1 bytes behind its last"), (b"\x07" + whole[1:], "version 7 .* expected 2 to 6"),
+        (whole.replace(b"b\0\x01\5", b"b\0\x01\6"), "not what its shape"),
+        (whole.replace(b"b\0\x01\5", b"b\0\x63\5"), "99 dimensions"),
+        (newest(held, {"b": "a/weight"}), "b stands for"), (newest(held, {"x": "y"}), "y, which is not there"),
+        (newest({"../a": held["b"]}, {}), "no name for a tensor"),
+    ):  # fmt: skip
+        (tmp_path / "model.bin").write_bytes(damaged)
+        with pytest.raises(PellucidError, match=said):
+            variables(tmp_path / "model.bin")
 
 
 def test_facts_and_words(ours: Path) -> None:

@@ -43,7 +43,7 @@ def convert(
     else:
         from pellucid.checkpoints.convert.ctranslate2 import read_transformer
 
-        tensors, config, vocabulary = read_transformer(found.folder, heads)
+        tensors, config, vocabulary = read_transformer(found.file, heads)
         files = vocabulary.files()
     write_folder(target, tensors, config, {**found.papers, **files})
     return Converted(target, len(tensors), sum(numbers.numel() for numbers in tensors.values()))

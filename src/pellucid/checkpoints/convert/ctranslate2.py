@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.convert.ctranslate2_facts import check_account, facts_of
+from pellucid.checkpoints.convert.ctranslate2_file import variables
 from pellucid.checkpoints.convert.ctranslate2_words import Words, read_words
 from pellucid.checkpoints.tensors import spans
 from pellucid.errors import Argument, Blank, CheckpointMismatchError, InputError, several
@@ -58,14 +59,16 @@ _LAYER_NAME = re.compile(r"(encoder|decoder)/layer_(\d{1,3})/([a-z_]+/[a-z]+(?:_
 _SETTING = re.compile(r"(?:encoder|decoder)/(\w+)")
 
 
-def read_transformer(folder: Path, heads: int | None) -> tuple[dict[str, Tensor], dict[str, Any], Words]:
+def read_transformer(file: Path, heads: int | None) -> tuple[dict[str, Tensor], dict[str, Any], Words]:
     """The tensors by our names, the config.json, and the vocabularies of a folder of CTranslate2.
 
+    file: with the numbers, `model.bin` or `model.safetensors`.
     heads: of attention; the file does not say it, unless it is a newer one.
     Raises: InputError where heads is missing or does not divide the width; CheckpointMismatchError with what has no
     place, is missing or has another shape.
     """
-    held = {name: span.read() for name, span in spans(folder / "model.safetensors").items()}
+    folder, read = file.parent, variables if file.suffix == ".bin" else spans
+    held = {name: span.read() for name, span in read(file).items()}
     heads = _settings(folder, held, heads)
     held = _dequantised(folder, held)
     tensors: dict[str, Tensor] = {}

@@ -19,6 +19,9 @@ SENTENCE = ("modules.json", "sentence_*_config.json", "config_sentence_transform
 
 VOCABULARY = ("source_vocabulary.txt", "shared_vocabulary.txt", "source_vocabulary.json", "shared_vocabulary.json")
 
+NUMBERS = ("model.bin", "model.safetensors")
+"""Where the numbers of CTranslate2 may be: in its own file, or repacked by their names."""
+
 
 @dataclass(frozen=True)
 class Foreign:
@@ -53,12 +56,9 @@ def _folder(folder: Path) -> Foreign:
         return _onnx(link_inside(folder, _one(folder, files)))
     if any((folder / name).is_file() for name in VOCABULARY):
         refuse_links_of_folder(folder)
-        numbers = folder / "model.safetensors"
-        if not numbers.is_file():
-            raise NotFoundError(
-                f"{folder} has a vocabulary of CTranslate2 and no model.safetensors; its own model.bin is not read: "
-                "write its variables there, by the same names"
-            )
+        numbers = next((one for name in NUMBERS if (one := folder / name).is_file()), None)
+        if numbers is None:
+            raise NotFoundError(f"{folder} has a vocabulary of CTranslate2 and no {' or '.join(NUMBERS)}")
         return Foreign("ctranslate2", numbers, folder, _papers(folder))
     raise NotFoundError(f"{folder} holds nothing to convert: no .onnx file, and no vocabulary of CTranslate2")
 

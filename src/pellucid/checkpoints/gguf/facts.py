@@ -165,10 +165,8 @@ def _scaling(header: Header, architecture: str, raw: dict[str, Any]) -> dict[str
 
 def _llama3(header: Header, raw: dict[str, Any]) -> dict[str, Any] | None:
     """Llama 3's stretching (Llama Team, 2024), found again from the table of divisors that the converter made of it."""
-    found, width = (
-        _table(header, "rope_freqs.weight"),
-        raw.get("head_dim", raw["hidden_size"] // raw["num_attention_heads"]),
-    )
+    found = _table(header, "rope_freqs.weight")
+    width = raw.get("head_dim", raw["hidden_size"] // raw["num_attention_heads"])
     if found.size != width // 2:
         raise CorruptFileError(
             f"{header.path}: rope_freqs.weight has {found.size} numbers, expected {width // 2} for heads of {width}"
