@@ -1,6 +1,8 @@
 """From queries to hits: each query its own answer, all texts that were asked for, and no more read than is shown."""
 
 import csv
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,6 +141,19 @@ def test_a_word_of_deleted_rows_alone_is_known_no_more(minilm: pellucid.Model) -
     found = index.search("Micrsoft", mode="words")
     assert found.corrected == "microsoft" and [hit["id"] for hit in found] == ["ms"]
     assert index.search("Zebbra").corrected is None and any(one.dead.any() for one in index.segments)
+
+
+def test_an_index_that_was_let_go_of_leaves_nothing_behind(own: pellucid.Index) -> None:
+    index = pellucid.Index.open(own.folder)
+    index._loaded = own.loaded
+    index.search("Microsfot")
+    held = weakref.ref(index.segments[0].vectors)
+    gc.disable()
+    try:
+        del index
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_both_orders_are_joined_by_their_ranks() -> None:

@@ -44,11 +44,11 @@ MOST_SEGMENTS = 8
 class Building:
     """How the first texts of an index are read and embedded; see `Index.build`."""
 
-    passage_tokens: int | None
-    prompt: str
-    dtype: Any
-    on_duplicate: str
-    progress: bool | None
+    passage_tokens: int | None = None
+    prompt: str = ""
+    dtype: Any = None
+    on_duplicate: str = "error"
+    progress: bool | None = None
 
     def __post_init__(self) -> None:
         if self.passage_tokens is not None:
@@ -179,9 +179,10 @@ def name_of(generation: int) -> str:
 
 def _check_silent(corpus: Corpus, how: Building) -> None:
     """Refuses what is said of texts where vectors were given."""
-    silent = vars(Corpus(())) | vars(Building(None, "", None, "error", how.progress))
+    silent = vars(Corpus(())) | vars(Building(progress=how.progress))
     for name in (*READING, *vars(how)):
-        if (vars(corpus) | vars(how))[name] != silent[name]:
+        value = (vars(corpus) | vars(how))[name]
+        if type(value) is not type(silent[name]) or value != silent[name]:
             raise InputError(Argument(name), " is of texts, and vectors were given: leave it out, or name a model")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from pellucid.config.checks import choice, count, is_several, is_word, listed
 from pellucid.errors import Argument, InputError, counted, near, several
 from pellucid.search.seek import Asked
+from pellucid.search.vectors import met
 from pellucid.search.where import Condition, spelled, truth_of
 from pellucid.text.cut import whole_characters
 
@@ -152,8 +153,10 @@ def _grades(given: Any, number: int, by: str | None) -> Grades:
         several_ = given if is_several(given) else [given]
         grades = {_name(name, by): 1.0 for name in several_ if name is not None}
     for name, grade in grades.items():
-        if isinstance(grade, bool) or not isinstance(grade, _NUMBERS) or not 0 <= grade < math.inf:
-            raise InputError(f"the answer {name!r} of query {number} has the grade {grade!r}, expected a number from 0")
+        if isinstance(grade, bool) or not isinstance(grade, _NUMBERS) or not 0 <= grade <= 1e30:
+            raise InputError(
+                f"the answer {name!r} of query {number} has the grade {grade!r}, expected a number from 0 to 1e30"
+            )
     if not any(grades.values()):
         raise InputError(f"query {number} has no right answer: name one id at least")
     return grades
@@ -224,7 +227,10 @@ def _found(
 def _reach(index: "Index", k: int, how: Mapping[str, Any]) -> int:
     """How far a search for k looks, on which the first of its hits depend."""
     asked = Asked(k, how["mode"], (), how["rerank"])
-    return max(asked.depth(asked.mode != "dense"), index.manifest.settings.efSearch)
+    graphs = [] if asked.mode == "words" else [one for one in index.segments if one.vectors.graph is not None]
+    if not graphs and asked.mode != "hybrid" and asked.rerank is None:
+        return 0  # each is compared, whatever k
+    return met(asked.depth(asked.mode != "dense"), index.manifest.settings.efSearch)
 
 
 def _miss(query: str, wanted: Grades, found: list[str]) -> Miss | None:

@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -89,11 +89,7 @@ class Segments(list[Opened]):
         rows: Counter[str] = Counter()
         for one in self:
             rows.update(one.entries.vocabulary())
-        return Vocabulary(rows, sum(int(one.dead.sum()) for one in self), self._lives)
-
-    def _lives(self, word: str) -> bool:
-        """Whether a word stands in a row that was not deleted."""
-        return any(not one.dead[one.entries.standing(word)].all() for one in self)
+        return Vocabulary(rows, sum(int(one.dead.sum()) for one in self), partial(_lives, tuple(self)))
 
     @cached_property
     def counts(self) -> Counts:
@@ -110,6 +106,11 @@ class Segments(list[Opened]):
             chosen = np.flatnonzero(owner == number)
             if len(chosen):
                 yield chosen, places[chosen] - self.starts[number], one
+
+
+def _lives(segments: tuple[Opened, ...], word: str) -> bool:
+    """Whether a word stands in a row that was not deleted."""
+    return any(not one.dead[one.entries.standing(word)].all() for one in segments)
 
 
 def newest_opened(folder: Path) -> tuple[Manifest, Segments]:

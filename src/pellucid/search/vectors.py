@@ -102,6 +102,11 @@ def _exact(queries: np.ndarray, vectors: np.ndarray, metric: str) -> np.ndarray:
     return -np.sqrt(np.einsum("qrd,qrd->qr", wide, wide))
 
 
+def met(k: int, ef: int) -> int:
+    """How many rows a walk must find, so that the first few of them are the same whatever k."""
+    return max(k, min(ef // 2, 10))
+
+
 Ranked = tuple[np.ndarray, np.ndarray]
 """Rows, the nearest first, and their scores: Int64[ndarray, "rows"], Float64[ndarray, "rows"]"""
 
@@ -125,7 +130,8 @@ class Vectors:
         queries: Float32[ndarray, "queries dimension"], as `prepared` gives them.
         alive: Bool[ndarray, "rows"]; None for all.
         ef: how many candidates the graph keeps where all rows are alive; where a filter leaves half of them, twice as
-            many. A query near to which it leaves too few takes more, until comparing all would be quicker.
+            many, of which the nearer half is trusted. A query near to which the filter leaves too few takes more, until
+            comparing all would be quicker.
         """
         rows = len(self.numbers)
         many = rows if alive is None else int(np.count_nonzero(alive))
@@ -133,25 +139,28 @@ class Vectors:
         if k == 0 or not len(queries):
             return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
         alive = None if many == rows else alive
-        effort = min(max(ef, k) * rows // many, rows)
+        least = min(met(k, ef), many)
+        effort = min(max(ef, k if alive is None else 4 * least) * rows // many, rows)
         answers: dict[int, Ranked] = {}
         waiting = np.arange(len(queries))
         while len(waiting) and self.graph is not None and effort <= rows and many > WALKED * effort:
-            found = hnsw.walked(self.graph, queries[waiting], k, alive, effort)
+            found = hnsw.walked(self.graph, queries[waiting], least, alive, effort)
             whole = found[:, -1] >= 0  # where rows are lacking, they are at the end
-            answers |= zip(waiting[whole].tolist(), self._rescored(queries[waiting[whole]], found[whole]))
+            answers |= zip(waiting[whole].tolist(), self._rescored(queries[waiting[whole]], found[whole], k))
             waiting = waiting[~whole]
             effort = rows + 1 if alive is None else 4 * effort  # more would meet no others where all are alive
         answers |= zip(waiting.tolist(), self._compared(queries[waiting], k, alive, many))
         return [answers[i] for i in range(len(queries))]
 
-    def _rescored(self, queries: np.ndarray, found: np.ndarray) -> Iterator[Ranked]:
-        """What a walk found, in the order of exact scores."""
+    def _rescored(self, queries: np.ndarray, found: np.ndarray, k: int) -> Iterator[Ranked]:
+        """The first k of what a walk found, by exact scores."""
         step = max(BLOCK // found.shape[1], 1)
         for start in range(0, len(found), step):
             some = slice(start, start + step)
             exact = _exact(queries[some], self.numbers[found[some]], self.metric)
-            yield from (_ranked(rows, score) for rows, score in zip(found[some], exact))
+            for rows, score in zip(found[some], exact):
+                rows, score = _ranked(rows, score)
+                yield rows[:k], score[:k]
 
     def _compared(self, queries: np.ndarray, k: int, alive: np.ndarray | None, many: int) -> Iterator[Ranked]:
         """Each query with every row that is alive: in float32 first, and then exactly what may be among the first k."""
