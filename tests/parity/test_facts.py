@@ -56,6 +56,8 @@ def test_of_two_spellings_the_older_counts(said: dict[str, Any], tmp_path: Path)
     ("architecture", "key", "neutral", "other"),
     [
         ("Qwen2Model", "head_dim", 6, 8),
+        ("GPT2Model", "head_dim", 6, 64),  # by its own names of width and heads
+        ("DistilBertModel", "head_dim", 6, 64),
         ("LlamaModel", "partial_rotary_factor", 1.0, 0.5),
         ("LlamaModel", "rope_parameters", *({"rope_type": "default", "partial_rotary_factor": n} for n in (1.0, 0.5))),
         ("LlamaModel", "layer_types", ["full_attention"] * 3, ["sliding_attention"] * 3),

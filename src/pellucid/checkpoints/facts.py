@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,10 +103,10 @@ class Keys:
             self._refuse(raw, path)
             _refuse_both_ways(raw, defaults, path)
             standard = defaults.facts()
-            self._report(standard | raw, raw.keys() - known - set(self.inert), path)
             changes = {ours: _of_kind(key, raw[key], standard[ours]) for key, ours in self.plain.items() if key in raw}
             for part in self.computed:
                 changes |= part.read(raw)
+            self._report({key: raw[key] for key in raw.keys() - known - set(self.inert)}, standard | changes, path)
             kept = {key: value for key, value in raw.items() if key not in known | CODE}
             config = defaults.replace(**changes, **_head(raw, heads), **_labels(raw), inert=kept)
             check_depth(config)
@@ -156,15 +156,16 @@ class Keys:
                 found = repr(raw[key])[:60]
                 raise CheckpointMismatchError(f"{path}: {key} is {found}; only {value!r} is understood")
 
-    def _report(self, raw: dict[str, Any], unknown: set[str], path: Path) -> None:
-        unread = {key: raw[key] for key in unknown - INERT}
+    def _report(self, unknown: dict[str, Any], facts: dict[str, Any], path: Path) -> None:
+        """facts: by our names, those that are left out too."""
+        unread = {key: value for key, value in unknown.items() if key not in INERT}
         if packed := unread.get("quantization_config"):
             how = packed.get("quant_method", "some method") if isinstance(packed, dict) else "some method"
             raise CheckpointMismatchError(
                 f"{path}: by its quantization_config the numbers are packed by {str(how)[:40]!r}, which is not read: "
                 "take the checkpoint that is not quantized, or a .gguf file of it"
             )
-        changing = sorted(k for k, v in unread.items() if k in ARITHMETIC and not _says_nothing(k, v, raw))
+        changing = sorted(k for k, v in unread.items() if k in ARITHMETIC and not _says_nothing(k, v, facts))
         if changing:
             raise CheckpointMismatchError(
                 f"{path}: {several(changing)} would change the numbers and this family does not know it"
@@ -174,14 +175,14 @@ class Keys:
         left_alone(path, unread.keys() - ARITHMETIC - CODE)
 
 
-def _says_nothing(key: str, value: Any, raw: dict[str, Any]) -> bool:
-    """Whether a key that changes numbers says what is so without it.  raw: the facts, those that are left out too."""
+def _says_nothing(key: str, value: Any, facts: dict[str, Any]) -> bool:
+    """Whether a key that changes numbers says what is so without it."""
     match key:
-        case "head_dim" if type(value) is type(raw["num_attention_heads"]) is int:
-            return value * raw["num_attention_heads"] == raw["hidden_size"]
+        case "head_dim" if type(value) is int:
+            return value * facts["num_attention_heads"] == facts["hidden_size"]
         case "partial_rotary_factor" | "rotary_pct" if type(value) is not bool:
             return value in (None, 1)
-        case "layer_types" if isinstance(value, list) and raw["sliding_window"] is None:
+        case "layer_types" if isinstance(value, list) and facts["sliding_window"] is None:
             return all(kind == "full_attention" for kind in value)
     return value in (None, False, {}, [])
 
@@ -232,13 +233,18 @@ def _refuse_both_ways(raw: dict[str, Any], defaults: Config, path: Path) -> None
         )
 
 
-def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> dict[str, Head | None]:
+def named_architecture(raw: Mapping[str, Any]) -> str | None:
+    """The class that a `config.json` names; InputError where it names none and something else."""
     architectures = raw.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise InputError(f"architectures is {architectures!r}, expected a list of names")
-    if not architectures:
+    return architectures[0] if architectures else None
+
+
+def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> dict[str, Head | None]:
+    name = named_architecture(raw)
+    if name is None:
         return {"head": None}
-    name = architectures[0]
     if name not in heads:
         log.warning("architecture %r is not known%s; its body is read without a head", name[:80], near(name, heads))
     return {"head": heads.get(name)}

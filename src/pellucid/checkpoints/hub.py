@@ -20,6 +20,9 @@ OTHER_WORDS = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.mo
 WRITTEN_WORDS = "target_tokenizer.json"
 NUMBERS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
 PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
+WEIGHTS = tuple(name for name in NUMBERS + PICKLED if not name.endswith(".json"))
+"""Without the indexes of their shards."""
+
 MODULES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
 VECTORS = ("[0-9]_Pooling/config.json", "[0-9]_Normalize/config.json", "[0-9]_Dense/*")
 NAMED_TEMPLATES = "additional_chat_templates/*.jinja"
@@ -81,7 +84,7 @@ def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = No
         place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
     names = [path.name for path in Path(found).iterdir()]
-    whole = any_of(names, NUMBERS + PICKLED if "config.json" in names else ("*.gguf",)) or _is_adapter(names)
+    whole = any_of(names, (*(WEIGHTS if "config.json" in names else ()), "*.gguf")) or _is_adapter(names)
     return Path(found) if whole else None
 
 
@@ -104,11 +107,11 @@ def download(
     files = [file.rfilename for file in about.siblings or []]
     if not _is_adapter(files):
         if "config.json" not in files:
-            why = f"has no config.json, so it is not a checkpoint pellucid can open{_instead(name, files)}"
+            why = f"has no config.json, so it is not a checkpoint pellucid can open{_as_gguf(name, files)}"
             raise NotFoundError(f"{name!r} on the hub {why}")
-        if whole and not any_of(files, NUMBERS + PICKLED):
+        if whole and not any_of(files, WEIGHTS):
             why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
-            raise NotFoundError(f"{name!r} on the hub {why}{_instead(name, files)}")
+            raise NotFoundError(f"{name!r} on the hub {why}{_as_gguf(name, files) or _renamed(files)}")
     wanted = [*_NEEDED, *ABOUT, *(() if any_of(files, NUMBERS) else PICKLED)]
     wanted += [] if ADAPTER[1] in files else [ADAPTER_PICKLED]
     with _asking(name, package, revision):
@@ -120,13 +123,20 @@ def _is_adapter(names: Collection[str]) -> bool:
     return ADAPTER[0] in names and (ADAPTER[1] in names or ADAPTER_PICKLED in names)
 
 
-def _instead(name: str, files: Iterable[str]) -> str:
-    """What to do with the weights that a repository does hold."""
-    if found := sorted(file for file in files if file.endswith(".gguf")):
-        return f"; it holds {several(found, 3)}: fetch one by `hf download {name} {found[0]}`, and give its path"
-    if found := sorted(file for file in files if file.endswith(".safetensors")):
-        return f"; it holds {several(found, 3)}, which are read by those names alone: fetch and rename them"
-    return ""
+def _as_gguf(name: str, files: Iterable[str]) -> str:
+    """What to do with the GGUF files that a repository does hold."""
+    found = sorted(file for file in files if file.endswith(".gguf"))
+    if not found:
+        return ""
+    return f"; it holds {several(found, 3)}: fetch one by `hf download {name} {found[0]}`, and give its path"
+
+
+def _renamed(files: Iterable[str]) -> str:
+    """What to do with weights by other names."""
+    found = sorted(file for file in files if file.endswith(".safetensors"))
+    return (
+        f"; it holds {several(found, 3)}, which are read by those names alone: fetch and rename them" if found else ""
+    )
 
 
 def _aside(fetch: Callable[[], str]) -> str:

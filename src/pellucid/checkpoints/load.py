@@ -9,7 +9,7 @@ import torch
 
 from pellucid.checkpoints.adapter import read_source
 from pellucid.checkpoints.contents import Contents
-from pellucid.checkpoints.facts import tell_of_states
+from pellucid.checkpoints.facts import named_architecture, tell_of_states
 from pellucid.checkpoints.families import family_in, stranger
 from pellucid.checkpoints.fill import BITS, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded
@@ -99,7 +99,7 @@ def open_checkpoint(
 
 def _tell_of_unread(plan: Plan, family: Family, contents: Contents) -> None:
     """Says what is lost of an architecture with more heads than one, which is read as another with less."""
-    named = next(iter(contents.facts.get("architectures") or ()), None)
+    named = named_architecture(contents.facts)
     page = family.page(plan.config.head).architecture
     lost = [name for name in plan.dropped if name.endswith((".weight", ".bias"))]
     if (

@@ -50,6 +50,8 @@ def stored(folder: Path) -> dict[str, Stored]:
         if shards := sorted(path.name for path in folder.glob(f"{name.partition('.')[0]}-*-of-*.{form}")):
             index = f"{name}.index.json"
             raise NotFoundError(f"{folder} holds {several(shards, 3)} without {index}, which places them: fetch it too")
+    if packed := sorted(folder.glob("*.gguf")):
+        raise NotFoundError(f"{folder} holds a config.json and no weights but {packed[0].name}: give its path")
     others = sorted(path.name for path in folder.glob("*.safetensors*"))
     advice = f"; it holds {several(others)}, which are read by those names alone: rename them" if others else ""
     raise NotFoundError(

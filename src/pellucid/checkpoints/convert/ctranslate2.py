@@ -44,6 +44,9 @@ ENDS = {
     "decoder/layer_norm/beta": "decoder.norm.bias",
 }
 
+HEADS = {"TransformerBase": 8, "TransformerBig": 16}
+"""How many heads older kinds of model have, which no variable says."""
+
 LAST = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
 
 UNDERSTOOD = {
@@ -63,13 +66,14 @@ def read_transformer(file: Path, heads: int | None) -> tuple[dict[str, Tensor], 
     """The tensors by our names, the config.json, and the vocabularies of a folder of CTranslate2.
 
     file: with the numbers, `model.bin` or `model.safetensors`.
-    heads: of attention; the file does not say it, unless it is a newer one.
+    heads: of attention; `model.safetensors` does not say it, unless it is of a newer one.
     Raises: InputError where heads is missing or does not divide the width; CheckpointMismatchError with what has no
     place, is missing or has another shape.
     """
-    folder, read = file.parent, variables if file.suffix == ".bin" else spans
-    held = {name: span.read() for name, span in read(file).items()}
-    heads = _settings(folder, held, heads)
+    folder, (kind, found) = file.parent, variables(file) if file.suffix == ".bin" else ("", spans(file))
+    numbers = {span: span.read() for span in dict.fromkeys(found.values())}  # one for all names of a table
+    held = {name: numbers[span] for name, span in found.items()}
+    heads = _settings(folder, held, _agreed(folder, heads, HEADS.get(kind)))
     held = _dequantised(folder, held)
     tensors: dict[str, Tensor] = {}
     strange = []
@@ -104,7 +108,7 @@ def _dequantised(folder: Path, held: dict[str, Tensor]) -> dict[str, Tensor]:
     for name, numbers in held.items():
         if name in scales:
             scale = scales[name].float()
-            if numbers.dtype not in (torch.int8, torch.int16) or scale.numel() not in (1, numbers.shape[0]):
+            if numbers.dtype not in (torch.int8, torch.int16) or scale.numel() not in (1, *numbers.shape[:1]):
                 raise CheckpointMismatchError(f"{folder}: {name} has a scale that does not fit, expected 8 or 16 bits")
             found[name] = numbers.float() / scale.reshape(-1, *[1] * (numbers.dim() - 1))
         elif not name.endswith("weight_scale"):
@@ -115,14 +119,21 @@ def _dequantised(folder: Path, held: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
+def _agreed(folder: Path, heads: int | None, said: float | None) -> int | None:
+    """How many heads there are, by what was given and by what the file says."""
+    if said is not None and said != (heads or said):
+        raise InputError(f"heads is {heads}, {folder} says {said:g}; leave it out")
+    if said is not None and not float(said).is_integer():
+        raise CheckpointMismatchError(f"{folder} says that attention has {said:g} heads")
+    return heads if said is None else int(said)
+
+
 def _settings(folder: Path, held: dict[str, Tensor], heads: int | None) -> int:
     """Takes the settings out of the tensors; the number of heads is one of them in newer files."""
     for name in [name for name in held if _SETTING.fullmatch(name) and held[name].numel() == 1]:
         said, key = held.pop(name).item(), name.partition("/")[2]
         if key == "num_heads":
-            if heads is not None and heads != said:
-                raise InputError(f"heads is {heads}, {folder} says {said:.0f}; leave it out")
-            heads = int(said)
+            heads = _agreed(folder, heads, said)
         elif key not in INERT and UNDERSTOOD.get(key) != said:
             raise CheckpointMismatchError(f"{folder}: {name} is {said:g}, which is not understood")
     if heads is None:

@@ -21,7 +21,7 @@ import torch
 from pellucid.checkpoints.tensors import MOST_DIMENSIONS, Span, check_name
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 
-NEWEST = 6
+NEWEST, _MOST = 6, 1_000
 _TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
 _BY_SIZE = {4: torch.float32, 2: torch.int16, 1: torch.int8}
 
@@ -59,19 +59,21 @@ class _Reader:
         return name
 
 
-def variables(path: Path) -> dict[str, Span]:
-    """Every variable by name, those among them that are others by a second name.
+def variables(path: Path) -> tuple[str, dict[str, Span]]:
+    """The kind of model, and every variable by name, those among them that are others by a second name.
 
     Raises: CorruptFileError for a file that is not whole; CheckpointMismatchError for one of a newer version.
     """
     with path.open("rb") as file:
         read = _Reader(path, file, path.stat().st_size)
         version = read.plain("I")
+        if version > _MOST:
+            raise CorruptFileError(f"{path} is no model of CTranslate2: it begins with no number of a version")
         if not 2 <= version <= NEWEST:
             raise CheckpointMismatchError(
-                f"{path} is of version {version:,} of CTranslate2's files, expected 2 to {NEWEST}"
+                f"{path} is of version {version} of CTranslate2's, expected 2 to {NEWEST}: make it with CTranslate2 4"
             )
-        read.text(), read.plain("I")  # the kind of model and its revision, which the variables show
+        kind, _ = read.text(), read.plain("I")
         found: dict[str, Span] = {}
         for _ in range(read.plain("I")):
             name = read.name()
@@ -85,7 +87,7 @@ def variables(path: Path) -> dict[str, Span]:
             found[other] = found[name]
         if read.left:
             raise CorruptFileError(f"{path} has {read.left:,} bytes behind its last variable")
-    return found
+    return kind, found
 
 
 def _variable(read: _Reader, name: str, version: int) -> Span:

@@ -19,8 +19,8 @@ SENTENCE = ("modules.json", "sentence_*_config.json", "config_sentence_transform
 
 VOCABULARY = ("source_vocabulary.txt", "shared_vocabulary.txt", "source_vocabulary.json", "shared_vocabulary.json")
 
-NUMBERS = ("model.bin", "model.safetensors")
-"""Where the numbers of CTranslate2 may be: in its own file, or repacked by their names."""
+NUMBERS = ("model.safetensors", "model.bin")
+"""Where the numbers of CTranslate2 may be: repacked by their names, or in its own file."""
 
 
 @dataclass(frozen=True)
