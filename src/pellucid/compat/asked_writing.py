@@ -55,7 +55,7 @@ class Written(Asked, ABC):
 
     def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
         settings = next((one for said in (call, options) if (one := said.get("generation_config")) is not None), None)
-        self.settled = settings is not None
+        self.settled, self.typed = settings is not None, call
         if self.settled:  # which stand in place of what the pipeline says of writing
             call = spread(model.loaded, settings, self.names(), self.unfollowed) | _plain(call)
             writing = {*names_of_writing(), *_OURS, "max_length", "eos_token_id"}
@@ -211,33 +211,34 @@ class Continued(Written):
         own = {name: said[name] for name in self._ours if said.get(name) is not None}
         own["clean_up_tokenization_spaces"] = said.get("clean_up_tokenization_spaces") is not False
         how = {"truncation": said.get("truncation"), **self.how("tokenizer_encode_kwargs", said)}
-        long = self.cut(how["truncation"], how.get("max_length", self.call.get("max_length")))
+        long = self.cut(how["truncation"], how.get("max_length", self.typed.get("max_length")))
         if said.get("handle_long_generation") is not None:
             if said["handle_long_generation"] != "hole":
                 raise InputError(
                     f"handle_long_generation is {said['handle_long_generation']!r}, expected 'hole' or None"
                 )
-            if "long" in long:
+            if self._truncates():
                 raise InputError("handle_long_generation is 'hole' and truncation is asked for too: leave one out")
             long = {"long": "truncate", "max_length": None, "truncation_side": "left"}
         elif "long" in long:
             long["truncation_side"] = self.words.truncation_side
         options: dict[str, Any] = super().options() | own | long
-        if self.call.get("min_length") is not None and self.call.get("min_new_tokens") is None:
+        if self.typed.get("min_length") is not None and self.typed.get("min_new_tokens") is None:
             options["min_length"] = options["min_length"] + self._ahead()
         return options
 
     def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
         """A greatest length alone cuts texts, and no conversations."""
-        whole = {"long": "error", "max_length": UNBOUNDED} if self._uncut() else {}
+        uncut = not self._truncates() and self.said.get("handle_long_generation") is None
+        whole = {"long": "error", "max_length": UNBOUNDED} if uncut else {}
         for texts, some in itertools.groupby(items, lambda one: isinstance(one, str)):
             for few, options in super().rounds(some):
                 yield few, options if texts else options | whole
 
-    def _uncut(self) -> bool:
-        """Whether nobody asks for cutting but by a greatest length."""
+    def _truncates(self) -> bool:
+        """Whether somebody asks for cutting, and not by a greatest length alone."""
         how = {"truncation": self.said.get("truncation"), **self.how("tokenizer_encode_kwargs", self.said)}
-        return "long" not in self.cut(how["truncation"], None) and self.said.get("handle_long_generation") is None
+        return "long" in self.cut(how["truncation"], None)
 
     def single(self, given: list[Any]) -> bool:
         return bool(given) and isinstance(given[0], Mapping)

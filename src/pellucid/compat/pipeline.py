@@ -75,7 +75,7 @@ def pipeline(
     It is version 4.57 that is followed where 5 differs, in pipelines that write: their own defaults (256 new tokens;
     drawn at temperature 0.7, or four beams) stand over the model's `generation_config`, and over `max_length` of a
     call; each token of `stop_sequence` ends a text, of an encoder-decoder its first; no chat brings `tools` or
-    `documents`.
+    `documents`. A stop is looked for in what was written, and not where it begins in the prompt, as the reference does.
 
     Raises InputError for an unknown task or option; what `pellucid.load` raises.
     """
