@@ -152,8 +152,12 @@ def _plain(value: Any, place: str, depth: int = 1) -> Any:
         if isinstance(value, kind):
             return kind(value) if type(value) is not kind else value
     if depth > 100:
-        raise InputError("the messages are nested more than 100 deep")
+        raise InputError(f"{place.partition('[')[0]} are nested more than 100 deep")
     if isinstance(value, Mapping):
+        if strange := [key for key in value if not isinstance(key, str | int | float | None)]:
+            raise InputError(
+                f"the template cannot take the key {_short(strange[0])} of {short(place)}: expected a text"
+            )
         return {
             _plain(key, place, depth + 1): _plain(item, f"{place}[{_short(key)}]", depth + 1)
             for key, item in value.items()

@@ -1,7 +1,7 @@
 """What a page holds: one manifest, and blocks of numbers beside it, as exact and as large as was asked for."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,8 +36,12 @@ class Data:
 
     @property
     def size(self) -> int:
-        """Bytes of the data inside a page, where every three bytes take four letters."""
-        return sum(4 * -(-len(block) // 3) for block in self.blocks.values()) + len(json.dumps(self.manifest))
+        """Bytes of the data inside a page."""
+        return self.letters(self.blocks) + len(json.dumps(self.manifest))
+
+    def letters(self, names: Iterable[str]) -> int:
+        """What some blocks take, every three bytes of each four letters."""
+        return sum(4 * -(-len(self.blocks[name]) // 3) for name in names)
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def data_of(subject: Subject, wish: Wish, extras: Any = None, other: "tuple[Subj
     manifest = manifest_of(subject, parts, store.facts, show_of(subject, wish), second)
     data = Data(manifest, store.blocks, told)
     if wish.most is not None and data.size > wish.most:
-        _leave_out(data, wish.most, manifest["show"]["name"])
+        _leave_out(data, wish.most, wish.precision, manifest["show"]["name"])
     return data
 
 
@@ -150,7 +154,7 @@ def _check_look(wish: Wish) -> None:
         choice("theme", wish.theme, ("light", "dark"))
 
 
-def _leave_out(data: Data, most: int, shown: str) -> None:
+def _leave_out(data: Data, most: int, precision: str, shown: str) -> None:
     """Drops whole layers, of both traces, until the page fits; the picture of every head stays, and so does what is
     shown first."""
     manifest = data.manifest
@@ -165,13 +169,12 @@ def _leave_out(data: Data, most: int, shown: str) -> None:
                 _empty(data, entry)
     if data.size > most:
         tensors = {tensor["block"] for run in (manifest, manifest["other"] or {}) for tensor in run.get("tensors", [])}
-        taken = sum(4 * -(-len(data.blocks[block]) // 3) for block in tensors)
-        of_which = f", {taken / 1e6:.2f} MB of it tensors" if tensors else ""
+        of_which = f", {data.letters(tensors) / 1e6:.2f} MB of it tensors" if tensors else ""
         raise InputError(
             f"budget_mb leaves {most / 1e6:.2f} MB for numbers, and with a single layer they take "
-            f"{data.size / 1e6:.2f} MB{of_which}: give more, choose ",
-            Argument("precision", "compact"),
-            *([" or fewer tensors"] if tensors else []),
+            f"{data.size / 1e6:.2f} MB{of_which}: give more",
+            *([] if precision == "compact" else [", or ", Argument("precision", "compact")]),
+            *([", or fewer tensors"] if tensors else []),
         )
     manifest["left_out"] = [name for name in names if name in dropped]
     data.told.append(f"left out to keep the page small, but for their pictures: {', '.join(manifest['left_out'])}")

@@ -23,7 +23,7 @@ class Heads {
     this.page = page;
     this.canvas = make("canvas", { role: "img" });
     this.middle = make("div", { class: "middle" }, this.canvas);
-    this.body = make("div", { class: "columns", onkeydown: toEnds((right, down) => this.move(right, down)) });
+    this.body = make("div", { class: "columns", onkeydown: toEnds((right, down) => this.page.whenDrawn(() => this.move(right, down))) });
     this.scroller = make("div", { class: "scroller", onscroll: () => this.page.ready() && this.draw(), onmouseleave: () => this.leave() }, this.body);
     this.strip = new Strip((share) => (this.scroller.scrollTop = share * this.total - this.scroller.clientHeight / 2));
     this.names = { query: make("span"), key: make("span") };
