@@ -84,7 +84,7 @@ def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = No
         place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
     names = [path.name for path in Path(found).iterdir()]
-    whole = any_of(names, (*(WEIGHTS if "config.json" in names else ()), "*.gguf")) or _is_adapter(names)
+    whole = any_of(names, WEIGHTS if "config.json" in names else ("*.gguf",)) or _is_adapter(names)
     return Path(found) if whole else None
 
 
