@@ -18,6 +18,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError
+from pellucid.search.forks import undivided
 from pellucid.search.generations import writing
 from tests.search.children import KILLED, ended, start
 
@@ -102,11 +103,46 @@ def test_a_fork_and_a_spawned_process_have_the_same_answers(index: pellucid.Inde
         assert processes.submit(answers, index).result(timeout=120) == together
 
 
-def test_a_fork_while_another_thread_searches_does_not_wait_for_it(index: pellucid.Index) -> None:
-    lock = index.segments[0].entries._lock
-    with lock:  # as if a thread were in the middle of a statement
-        process = start(lambda: index.search("bank", mode="words")[0])
-        assert ended(process, within=30) == 0
+def test_forks_beside_threads_that_search_have_the_same_answers(index: pellucid.Index) -> None:
+    """SQLite's locks are copied with the process, in whatever state another thread holds them."""
+    wanted, stop = answers(index, "words"), threading.Event()
+
+    def search() -> None:
+        while not stop.is_set():
+            index.search("bank", mode="words")
+
+    def work() -> None:
+        with ThreadPoolExecutor(6) as threads:
+            assert all(found == wanted for found in threads.map(lambda _: answers(index, "words"), range(6)))
+
+    busy = [threading.Thread(target=search) for _ in range(2)]
+    for thread in busy:
+        thread.start()
+    try:
+        assert [ended(start(work), within=30) for _ in range(12)] == [0] * 12
+    finally:
+        stop.set()
+        for thread in busy:
+            thread.join()
+
+
+def test_a_fork_waits_until_no_thread_is_within_sqlite(index: pellucid.Index) -> None:
+    inside, left = threading.Event(), list[float]()
+
+    def stay() -> None:
+        with undivided:
+            inside.set()
+            time.sleep(0.2)
+            left.append(time.monotonic())
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    inside.wait()
+    process, begun = start(lambda: index.search("bank", mode="words")[0]), time.monotonic()
+    assert left and left[0] <= begun and ended(process, within=30) == 0
+    thread.join()
+    with undivided:  # the thread that forks need not wait for itself
+        assert ended(start(lambda: None), within=30) == 0
 
 
 def test_a_reader_keeps_what_it_opened_when_another_process_takes_the_files_away(own: pellucid.Index) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import CorruptFileError, InputError, counted
+from pellucid.search.forks import undivided
 from pellucid.search.metadata import packed
 from pellucid.search.where import LENT, NUL, WHERE, Condition
 from pellucid.search.words import terms
@@ -71,14 +72,16 @@ def write_entries(rows: Iterable[Entry], path: Path) -> None:
         for i, r in enumerate(rows):
             id_, text = whole_characters(r.id), whole_characters(r.text)
             values = (i, id_, text, r.hash, packed(r.id, r.metadata), r.first, r.last)
-            connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", values)
-            connection.execute("INSERT INTO words(rowid, terms) VALUES (?, ?)", (i, " ".join(terms(text))))
+            found = " ".join(terms(text))
+            with undivided:
+                connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+                connection.execute("INSERT INTO words(rowid, terms) VALUES (?, ?)", (i, found))
 
 
 def write_numbered(rows: int, path: Path) -> None:
     """Writes so many rows without texts, whose ids count them from 1; in one statement, since a million of them are no
     news to anybody."""
-    with _new(path) as connection:
+    with _new(path) as connection, undivided:
         connection.execute(
             "WITH RECURSIVE counted(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM counted WHERE i + 1 < ?) "
             "INSERT INTO rows SELECT i, CAST(i + 1 AS TEXT), '', ?, '{}', NULL, NULL FROM counted",
@@ -89,15 +92,19 @@ def write_numbered(rows: int, path: Path) -> None:
 @contextlib.contextmanager
 def _new(path: Path) -> Iterator[sqlite3.Connection]:
     """A file with the tables of a segment, to be filled at once; nobody but the writer sees it before it is whole."""
-    connection = sqlite3.connect(path, isolation_level=None)
+    with undivided:
+        connection = sqlite3.connect(path, isolation_level=None)
     try:
-        connection.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;" + _TABLES)
-        connection.execute("BEGIN")
+        with undivided:
+            connection.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;" + _TABLES)
+            connection.execute("BEGIN")
         yield connection
-        connection.execute(_BY_ID)
-        connection.execute("COMMIT")
+        with undivided:
+            connection.execute(_BY_ID)
+            connection.execute("COMMIT")
     finally:
-        connection.close()
+        with undivided:
+            connection.close()
 
 
 def _shapes(schema: Iterable[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
@@ -108,12 +115,9 @@ def _shapes(schema: Iterable[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
 @functools.cache
 def _made() -> dict[str, tuple[Any, ...]]:
     """What the files of an index declare: a view or a trigger among it would be code of somebody else."""
-    connection = sqlite3.connect(":memory:")
-    try:
+    with undivided, contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_TABLES + _BY_ID)
         return _shapes(connection.execute("SELECT name, type, sql FROM sqlite_schema").fetchall())
-    finally:
-        connection.close()
 
 
 class Entries:
@@ -125,7 +129,9 @@ class Entries:
 
     def __init__(self, path: Path, rows: int) -> None:
         self.path, self.rows = path, rows
-        self._open()
+        self._lock, self._process = threading.Lock(), os.getpid()
+        with undivided:
+            self._open()
         if _shapes(self._run("SELECT name, type, sql FROM sqlite_schema")) != _made():
             raise self._damaged("its tables are not those of an index")
         if self._run("SELECT count(*), min(number), max(number) FROM rows") != [(rows, 0, rows - 1)]:
@@ -145,16 +151,15 @@ class Entries:
                 self._connection.create_function(name, many, function, deterministic=True)
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where it cites what is damaged
             raise self._damaged(str(error)) from error
-        self._lock, self._process = threading.Lock(), os.getpid()
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
-        if self._process != os.getpid():  # a fork: the lock may have been held by a thread that is not here
-            self._lock, self._process = threading.Lock(), os.getpid()
-            if self.path.exists():
-                self._open()
         try:
-            with self._lock:
+            with undivided, self._lock:
+                if self._process != os.getpid():  # a fork, which may read no file by its parent's connection
+                    if self.path.exists():
+                        self._open()
+                    self._process = os.getpid()
                 return self._connection.execute(statement, values).fetchall()
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise self._damaged(str(error)) from error
