@@ -67,6 +67,17 @@ def test_an_answer_ends_with_the_accents_of_its_last_letter(words_of: Any, words
     assert not any(unicodedata.category(letter)[0] == "M" for one in found for letter in context[one.end :][:1])
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])
+def test_an_answer_in_a_script_without_spaces_is_not_the_whole_sentence(words_of: Any, family: str) -> None:
+    context, tokenizer = "我昨天在北京見到了", words_of(family)
+    (window,) = windows(tokenizer, "Who?", context, side=1)
+    base, places = torch.zeros(60, 2), [place for place, side in zip(window.offsets, window.sides) if side == 1]
+    base[next(i for i, (start, _) in enumerate(places) if start == 4), 0] = 9.0
+    base[max(i for i, (_, end) in enumerate(places) if end == 6), 1] = 9.0
+    (best,) = spans(context, laid(tokenizer, context, base), Asked(top_k=1, longest=9, words=True, null=False))
+    assert (context[best.start : best.end], best.score > 0.9) == ("北京", True)
+
+
 def test_scores_of_stretches_can_be_compared(words_of: Any) -> None:
     """A stretch where nothing is likely must not win because nothing beside it is likelier."""
     tokenizer, context = words_of("bert"), "Berlin is old and the river is long and the sun is warm in Paris"

@@ -21,7 +21,7 @@ from pellucid.pipeline import Pipeline, pipeline
 from pellucid.tasks.answer import Answers
 from pellucid.tasks.entities import Tag, longest, tags_of
 from pellucid.tasks.reader import Stretch
-from pellucid.tasks.tagged import Sentence
+from pellucid.tasks.tagged import Sentence, Tagged, whole_characters, words_of
 from pellucid.tasks.task import Work
 from pellucid.tasks.token_classification import TokenClassification
 from tests.checkpoints.convert.test_rampart import FORMS, NAMES, PLACES
@@ -168,8 +168,27 @@ def test_two_entities_side_by_side_stay_two(load: Load) -> None:
     spans = {"Angela": "B-PER", "Buzz": "B-PER"}
     assert said(pipe, "Angela Buzz went", spans) == [("PER", "Angela"), ("PER", "Buzz")]
     spans = {"北": "B-LOC", "上": "B-LOC"}  # scripts without spaces: what touches may still be two
-    assert said(load("roberta-people"), "北上", spans) == [("LOC", "北上")]  # one word to this tokenizer
-    assert said(load("bert-people"), "北上", spans) == [("LOC", "北"), ("LOC", "上")]
+    for name in ("roberta-people", "bert-people"):
+        assert said(load(name), "北上", spans) == [("LOC", "北"), ("LOC", "上")]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES[1:])
+def test_names_in_scripts_without_spaces(load: Load, strategy: str) -> None:
+    """A tokenizer of bytes calls a whole sentence of these one word."""
+    spans = {"张伟": "I-PER", "北京": "I-LOC", "กรุงเทพ": "I-LOC"}
+    found = said(load("roberta-people"), "张伟我在北京见到ที่กรุงเทพเรา", spans, aggregation_strategy=strategy)
+    assert found == [("PER", "张伟"), ("LOC", "北京"), ("LOC", "กรุงเทพ")]
+
+
+def test_a_space_of_sentencepiece_says_nothing_of_the_name_behind_it() -> None:
+    """The library gives `▁` the place of the letter that follows it, and a head may call it outside."""
+    text = "张伟在 北京"
+    pieces, places = ["▁", "张伟", "在", "▁", "北京"], [(0, 1), (0, 2), (2, 3), (4, 5), (4, 6)]
+    none, numbers = [False] * 5, list(range(5))
+    tokens = Tagged(
+        Sentence(text, text), pieces, places, [0, 0, 1, 2, 2], none, numbers, [0] * 5, numbers, torch.eye(5)
+    )
+    assert words_of(tokens) == whole_characters(tokens) == [range(1, 2), range(2, 3), range(4, 5)]
 
 
 def test_spaces_belong_to_no_entity(load: Load) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.errors import InputError
+from pellucid.text.unspaced import UNSPACED, unspaced
 
 NEAR = 0.75
 """From here on two words count as one mistyped: 1 less the share of letters to change, two swapped ones as one."""
@@ -27,10 +28,7 @@ LONGEST = 64
 """Letters that are looked at of one word; longer ones are numbers in disguise, and no index should be made of them. Of
 a script without spaces a run is a sentence, and all of it is looked at."""
 
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u31f0-\u31ff\u3400-\u9fff\U00020000-\U0003ffff"
-"""Thai, Lao, Burmese, Khmer, kana and Han: scripts without a space between words."""
-
-_RUNS = re.compile(f"[{_UNSPACED}]+|[^ {_UNSPACED}]+")
+_RUNS = re.compile(f"[{UNSPACED}]+|[^ {UNSPACED}]+")
 _PLAIN = re.compile(r"[a-z0-9]+")
 _LOOKS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 """Selectors of how a sign is drawn, which stand behind many an emoji and some Han."""
@@ -62,13 +60,13 @@ def split(text: str) -> list[str]:
         return [run[:LONGEST] for run in _PLAIN.findall(text.lower())]
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     joined = unicodedata.normalize("NFC", _ACCENTS.sub("", plain))
-    return [run if _unspaced(run) else run[:LONGEST] for run in _RUNS.findall("".join(map(_letter, joined)))]
+    return [run if unspaced(run) else run[:LONGEST] for run in _RUNS.findall("".join(map(_letter, joined)))]
 
 
 def terms(text: str) -> list[str]:
     """What the index of words keeps of a text: its words; in scripts without spaces each letter, and each two letters
     that stand side by side, which is as much as can be known without a dictionary."""
-    return [term for run in split(text) for term in ([*_pairs(run), *run] if _unspaced(run) else [run])]
+    return [term for run in split(text) for term in ([*_pairs(run), *run] if unspaced(run) else [run])]
 
 
 def understood(query: str, vocabulary: "Vocabulary") -> Words:
@@ -81,7 +79,7 @@ def understood(query: str, vocabulary: "Vocabulary") -> Words:
     for run in runs:
         if len(asked) >= MOST_WORDS:
             break
-        if _unspaced(run):
+        if unspaced(run):
             asked |= dict.fromkeys(term for term in _pairs(run) or [run] if term in vocabulary.rows)
         elif vocabulary.holds(run):
             asked[run] = None
@@ -146,13 +144,6 @@ def _letter(letter: str) -> str:
     """A letter, mark or digit as it is, a joiner as nothing, all else as a space."""
     kind = unicodedata.category(letter)
     return letter if kind[0] in "LMN" else "" if kind == "Cf" else " "
-
-
-def _unspaced(run: str) -> bool:
-    return _UNSPACED_ONE.match(run) is not None
-
-
-_UNSPACED_ONE = re.compile(f"[{_UNSPACED}]")
 
 
 def _pairs(run: str) -> list[str]:

@@ -32,7 +32,7 @@ class QuestionAnswering(Reader):
     top_k: how many `.all` holds.
     max_answer_len: tokens of an answer, at most; whole words may make it longer, as in the reference.
     handle_impossible_answer: "" is one of the answers, with how sure the model is that the context has none.
-    align_to_words: an answer begins and ends where words do, not within one.
+    align_to_words: an answer begins and ends where words do, not within one; in scripts without spaces where tokens do.
     scores: "comparable": one softmax over the whole context, however many stretches it was read in (`tasks/spans.py`).
         "per_window": the reference's way (`tasks/spans_apart.py`), with its defaults: stretches of at most 384 tokens
         that share 128.

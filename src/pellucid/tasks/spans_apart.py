@@ -69,12 +69,12 @@ def _best(starts: Numbers, ends: Numbers, open_: Numbers, asked: Asked) -> Itera
 def _characters(window: Window, first: int, last: int, words: bool) -> tuple[int, int]:
     """The characters of a span, widened to the words of the context that bear the numbers of its tokens' words."""
     here = [
-        (window.words[token], place)
+        (window.word_ids[token], place)
         for token, (place, side) in enumerate(zip(window.offsets, window.sides))
         if side == 1
     ]
-    starts = [start for word, (start, _) in here if word is not None and word == window.words[first]]
-    ends = [end for word, (_, end) in here if word is not None and word == window.words[last]]
+    starts = [start for word, (start, _) in here if word is not None and word == window.word_ids[first]]
+    ends = [end for word, (_, end) in here if word is not None and word == window.word_ids[last]]
     if words and starts and ends:
         return starts[0], ends[-1]
     return window.offsets[first][0], window.offsets[last][1]

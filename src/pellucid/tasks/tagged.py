@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from pellucid.tasks.reader import Stretch, deepest
-from pellucid.text.cut import clean_text
+from pellucid.text.cut import bare, clean_text
+from pellucid.text.pieces import SPACE
+from pellucid.text.unspaced import unspaced
 
 BOUNDARIES = ("words", "heuristic")
 
@@ -131,8 +133,8 @@ def words_of(tokens: Tagged) -> list[range]:
     """The tokens of each word, where the tokenizer knows words: `Merkel` `'` `s` `Siemens` `-` `Villa` `.`
 
     Tokenizers that know only spaces, as those of sentencepiece, do not part a word from the signs at it. So a token of
-    signs alone is a word of its own, unless the words were given; a space alone belongs to the word that it begins.
-    What nobody sees makes no word.
+    signs alone is a word of its own, unless the words were given; a space alone belongs to the word that it begins,
+    but not in scripts without spaces, whose words seldom begin with one. What nobody sees makes no word.
     """
     kinds = _kinds(tokens)
     found: list[range] = []
@@ -156,11 +158,14 @@ def whole_characters(tokens: Tagged) -> list[range]:
 
 
 def _goes_on(tokens: Tagged, kinds: list[str], i: int) -> bool:
+    shown, given = tokens.sentence.shown, tokens.sentence.starts is not None
+    if not given and kinds[i - 1] == "space" and unspaced(shown, bare(shown, *tokens.places[i])[0]):
+        return False
     if kinds[i] in ("word", "sign") and _shares(tokens, i):
         return True
     if tokens.words[i] != tokens.words[i - 1] or "gap" in kinds[i - 1 : i + 1]:
         return False
-    return tokens.sentence.starts is not None or "sign" not in kinds[i - 1 : i + 1]
+    return given or "sign" not in kinds[i - 1 : i + 1]
 
 
 def _shares(tokens: Tagged, i: int) -> bool:
@@ -174,7 +179,7 @@ def _kinds(tokens: Tagged) -> list[str]:
     shown, kinds = tokens.sentence.shown, list[str]()
     for i, (start, end) in enumerate(tokens.places):
         seen = shown[start:end].strip()
-        if seen:
+        if seen and (tokens.pieces[i] != SPACE or seen == SPACE):  # which may have the place of the letter behind it
             kinds.append("sign" if all(unicodedata.category(c)[0] in "PS" for c in seen) else "word")
         else:
             kinds.append("gap" if i and tokens.words[i] == tokens.words[i - 1] and kinds[i - 1] != "space" else "space")

@@ -42,9 +42,9 @@ class TokenClassification(Reader):
         models learned; "average" that of the mean of their scores, "max" that of the surest token; "simple" knows no
         words, so that an entity may begin within one; "none" labels each token and groups nothing:
         `{"entity", "score", "index", "word", "start", "end"}`.
-    boundaries: "words" are those of the tokenizer, with signs apart; "heuristic" guesses them from spaces and lengths,
-        reads only the prefixes B- and I-, counts spaces before a token with it, and reads words that were given one by
-        one as if each stood alone, all as the reference does.
+    boundaries: "words" are those of the tokenizer, with signs apart, and in scripts without spaces its tokens;
+        "heuristic" guesses them from spaces and lengths, reads only the prefixes B- and I-, counts spaces before a
+        token with it, and reads words that were given one by one as if each stood alone, all as the reference does.
     ignore_labels: what is left out of the answer.
     is_split_into_words: an item is several words, as a tuple or in a list of items; places then count the characters
         of the words with `delimiter` between them.

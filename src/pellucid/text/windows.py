@@ -1,14 +1,17 @@
 """A text that is longer than a model reads: refused, cut, or read in stretches that overlap."""
 
 import itertools
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import tokenizers
 
 from pellucid.errors import InputError, counted
-from pellucid.text.cut import called, clean_text, cut_pair, shared_tokens, too_long
+from pellucid.text.cut import bare, called, clean_text, cut_pair, shared_tokens, too_long
 from pellucid.text.encoded import Encoded, tiled
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.unspaced import word_starts
 
 RULES = ("error", "truncate", "windows")
 
@@ -17,12 +20,14 @@ RULES = ("error", "truncate", "windows")
 class Window(Encoded):
     """A stretch of a text, or of one of a pair beside the whole of the other, as the model sees it.
 
-    words: the number of the word that each token is part of, as the tokenizer splits its text; None for special tokens.
+    word_ids: the number of each token's word, as the tokenizer splits its text; None for special tokens.
+    words: the same, but that in scripts without spaces each token is a word (`text/unspaced.py`).
     sides: 0 for tokens of the first text, 1 for those of the second; None for special tokens.
     number, count: which stretch, from 0, of how many.  before: tokens of the text that stand before this stretch.
     cut: tokens that stand in no stretch of this text.
     """
 
+    word_ids: list[int | None]
     words: list[int | None]
     sides: list[int | None]
     number: int
@@ -33,6 +38,15 @@ class Window(Encoded):
         """The characters of a text that this stretch holds, from and to; (0, 0) where it holds none."""
         held = [place for place, here in zip(self.offsets, self.sides) if here == side]
         return (held[0][0], max(end for _, end in held)) if held else (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A text whose tokens may yet be cut off.  starts: where its words begin; None where they are the tokenizer's."""
+
+    text: str
+    starts: list[int] | None
+    tokens: tokenizers.Encoding
 
 
 def windows(
@@ -60,8 +74,9 @@ def windows(
         words with a space between them.
     index: the number of the text, or the place where it stands, for whoever reads an error.
     """
-    firsts = _raw(tokenizer, text, index, parse_special_tokens, apart)
-    seconds = None if pair is None else _raw(tokenizer, pair, index, parse_special_tokens)
+    read = [_read(tokenizer, text, index, parse_special_tokens, apart)]
+    read += [] if pair is None else [_read(tokenizer, pair, index, parse_special_tokens)]
+    firsts, seconds = read[0].tokens, None if pair is None else read[1].tokens
     limit, excess, step = _limit(tokenizer, max_length), 0, 0
     long = firsts if seconds is None or not side else seconds
     size, cuts_left = len(long), rule == "truncate" and tokenizer.truncation_side == "left"
@@ -79,16 +94,28 @@ def windows(
     cut = excess if rule == "truncate" else 0
     types = dict(zip(done.sequence_ids, done.type_ids))  # the library gives a text's type to its first stretch alone
     found = [_window(one, i, len(every), cut, before + i * step, types) for i, one in enumerate(every)]
+    if any(one.starts for one in read):
+        found = [_in_words(one, read) for one in found]
     if apart and isinstance(text, list):
         return [_laid_out(one, text) for one in found]
     return [tiled(one, str(text)) for one in found] if tokenizer.tiled and pair is None else found
 
 
-def _raw(tokenizer: Tokenizer, text: object, index: int | str, parse: bool, apart: bool = False) -> tokenizers.Encoding:
+def _read(tokenizer: Tokenizer, text: object, index: int | str, parse: bool, apart: bool = False) -> _Read:
     if apart and isinstance(text, list):
-        return tokenizer.raw_words([text], parse)[0]
-    (encoding,) = tokenizer.raw([clean_text(text, index, "item")], parse, "item")
-    return encoding
+        return _Read("", None, tokenizer.raw_words([text], parse)[0])
+    said = clean_text(text, index, "item")
+    (tokens,) = tokenizer.raw([said], parse, "item")
+    return _Read(said, word_starts(said, tokens.offsets, tokens.word_ids), tokens)
+
+
+def _in_words(window: Window, read: Sequence[_Read]) -> Window:
+    """The window with the numbers of the words that begin where its texts say."""
+    words = list(window.word_ids)
+    for i, (side, place) in enumerate(zip(window.sides, window.offsets)):
+        if side is not None and (starts := read[side].starts) is not None:
+            words[i] = bisect_right(starts, bare(read[side].text, *place)[0]) - 1
+    return replace(window, words=words)
 
 
 def _laid_out(window: Window, words: list[str]) -> Window:
@@ -96,7 +123,7 @@ def _laid_out(window: Window, words: list[str]) -> Window:
     starts = list(itertools.accumulate((len(word) + 1 for word in words), initial=0))
     places = [
         (start, end) if word is None else (starts[word] + start, starts[word] + end)
-        for word, (start, end) in zip(window.words, window.offsets)
+        for word, (start, end) in zip(window.word_ids, window.offsets)
     ]
     return replace(window, offsets=places)
 
@@ -143,6 +170,7 @@ def _window(
         done.offsets,
         done.special_tokens_mask,
         cut,
+        done.word_ids,
         done.word_ids,
         done.sequence_ids,
         number,
