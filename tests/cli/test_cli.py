@@ -464,6 +464,17 @@ def test_bytes_that_are_no_text_are_refused_without_a_locale_too(
     assert capsys.readouterr().err == said
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["embed"], ["look"], ["look", "a", "--pair"], ["run", "ner"], ["generate"], ["chat"], ["search", "an.index"]],
+)
+def test_bytes_that_are_no_text_are_refused_as_arguments_too(
+    typed: Callable[..., int], capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert typed(*words, os.fsdecode(b"Z\xfcrich is nice")) == 3
+    assert capsys.readouterr().err == "pellucid: 'Z?rich is nice' is not utf-8 text (byte 0xfc): convert it first\n"
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 def test_memory_that_pytorch_does_not_get_is_one_sentence(
     device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -249,6 +249,23 @@ def test_a_temporary_index_goes_with_its_object_and_with_the_program(
     assert done.stdout.endswith(" True\n") and not Path(done.stdout.split()[0]).exists()
 
 
+def test_a_copy_whose_files_go_while_it_is_made_says_so(
+    own: pellucid.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copyfile = shutil.copyfile
+
+    def slow(source: Path, target: Path) -> object:
+        pellucid.Index.open(own.folder, model=own.loaded).delete([one.id for one in entries])
+        return copyfile(source, target)
+
+    entries = [one for segment in own.segments for one in segment.living()][
+        :50
+    ]  # so many that segments are written anew
+    monkeypatch.setattr(shutil, "copyfile", slow)
+    with pytest.raises(InputError, match="was changed meanwhile"):
+        own.save(tmp_path / "late.index")
+
+
 def test_a_copy_holds_what_is_opened_and_nothing_else(own: pellucid.Index, tmp_path: Path) -> None:
     reader = pellucid.Index.open(own.folder, model=own.loaded)
     own.delete("AAPL")

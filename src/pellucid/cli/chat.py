@@ -11,7 +11,7 @@ import rich_click as click
 from click import get_current_context
 
 from pellucid.cli.output import clean, say
-from pellucid.cli.reading import standard_line, standard_text
+from pellucid.cli.reading import TEXT, standard_line, standard_text
 from pellucid.cli.typed import as_typed
 from pellucid.cli.writing import asked, put, writing_options
 
@@ -22,9 +22,9 @@ Turns = list[dict[str, str]]
 
 
 @click.command("chat")
-@click.argument("message", required=False)
+@click.argument("message", type=TEXT, required=False)
 @writing_options
-@click.option("--system", "-s", metavar="TEXT", help="What the model is told before the conversation.")
+@click.option("--system", "-s", type=TEXT, metavar="TEXT", help="What the model is told before the conversation.")
 def command(message: str | None, model: str, dtype: str, system: str | None, **given: Any) -> None:
     """Talk with a chat model.
 

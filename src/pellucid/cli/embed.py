@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, quiet, say
-from pellucid.cli.reading import placed, texts_in
+from pellucid.cli.reading import TEXT, placed, texts_in
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
@@ -19,7 +19,7 @@ AT_ONCE = 1_024
 
 
 @click.command("embed")
-@click.argument("texts", nargs=-1, required=True, metavar="TEXT... | FILE | -")
+@click.argument("texts", type=TEXT, nargs=-1, required=True, metavar="TEXT... | FILE | -")
 @click.option("--model", "-m", default=SENTENCES, show_default=True, help="A folder, hub id or installed model.")
 @click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the texts.")
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import quiet
-from pellucid.cli.reading import Where, file_in, placed, standard_text, texts_in
+from pellucid.cli.reading import TEXT, Where, file_in, placed, standard_text, texts_in
 from pellucid.cli.writing import as_data, asked, put, show_tokens, writing_options
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class WithWhy(click.RichCommand):
 
 
 @click.command("generate", cls=WithWhy)
-@click.argument("prompts", nargs=-1, required=True, metavar="PROMPT... | FILE | -")
+@click.argument("prompts", type=TEXT, nargs=-1, required=True, metavar="PROMPT... | FILE | -")
 @writing_options
 @click.option("--beams", "num_beams", type=int, metavar="N", help="Follow N beginnings at a time, and take the best.")
 @click.option(

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,11 +10,31 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from pellucid.cli.output import say
+from pellucid.cli.output import clean, say
 from pellucid.cli.typed import first_typed
 
 if TYPE_CHECKING:
     from pellucid.text.rows import Rows
+
+
+class Text(click.ParamType):
+    """A text that was typed. Bytes that are none in the encoding of the system reach Python as halves of surrogates."""
+
+    name = "text"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if (byte := _NO_TEXT.search(value)) is not None and not os.path.lexists(value):
+            from pellucid.errors import InputError
+
+            shown = clean(_NO_TEXT.sub("?", value[max(byte.start() - 20, 0) : byte.end() + 20]))
+            number, encoding = ord(byte[0]) - 0xDC00, sys.getfilesystemencoding()
+            raise InputError(f"{shown!r} is not {encoding} text (byte 0x{number:02x}): convert it first")
+        return value
+
+
+TEXT = Text()
+
+_NO_TEXT = re.compile("[\udc80-\udcff]")
 
 
 def file_in(arguments: tuple[str, ...], column: str | None) -> Path | None:

@@ -14,7 +14,7 @@ import rich_click as click
 from pellucid.cli.options_of_tasks import options_of_answering
 from pellucid.cli.output import check_place, draw, quiet, say, table
 from pellucid.cli.questions import Questions, more, said
-from pellucid.cli.reading import placed
+from pellucid.cli.reading import TEXT, placed
 from pellucid.cli.shown import shown
 from pellucid.cli.typed import Others
 from pellucid.errors import InputError, counted
@@ -56,12 +56,16 @@ Examples:
 
 @click.command("run", help=HELP)
 @click.argument("task", required=False)
-@click.argument("texts", nargs=-1, metavar="TEXT... | FILE | -")
+@click.argument("texts", type=TEXT, nargs=-1, metavar="TEXT... | FILE | -")
 @click.option("--model", "-m", help="A folder, hub id or installed model; by default the task's own.")
 @click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the texts.")
 @click.option("--pair-column", "--context-column", metavar="NAME", help="The column with the second of each pair.")
-@click.option("--pair", "--context", "second", metavar="TEXT", help="The second of a pair, the same for all texts.")
-@click.option("--question", "--query", "first", metavar="TEXT", help="The question about all texts, or the query.")
+@click.option(
+    "--pair", "--context", "second", type=TEXT, metavar="TEXT", help="The second of a pair, the same for all texts."
+)
+@click.option(
+    "--question", "--query", "first", type=TEXT, metavar="TEXT", help="The question about all texts, or the query."
+)
 @click.option("--labels", "candidate_labels", metavar="A,B,...", help="Your own labels, for zero-shot-classification.")
 @click.option("--top-k", type=int, metavar="K", help="Show so many of what is possible.")
 @click.option("--long", type=click.Choice(["error", "truncate", "windows"]), help="What happens to long texts.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, clean, console, draw, say
-from pellucid.cli.reading import placed, standard_place, standard_texts
+from pellucid.cli.reading import TEXT, placed, standard_place, standard_texts
 
 if TYPE_CHECKING:  # a person who asks for help waits for neither
     from rich.table import Table
@@ -25,7 +25,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command("search")
 @click.argument("index", type=click.Path(file_okay=False, path_type=Path))
-@click.argument("queries", nargs=-1, required=True, metavar="QUERY... | -")
+@click.argument("queries", type=TEXT, nargs=-1, required=True, metavar="QUERY... | -")
 @click.option("-k", "k", type=int, default=5, show_default=True, help="So many texts.")
 @click.option(
     "--where",

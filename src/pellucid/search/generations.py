@@ -101,8 +101,10 @@ def check(folder: Path, segment: Segment, name: str) -> Path:
         if any(one.is_symlink() for one in (path.parents[1], path.parent, path)):
             raise UnsafeFileError(f"{path} is reached by a link, which may lead outside: put the file itself there")
         if not path.is_file():
-            raise CorruptFileError(f"{path} is missing: restore it, or build the index again")
+            raise FileNotFoundError(path)
         fits = path.stat().st_size == size and digest_of(path) == digest
+    except FileNotFoundError as error:
+        raise CorruptFileError(f"{path} is missing: restore it, or build the index again") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     if not fits:
@@ -253,12 +255,12 @@ def copy(folder: Path, manifest: Manifest, target: Path) -> Path:
         _to_disk(beside)
         beside.replace(target)
         _to_disk(target.parent)
-    except CorruptFileError as error:
-        if newest(folder) == manifest:
-            raise
-        raise InputError(f"{folder} was changed meanwhile: open it again, and save that") from error
-    except OSError as error:
-        raise cannot_write(target, error) from error
+    except (CorruptFileError, OSError) as error:
+        if isinstance(error, CorruptFileError | FileNotFoundError) and newest(folder) != manifest:
+            raise InputError(f"{folder} was changed meanwhile: open it again, and save that") from error
+        if isinstance(error, OSError):
+            raise cannot_write(target, error) from error
+        raise
     finally:
         if around is not None:
             shutil.rmtree(around, ignore_errors=True)
