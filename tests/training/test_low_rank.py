@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 import pellucid
+from pellucid.checkpoints.adapter_save import save_adapter
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.tasks.embed import embed
@@ -289,6 +290,20 @@ def test_it_goes_on_where_it_was_broken_off(
 def test_a_model_without_a_name_cannot_be_a_base(scratch: pellucid.Model, feelings: Callable[..., Rows]) -> None:
     with pytest.raises(InputError, match="an adapter names its base"):
         pellucid.train(scratch, feelings(16), "text-classification", adapter_only=True, **QUICK)
+
+
+def test_its_base_is_not_written_over(checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path) -> None:
+    """Told before anything there is touched."""
+    base = pellucid.load(checkpoint("bert-body")).save(tmp_path / "base")
+    (tmp_path / "link").symlink_to(base)
+    before = sorted(base.iterdir())
+    for out in (base, tmp_path / "link"):
+        with pytest.raises(InputError, match="holds the base, which the adapter needs to be there"):
+            given = {"adapter_only": True, "out": out, "overwrite": True, **QUICK}
+            pellucid.train(base, feelings(16), "text-classification", **given)
+    with pytest.raises(InputError, match="holds the base"):
+        save_adapter(pellucid.load(base).loaded, {}, [], base, overwrite=True)
+    assert sorted(base.iterdir()) == before
 
 
 @pytest.mark.parametrize("how", ["learned since", "rounded"])

@@ -52,10 +52,12 @@ def save_adapter(
     loaded: the model with everything in its tables; its source is the base.
     changes: by the path of the linear map.  whole: names of the parameters that learned beside them.
     dtype: of the numbers in the file; None for what they are.
-    Raises InputError for a base that nobody would find again, and for a table that the format has no words for.
+    Raises InputError for a base that nobody would find again, for its own folder, and for a table that the format has
+    no words for.
     """
     target = path_of(name)
     check_target(target, overwrite=overwrite)
+    check_apart(target, loaded)
     base, tables, whole = base_name(loaded), _Tables(loaded), list(whole)
     for one in ties(loaded.config).values():
         if one in whole:
@@ -91,6 +93,13 @@ def save_adapter(
             if loaded.tokenizer is not None:  # sentence-transformers looks for it here alone
                 write_tokenizer(loaded.tokenizer, folder, token_types=loaded.config.type_vocab_size > 1)
     return target
+
+
+def check_apart(target: Path, loaded: Loaded) -> None:
+    """Refuses the folder of the base, whose files would go where the adapter comes."""
+    source = loaded.source
+    if source is not None and target.exists() and source.folder.exists() and target.samefile(source.folder):
+        raise InputError(f"{target} holds the base, which the adapter needs to be there: choose another folder")
 
 
 def base_name(loaded: Loaded) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.bars import bar
+from pellucid.checkpoints.adapter_save import check_apart
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.checkpoints.source import Source
@@ -71,6 +72,8 @@ def learn(
     """
     check_asked(data, validation, columns, objective, encoding)
     folder = check_folder(out, resume=resume, overwrite=overwrite)
+    if settings.adapter_only and out is not None:
+        check_apart(out, given)
     plan = planned(given, data, validation, columns, objective, settings, encoding)
     device = next(plan.loaded.module.parameters()).device
     with contextlib.ExitStack() as held:
