@@ -9,10 +9,13 @@ from torch import Tensor
 
 import pellucid
 from pellucid.checkpoints.adapter_facts import FILE
-from pellucid.errors import CheckpointMismatchError
+from pellucid.checkpoints.load import open_checkpoint
+from pellucid.errors import CheckpointMismatchError, InputError
+from pellucid.training.low_rank import attached
+from pellucid.training.settings import Settings
 from tests.checkpoints import peft_files
 from tests.checkpoints.builders import edit_json, with_tensors
-from tests.checkpoints.test_adapter import IDS, base_of
+from tests.checkpoints.test_adapter import IDS, adapted, answer, base_of
 
 
 @torch.no_grad()
@@ -101,6 +104,48 @@ def test_what_is_advised_for_one_place_of_two(
         with peft_files.spoken():
             model.merge_and_unload().save_pretrained(folder := tmp_path / "merged")
     torch.testing.assert_close(ours(folder), wanted, rtol=1e-4, atol=1e-4)
+
+
+BESIDE: list[tuple[str, str, dict[str, Any], tuple[str, ...]]] = [
+    ("bert", "sequence-classification", {}, ("embeddings.*",)),
+    ("gpt2", "token-classification", {}, ("embeddings.token.weight",)),
+    ("bert", "masked-lm", {}, ("head.dense.*", "head.norm.*")),
+    ("bert", "masked-lm", {"tie_word_embeddings": False}, ("head.*",)),
+    ("distilbert", "masked-lm", {"tie_word_embeddings": False}, ("head.decoder.bias",)),
+]
+
+
+@pytest.mark.parametrize(("kind", "head", "facts", "names"), BESIDE)
+def test_what_learns_whole_is_written_whole(
+    kind: str, head: str, facts: dict[str, Any], names: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A table that no head reads is one as any other. PEFT takes a module with all that stands below it."""
+    base = base_of(tmp_path, kind, head, **facts)
+    settings = Settings(lora=2, lora_targets=("query",), lora_beside=names, adapter_only=True)
+    folder, model = adapted(base, tmp_path / "adapter", settings)
+    torch.testing.assert_close(ours(folder), answer(model, head), rtol=0, atol=1e-5)
+    theirs = peft_files.answer(peft_files.opened(base, folder, head), IDS, head)
+    torch.testing.assert_close(theirs, ours(folder), rtol=0, atol=1e-5)
+
+
+UNSAYABLE: list[tuple[str, str, str, str]] = [
+    ("gpt2", "causal-lm", "embeddings.*", r"with all of transformer\.wte, where a table serves twice"),
+    ("distilbert", "masked-lm", "head.decoder.bias", "with all of vocab_projector, where a table serves twice"),
+    ("bert", "masked-lm", "head.*", r"with all of cls\.predictions, where a table serves twice"),
+    ("bart", "sequence-to-sequence-lm", "head.bias", "head.bias stands in no module of the file"),
+    ("bert", "sequence-classification", "*bias", "nothing else is left: name less in lora_beside"),
+]
+
+
+@pytest.mark.parametrize(("kind", "head", "name", "says"), UNSAYABLE)
+def test_what_the_format_cannot_say_is_told_before_it_learns(
+    kind: str, head: str, name: str, says: str, tmp_path: Path
+) -> None:
+    base = base_of(tmp_path, kind, head)
+    said: dict[str, Any] = {"lora": 2, "lora_beside": (name,)}
+    with pytest.raises(InputError, match=f"{says}.*pass adapter_only=False, by which the whole model is written"):
+        attached(open_checkpoint(base), Settings(**said, adapter_only=True))
+    attached(open_checkpoint(base), Settings(**said))
 
 
 def test_what_the_base_lacks_is_said(tmp_path: Path) -> None:

@@ -306,6 +306,15 @@ def test_its_base_is_not_written_over(checkpoint: Checkpoint, feelings: Callable
     assert sorted(base.iterdir()) == before
 
 
+def test_a_new_head_is_written_though_it_did_not_learn(body: pellucid.Model, tmp_path: Path) -> None:
+    """Nobody would find its numbers again."""
+    said: dict[str, Any] = {"lora": 4, "adapter_only": True, "freeze": ("head.*",)}
+    loaded = loud(begun(body, **said))
+    found = pellucid.load(save(loaded, Settings(**said), tmp_path / "adapter"))
+    wanted = merged(loaded).module(IDS)["logits"]
+    torch.testing.assert_close(found.module(IDS)["logits"], wanted, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("how", ["learned since", "rounded"])
 def test_a_model_with_other_numbers_than_its_base_has_no_adapter_alone(
     how: str, checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path

@@ -20,10 +20,12 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.names import Place
 from pellucid.checkpoints.sentence import write_pooling
 from pellucid.config import Config
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError, several
 from pellucid.files import path_of
 from pellucid.models import ties
 from pellucid.text.files import write_tokenizer
+
+_OR_ALL = (", or pass ", Argument("adapter_only", False), ", by which the whole model is written")
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,8 @@ def save_adapter(
     target = path_of(name)
     check_target(target, overwrite=overwrite)
     check_apart(target, loaded)
-    base, tables, whole = base_name(loaded), _Tables(loaded), list(whole)
-    for one in ties(loaded.config).values():
-        if one in whole:
-            raise InputError(f"{one} is the table of the head as well, for which the format of adapters has no words")
-    modules = {_module(tables.place(one).theirs) for one in whole}
-    replaced = tables.of(modules)
-    lows = {theirs: low for theirs, low in tables.joined(changes).items() if theirs not in replaced}
+    base, tables = base_name(loaded), _Tables(loaded)
+    lows, replaced = _held(tables, changes, whole)
     numbers: dict[str, Tensor] = {}
     for theirs, low in lows.items():
         path = _module(theirs)
@@ -81,7 +78,7 @@ def save_adapter(
         alpha=alphas.pop("", 8),
         ranks=ranks,
         alphas=alphas,
-        whole=tuple(sorted(_shortened(modules, tables) if head else modules)),
+        whole=tuple(sorted(tables.shortened(set(replaced)) if head else _outer(map(_module, replaced)))),
     )
     flipped = any(tables.flipped(theirs) for theirs in lows)
     with beside(target) as folder:
@@ -93,6 +90,12 @@ def save_adapter(
             if loaded.tokenizer is not None:  # sentence-transformers looks for it here alone
                 write_tokenizer(loaded.tokenizer, folder, token_types=loaded.config.type_vocab_size > 1)
     return target
+
+
+def check_sayable(loaded: Loaded, changes: Mapping[str, Change], whole: Iterable[str]) -> None:
+    """Raises InputError where `save_adapter` would refuse these, whatever their numbers are by then."""
+    base_name(loaded)
+    _held(_Tables(loaded), changes, whole)
 
 
 def check_apart(target: Path, loaded: Loaded) -> None:
@@ -114,6 +117,27 @@ def base_name(loaded: Loaded) -> str:
     return source.name
 
 
+def _held(
+    tables: "_Tables", changes: Mapping[str, Change], whole: Iterable[str]
+) -> tuple[dict[str, Change], dict[str, Tensor]]:
+    """What is added to the tables of the file, and its tensors that are written whole: of every module of which a part
+    is, all that stands in and below it, since the library takes it for its own."""
+    replaced = tables.below(whole)
+    lows = {theirs: low for theirs, low in tables.joined(changes).items() if theirs not in replaced}
+    if changes and not lows:
+        raise InputError(
+            f"a module of which a part learns is written whole in the format of adapters, and of {several(changes, 2)} "
+            "nothing else is left: name less in ",
+            Argument("lora_beside"),
+            *_OR_ALL,
+        )
+    return lows, replaced
+
+
+def _no_words(why: str) -> InputError:
+    return InputError(f"{why}, for which the format of adapters has no words: let it stay as it is", *_OR_ALL)
+
+
 class _Tables:
     """The tensors of the whole model by the reference's names."""
 
@@ -126,20 +150,31 @@ class _Tables:
         """Where a parameter of ours stands."""
         return self.names.theirs(ours, self.page.rows, prefixed=self.config.head is not None)
 
-    def of(self, modules: set[str]) -> dict[str, Tensor]:
-        """Every tensor of these modules of the file."""
+    def below(self, whole: Iterable[str]) -> dict[str, Tensor]:
+        """Every tensor of the file in the modules of these parameters, and below them."""
+        modules = {_module(self.place(one).theirs): one for one in whole}
+        if "" in modules:
+            raise _no_words(f"{modules['']} stands in no module of the file")
+        twice = {name for tie in ties(self.config).items() for name in tie}
         groups: dict[str, dict[int, Tensor]] = {}
         places: dict[str, Place] = {}
         for ours, value in self.module.state_dict().items():
             place = self.place(ours)
-            if _module(place.theirs) in modules:
+            around = next((one for one in modules if place.theirs.startswith(f"{one}.")), None)
+            if around is not None:
+                if ours in twice:
+                    raise _no_words(f"{modules[around]} is written with all of {around}, where a table serves twice")
                 groups.setdefault(place.theirs, {})[place.part] = value
                 places[place.theirs] = place
-        return {theirs: places[theirs].move.give([part[i] for i in sorted(part)]) for theirs, part in groups.items()}
+        found = {theirs: places[theirs].move.give([part[i] for i in sorted(part)]) for theirs, part in groups.items()}
+        return found | {twin: found[name] for name, twin in self.page.twins.items() if name in found}
 
-    def modules(self) -> set[str]:
-        """Every module of the file that holds numbers."""
-        return {_module(self.place(ours).theirs) for ours in self.module.state_dict()}
+    def shortened(self, whole: set[str]) -> set[str]:
+        """The modules of tensors that are written whole, by the first word of their path where all below it are."""
+        every = {self.place(ours).theirs for ours in self.module.state_dict()}
+        others = {theirs.partition(".")[0] for theirs in every - whole}
+        words = {theirs: theirs.partition(".")[0] for theirs in whole}
+        return _outer(_module(theirs) if word in others else word for theirs, word in words.items())
 
     def flipped(self, theirs: str) -> bool:
         """Whether a table of the file is [in, out]."""
@@ -157,7 +192,7 @@ class _Tables:
         for path, change in changes.items():
             place = self.place(f"{path}.weight")
             if not place.theirs.endswith(".weight"):
-                raise InputError(f"{path} stands in {place.theirs}, for which the format of adapters has no words")
+                raise _no_words(f"{path} stands in {place.theirs}")
             parts.setdefault(place.theirs, {})[f"{path}.weight"] = change
         return {theirs: self._joined(theirs, part) for theirs, part in parts.items()}
 
@@ -183,6 +218,12 @@ def _module(theirs: str) -> str:
     return theirs.rpartition(".")[0]
 
 
+def _outer(modules: Iterable[str]) -> set[str]:
+    """Those that stand below no other."""
+    every = set(modules)
+    return {one for one in every if not any(one.startswith(f"{other}.") for other in every)}
+
+
 def _ranks(lows: dict[str, Change]) -> tuple[dict[str, int], dict[str, float]]:
     """Rank and alpha of each module that differs from the most; those of the most under ""."""
     said = {path: (low.down.shape[0], _whole(low.scale * low.down.shape[0])) for path, low in lows.items()}
@@ -197,17 +238,6 @@ def _ranks(lows: dict[str, Change]) -> tuple[dict[str, int], dict[str, float]]:
 def _whole(number: float) -> float:
     """As a whole number where it is one: the format's own is."""
     return round(number) if abs(number - round(number)) < 1e-9 else number
-
-
-def _shortened(modules: set[str], tables: _Tables) -> set[str]:
-    """Modules by the first word of their path, where all that stands below it is among them."""
-    every = tables.modules()
-    found = set()
-    for path in modules:
-        first = path.partition(".")[0]
-        below = {one for one in every if one.partition(".")[0] == first}
-        found.add(first if below <= modules else path)
-    return found
 
 
 def _noted(loaded: Loaded) -> dict[str, Any]:

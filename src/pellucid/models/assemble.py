@@ -40,11 +40,12 @@ def assemble(config: Config, *, attention: str = "fused") -> Network:
 
 def ties(config: Config) -> dict[str, str]:
     """Parameters that are one table under two names, where the file does not hold both."""
+    reads = config.tie_word_embeddings and config.head is not None and config.head.answers == "vocabulary"
     if config.decoder is None:
-        return {"head.decoder.weight": "embeddings.token.weight"} if config.tie_word_embeddings else {}
+        return {"head.decoder.weight": "embeddings.token.weight"} if reads else {}
     first = "encoder.embeddings.token.weight" if config.decoder.share_embeddings else "decoder.embeddings.token.weight"
     tied = {"decoder.embeddings.token.weight": first} if config.decoder.share_embeddings else {}
-    return tied | ({"head.decoder.weight": first} if config.tie_word_embeddings else {})
+    return tied | ({"head.decoder.weight": first} if reads else {})
 
 
 def allocate(module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:

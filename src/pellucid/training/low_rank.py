@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from pellucid.checkpoints.adapter_save import Change, base_name, save_adapter
+from pellucid.checkpoints.adapter_save import Change, base_name, check_sayable, save_adapter
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, near, several
@@ -45,6 +45,11 @@ class LowRank(nn.Module):
         self.up = nn.Parameter(table.new_zeros(out, rank))
         self.scale = scale
 
+    @property
+    def change(self) -> Change:
+        """What it adds."""
+        return Change(self.down.detach(), self.up.detach(), self.scale)
+
     def forward(self, table: Tensor) -> Tensor:
         """Float[Tensor, "out in"]  ->  the same shape"""
         return table + self.scale * (self.up @ self.down)
@@ -54,12 +59,11 @@ def attached(loaded: Loaded, settings: Settings) -> Loaded:
     """The same model with adapters on the tables that `settings.lora_targets` name, in place.
 
     Beside them learn the head that tells labels, whatever has no numbers of a base yet, and what `lora_beside` names;
-    all else stays. Raises InputError for names that are no linear map.
+    all else stays. Raises InputError for names that are no linear map, and where the adapter is to be written alone and
+    cannot be.
     """
     assert settings.lora is not None
     module, chance = loaded.module, torch.Generator().manual_seed(settings.seed)
-    if settings.adapter_only:
-        base_name(loaded)  # told before the work, not after it
     free = {name for name, p in module.named_parameters() if p.requires_grad}
     beside = [name for name in free if _learns(name, loaded)]
     freeze(module, "*")
@@ -69,14 +73,17 @@ def attached(loaded: Loaded, settings: Settings) -> Loaded:
         beside += freeze(module, *settings.lora_beside, frozen=False)
     alpha = 2.0 * settings.lora if settings.lora_alpha is None else settings.lora_alpha
     chosen = targets(module, settings.lora_targets)
-    for path in chosen:
-        if f"{path}.weight" in beside or f"{path}.weight" not in free:
-            continue  # it learns as it is, or is to stay as it is
-        linear = _linear(module, path)
-        low = LowRank(linear.weight.detach(), settings.lora, alpha / settings.lora, chance)
-        parametrize.register_parametrization(linear, "weight", low)
-    if not changes(module):
+    lows = {
+        path: LowRank(_linear(module, path).weight.detach(), settings.lora, alpha / settings.lora, chance)
+        for path in chosen
+        if f"{path}.weight" in free and f"{path}.weight" not in beside  # else it stays, or learns, as it is
+    }
+    if not lows:
         raise InputError(f"an adapter changes what is learned already, and {several(chosen, 2)} are random or frozen")
+    if settings.adapter_only:  # told before the work, not after it
+        check_sayable(loaded, {path: low.change for path, low in lows.items()}, _whole(loaded))
+    for path, low in lows.items():
+        parametrize.register_parametrization(_linear(module, path), "weight", low)
     return loaded
 
 
@@ -126,7 +133,7 @@ def changes(module: nn.Module) -> dict[str, Change]:
         if isinstance(part, nn.Linear) and parametrize.is_parametrized(part, "weight"):
             low = part.get_submodule("parametrizations.weight.0")
             assert isinstance(low, LowRank)
-            found[path] = Change(low.down.detach(), low.up.detach(), low.scale)
+            found[path] = low.change
     return found
 
 
@@ -150,9 +157,14 @@ def save(loaded: Loaded, settings: Settings, folder: Path, *, overwrite: bool = 
 
     loaded: as it learned, its source still the base.
     """
-    whole = [name for name, p in loaded.module.named_parameters() if p.requires_grad and _ATTACHED not in name]
-    kind = DTYPES[settings.adapter_dtype]
+    kind, whole = DTYPES[settings.adapter_dtype], _whole(loaded)
     return save_adapter(merged(loaded), changes(loaded.module), whole, folder, dtype=kind, overwrite=overwrite)
+
+
+def _whole(loaded: Loaded) -> list[str]:
+    """What is written as it is: what learns so, and what the base has no numbers of, whether it learned or not."""
+    named = [(name, p) for name, p in loaded.module.named_parameters() if _ATTACHED not in name]
+    return [name for name, p in named if p.requires_grad or _is_new(name, loaded)]
 
 
 def _linear(module: nn.Module, path: str) -> nn.Linear:
