@@ -251,8 +251,8 @@ def _built(facts: Mapping[str, Any], told: Recipe, seed: int) -> Model:
     words = read_tokenizer(told.place(facts["tokenizer"]))
     if words is None:
         raise InputError(f"{told.file}: there is no tokenizer in {facts['tokenizer']!r}")
-    special = {f"{kind}_token_id": getattr(words, f"{kind}_token_id") for kind in ("pad", "bos", "eos")}
-    own = {"vocab_size": len(words)} | {key: number for key, number in special.items() if number is not None}
+    own = {f"{kind}_token_id": getattr(words, f"{kind}_token_id") for kind in ("pad", "bos", "eos")}
+    own["vocab_size"] = len(words)  # what the tokenizer does not name is none: the family's own ids are of other words
     try:
         config = Config.of(facts["family"], **(own | dict(facts.get("facts", {}))))
     except InputError as error:

@@ -215,6 +215,23 @@ def test_a_recipe_builds_an_architecture(
         pellucid.train(recipe=path)
 
 
+@pytest.mark.parametrize(("fact", "ends"), [("", ()), ("eos_token_id = 3\n", (3,))])
+def test_special_tokens_are_those_of_the_words(
+    written: Callable[[str], Path], tmp_path: Path, fact: str, ends: tuple[int, ...]
+) -> None:
+    """The family's own id that ends a text is a letter among other words."""
+    words = pellucid.train_tokenizer(texts=["a line!"], kind="characters")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    said = pellucid.Config.of("llama", **sizes, num_key_value_heads=2, vocab_size=len(words))
+    folder = pellucid.build(said, tokenizer=words).save(tmp_path / "words")
+    path = written(
+        f'task = "text-generation"\n[model]\nfamily = "llama"\ntokenizer = "{folder}"\n[model.facts]\n{fact}'
+        + "".join(f"{name} = {value}\n" for name, value in {**sizes, "num_key_value_heads": 2}.items())
+    )
+    found = pellucid.train(recipe=path, data=[{"text": "a line!"}] * 4, max_steps=1, validation=0).config
+    assert (found.end_tokens, found.bos_token_id, found.pad_token_id) == (ends, None, None)
+
+
 @pytest.mark.parametrize(
     ("fact", "complaint"),
     [
