@@ -48,12 +48,18 @@ def opened(base: Path, adapter: Path, head: str | None, *, learns: bool = False,
     return model.train(learns)
 
 
-def written(base: Path, folder: Path, head: str | None, *, labels: int = 2, **config: Any) -> Any:
-    """Attaches an adapter to a base, gives every number of it chance, and saves it. ->  the model, to compare with"""
+def written(base: Path, folder: Path, head: str | None, *, labels: int = 2, tokens: int = 0, **config: Any) -> Any:
+    """Attaches an adapter to a base, gives every number of it chance, and saves it. ->  the model, to compare with
+
+    tokens: that it knows, where it is another number than the base's.
+    """
     said = {"num_labels": labels, "ignore_mismatched_sizes": True} if labels != 2 else {}
     with spoken() as peft:
         settings = peft.LoraConfig(**({"task_type": CLASSES[head][1], "r": 4, "lora_alpha": 6} | config))
-        model = peft.get_peft_model(reference(base, head, **said), settings).eval()
+        bare = reference(base, head, **said)
+        if tokens:
+            bare.resize_token_embeddings(tokens)
+        model = peft.get_peft_model(bare, settings).eval()
         chance = torch.Generator().manual_seed(5)
         with torch.no_grad():
             for parameter in model.parameters():

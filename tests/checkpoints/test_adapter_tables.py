@@ -51,6 +51,33 @@ def test_words_that_are_saved_beside_an_adapter(kind: str, head: str, targets: l
     torch.testing.assert_close(ours(folder), wanted, rtol=1e-4, atol=1e-4)
 
 
+MORE: list[tuple[str, str, dict[str, Any]]] = [
+    ("llama", "causal-lm", {"target_modules": ["q_proj"]}),
+    ("llama", "causal-lm", {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}),
+    ("bert", "masked-lm", {"target_modules": ["query"]}),
+    ("t5", "sequence-to-sequence-lm", {"target_modules": ["q"]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "head", "config"), MORE)
+def test_an_adapter_may_know_more_tokens(kind: str, head: str, config: dict[str, Any], tmp_path: Path) -> None:
+    base, folder = base_of(tmp_path, kind, head), tmp_path / "adapter"
+    tokens = pellucid.load(base).config.vocab_size + 3
+    wanted = peft_files.written(base, folder, head, tokens=tokens, **config)
+    model, ids = pellucid.load(folder), torch.tensor([[5, tokens - 1, 9]])
+    assert model.config.vocab_size == tokens
+    given = {"decoder_input_ids": ids} if kind == "t5" else {}
+    found = model(ids, **given).logits.detach()
+    torch.testing.assert_close(found, peft_files.answer(wanted, ids, head), rtol=1e-4, atol=1e-4)
+
+
+def test_more_tokens_in_one_table_of_two_are_refused(tmp_path: Path) -> None:
+    base, folder = base_of(tmp_path, "llama", "causal-lm"), tmp_path / "adapter"
+    peft_files.written(base, folder, "causal-lm", tokens=63, target_modules=["q_proj", "embed_tokens"])
+    with pytest.raises(CheckpointMismatchError, match=r"adapter_model.* a table of 63 tokens, and no lm_head\.weight"):
+        pellucid.load(folder)
+
+
 ONE_SIDE: list[tuple[str, str | None, dict[str, Any], str]] = [
     ("bart", None, {"target_modules": ["encoder.embed_tokens"]}, "encoder.embed_tokens"),
     ("bart", "sequence-classification", {"target_modules": ["model.shared", "fc1"]}, "model.shared"),

@@ -34,6 +34,8 @@ PREFIX = "base_model.model."
 
 _HEAD = "head.decoder.weight"
 
+_COPY = re.compile(r"\.(modules_to_save|original_module)\.")
+
 _LOW = re.compile(r"(?P<module>[\w.]+)\.lora_(?P<kind>embedding_|)(?P<side>[AB])(?:\.weight)?")
 
 
@@ -87,6 +89,7 @@ class _Over(Contents):
         tensors = dict(self.base.tensors)
         for name, numbers in whole.items():  # first: beside what is added to a table may stand that table itself
             tensors[self._replaced(name, known)] = numbers
+        self._check_words(known, tensors)
         for module, pair in pairs.items():
             theirs, low = self._low(module, pair, known, tensors)
             tensors[theirs] = low.added_to(tensors[theirs])
@@ -120,8 +123,11 @@ class _Over(Contents):
         """Pairs of tables by the path of their module, and whole tensors by name."""
         pairs: dict[str, dict[str, Stored]] = {}
         whole: dict[str, Stored] = {}
-        for name, numbers in self.adapter.held().items():
+        held = self.adapter.held()
+        for name, numbers in held.items():
             bare = name.removeprefix(PREFIX)
+            if (own := _COPY.sub(".", name)) != name and own in held:
+                continue  # where the words were resized, the library writes the wrapping of a table beside the table
             if bare == name:
                 raise self.wrong(f"{name!r} does not begin with {PREFIX!r}, as the names of the format do")
             if not numbers.dtype.is_floating_point:
@@ -133,6 +139,18 @@ class _Over(Contents):
             else:
                 whole[bare.replace(".base_layer.", ".")] = numbers
         return pairs, whole
+
+    def _check_words(self, known: "_Known", tensors: dict[str, Stored]) -> None:
+        """Refuses more tokens, or fewer, where the table of the head has as many rows as before."""
+        rows = self.facts.get("vocab_size")
+        if rows == self.base.facts.get("vocab_size", rows):
+            return
+        for name, numbers in tensors.items():
+            if _HEAD in known.places(name) and numbers.shape[:1] != (rows,):
+                raise self.wrong(
+                    f"it has a table of {rows} tokens, and no {name}, which has {[*numbers.shape]} numbers in "
+                    f"{self.adapter.base_name}: save it with both (save_embedding_layers=True)"
+                )
 
     def _low(
         self, module: str, pair: dict[str, Stored], known: "_Known", tensors: dict[str, Stored]

@@ -76,7 +76,7 @@ def facts_of(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
     if own is not None:
         _compare(adapter, own)
         return base | {key: own[key] for key in HEAD_KEYS if key in own}
-    task = adapter.facts.task
+    base, task = base | _own_words(adapter, whole), adapter.facts.task
     named = TASKS.get(task or "")
     if named is None:
         return base | ({"architectures": []} if task in TASKS else {})
@@ -91,6 +91,15 @@ def facts_of(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
         if "head.classifier.weight" in names.ours(name, page.rows) and head.answers == "labels":
             return _with_labels(said, numbers.shape[0] if numbers.shape else 0)
     return said
+
+
+def _own_words(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
+    """How many tokens there are, where the adapter holds a table of them: it may know more than its base."""
+    page, names = adapter.page(adapter.base.facts)
+    for name, numbers in whole.items():
+        if numbers.shape and any(ours.endswith("embeddings.token.weight") for ours in names.ours(name, page.rows)):
+            return {"vocab_size": numbers.shape[0]}
+    return {}
 
 
 def _noted(path: Path) -> dict[str, Any] | None:
