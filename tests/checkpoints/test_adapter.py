@@ -222,6 +222,15 @@ def test_other_kinds_of_number(pair: tuple[Path, Path]) -> None:
         torch.testing.assert_close(found.detach().double(), wide, rtol=0, atol=share * float(wide.abs().max()))
 
 
+def test_what_4_bits_leave_of_an_adapter_is_said(pair: tuple[Path, Path], caplog: pytest.LogCaptureFixture) -> None:
+    base, folder = pair
+    for quiet in ({"name": folder, "dtype": "int8"}, {"name": base, "dtype": "int4"}):
+        pellucid.load(**quiet)
+    assert "bits" not in caplog.text
+    pellucid.load(folder, dtype="int4")
+    assert "round away much of what an adapter adds; 8 bits (int8) keep it" in caplog.text
+
+
 def test_verify_trusts_it(pair: tuple[Path, Path]) -> None:
     from pellucid.tasks.verify import verify
 

@@ -86,6 +86,8 @@ def open_checkpoint(
             "pooling": contents.pooling,
             "generation": contents.generation,
         }
+        if source.base is not None and is_word(dtype, "int4"):
+            log.warning("%s: 4 bits round away much of what an adapter adds; 8 bits (int8) keep it", source.name)
         del contents  # a vocabulary of GGUF takes ten megabytes, and is not needed beside the tokenizer
         return Loaded(
             module=_numbers(plan, tensors, device, dtype, attention, seed, narrower),
