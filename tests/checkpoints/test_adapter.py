@@ -222,6 +222,17 @@ def test_other_kinds_of_number(pair: tuple[Path, Path]) -> None:
         torch.testing.assert_close(found.detach().double(), wide, rtol=0, atol=share * float(wide.abs().max()))
 
 
+@pytest.mark.parametrize("dtype", ["float64", torch.float64])
+def test_the_sum_is_as_exact_as_the_numbers_that_were_asked_for(
+    dtype: str | torch.dtype, pair: tuple[Path, Path]
+) -> None:
+    base, folder = pair
+    name, held = "layers.0.attention.query.weight", load_file(folder / NUMBERS_OF)
+    before, after = (pellucid.load(one, dtype=dtype).module.get_parameter(name).detach() for one in (base, folder))
+    wanted = before + 2.0 * held[B].double() @ held[A].double()
+    torch.testing.assert_close(after, wanted, rtol=0, atol=1e-14)
+
+
 def test_what_4_bits_leave_of_an_adapter_is_said(pair: tuple[Path, Path], caplog: pytest.LogCaptureFixture) -> None:
     base, folder = pair
     for quiet in ({"name": folder, "dtype": "int8"}, {"name": base, "dtype": "int4"}):

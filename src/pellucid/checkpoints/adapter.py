@@ -48,12 +48,12 @@ class _Low:
     scale: float
     flipped: bool
 
-    def added_to(self, base: Stored) -> Stored:
-        """The sum, not read yet."""
+    def added_to(self, base: Stored, least: torch.dtype) -> Stored:
+        """The sum, not read yet.  least: the narrowest kind in which it may be computed."""
 
         def read() -> Tensor:
             table = base.read()
-            kind = torch.promote_types(table.dtype, torch.float32)
+            kind = torch.promote_types(table.dtype, least)
             with no_grad():
                 change = self.scale * (self.up.read().to(kind) @ self.down.read().to(kind))
             return table.to(kind) + (change.T if self.flipped else change)
@@ -61,21 +61,23 @@ class _Low:
         return Stored(base.dtype, base.shape, read)
 
 
-def read_source(source: Source) -> Contents:
+def read_source(source: Source, least: torch.dtype = torch.float32) -> Contents:
     """What the files of a checkpoint say; of an adapter, what those of its base say with its own numbers in place.
 
+    least: the narrowest kind in which these are added.
     Raises CheckpointMismatchError where the two do not belong together.
     """
     if source.base is None:
         return read_contents(source)
-    return _Over(Adapter(source.folder, read_contents(source.base), source.base.name))
+    return _Over(Adapter(source.folder, read_contents(source.base), source.base.name), least)
 
 
 class _Over(Contents):
     """An adapter over the contents of its base."""
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, adapter: Adapter, least: torch.dtype) -> None:
         self.adapter, self.base, self.wrong, self.said_in = adapter, adapter.base, adapter.wrong, adapter.base.said_in
+        self.least = least
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -92,7 +94,7 @@ class _Over(Contents):
         self._check_words(known, tensors)
         for module, pair in pairs.items():
             theirs, low = self._low(module, pair, known, tensors)
-            tensors[theirs] = low.added_to(tensors[theirs])
+            tensors[theirs] = low.added_to(tensors[theirs], self.least)
         return tensors
 
     def tokenizer(self, config: Config) -> Tokenizer | None:

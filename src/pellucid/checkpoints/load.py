@@ -59,7 +59,8 @@ def open_checkpoint(
     among("attention", attention, ("fused", "explicit"))
     place = {"revision": revision, "token": token, "local_files_only": local_files_only, "cache_dir": cache_dir}
     with located(name, **place) as source:
-        contents = read_source(source)
+        wide = dtype is torch.float64 or is_word(dtype, "float64")
+        contents = read_source(source, torch.float64 if wide else torch.float32)
         family = _family(contents)
         config = config or family.read(contents.facts, contents.said_in)
         if not own:
