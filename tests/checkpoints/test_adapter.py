@@ -102,6 +102,7 @@ WRITTEN: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "patterns": ("bert", "question-answering", {"target_modules": ["query", "dense"], **PATTERNS}),
     "by the root": ("bert", "sequence-classification", {"target_modules": ["key"], "use_rslora": True}),
     "dropout": ("bert", "sequence-classification", {"target_modules": ["key"], "lora_dropout": 0.3}),
+    "minor components": ("bert", None, {"target_modules": ["key"], "init_lora_weights": "mica"}),
     "words": ("bert", "sequence-classification", {"target_modules": ["word_embeddings", "key"]}),
     "norms": ("bert", "sequence-classification", {"target_modules": ["key"], "modules_to_save": ["LayerNorm"]}),
     "more labels": ("bert", "sequence-classification", {"target_modules": ["query"], "labels": 5}),

@@ -407,6 +407,7 @@ def test_a_table_of_divisors_and_a_factor_both_count(tmp_path: Path) -> None:
         ({"llama.attention.causal": False}, CheckpointMismatchError, "llama.attention.causal would change"),
         ({"llama.logit_scale": 0.5}, CheckpointMismatchError, "llama.logit_scale would change"),
         ({"general.architecture": "mamba"}, CheckpointMismatchError, "expected one of llama, qwen2, gpt2"),
+        ({"general.type": "adapter", "llama.block_count": None}, CheckpointMismatchError, "is an adapter, which"),
         ({"tokenizer.ggml.bos_token_id": "x"}, CorruptFileError, "tokenizer.ggml.bos_token_id is x"),
         ({"tokenizer.ggml.eos_token_id": [1, 2]}, CorruptFileError, "tokenizer.ggml.eos_token_id is"),
     ],

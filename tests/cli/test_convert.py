@@ -48,6 +48,7 @@ WRONG = {
     "a package without a model": (["pytest", "-o", "new"], 3, "holds no .onnx file"),
     "another file": (["taken/file.txt", "-o", "new"], 3, "expected an .onnx file"),
     "an empty folder": (["empty", "-o", "new"], 3, "nothing to convert"),
+    "an adapter": (["adapter", "-o", "new"], 3, 'pellucid.load("adapter").save("FOLDER") writes the whole model'),
     "a taken folder": (["{aren}", "--heads", "8", "-o", "taken"], 3, "pass --overwrite"),
     "a file as folder": (["{aren}", "--heads", "8", "-o", "taken/file.txt"], 3, "is a file"),
     "into itself": (["{aren}", "--heads", "8", "-o", "{aren}", "--overwrite"], 3, "choose another folder"),
@@ -60,6 +61,8 @@ def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, aren: str, 
     arguments, code, fragment = WRONG[name]
     (tmp_path / "taken").mkdir()
     (tmp_path / "empty").mkdir()
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     (tmp_path / "taken" / "file.txt").write_text("mine")
     (tmp_path / "taken" / "cut.onnx").write_bytes(b"\x08")
     before = sorted(tmp_path.rglob("*"))

@@ -50,7 +50,7 @@ _CHANGING = frozenset(
 )
 """Keys that change numbers in ways that are not read here, where they are set."""
 
-_HARMLESS_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
+_HARMLESS_STARTS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
 """Ways of drawing the first numbers that leave the table of the base as it is."""
 
 MOST_RANK = 100_000

@@ -58,8 +58,13 @@ def open_gguf(path: Path) -> Gguf:
 
 
 def _check_whole(header: Header) -> None:
-    """Refuses one of several files that are a model together: what the others hold would be missing, or taken for
-    tied."""
+    """Refuses one of several files that are a model together, whose others would be missing, or taken for tied; and an
+    adapter without its base."""
+    if header.metadata.get("general.type") == "adapter":
+        raise CheckpointMismatchError(
+            f"{header.path} is an adapter, which is read in PEFT's format alone: let llama.cpp's llama-export-lora "
+            "merge it into its base first"
+        )
     parts, number = (header.metadata.get(f"split.{key}") for key in ("count", "no"))
     if type(parts) is int and parts > 1:
         which = f"part {number + 1}" if type(number) is int else "one part"
