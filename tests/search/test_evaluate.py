@@ -68,6 +68,26 @@ def test_answers_may_be_those_of_a_data_frame(index: pellucid.Index) -> None:
     assert index.evaluate(["Apple"], [{"AAPL": np.float32(2)}], k=1).ndcg[1] == 1.0
 
 
+class NAType:
+    """As pandas' `NA`."""
+
+
+@pytest.mark.parametrize("nothing", [None, math.nan, np.float32("nan"), NAType(), ""])
+def test_a_cell_in_which_nothing_stands_is_no_answer(index: pellucid.Index, nothing: object) -> None:
+    for right in (["AAPL", nothing], {"AAPL": 1, nothing: 1}):
+        assert index.evaluate(["Apple"], [right], k=1).recall == {1: 1.0}
+    assert index.evaluate(["Apple"], [["Cupertino, California", nothing]], k=1, by="headquarters").recall == {1: 1.0}
+    with pytest.raises(InputError, match="query 0 has no right answer"):
+        index.evaluate(["Apple"], [nothing])
+
+
+def test_a_whole_number_that_a_gap_made_a_float_is_its_id(minilm: pellucid.Model) -> None:
+    index = pellucid.Index.build(minilm, [(1, "a dog"), (2, "a cat"), (3.0, "a cow")], progress=False)
+    for right in ([1.0, math.nan], {np.float64(1): 1}, 1.0):
+        assert index.evaluate(["a dog"], [right], k=1).recall == {1: 1.0}
+    assert index.evaluate(["a cow"], [3.0], k=1).recall == {1: 1.0}
+
+
 def test_a_column_may_stand_for_the_ids(index: pellucid.Index) -> None:
     found = index.evaluate(
         ["Apple", "Microsoft"], ["Cupertino, California", "Redmond, Washington"], 1, by="headquarters"

@@ -15,6 +15,7 @@ from pellucid.search.seek import Asked
 from pellucid.search.vectors import met
 from pellucid.search.where import Condition, spelled, truth_of
 from pellucid.text.cut import whole_characters
+from pellucid.text.rows import is_missing
 
 if TYPE_CHECKING:
     from pellucid.search.index import Index
@@ -88,7 +89,7 @@ def evaluated(
     if by is not None and not isinstance(by, str):
         raise InputError(Argument("by"), f" is {type(by).__name__}, expected the name of a column")
     ks = _depths(depths)
-    asked, wanted = _given(queries, answers, by)
+    asked, wanted = _given(index, queries, answers, by)
     kept = _kept(index, asked, wanted, by, unlisted)
     if not is_word(how.get("mode"), "words"):
         _ = index.loaded  # to load the model is no part of a search
@@ -130,7 +131,9 @@ def _depths(depths: int | Sequence[int]) -> list[int]:
     return sorted(set(ks))
 
 
-def _given(queries: Iterable[str], answers: Iterable[Any], by: str | None) -> tuple[list[str], list[Grades]]:
+def _given(
+    index: "Index", queries: Iterable[str], answers: Iterable[Any], by: str | None
+) -> tuple[list[str], list[Grades]]:
     """Queries and their right answers, one beside the other."""
     if isinstance(queries, str) or isinstance(answers, str):
         raise InputError("queries and answers are lists, one right answer or several for each query")
@@ -142,16 +145,14 @@ def _given(queries: Iterable[str], answers: Iterable[Any], by: str | None) -> tu
         )
     if not asked:
         raise InputError("there are no queries to evaluate with")
-    return asked, [_grades(one, i, by) for i, one in enumerate(given)]
+    return asked, [_grades(index, one, i, by) for i, one in enumerate(given)]
 
 
-def _grades(given: Any, number: int, by: str | None) -> Grades:
-    """An id, several, or ids with how right each is; or values of a column."""
-    if isinstance(given, Mapping):
-        grades = {_name(name, by): grade for name, grade in given.items()}
-    else:
-        several_ = given if is_several(given) else [given]
-        grades = {_name(name, by): 1.0 for name in several_ if name is not None}
+def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
+    """An id, several, or ids with how right each is; or values of a column. A cell in which nothing stands is none."""
+    pairs = given.items() if isinstance(given, Mapping) else [(one, 1.0) for one in _all_of(given)]
+    known = [(name, grade) for name, grade in pairs if not (is_missing(name) or is_word(name, ""))]
+    grades = {_name(name if by else _whole(index, name), by): grade for name, grade in known}
     for name, grade in grades.items():
         if isinstance(grade, bool) or not isinstance(grade, _NUMBERS) or not 0 <= grade <= 1e30:
             raise InputError(
@@ -160,6 +161,16 @@ def _grades(given: Any, number: int, by: str | None) -> Grades:
     if not any(grades.values()):
         raise InputError(f"query {number} has no right answer: name one id at least")
     return grades
+
+
+def _all_of(given: Any) -> Iterable[Any]:
+    return given if is_several(given) else [given]
+
+
+def _whole(index: "Index", id_: Any) -> Any:
+    """2 of 2.0, which a data frame makes of it in a column with gaps, unless the index calls a text "2.0"."""
+    whole = isinstance(id_, float | np.floating) and float(id_).is_integer()
+    return int(id_) if whole and not any(one.entries.having([str(id_)]) for one in index.segments) else id_
 
 
 def _name(value: Any, by: str | None) -> str:

@@ -213,4 +213,4 @@ def is_missing(value: Any) -> bool:
     """Whether there is no value: None, or the NaN, NA and NaT by which data frames say so."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(value, float | Decimal) and value != value
+    return (isinstance(value, float | Decimal) or getattr(value, "ndim", None) == 0) and bool(value != value)
