@@ -273,6 +273,20 @@ def test_what_pandas_lacks_is_null_and_exact_numbers_are_numbers(minilm: pelluci
             built(minilm, [one, two], column="text", id_column=column)
 
 
+def test_dates_of_numpy_are_those_of_a_data_frame(minilm: pellucid.Model) -> None:
+    days = np.array(["2026-01-02", "2026-01-02T03:04:05.000000006", "NaT"], "datetime64[ns]")
+    rows = [{"text": "one", "day": days[0], "fine": days[1], "none": days[2], "all": days}]
+    rows[0]["date"] = days[0].astype("datetime64[D]")
+    index = built(minilm, rows, column="text")
+    first, fine = "2026-01-02T00:00:00", "2026-01-02T03:04:05.000000006"
+    known = {"day": first, "fine": fine, "none": None, "all": [first, fine, None], "date": "2026-01-02"}
+    assert index.search("one", where={"day": days[0]})[0]["metadata"] == known
+    assert index.search("one", where="day > 2026-01-01") and not index.search("one", where="day > 2026-01-03")
+    for how_long in (np.timedelta64(3, "ns"), np.array([3], "timedelta64[ns]")):
+        with pytest.raises(InputError, match="is neither text nor number"):
+            built(minilm, [{"text": "one", "how long": how_long}], column="text")
+
+
 def test_a_text_is_a_number_only_where_all_of_it_is(minilm: pellucid.Model) -> None:
     codes = ("3M", "A1", "2026-01-02", "3", " 3.0 ", "1_000", "inf", "", 3, True, None)
     index = built(minilm, [{"text": f"row {i}", "code": code} for i, code in enumerate(codes)], column="text")

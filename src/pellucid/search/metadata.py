@@ -1,5 +1,6 @@
 """What else is known of a text, as JSON."""
 
+import datetime
 import json
 import math
 import os
@@ -48,6 +49,18 @@ def plain(value: Any) -> Any:
         return str(value.isoformat())
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if hasattr(value, "tolist"):
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if kind == "M":
+        return list(value) if value.ndim else _date(value)
+    if hasattr(value, "tolist") and kind != "m":
         return _finite(value.tolist())
     raise TypeError(f"{type(value).__name__} is neither text nor number")
+
+
+def _date(value: Any) -> str:
+    """A date of NumPy as Python writes it, as far as Python's are as fine."""
+    found = value.tolist()
+    if isinstance(found, int):  # nanoseconds, or a year that Python has not
+        rounded = value.astype("datetime64[us]")
+        found = rounded.tolist() if rounded == value else value
+    return found.isoformat() if isinstance(found, datetime.date) else str(value)
