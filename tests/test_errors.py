@@ -14,6 +14,7 @@ from pellucid.errors import (
     Interrupted,
     NotFoundError,
     ResourceError,
+    near,
     several,
     short,
 )
@@ -32,6 +33,10 @@ def test_a_sentence_is_its_parts_in_python() -> None:
 def test_a_value_of_several_lines_is_said_in_one() -> None:
     wrong = InputError(f"temperature is {np.ones((2, 2))!r}, expected a number: pass ", Argument("temperature", 1.0))
     assert str(wrong) == "temperature is array([[1., 1.], [1., 1.]]), expected a number: pass temperature=1.0"
+
+
+def test_names_that_are_none_are_near_by_how_they_are_written() -> None:
+    assert near("text", [0, ("text", 1), "texts"]) == " (did you mean texts?)"  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -132,7 +132,7 @@ def memory_asked(error: BaseException) -> str:
 
 def near(name: str, known: Iterable[str], most: int = 3) -> str:
     """` (did you mean a, b?)` for the names nearest to `name`, or nothing when none is near, as none is to a page."""
-    hits = difflib.get_close_matches(name, list(known), n=most, cutoff=0.6) if len(name) <= _MOST_ASKED else []
+    hits = difflib.get_close_matches(name, [*map(str, known)], n=most, cutoff=0.6) if len(name) <= _MOST_ASKED else []
     return f" (did you mean {', '.join(hits)}?)" if hits else ""
 
 

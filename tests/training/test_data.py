@@ -67,6 +67,10 @@ def test_columns_are_renamed() -> None:
     assert found == [{"text": "a", "label": "x"}]
     with pytest.raises(InputError, match=r"row 0: no column 'sentense' \(did you mean sentence, sentiment\?\)"):
         read(rows, {"text": "sentense"})
+    unnamed = [dict(enumerate(rows[0].values()))]
+    assert read(unnamed, {"text": 0, "label": 1}, TextClassification).rows == [found[0] | {"2": "not this"}]  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="row 0: no column '3'; its columns are 0, 1, 2"):
+        read(unnamed, {"text": 3})  # type: ignore[dict-item]
     with pytest.raises(
         InputError, match=r"columns: nothing is called 'txt' \(did you mean text\?\); it may be text, label"
     ):

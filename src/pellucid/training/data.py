@@ -104,13 +104,13 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
 
     Raises InputError for what is none of these, for a column that is not there, and for a file that changes meanwhile.
     """
-    known = check_names(columns, objective)
+    known, columns = check_names(columns, objective), columns_of(columns)
     paths = _paths(data)
     files = tuple(map(File.of, paths))
-    wanted = (*known, *(columns or {}).values())
+    wanted = (*known, *columns.values())
     parallel = objective.columns if getattr(objective, "parallel", False) else ()
     read_ = _of_files(paths, wanted, parallel, encoding) if paths else _of_memory(data)
-    rows = _renamed(list(read_), columns or {})
+    rows = _renamed(list(read_), columns)
     if not rows:
         raise InputError(f"{paths[0] if paths else 'the data'} holds no rows")
     found = Data(rows, place_of(data).name, digest(rows), files)
@@ -127,12 +127,12 @@ def check_there(data: Any) -> None:
 
 
 def columns_of(columns: Mapping[str, str] | None) -> Mapping[str, str]:
-    """What a person says of columns: nothing where they say nothing."""
+    """What a person says of columns: nothing where they say nothing. Those of a data frame may be called by numbers."""
     if columns is not None and not isinstance(columns, Mapping):
         raise InputError(
             Argument("columns"), f" is {type(columns).__name__}, expected names, such as {{'label': 'sentiment'}}"
         )
-    return columns or {}
+    return {ours: str(theirs) for ours, theirs in (columns or {}).items()}
 
 
 def check_names(columns: Mapping[str, str] | None, objective: Any) -> tuple[str, ...]:
