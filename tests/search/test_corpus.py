@@ -124,7 +124,7 @@ def test_rows_that_do_not_fit_are_left_out_and_listed_where_that_is_asked_for(
 def test_a_row_without_a_text_does_not_fit_either_and_takes_no_number(
     minilm: pellucid.Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines = ['{"text": "one"}', '{"txt": "no"}', '{"text": 5}', '{"text": null}', "no JSON", '{"text": "two"}']
+    lines = ['{"text": "one"}', '{"txt": "no"}', '{"text": 5}', '{"text": [null]}', "no JSON", '{"text": "two"}']
     file = tmp_path / "rows.jsonl"
     file.write_text("\n".join(lines) + "\n")
     rows = [json.loads(line) for line in lines if line.startswith("{")]
@@ -134,7 +134,7 @@ def test_a_row_without_a_text_does_not_fit_either_and_takes_no_number(
         index.add(["three"], progress=False)
         assert texts(index) == {"1": "one", "2": "two", "3": "three"}
         assert f"left out: {where}: 'text' is missing, expected a text" in caplog.text
-        assert "'text' is int" in caplog.text and "'text' is NoneType" in caplog.text
+        assert "'text' is int" in caplog.text and "'text' is list" in caplog.text
         with pytest.raises(InputError, match=re.escape(f"{where}: 'text' is missing")):
             built(minilm, source, column="text")
     file.write_text("\n".join(lines[1:4]))
@@ -153,6 +153,31 @@ def test_a_text_that_is_empty_is_no_hit_and_takes_the_old_one_away(
     assert "left out: 1 of 2 texts, which are empty; what stood under their ids is taken away" in caplog.text
     with pytest.raises(InputError, match=r"the corpus holds no texts \(left out: 2 that are empty\)"):
         built(minilm, ["", "  "])
+
+
+def test_a_text_that_is_missing_is_an_empty_one(
+    minilm: pellucid.Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, numbered = tmp_path / "rows.jsonl", {"1": "one", "3": "three"}
+    file.write_text('{"text": "one"}\n{"text": null}\n{"text": "three"}\n')
+    assert texts(built(minilm, file, column="text")) == numbered
+    for nothing in (None, math.nan, NAType()):
+        caplog.clear()
+        rows = [{"text": text} for text in ("one", nothing, "three")]
+        index = built(minilm, rows, column="text")
+        assert texts(index) == numbered and "left out: 1 of 3 texts, which are empty" in caplog.text
+        index.add([{"text": nothing}, {"text": "five"}], progress=False)
+        assert texts(index) == {**numbered, "5": "five"}
+    named = built(minilm, [("a", "apples"), ("b", "pears")], column="text")
+    named.update([{"id": "a", "text": math.nan}, {"id": "c", "text": "plums"}], id_column="id", progress=False)
+    assert texts(named) == {"b": "pears", "c": "plums"}
+
+
+def test_columns_that_are_called_by_numbers_are_called_by_their_digits(minilm: pellucid.Model) -> None:
+    index = built(minilm, [{0: "one", ("a", 1): 7}], column="0")
+    assert index.search("one")[0]["metadata"] == {"('a', 1)": 7}
+    with pytest.raises(InputError, match=r"'00' is missing, expected a text .did you mean 0"):
+        built(minilm, [{0: "one"}], column="00")
 
 
 def test_words_that_mean_nothing_elsewhere_are_texts_here(

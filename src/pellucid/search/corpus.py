@@ -150,11 +150,13 @@ class Corpus:
         """A row whose column holds the text; one that does not fit takes none of the numbers."""
         assert self.column is not None
         text = fields.get(self.column)
+        if self.column in fields and is_missing(text):
+            text = ""
         if not isinstance(text, str):
             missing = f"missing, expected a text{near(self.column, fields)}"
             kind = f"{type(text).__name__}, expected a text" if self.column in fields else missing
             raise InputError(f"{where}{self.column!r} is {kind}")
-        metadata = {str(name): value for name, value in fields.items() if name != self.column}
+        metadata = {name: value for name, value in fields.items() if name != self.column}
         if self.id_column is not None and self.id_column not in fields:
             raise InputError(f"{where}no {self.id_column!r}{near(self.id_column, fields)}")
         named = self.id_column and _id(fields[self.id_column], f"{where}the id {self.id_column!r}")
@@ -221,7 +223,7 @@ class Corpus:
             raise InputError(
                 f"{where} is a mapping: name the field with the text (", Argument("column", Blank("NAME")), ")"
             )
-        return self._entry(numbers, one, f"{where}: ")
+        return self._entry(numbers, {str(name): value for name, value in one.items()}, f"{where}: ")
 
 
 @dataclass
