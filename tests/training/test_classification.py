@@ -324,6 +324,8 @@ BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         {},
         r"row 1: the label is 2\.5, expected a name or a whole number; for others use text-reg",
     ),
+    "a list in a cell": (["a", "['a', 'b']"], {}, "row 1: the label is .*, a list written as one text: give lists"),
+    "a list between signs": (["a", '["a", "b"]'], {"separator": ","}, "row 1: the label is .*, a list written as one"),
     "one kind": (["a", "a"], {}, "the only label is 'a': a classifier needs at least two to tell apart"),
     "no kind": ([[], []], {}, "no row has a label: a classifier needs at least two to tell apart"),
     "one row": (["a"], {}, "row 0 is the only row to learn from: expected at least two"),

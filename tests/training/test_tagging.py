@@ -134,6 +134,14 @@ def test_entities_of_characters_are_tags_of_words(opened: Opened) -> None:
     assert begun.config.labels == other.config.labels
 
 
+def test_lists_in_a_table_are_json_or_words_with_a_space_between(body: "pellucid.Model") -> None:
+    rows = [ANGELA, {"tokens": ["[", "a", "]"], "tags": ["O", "O", "O"]}, {"tokens": ["[1]"], "tags": ["O"]}]
+    _, _, wanted = asked(body, rows)
+    for written in (json.dumps, " ".join):
+        _, _, found = asked(body, [{name: written(cell) for name, cell in row.items()} for row in rows])
+        assert [(one.ids, one.target.truth) for one in found] == [(one.ids, one.target.truth) for one in wanted]
+
+
 def test_what_the_pipeline_answers_is_data(opened: Opened) -> None:
     answers = [{"entity_group": "PER", "score": 0.9, "word": "Angela Merkel", "start": 0, "end": 13}]
     _, _, (one,) = asked(opened("bert-body"), [{"text": "Angela Merkel visited", "entities": answers}])
@@ -236,6 +244,10 @@ def test_bad_conll_files(tmp_path: Path, text: str, said: str) -> None:
         ({"tokens": ["a"], "tag": ["O"]}, r"row 1 has no 'tags' \(did you mean tag\?\)"),
         ({"tokens": [], "tags": []}, "row 1 has 0 tokens"),
         ({"tokens": ["a", "b"], "tags": [0, 3]}, "row 1: 'tags' are numbers: give each as the name"),
+        ({"tokens": "a b", "tags": "['O', 'B-X']"}, r"row 1: 'tags' is \".*, which is no JSON: write it as \["),
+        ({"tokens": "['a', 'b']", "tags": "O O"}, "row 1: 'tokens' is .*, or as words with a space between"),
+        ({"tokens": "a b", "tags": "[]"}, "row 1 has 2 tokens and 0 tags"),
+        ({"tokens": "a b", "tags": "[0, 3]"}, "row 1: 'tags' are numbers"),
         ({"tokens": ["a", 3], "tags": ["O", "O"]}, "row 1: 'tokens' is .*, expected a list of texts"),
         (
             {"text": "a b", "entities": [[0, 9, "LOC"]]},

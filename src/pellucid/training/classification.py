@@ -18,7 +18,18 @@ from pellucid.errors import InputError, several
 from pellucid.training.data import check_several, missing, place, values
 from pellucid.training.distillation import Taught, softened, softened_sets
 from pellucid.training.label_losses import losses, weights_of
-from pellucid.training.labels import Seen, check_fits, fits, held_names, is_number_of, kind_of, names_of, seen, target
+from pellucid.training.labels import (
+    Seen,
+    check_fits,
+    check_no_lists,
+    fits,
+    held_names,
+    is_number_of,
+    kind_of,
+    names_of,
+    seen,
+    target,
+)
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import label_scores, require, sets_scores
 from pellucid.training.objective import Example, Fields, head_for, logits_of
@@ -98,6 +109,7 @@ class TextClassification(Taught):
 
     def _column(self, rows: Sequence[Fields]) -> list[Any]:
         """The labels of the rows, as they are meant."""
+        check_no_lists(rows)
         if self.separator is None:
             return values(rows, "label")
         held = [row.get("label") if "label" in row else values([row], "label") for row in rows]

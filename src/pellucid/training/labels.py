@@ -29,6 +29,10 @@ MOST_COMPARED = 1000
 """Labels that are compared each with each other."""
 
 
+_LISTED = re.compile(r"""\[(["'].*|\d.*,.*)?\]""", re.DOTALL)
+"""How a list looks that somebody wrote into a table."""
+
+
 class Seen(NamedTuple):
     """What the labels of some rows are.
 
@@ -73,6 +77,14 @@ def seen(rows: Sequence[Fields], values: Sequence[Any], classes: Sequence[str] |
             f"no row has the label {several(map(repr, empty))}: leave it out of classes, or add rows of it"
         )
     return Seen(kind, tuple(classes), tuple(counts[name] for name in classes), len(rows))
+
+
+def check_no_lists(rows: Sequence[Fields]) -> None:
+    """Refuses lists in a table, such as pandas writes them, which would be labels of their own."""
+    for i, row in enumerate(rows):
+        if isinstance(label := row.get("label"), str) and _LISTED.fullmatch(label.strip()):
+            advice = "give lists from .jsonl or a data frame, or names with a separator between"
+            raise InputError(f"{place(row, i)}: the label is {_short(label)}, a list written as one text: {advice}")
 
 
 def kind_of(rows: Sequence[Fields], values: Sequence[Any]) -> str:

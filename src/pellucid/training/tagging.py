@@ -15,7 +15,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth
-from pellucid.errors import Argument, InputError, counted, near, several
+from pellucid.errors import Argument, InputError, counted, near, several, short
 from pellucid.tasks.reader import Stretch
 from pellucid.tasks.tagged import Sentence, Tagged, innermost, tagged, words_of
 from pellucid.text import RULES, Window, windows
@@ -237,15 +237,27 @@ def _has_entities(row: Fields) -> bool:
 
 
 def _several(row: Fields, name: str, said: str) -> list[str]:
-    """A column that holds several texts; those of a table stand with spaces between."""
+    """A column that holds several texts; those of a table stand with spaces between, or are a list of JSON."""
     if name not in row:
         raise InputError(f"{said} has no {name!r}{near(name, row)}: give 'tokens' and 'tags', or 'text' and 'entities'")
-    found = row[name].split() if isinstance(row[name], str) else row[name]
+    found = _apart(row[name], name, said) if isinstance(row[name], str) else row[name]
     if isinstance(found, Sequence) and found and all(type(one) is int for one in found):
         raise InputError(f"{said}: {name!r} are numbers: give each as the name that it stands for, such as 'B-PER'")
     if not isinstance(found, Sequence | np.ndarray) or not all(isinstance(one, str) for one in found):
         raise InputError(f"{said}: {name!r} is {repr(row[name])[:60]}, expected a list of texts")
     return [str(one) for one in found]
+
+
+def _apart(cell: str, name: str, said: str) -> Any:
+    """The words of a cell. No tag begins with a bracket; a word may, though not with a quote behind it."""
+    within, begins = cell.strip(), "[" if name == "tags" else ('["', "['")
+    if not (within.startswith(begins) and within.endswith("]")):
+        return cell.split()
+    try:
+        return json.loads(cell)
+    except ValueError as error:
+        advice = 'write it as ["a", "b"], or as words with a space between'
+        raise InputError(f"{said}: {name!r} is {short(repr(cell), 60)}, which is no JSON: {advice}") from error
 
 
 def _entities(row: Fields, said: str) -> tuple[str, list[tags.Entity]]:
