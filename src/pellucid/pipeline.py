@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pellucid.bars import bar
-from pellucid.config.checks import is_several
+from pellucid.config.checks import is_several, unwrapped
 from pellucid.errors import Argument, InputError, near, several
 from pellucid.machine import choose_dtype
 from pellucid.model import Model, load
@@ -153,7 +153,7 @@ class Pipeline:
 def _iterated(items: Any) -> Iterator[Any]:
     if not is_several(items):
         raise InputError(f"{type(items).__name__} was given, expected items: a list, a generator, a column")
-    return iter(items)
+    return iter(unwrapped(items))
 
 
 def _chunks(items: Iterator[Any]) -> Iterator[tuple[int, list[Any]]]:

@@ -16,7 +16,7 @@ from pellucid.compat.asked_writing import Continued, Rewritten
 from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import PLACE, followed, placed, warn_of_code
 from pellucid.compat.words import AutoTokenizer
-from pellucid.config.checks import is_several, is_word, one_value
+from pellucid.config.checks import is_several, is_word, one_value, unwrapped
 from pellucid.errors import InputError, near, several
 from pellucid.model import Model, load
 from pellucid.pipeline import Pipeline as Task
@@ -181,7 +181,7 @@ class Pipeline:
         given, call = self._asked.given(inputs, call)
         asked = self._asked(self.task, self.model, self._options, self._known(call))
         if is_several(given) and not isinstance(given, list | tuple):
-            return self._answers(asked, given)
+            return self._answers(asked, unwrapped(given))
         many = isinstance(given, list) and not asked.single(given)
         found = list(self._answers(asked, given if many else [given]))
         return asked.whole(found, given) if many else asked.alone(found[0], given)

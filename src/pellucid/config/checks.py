@@ -95,11 +95,16 @@ def is_several(given: Any) -> bool:
     return True
 
 
+def unwrapped(given: Any) -> Any:
+    """What holds several things, as it can be walked through: Arrow's gives Python's own values only if it is asked."""
+    return given.to_pylist() if hasattr(given, "to_pylist") else given
+
+
 def listed(name: str, value: Any, expected: str) -> list[Any]:
     """Several things in whatever holds them; InputError for what holds nothing, a text among it."""
     if not is_several(value):
         raise InputError(Argument(name), f" is {short(repr(value))}, expected {expected}")
-    return list(value)
+    return list(unwrapped(value))
 
 
 def numbers_of(name: str, value: Any, expected: str) -> list[int]:
@@ -127,7 +132,7 @@ def _index(value: Any) -> int | None:
 
 def names_of(name: str, value: Any, expected: str) -> tuple[str, ...]:
     """One name, or several in whatever holds them, as a tuple; InputError where it holds anything else."""
-    found = (value,) if isinstance(value, str) else tuple(value) if is_several(value) else None
+    found = (value,) if isinstance(value, str) else tuple(unwrapped(value)) if is_several(value) else None
     if found is None or not all(isinstance(one, str) for one in found):
         raise InputError(Argument(name), f" is {short(repr(value))}, expected {expected}")
     return found

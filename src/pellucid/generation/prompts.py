@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import is_several, unwrapped
 from pellucid.errors import Argument, Blank, InputError, Item
 from pellucid.generation.loop import room, writer
 from pellucid.generation.said import settings_of, with_ends
@@ -87,8 +88,9 @@ def encoded(loaded: Loaded, texts: object) -> list[list[int]]:
 
     Raises InputError for a model that does not write, and for what is no text.
     """
-    if isinstance(texts, bytes | Mapping) or not isinstance(texts, Sequence):
+    if not is_several(texts):
         raise InputError(f"a {type(texts).__name__} was given, expected a text or several texts")
+    texts = list(unwrapped(texts))
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             advice = "; conversations go to chat" if isinstance(text, Mapping) else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.config.checks import is_several, truth
+from pellucid.config.checks import is_several, truth, unwrapped
 from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.search.entries import Entry
 from pellucid.search.files import found, whole
@@ -200,7 +200,7 @@ class Corpus:
             raise InputError(f"{type(self.source).__name__} was given, expected a file, or something that yields texts")
         numbers, place = self._numbers(), -1
         try:
-            for place, one in enumerate(source):
+            for place, one in enumerate(unwrapped(source)):
                 try:
                     entry = self._one(f"item {place}", numbers, one)
                 except InputError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.config.checks import choice, count, is_several, is_word, listed
+from pellucid.config.checks import choice, count, is_several, is_word, listed, unwrapped
 from pellucid.errors import Argument, InputError, counted, near, several
 from pellucid.search.seek import Asked
 from pellucid.search.vectors import met
@@ -164,7 +164,7 @@ def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
 
 
 def _all_of(given: Any) -> Iterable[Any]:
-    return given if is_several(given) else [given]
+    return unwrapped(given) if is_several(given) else [given]
 
 
 def _whole(index: "Index", id_: Any) -> Any:

@@ -23,7 +23,7 @@ from pellucid.search.evaluate import Evaluation, evaluated
 from pellucid.search.generations import copy, newest, writing
 from pellucid.search.manifest import Manifest, Settings
 from pellucid.search.opened import Segments, known, newest_opened, opened
-from pellucid.search.queries import is_single, understood
+from pellucid.search.queries import gathered, is_single, understood
 from pellucid.search.seek import Asked, seek
 from pellucid.search.temporary import goes_with, place
 from pellucid.search.vectors import Vectors, prepared
@@ -138,7 +138,7 @@ class Index:
             the best 50 anew.
         """
         asked = Asked(k, mode, tuple(conditions(where)), rerank)
-        if isinstance(query, list | tuple) and not query:
+        if isinstance(query := gathered(query), list) and not query:
             return []
         now = self._now  # another thread may change it meanwhile
         found = seek(*now, self.encode, *understood(query, now[0]), asked)
@@ -191,7 +191,7 @@ class Index:
 
     def _vectors(self, queries: Any) -> np.ndarray:
         """Several queries as vectors: Float32[ndarray, "queries dimension"]"""
-        texts, vectors = understood([queries] if is_single(queries) else queries, self.manifest)
+        texts, vectors = understood(gathered(queries), self.manifest)
         return self.encode(texts) if texts is not None else np.asarray(vectors)
 
     # -- change -------------------------------------------------------------------------------------------------------

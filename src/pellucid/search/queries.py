@@ -1,26 +1,37 @@
 """What somebody asks: texts, or vectors, as they can be compared."""
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
+from pellucid.config.checks import is_several, unwrapped
 from pellucid.errors import InputError, Item
 from pellucid.search.manifest import Manifest
 from pellucid.search.vectors import prepared
 from pellucid.text.cut import clean_text
 
 
+def gathered(query: Any) -> Any:
+    """Several queries, or the numbers of one vector, as a list, whatever holds them; arrays of numbers as they are."""
+    numbers = isinstance(query, Tensor) or (isinstance(query, np.ndarray) and query.dtype.kind in "fiub")
+    return list(unwrapped(query)) if is_several(query) and not numbers else query
+
+
 def is_single(query: Any) -> bool:
-    """Whether this is one query, a text or a vector, and not several."""
-    return isinstance(query, str) or (not isinstance(query, list | tuple) and np.ndim(query) == 1)
+    """Whether this, as it was gathered, is one query, a text or a vector, and not several."""
+    if isinstance(query, list):
+        return bool(query) and isinstance(query[0], Real)
+    return isinstance(query, str) or np.ndim(query) == 1
 
 
 def understood(query: Any, manifest: Manifest) -> tuple[list[str] | None, np.ndarray | None]:
-    """Queries as texts, or as vectors, Float32[ndarray, "queries dimension"]; the other is None.
+    """Queries that were gathered as texts, or as vectors, Float32[ndarray, "queries dimension"]; the other is None.
 
     Raises InputError for a text that is empty or none, and for vectors that an index of this kind cannot compare.
     """
-    if isinstance(query, str) or (isinstance(query, list | tuple) and any(isinstance(one, str) for one in query)):
+    if isinstance(query, str) or (isinstance(query, list) and any(isinstance(one, str) for one in query)):
         given = [query] if isinstance(query, str) else query
         texts = [clean_text(text, i, "query") for i, text in enumerate(given)]
         if empty := [i for i, text in enumerate(texts) if not text.strip()]:

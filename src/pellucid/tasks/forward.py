@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from pellucid.blocks import Watch
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.checks import is_several, unwrapped
 from pellucid.errors import Argument, InputError, Item
 from pellucid.models import Output
 
@@ -30,21 +31,25 @@ def forward(
         raise InputError(
             "input_ids are a mapping, expected numbers or texts: give its columns by name, model(**columns)"
         )
-    if _are_texts(inputs):
+    if (texts := _texts(inputs)) is not None:
         for name, rows in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
             if rows is not None:
                 raise InputError(
                     f"{name} was given beside texts, which bring their own: leave ", Argument(name), " out"
                 )
-        return _run(loaded, watch, **_read(loaded, inputs), **target)
+        return _run(loaded, watch, **_read(loaded, texts), **target)
     ids = _tensor("input_ids", inputs)
     if attention_mask is None:
         _warn_of_padding(ids, loaded.config.pad_token_id, loaded.config.bos_token_id)
     return _run(loaded, watch, input_ids=ids, attention_mask=attention_mask, token_type_ids=token_type_ids, **target)
 
 
-def _are_texts(inputs: object) -> TypeGuard[str | Sequence[str]]:
-    return isinstance(inputs, str) or (isinstance(inputs, Sequence) and any(isinstance(x, str) for x in inputs))
+def _texts(inputs: Any) -> list[str] | None:
+    """One text, or several in whatever holds them; None for ids."""
+    if isinstance(inputs, str):
+        return [inputs]
+    found = list(unwrapped(inputs)) if is_several(inputs) and not isinstance(inputs, Tensor) else []
+    return found if any(isinstance(one, str) for one in found) else None
 
 
 def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
@@ -56,8 +61,8 @@ def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
     return loaded.module(**here, watch=watch)
 
 
-def _read(loaded: Loaded, texts: str | Sequence[str]) -> dict[str, Tensor]:
-    rows = loaded.words.encode([texts] if isinstance(texts, str) else list(texts))
+def _read(loaded: Loaded, texts: list[str]) -> dict[str, Tensor]:
+    rows = loaded.words.encode(texts)
     for i, row in enumerate(rows):
         if not row.ids:
             raise InputError(Item(i, "text"), " has no tokens: a model reads at least one")

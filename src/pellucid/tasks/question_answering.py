@@ -77,7 +77,7 @@ class QuestionAnswering(Reader):
         for name, one in given.items():
             if not isinstance(one, str) and not is_several(one):
                 raise InputError(f"{name} is {type(one).__name__}, expected a text or a list of texts")
-        return super().gathered({name: one if isinstance(one, str) else list(one) for name, one in given.items()})
+        return super().gathered(given)
 
     def item(self, given: Any, index: int) -> tuple[str, str]:
         if isinstance(given, Mapping) and (lacks := [name for name in NAMES if given.get(name) is None]):

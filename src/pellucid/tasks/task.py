@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, count, is_several, truth
+from pellucid.config.checks import choice, count, is_several, truth, unwrapped
 from pellucid.errors import InputError, Item, several
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.text import RULES
@@ -95,7 +95,7 @@ class Task(ABC):
         """What was given by name, as the items that `single` and `item` understand."""
         if len(given) == 1:
             return next(iter(given.values()))
-        columns = {name: list(row) for name, row in given.items() if is_several(row)}
+        columns = {name: list(unwrapped(row)) for name, row in given.items() if is_several(row)}
         if not columns or not all(name in columns or isinstance(row, str) for name, row in given.items()):
             return dict(given)
         lengths = {len(column) for column in columns.values()}

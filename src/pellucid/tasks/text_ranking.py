@@ -1,13 +1,13 @@
 """Documents by how well they answer a query."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, count, is_several, truth
+from pellucid.config.checks import choice, count, is_several, truth, unwrapped
 from pellucid.errors import Argument, InputError, Item, counted, several
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
@@ -83,8 +83,9 @@ class TextRanking(Comparing):
         if len(given) == 1:
             return next(iter(given.values()))
         queries, documents = given["query"], given["documents"]
-        if any(isinstance(one, str) or not isinstance(one, Sequence) for one in (queries, documents)):
+        if not is_several(queries) or not is_several(documents):
             return dict(given)
+        queries, documents = list(unwrapped(queries)), list(unwrapped(documents))
         same = all(isinstance(one, str) for one in documents)
         if not same and len(documents) != len(queries):
             asked = counted(len(queries), "query", "queries")
@@ -101,7 +102,7 @@ class TextRanking(Comparing):
         query, documents = given
         if not is_several(documents):
             raise InputError(Item(index), f" has documents of {type(documents).__name__}, expected a list of texts")
-        documents = tuple(documents)
+        documents = tuple(unwrapped(documents))
         for text in (query, *documents):
             if not isinstance(text, str):
                 raise InputError(Item(index), f" holds {type(text).__name__}, expected a query and texts")

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pellucid.config.checks import is_several
+from pellucid.config.checks import is_several, unwrapped
 from pellucid.errors import Argument, InputError, Words
 
 TOKEN_BUDGET = 1024
@@ -69,7 +69,7 @@ def listed(name: str, given: Any) -> list[Any]:
         return [given]
     if not is_several(given):
         raise InputError(f"{name} is {type(given).__name__}, expected a text or a list of texts")
-    return list(given)
+    return list(unwrapped(given))
 
 
 def check_equally_long(rows: Iterable[Sequence[Any]], *besides: Words) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pellucid.config.checks import is_several, listed, names_of
+from pellucid.config.checks import is_several, listed, names_of, unwrapped
 from pellucid.errors import InputError, PellucidError, several
 from pellucid.files import path_of
 from pellucid.text.cut import clean_text
@@ -87,7 +87,7 @@ def corpus_of(files: Given, texts: Iterable[str] | None, column: str | Sequence[
     if texts is not None:
         if not is_several(texts):
             raise InputError(f"texts is {type(texts).__name__}, expected several texts; a file goes to files")
-        return Corpus("texts", texts=tuple(clean_text(text, i, "text") for i, text in enumerate(texts)))
+        return Corpus("texts", texts=tuple(clean_text(text, i, "text") for i, text in enumerate(unwrapped(texts))))
     paths = [files] if isinstance(files, str | os.PathLike) else listed("files", files, "names of files")
     if not all(isinstance(path, str | os.PathLike) for path in paths):
         raise InputError("files hold something that is no path, expected names of files; texts go to texts=[...]")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import count
+from pellucid.config.checks import count, is_several, unwrapped
 from pellucid.errors import Argument, InputError
 from pellucid.models import EncoderDecoder
 
@@ -106,7 +106,7 @@ def batch_before(loaded: Loaded, rows: Sequence[Reading]) -> dict[str, Tensor]:
 
 
 def _several(given: object, what: str, count: int | None = None) -> list[str]:
-    texts = list(given) if isinstance(given, list | tuple) else [given]
+    texts = list(unwrapped(given)) if is_several(given) else [given]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise InputError(f"{what} is {str(given)[:40]!r}: expected a string, or a list of strings")
     if count is not None and len(texts) != count:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.config.checks import is_several
+from pellucid.config.checks import is_several, unwrapped
 from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.files import once, path_of
 from pellucid.text.frames import rows_of_frame
@@ -192,7 +192,7 @@ def _of_memory(data: Any) -> Iterator[Record]:
     if found is None and isinstance(data, Mapping):
         found = _of_columns(data)
     if found is None and is_several(data):
-        found = data
+        found = unwrapped(data)
     if found is None:
         kinds = "a file, rows as dicts, a dict of columns or a data frame"
         raise InputError(f"data is {type(data).__name__}, expected {kinds}")
@@ -207,7 +207,7 @@ def _of_columns(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         lengths[str(name)] = len(column)
     if len(set(lengths.values())) > 1:
         raise InputError(f"columns of unequal length: {', '.join(f'{name} {many}' for name, many in lengths.items())}")
-    return (dict(zip(data, values)) for values in zip(*data.values()))
+    return (dict(zip(data, values)) for values in zip(*map(unwrapped, data.values())))
 
 
 def _row(row: Any, where: str) -> dict[str, Any]:
