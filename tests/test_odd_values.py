@@ -174,6 +174,25 @@ def test_training_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
         refused("data|row|expected", lambda: pellucid.train(model, task="classify", **given))  # noqa: B023
 
 
+def test_a_number_of_numpy_is_a_number(checkpoint: Checkpoint, index: pellucid.Index, tmp_path: Path) -> None:
+    one, half = np.int64(1), np.float32(0.5)
+    model, writer = pellucid.load(checkpoint("bert-body")), pellucid.load(checkpoint("gpt2"))
+    assert (model.embed("a dog", max_length=np.int64(3)) == model.embed("a dog", max_length=3)).all()
+    assert model.trace("a dog", max_length=np.int64(3)).tokens == model.trace("a dog", max_length=3).tokens
+    assert len(pellucid.pipeline("text-ranking", model)("a", ["b", "c"], top_k=one)) == 1
+    assert len(pellucid.pipeline("text-ranking", model, top_k=one)("a", ["b", "c"])) == 1
+    drawn = [
+        writer.generate("a", do_sample=True, max_new_tokens=two, temperature=warm, seed=two)
+        for two, warm in ((np.int64(2), half), (2, 0.5))
+    ]
+    assert drawn[0] == drawn[1]
+    assert len(index.search("dog", one)) == 1 and index.curve(["dog"], one, efSearch=np.array([16])).k == 1
+    assert list(index.evaluate(["dog"], ["1"], k=np.array([1, 2])).recall) == [1, 2]
+    assert list(index.evaluate(["dog"], ["1"], k=one).recall) == [1]
+    kept = pellucid.Index.build(index.loaded, ["a"], tmp_path / "kept", M=np.int64(8), passage_tokens=np.int64(16))
+    assert len(kept) == 1 and pellucid.Index.open(kept.folder).manifest.settings.M == 8
+
+
 def test_our_own_tokenizer_and_a_pipeline_refuse_it(checkpoint: Checkpoint, odd: Any) -> None:
     model = pellucid.load(checkpoint("bert-body"))
     words, messages = model.loaded.words, [{"role": "user", "content": "x"}]

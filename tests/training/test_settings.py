@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pellucid.errors import InputError
@@ -75,6 +76,10 @@ def test_warm_up_is_never_all_there_is(warmup: float) -> None:
         ("none", int | None, None),
         (None, int | None, None),
         ("none", str, "none"),
+        (np.int64(3), int, 3),
+        (np.int64(3), float, 3.0),
+        (np.float32(0.5), float, 0.5),
+        (np.array([1, 2]), tuple[int, ...], (1, 2)),
         (Spoken("3"), int, 3),
         (Spoken("3"), float, 3.0),
         (Spoken("1e-4"), float, 1e-4),

@@ -4,11 +4,22 @@ import math
 import operator
 import sys
 from collections.abc import Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 from pellucid.errors import Argument, InputError, near, short
 
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
+
+
+def plain_number(value: Any) -> Any:
+    """A number of NumPy as Python's own, since a setting is kept, compared and written as one; else what was given."""
+    return value.item() if isinstance(value, Number) and hasattr(value, "item") else value
+
+
+def plain_numbers(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by name, the numbers of NumPy among them as Python's own."""
+    return {name: plain_number(value) for name, value in said.items()}
 
 
 def count(name: str, value: object, most: int = 100_000_000, least: int = 1) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pellucid.checkpoints.generation import place_of
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import count, token, truth
+from pellucid.config.checks import count, plain_numbers, token, truth
 from pellucid.errors import CorruptFileError, InputError, several
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.settings import Settings, read_settings
@@ -44,6 +44,7 @@ def settings_of(loaded: Loaded, asked: Mapping[str, Any]) -> Settings:
 
     Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
     """
+    asked = plain_numbers(asked)
     check_kinds(asked)
     said = said_by(loaded)
     try:

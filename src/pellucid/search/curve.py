@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.config.checks import count, listed
+from pellucid.config.checks import count, numbers_of
 from pellucid.errors import InputError, counted
 from pellucid.search.opened import Opened, Segments
 from pellucid.search.seek import Asked, Field
@@ -103,7 +103,7 @@ def measured(index: "Index", queries: np.ndarray | None, k: int, efforts: Sequen
 
 def _efforts(efforts: Sequence[int], k: int) -> list[int]:
     """The values to try, rising. A graph keeps k candidates at least, so that smaller values are all the same."""
-    efforts = listed("efSearch", efforts, "several whole numbers")
+    efforts = numbers_of("efSearch", efforts, "several whole numbers")
     for effort in efforts:
         count("efSearch", effort)
     return sorted({max(effort, k) for effort in efforts})

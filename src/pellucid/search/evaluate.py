@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.config.checks import choice, count, is_several, is_word, listed, unwrapped
+from pellucid.config.checks import choice, count, is_several, is_word, listed, numbers_of, plain_number, unwrapped
 from pellucid.errors import Argument, InputError, counted, near, several
 from pellucid.search.seek import Asked
 from pellucid.search.vectors import met
@@ -123,7 +123,7 @@ def _gain(grades: Sequence[float]) -> float:
 
 def _depths(depths: int | Sequence[int]) -> list[int]:
     """Every k, in order."""
-    ks = [depths] if isinstance(depths, int) else listed("k", depths, "a whole number or several")
+    ks = numbers_of("k", depths, "whole numbers") if is_several(depths) else [plain_number(depths)]
     if not ks:
         raise InputError("k names no number: give one or several, such as k=(1, 5)")
     for k in ks:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import is_several, truth
+from pellucid.config.checks import is_several, plain_number, truth
 from pellucid.errors import Argument, InputError, counted, several
 from pellucid.files import path_of
 from pellucid.search.change import Building, added, compacted, created, removed
@@ -91,8 +91,8 @@ class Index:
 
         A build that was broken off goes on where it was, when it is asked for again.
         """
-        asked = Settings(metric, kind, M, efConstruction, efSearch)
-        how = Building(passage_tokens, prompt, dtype, on_duplicate, progress)
+        asked = Settings(metric, kind, *map(plain_number, (M, efConstruction, efSearch)))
+        how = Building(plain_number(passage_tokens), prompt, dtype, on_duplicate, progress)
         loaded = None if model is None else held(model, head=None)
         corpus = Corpus(source, column, id_column, encoding, skip_bad)
         with place(out) as folder:
@@ -137,7 +137,7 @@ class Index:
         rerank: a model with a sequence-classification head, or its name, that reads query and text together and orders
             the best 50 anew.
         """
-        asked = Asked(k, mode, tuple(conditions(where)), rerank)
+        asked = Asked(plain_number(k), mode, tuple(conditions(where)), rerank)
         if isinstance(query := gathered(query), list) and not query:
             return []
         now = self._now  # another thread may change it meanwhile
@@ -187,7 +187,7 @@ class Index:
         queries: texts or vectors, which should be others than those of the index, since a vertex is found more easily
             than what lies between; by default 200 of its own rows.
         """
-        return measured(self, None if queries is None else self._vectors(queries), k, efSearch)
+        return measured(self, None if queries is None else self._vectors(queries), plain_number(k), efSearch)
 
     def _vectors(self, queries: Any) -> np.ndarray:
         """Several queries as vectors: Float32[ndarray, "queries dimension"]"""

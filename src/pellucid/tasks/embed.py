@@ -13,7 +13,7 @@ from pellucid.bars import bar
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import MODES, Pooling
-from pellucid.config.checks import choice, count, is_several, truth, unwrapped
+from pellucid.config.checks import choice, count, is_several, plain_number, truth, unwrapped
 from pellucid.errors import InputError, Item, several
 from pellucid.machine import choose_dtype
 from pellucid.models import Encoder, Network, sound
@@ -88,7 +88,7 @@ def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_lengt
         choice("pooling", pooling, tuple(MODES))
     if normalize is not None:
         truth("normalize", normalize)
-    own = loaded.pooling or Pooling()
+    own, max_length = loaded.pooling or Pooling(), plain_number(max_length)
     modes = own.modes if pooling is None else (pooling,)
     if max_length is not None:
         count("max_length", max_length)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import count, is_several, unwrapped
+from pellucid.config.checks import count, is_several, plain_number, unwrapped
 from pellucid.errors import Argument, InputError
 from pellucid.models import EncoderDecoder
 
@@ -55,6 +55,7 @@ def read(
     pairs = None if pair is None else _several(pair, "second text", len(texts))
     targets = [None] * len(texts) if target is None else _several(target, "target", len(texts))
     before = _before(loaded, after, pair, len(texts))
+    most = plain_number(most)
     if most is not None:
         count("max_length", most)
     limit = loaded.longest if most is None else most

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
-from pellucid.config.checks import is_several, is_word
+from pellucid.config.checks import is_several, is_word, plain_number
 from pellucid.errors import InputError, near
 from pellucid.training.names import Name
 from pellucid.training.settings import Settings
@@ -115,6 +115,7 @@ def _meant(value: Any) -> list[Any]:
 
 def _fitting(value: Any, kind: Any) -> Any:
     """The value as this type, or None."""
+    value = plain_number(value)
     if get_origin(kind) is tuple:
         return _listed(value, get_args(kind))
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2.0**1000:
