@@ -112,6 +112,23 @@ def test_frames_of_every_library_give_the_same_rows(minilm: pellucid.Model, libr
     assert texts(index) == {"7": "one", "8": "two"}
 
 
+class Dataset:
+    """As a set of `datasets`: to walk through it gives its labels as numbers."""
+
+    column_names, features = ("text", "label"), {"label": type("ClassLabel", (), {"names": ["bad", "good"]})()}
+
+    def __iter__(self) -> Iterator[dict[str, object]]:
+        yield from ({"text": "one", "label": 1}, {"text": "two", "label": -1})
+
+
+def test_labels_of_a_data_set_are_kept_by_name(minilm: pellucid.Model) -> None:
+    index = built(minilm, Dataset(), column="text")
+    assert [hit["metadata"] for hit in index.search("one", k=2)] == [{"label": "good"}, {"label": None}]
+    assert [hit["text"] for hit in index.search("one", where="label = good")] == ["one"]
+    with pytest.raises(InputError, match="the parts train: pass one of them"):
+        built(minilm, {"train": Dataset()}, column="text")
+
+
 def test_rows_that_do_not_fit_are_left_out_and_listed_where_that_is_asked_for(
     minilm: pellucid.Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -195,12 +195,13 @@ class Corpus:
 
     def _given(self) -> Iterator[Entry]:
         """What a program gives: texts, pairs of id and text, or mappings."""
-        source = self.source
-        if not is_several(source) and (source := rows_of_frame(self.source)) is None:
+        source = rows_of_frame(self.source)  # asked first: to walk through a set of `datasets` gives labels as numbers
+        if source is None and not is_several(self.source):
             raise InputError(f"{type(self.source).__name__} was given, expected a file, or something that yields texts")
+        source = unwrapped(self.source) if source is None else source
         numbers, place = self._numbers(), -1
         try:
-            for place, one in enumerate(unwrapped(source)):
+            for place, one in enumerate(source):
                 try:
                     entry = self._one(f"item {place}", numbers, one)
                 except InputError as error:
