@@ -115,6 +115,16 @@ def test_a_data_frame_is_no_list_of_texts(pipe: Pipe, library: str) -> None:
         pipe("feature-extraction").model.embed(frame)
 
 
+def test_what_is_asked_for_its_columns_is_not_computed(pipe: Pipe) -> None:
+    class Lazy:
+        @property
+        def columns(self) -> None:
+            raise AssertionError("a frame that is not yet computed computes them")
+
+    with pytest.raises(InputError, match="Lazy was given, expected items"):
+        pipe("text-classification")(Lazy())
+
+
 def test_pairs_in_every_form(pipe: Pipe) -> None:
     ask = pipe("text-classification")
     wanted = ask(("I love glass", "a house"))

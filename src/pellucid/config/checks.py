@@ -97,7 +97,7 @@ def one_value(name: str, value: Any) -> None:
 def is_several(given: Any) -> bool:
     """Whether this holds several things, in whatever form; a single number of NumPy or PyTorch only looks as if, and a
     data frame's are the names of its columns, which nobody means."""
-    if isinstance(given, str | bytes | Mapping) or hasattr(given, "columns"):
+    if isinstance(given, str | bytes | Mapping) or hasattr(type(given), "columns"):
         return False
     try:
         iter(given)
