@@ -19,6 +19,7 @@ from pellucid.config.checks import choice, count, is_several, truth, unwrapped
 from pellucid.errors import InputError, Item, several
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.text import RULES
+from pellucid.text.rows import is_missing
 
 Found = Answer | Answers
 
@@ -147,7 +148,7 @@ def text_or_pair(given: Any, index: int, names: tuple[str, str] = ("text", "text
         given = (given[names[0]], given.get(names[1]))
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise InputError(Item(index), f" is {type(given).__name__}, expected a text, or a pair of texts as a tuple")
-    first, second = given
+    first, second = given[0], None if is_missing(given[1]) else given[1]
     for one in (first, *(() if second is None else (second,))):
         if not isinstance(one, str):
             raise InputError(Item(index), f" holds {type(one).__name__}, expected two texts")
