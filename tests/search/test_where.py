@@ -174,6 +174,8 @@ def test_of_several_values_those_that_are_numbers_are_compared_as_such(minilm: p
     rows = [{"text": f"row {i}", "year": year, "a\nb": i, "t\t": "yes"} for i, year in enumerate(years)]
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)
     assert fitting(index, {"year": [1999, "unknown"]}) == {0, 1, 2, 3}
+    for several in (np.array([1999, "unknown"], object), dict.fromkeys([1999, "unknown"]).keys()):
+        assert fitting(index, {"year": several}) == {0, 1, 2, 3}
     assert fitting(index, {"year": np.int64(1999)}) == {0, 1, 3}
     assert fitting(index, {"a\nb": 5}) == fitting(index, "a\nb = 5") == {5} and len(fitting(index, {"t\t": "yes"})) == 6
     with pytest.raises(InputError, match="year is compared with 'None', expected a text or a number"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from pellucid.config.checks import is_several, unwrapped
 from pellucid.errors import Argument, InputError
 from pellucid.search.metadata import MOST_DIGITS, plain
 from pellucid.text.cut import whole_characters
@@ -235,7 +236,8 @@ def _wanted(column: str, wanted: Any) -> list[Condition]:
             if not isinstance(operator, str) or operator not in OPERATORS:
                 raise InputError(WHERE, f": {column} has {operator!r}, expected one of {' '.join(OPERATORS)}")
         return [Condition(column, operator, (_value(column, value),)) for operator, value in wanted.items()]
-    if isinstance(wanted, list | tuple | set):
+    if is_several(wanted):
+        wanted = list(unwrapped(wanted))
         if not wanted:
             raise InputError(WHERE, f": {column} may be none of no values: give one at least")
         if len(wanted) > MOST_VALUES:
@@ -248,7 +250,7 @@ def _wanted(column: str, wanted: Any) -> list[Condition]:
 
 def _value(column: str, value: Any) -> Any:
     given = value
-    with contextlib.suppress(TypeError):  # the second sentence below tells of it
+    with contextlib.suppress(TypeError, ValueError):  # the second sentence below tells of it
         value = value if isinstance(value, str | int | float) else plain(value)
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         raise InputError(WHERE, f": {column} is compared with a number of more than {MOST_BITS:,} bits")
