@@ -281,8 +281,11 @@ def test_what_else_is_known_is_kept_as_json_or_refused_by_name(minilm: pellucid.
     assert json.loads(json.dumps(hit, allow_nan=False)) == hit
     for where in ({"a": 1.5}, "c = 2026-01-02", {"5": 3}):
         assert [one["text"] for one in index.search("one", where=where)] == ["one"]
-    with pytest.raises(InputError, match="'one' cannot be written as JSON: object is neither text nor number"):
-        built(minilm, [{"text": "one", "x": object()}], column="text")
+    with pytest.raises(InputError, match="'x' of 'one' cannot be written as JSON: object is neither text nor number"):
+        built(minilm, [{"text": "one", "y": 1.5, "x": object()}], column="text")
+    for endless in (math.inf, np.float32("-inf"), Decimal("Infinity"), [1.0, math.inf]):
+        with pytest.raises(InputError, match=r"'x' of 'one' cannot be written as JSON: -?inf is no number there"):
+            built(minilm, [{"text": "one", "x": endless}], column="text")
     deep: list[object] = []
     for _ in range(2_000):
         deep = [deep]

@@ -152,7 +152,7 @@ def test_exact_numbers_stay_themselves_however_large() -> None:
     for text in ("1e400", "1" * 401, "-" + "7" * 4_299, "9" * 5_000):
         held = json.loads(packed("a", {"n": Decimal(text)}))["n"]
         assert Decimal(held) == Decimal(text)
-    assert json.loads(packed("a", {"n": Decimal("-Infinity")})) == {"n": None}
+    assert json.loads(packed("a", {"n": Decimal("NaN")})) == {"n": None}
 
 
 def test_only_a_value_that_no_row_has_is_told(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,15 +15,29 @@ from pellucid.text.rows import is_missing
 MOST_DIGITS = 4_300
 """Of a whole number that Python reads."""
 
+_FAULTS = (TypeError, ValueError, RecursionError)
+
 
 def packed(id_: str, metadata: dict[str, Any]) -> str:
-    """Metadata as JSON: what is missing is null, dates and paths are texts. Raises InputError for what JSON does not
-    know."""
+    """Metadata as JSON: what is missing is null, dates and paths are texts. Raises InputError, which names the column,
+    for what JSON does not know, what is infinite among it."""
     try:
-        return whole_characters(json.dumps(_finite(metadata), ensure_ascii=False, allow_nan=False, default=plain))
-    except (TypeError, ValueError, RecursionError) as error:
+        return _written(metadata)
+    except _FAULTS as error:
+        name = next((name for name, value in metadata.items() if not _writes(value)), "all")
         why = "it is too deep" if isinstance(error, RecursionError) else error
-        raise InputError(f"what else is known of {id_!r} cannot be written as JSON: {why}") from error
+        raise InputError(f"{str(name)!r} of {id_!r} cannot be written as JSON: {why}") from error
+
+
+def _written(value: Any) -> str:
+    return whole_characters(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=plain))
+
+
+def _writes(value: Any) -> bool:
+    try:
+        return bool(_written(value))
+    except _FAULTS:
+        return False
 
 
 def _finite(value: Any) -> Any:
@@ -31,7 +45,9 @@ def _finite(value: Any) -> Any:
         return {whole_characters(str(name)): _finite(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and math.isinf(value):
+        raise ValueError(f"{value} is no number there: leave it empty, or give it as a text")
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def plain(value: Any) -> Any:
@@ -42,7 +58,7 @@ def plain(value: Any) -> Any:
         text, near = str(value), float(value)
         whole = text.lstrip("-").isdigit() and len(text) <= MOST_DIGITS
         exact = value.is_finite() and Decimal(repr(near)) == value
-        return None if value.is_infinite() else int(text) if whole else near if exact else text
+        return _finite(near) if value.is_infinite() else int(text) if whole else near if exact else text
     if isinstance(value, UUID):
         return str(value)
     if hasattr(value, "isoformat"):
