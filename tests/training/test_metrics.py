@@ -150,6 +150,21 @@ def test_translations_are_scored_as_sacrebleu_does() -> None:
     assert translation_scores([], []) == {"bleu": 0.0, "chrf": 0.0}
 
 
+@pytest.mark.parametrize(
+    "right, said, tokenizer",
+    [
+        ("他在2019年搬到了北京,在Google工作。", "他在2019年搬到了上海,在Google工作。", "zh"),
+        ("東京は日本の首都です。", "京都は日本の首都です。", "char"),
+        ("กรุงเทพเป็นเมืองหลวง", "กรุงเทพเป็นเมืองหลัก", "char"),
+        ("서울은 한국의 수도이고 큰 도시이다", "서울은 한국의 수도이고 큰 마을이다", "13a"),
+        ("The word 東京 means the eastern capital", "The word 東京 means the western capital", "13a"),
+    ],
+)
+def test_bleu_counts_letters_where_no_space_stands_between_words(right: str, said: str, tokenizer: str) -> None:
+    theirs = sacrebleu.corpus_bleu([said], [[right]], tokenize=tokenizer).score
+    assert translation_scores([right], [said])["bleu"] == pytest.approx(theirs) and 20 < theirs < 95
+
+
 def test_as_many_translations_as_right_ones() -> None:
     for right in (RIGHT[:1], [[RIGHT[0]], RIGHT]):
         with pytest.raises(InputError, match=r"expected as many for every text"):
