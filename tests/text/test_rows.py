@@ -1,6 +1,7 @@
 """Texts from files: exact, or refused by line."""
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,6 +103,39 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=fragment) as caught:
         list(read_texts(path, column))
     assert name in str(caught.value)
+
+
+SPOKEN = {
+    "shift_jis": "東京タワー,カフェ・ド・パリ",
+    "euc_jp": "東京タワー,カフェ・ド・パリ",
+    "gb18030": "我们在北京生产汽车和手机",
+    "big5": "我們在臺北生產汽車和手機",
+    "euc_kr": "서울은 대한민국의 수도이다",
+    "cp1251": "Москва столица России",
+    "koi8_r": "Москва столица России",
+    "cp1253": "Η Αθήνα είναι η πρωτεύουσα",
+    "cp874": "กรุงเทพมหานครเป็นเมืองหลวง",
+    "utf-16-le": "東京は、世界一",
+    "utf-16-be": "東京は、世界一",
+    "cp1252": "Müller fährt nach „Köln“",
+    "latin-1": "Müller fährt nach Köln",
+}
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_an_encoding_is_guessed_that_reads_as_people_write(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, "a.txt", f"ok\n{SPOKEN[name]}\n".encode(name))
+    with pytest.raises(InputError, match="not UTF-8 text") as caught:
+        list(read_texts(path, None))
+    guesses = re.findall("encoding='(.*?)'", str(caught.value))
+    assert name in guesses and (name in ("cp1252", "latin-1") or not {"cp1252", "latin-1"} & set(guesses))
+    assert list(read_texts(path, None, encoding=name)) == ["ok", SPOKEN[name]]
+
+
+def test_no_encoding_is_guessed_of_utf_8_with_a_fault(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.txt", "Zürich, größer\n".encode() + b"caf\xe9\n")
+    with pytest.raises(InputError, match=r"line 2, byte 0xe9\): put it right there, or try another encoding$"):
+        list(read_texts(path, None))
 
 
 @pytest.mark.parametrize("magic", MAGIC)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from pellucid.errors import Argument, InputError, NotFoundError, near, short
+from pellucid.text.guessed import SAMPLE, encodings_of
 
 MOST_LINE = 64 * 2**20
 """Characters of a line; a file without line ends is not read into memory whole."""
@@ -135,11 +136,13 @@ def _undecoded(path: Path, encoding: str, number: int, error: UnicodeError) -> I
             f"{path} is not {encoding} text (after line {number}, byte 0x{byte:02x}): try another ",
             Argument("encoding"),
         )
-    place, byte, guess = _first_fault(path)
-    return InputError(f"{path} is not UTF-8 text (line {place}, byte 0x{byte:02x}): try ", Argument("encoding", guess))
+    place, byte, guesses = _first_fault(path)
+    tried = [(" or " if at else "", Argument("encoding", guess)) for at, guess in enumerate(guesses)]
+    advice = ("try ", *tried) if tried else ("put it right there, or try another ", Argument("encoding"))
+    return InputError(f"{path} is not UTF-8 text (line {place}, byte 0x{byte:02x}): ", *advice)
 
 
-def _first_fault(path: Path) -> tuple[int, int, str]:
+def _first_fault(path: Path) -> tuple[int, int, list[str]]:
     """The line of the first byte that is not UTF-8, that byte, and what the encoding may be."""
     number = 1
     with path.open("rb") as file:
@@ -149,7 +152,7 @@ def _first_fault(path: Path) -> tuple[int, int, str]:
             except UnicodeDecodeError as error:
                 before = row[: error.start]
                 number += len(re.findall(rb"\r(?!\n)", before))
-                windows = any(0x80 <= byte < 0xA0 for byte in row)
-                return number, row[error.start], "cp1252" if windows else "latin-1"
+                file.seek(0 if file.tell() < SAMPLE else (file.tell() - len(row)) // 2 * 2)
+                return number, row[error.start], encodings_of(file.read(SAMPLE))
             number += len(re.findall(rb"\r\n?|\n", row))
-    return number, 0, "latin-1"
+    return number, 0, []
