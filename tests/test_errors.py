@@ -54,5 +54,10 @@ def test_a_long_name_is_shortened_alone_and_among_others() -> None:
     assert several(["a" * 81, "b", "c"], 2) == f"{short('a' * 81)}, b and 1 more"
 
 
+def test_a_near_name_that_looks_the_same_is_told_apart() -> None:
+    assert near("pr\u00e9nom", ["pre\u0301nom", "prenom"]) == " (did you mean prenom, 'pre\\u0301nom'?)"
+    assert near("textt", ["text", "city"]) == " (did you mean text?)" and near("a", ["text"]) == ""
+
+
 def test_an_interruption_is_no_error_that_somebody_catches() -> None:
     assert issubclass(Interrupted, KeyboardInterrupt) and not issubclass(Interrupted, Exception)

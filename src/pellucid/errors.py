@@ -3,6 +3,7 @@ value, what was expected, and what to do. `exit_code` is what the command line a
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -131,9 +132,16 @@ def memory_asked(error: BaseException) -> str:
 
 
 def near(name: str, known: Iterable[str], most: int = 3) -> str:
-    """` (did you mean a, b?)` for the names nearest to `name`, or nothing when none is near, as none is to a page."""
+    """` (did you mean a, b?)` for the names nearest to `name`, or nothing when none is near, as none is to a page. One
+    that looks the same, of other characters, is written by their numbers."""
     hits = difflib.get_close_matches(name, [*map(str, known)], n=most, cutoff=0.6) if len(name) <= _MOST_ASKED else []
+    hits = [ascii(hit) if composed(hit) == composed(name) else hit for hit in hits]
     return f" (did you mean {', '.join(hits)}?)" if hits else ""
+
+
+def composed(text: str) -> str:
+    """A text with each letter and its accents as one character, where there is one: the same for all that look so."""
+    return unicodedata.normalize("NFC", text)
 
 
 def short(name: str, most: int = 80) -> str:

@@ -122,6 +122,13 @@ SPOKEN = {
 }
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_a_column_is_found_in_another_form_of_its_letters(tmp_path: Path, name: str) -> None:
+    apart = "pre\u0301nom"
+    path = written(tmp_path, name, f"id,{apart}\n1,Zoë\n" if name == "a.csv" else f'{{"{apart}": "Zoë"}}\n')
+    assert list(read_texts(path, "prénom")) == list(read_texts(path, apart)) == ["Zoë"]
+
+
 @pytest.mark.parametrize("name", SPOKEN)
 def test_an_encoding_is_guessed_that_reads_as_people_write(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, "a.txt", f"ok\n{SPOKEN[name]}\n".encode(name))

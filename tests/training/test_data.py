@@ -65,6 +65,7 @@ def test_columns_are_renamed() -> None:
     rows = [{"sentence": "a", "sentiment": "x", "text": "not this"}]
     found = read(rows, {"text": "sentence", "label": "sentiment"}, TextClassification).rows
     assert found == [{"text": "a", "label": "x"}]
+    assert read([{"pre\u0301nom": "a"}], {"text": "prénom"}, TextClassification).rows == [{"text": "a"}]
     with pytest.raises(InputError, match=r"row 0: no column 'sentense' \(did you mean sentence, sentiment\?\)"):
         read(rows, {"text": "sentense"})
     unnamed = [dict(enumerate(rows[0].values()))]

@@ -169,17 +169,17 @@ def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], a
         return
     known = {column for segment in segments for column in segment.entries.columns()}
     for condition in conditions:
-        if condition.column not in known:
+        if known.isdisjoint(condition.columns):
             hint = near(condition.column, known)
             there = f"there are {several(sorted(known))}" if known else "rows have nothing beside their texts"
             raise InputError(Argument("where"), f": no row has {condition.column!r}{hint}; {there}")
         if condition.operator == "=" and not any(_some(segment.alive([condition])) for segment in segments):
             strange = sorted({str(one) for one in condition.values})
-            hint = near(strange[0], _values(segments, condition.column)) if len(strange) == 1 else ""
+            hint = near(strange[0], _values(segments, condition)) if len(strange) == 1 else ""
             log.warning("no row has %s = %s%s", condition.column, several(strange), hint)
         if condition.operator[0] in "<>":
             wanted = number_of(condition.values[0]) is not None
-            held = _values(segments, condition.column)
+            held = _values(segments, condition)
             if not any(value and (number_of(value) is not None) == wanted for value in held):
                 kinds = "no number", "numbers alone"
                 log.warning(
@@ -187,9 +187,9 @@ def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], a
                 )
 
 
-def _values(segments: Sequence[Opened], column: str) -> set[str]:
+def _values(segments: Sequence[Opened], condition: Condition) -> set[str]:
     """Some of the values of a column, as texts."""
-    return {value for segment in segments for value in segment.entries.values(column)}
+    return {value for segment in segments for name in condition.columns for value in segment.entries.values(name)}
 
 
 def _some(alive: np.ndarray | None) -> bool:

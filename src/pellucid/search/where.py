@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from pellucid.config.checks import is_several, unwrapped
-from pellucid.errors import Argument, InputError
+from pellucid.errors import Argument, InputError, composed
 from pellucid.search.metadata import MOST_DIGITS, plain
 from pellucid.text.cut import whole_characters
 
@@ -40,24 +40,36 @@ class Condition:
     operator: "=", "!=", "<", "<=", ">", ">=", or "~" for a text that holds the value, upper and lower case alike. A row
         without the column, or with null in it, fits none of them, "!=" neither.
     values: one, or several of which one must be equal.
+
+    Letters with accents are the same as one character and as several, in a name and in a value that must be equal.
     """
 
     column: str
     operator: str
     values: tuple[Any, ...]
 
+    @property
+    def columns(self) -> list[str]:
+        """The column as it was given, and with its letters and their accents joined and apart."""
+        return list(dict.fromkeys([self.column, composed(self.column), unicodedata.normalize("NFD", self.column)]))
+
     def sql(self) -> tuple[str, list[Any]]:
         """A clause, and the values that stand for its question marks; no value is ever part of the clause."""
+        clauses, given = zip(*map(self._sql, self.columns))
+        return f"({' OR '.join(clauses)})", [one for some in given for one in some]
+
+    def _sql(self, name: str) -> tuple[str, list[Any]]:
         numbers = [number for value in self.values if (number := number_of(value)) is not None]
-        path = f'$."{self.column}"'
-        column, kind, place, named = *_EXTRACTED, [path, self.column, path], path
-        if any(sign in '"\\' or sign < " " for sign in self.column):
-            column, kind, place, named = *_LOOKED_UP, [self.column], self.column
+        path = f'$."{name}"'
+        column, kind, place, named = *_EXTRACTED, [path, name, path], path
+        if any(sign in '"\\' or sign < " " for sign in name):
+            column, kind, place, named = *_LOOKED_UP, [name], name
         if self.operator == "~":
             return f"instr({FOLDED}({column}), ?) > 0", [*place, folded(str(self.values[0]))]
         if self.operator in ("=", "!="):
-            marks = ",".join("?" * len(self.values))
-            clause, given = f"CAST({column} AS TEXT) IN ({marks})", [*place, *map(_text, self.values)]
+            marks, texts = ",".join("?" * len(self.values)), [composed(_text(value)) for value in self.values]
+            text = f"CAST({column} AS TEXT)" if "".join(texts).isascii() else f"{COMPOSED}(CAST({column} AS TEXT))"
+            clause, given = f"{text} IN ({marks})", [*place, *texts]
             if numbers:
                 marks = ",".join("?" * len(numbers))
                 clause, given = f"({clause} OR IFNULL({SPELLED}({column}) IN ({marks}), 0))", [*given, *place]
@@ -86,7 +98,7 @@ _LOOKED_UP = "value_in(metadata, ?)", "kind_in(metadata, ?)"
 """How SQLite says the value of a column, and what kind of JSON it is. A path of SQLite cannot say every name, its whole
 numbers end below 2^63, and it writes 15 digits of a real one: there we look ourselves."""
 
-SPELLED, COMPARED, FOLDED = "spelled", "compared", "folded"
+SPELLED, COMPARED, FOLDED, COMPOSED = "spelled", "compared", "folded", "composed"
 """The names by which SQLite calls the functions that it is lent."""
 
 
@@ -162,15 +174,14 @@ def folded(value: Any) -> str | None:
     if value is None:
         return None
     text = str(value)
-    return (
-        text.lower() if text.isascii() else unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
-    )
+    return text.lower() if text.isascii() else composed(unicodedata.normalize("NFD", text).casefold())
 
 
 LENT = {
     (SPELLED, 1): spelled,
     (COMPARED, 2): compared,
     (FOLDED, 1): folded,
+    (COMPOSED, 1): lambda value: None if value is None else composed(value),
     ("value_in", 2): value_in,
     ("kind_in", 2): kind_in,
 }

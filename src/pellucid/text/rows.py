@@ -5,13 +5,13 @@ import itertools
 import json
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pellucid.errors import Argument, Blank, InputError, near, several
+from pellucid.errors import Argument, Blank, InputError, composed, near, several
 from pellucid.files import once
 from pellucid.text.lines import lines
 
@@ -69,7 +69,7 @@ class Rows:
         Raises InputError for a column that the table has not.
         """
         for name in names:
-            if self.columns is not None and name not in self.columns:
+            if self.columns is not None and standing(name, self.columns) not in self.columns:
                 known = several(self.columns)
                 raise InputError(f"{self.path} has no column {name!r}{_near(name, self.columns)}; its columns: {known}")
         return self._some(self._fitting(names))
@@ -84,8 +84,9 @@ class Rows:
         """Where the texts stand that were given as number 0, 1, ..., in words."""
         return f"{self.path}, line {self.given[number]}"
 
-    def _fitting(self, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    def _fitting(self, asked: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for row in self:
+            names = [standing(name, row.fields) for name in asked]
             fault = next((fault for name in names if (fault := _fault(row, name))), None)
             if fault is None:
                 self.given.append(row.line)
@@ -201,6 +202,11 @@ def _fault(row: Row, name: str) -> str | None:
     if not isinstance(row.fields[name], str):
         return f"{name!r} is {type(row.fields[name]).__name__}, expected a string"
     return None
+
+
+def standing(name: str, names: Collection[str]) -> str:
+    """A name as it stands among others: itself, or one that looks the same, of letters and accents apart."""
+    return name if name in names else next((one for one in names if composed(one) == composed(name)), name)
 
 
 def _near(name: str, names: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from pellucid.files import once, path_of
 from pellucid.text.frames import rows_of_frame
 from pellucid.text.lines import facts, no_file
 from pellucid.text.parallel import read_parallel
-from pellucid.text.rows import is_missing, read_rows
+from pellucid.text.rows import is_missing, read_rows, standing
 from pellucid.training.formats import special
 from pellucid.training.given import place_of
 
@@ -237,11 +237,12 @@ def _renamed(rows: list[Record], columns: Mapping[str, str]) -> list[Record]:
         return rows
     found = []
     for i, row in enumerate(rows):
-        for theirs in columns.values():
+        named = {ours: standing(theirs, row) for ours, theirs in columns.items()}
+        for theirs in named.values():
             if theirs not in row:
                 raise no_column(row, i, theirs, advice=False)
-        left = {name: value for name, value in row.items() if name not in columns.values()}
-        found.append(Record(left | {ours: row[theirs] for ours, theirs in columns.items()}, row.place))
+        left = {name: value for name, value in row.items() if name not in named.values()}
+        found.append(Record(left | {ours: row[theirs] for ours, theirs in named.items()}, row.place))
     return found
 
 
