@@ -101,12 +101,13 @@ def test_random_vectors_are_told(minilm: "pellucid.Model", caplog: pytest.LogCap
     assert "this model is not trained (all): its vectors are random" in caplog.text
 
 
-def test_empty_and_long_texts_are_counted(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+def test_empty_long_and_unknown_texts_are_counted(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "pellucid"):
-        vectors = minilm.embed(["", "   ", "word " * 400, "fine"])
+        vectors = minilm.embed(["", "   ", "word " * 400, "fine", thai := "กรุงเทพมหานคร" * 9, f"fine {thai}"])
     assert torch.isfinite(vectors).all()
-    assert "1 of 4 texts were cut to 256 tokens" in caplog.text
-    assert "2 of 4 texts are empty" in caplog.text
+    assert "1 of 6 texts were cut to 256 tokens" in caplog.text
+    assert "2 of 6 texts are empty" in caplog.text
+    assert "1 of 6 texts are unknown tokens alone; their vectors do not tell them apart" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_lengt
 
 def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
     texts = [clean_text(text, i, "text") for i, text in enumerate(texts)]  # by its number among all of them
-    rows, cut, empty = [], 0, 0
+    rows, cut, empty, unread, unknown = [], 0, 0, 0, loaded.words.unk_token_id
     for start in range(0, len(texts), PORTION):
         for row in loaded.words.encode(texts[start : start + PORTION], max_length=plan.max_length):
             if not row.ids:  # beside other texts it would get the vector of padding
@@ -106,10 +106,13 @@ def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
             rows.append(_Row(array("i", row.ids), array("i", row.type_ids)))
             cut += row.cut > 0
             empty += all(row.special)
+            unread += unknown in row.ids and all(id_ == unknown or mark for id_, mark in zip(row.ids, row.special))
     if cut:
         log.warning("%d of %d texts were cut to %d tokens", cut, len(rows), plan.max_length)
     if empty:
         log.warning("%d of %d texts are empty; their vectors are those of the special tokens alone", empty, len(rows))
+    if unread:
+        log.warning("%d of %d texts are unknown tokens alone; their vectors do not tell them apart", unread, len(rows))
     return rows
 
 
