@@ -114,6 +114,23 @@ def test_ids_places_and_pairs_are_the_reference_s(
         assert getattr(ours, f"{role}_token_id") == getattr(theirs, f"{role}_token_id"), role
 
 
+@pytest.mark.parametrize("legacy", [None, True, False])
+@pytest.mark.parametrize(("family", "kind"), [("mistral", "LlamaTokenizer"), ("mistral", None), ("llama", None)])
+def test_a_space_before_a_text_is_read_as_the_reference_does(
+    made: dict[str, dict[str, Path]], tmp_path: Path, family: str, kind: str | None, legacy: bool | None
+) -> None:
+    from transformers import AutoTokenizer
+
+    said = {name: value for name, value in (("tokenizer_class", kind), ("legacy", legacy)) if value is not None}
+    folder = folder_of(tmp_path / "folder", family, made["llama"], **said)
+    ours = open_tokenizer(folder, max_length=None, token_types=False, model_type=family)
+    texts = [*TEXTS, " a", "  a b", "▁a", "a </s> b", " </s>x <s>", "\n a", " "]
+    theirs = AutoTokenizer.from_pretrained(folder)._tokenizer.encode_batch(texts, add_special_tokens=False)
+    found = ours.encode(texts, parse_special_tokens=True, add_special_tokens=False)
+    assert [(row.ids, row.offsets) for row in found] == [(row.ids, row.offsets) for row in theirs]
+    assert found[-1].tokens == ["▁"] * (1 if legacy is False else 2)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_what_is_saved_opens_in_the_reference(made: dict[str, dict[str, Path]], tmp_path: Path, name: str) -> None:
     from transformers import AutoTokenizer

@@ -46,7 +46,7 @@ def open_sentencepiece(
     if known is not None and known.splits_words:
         _as_words(backend, model, layout, settings)
     elif known is not None:
-        _as_llama(backend, settings)
+        _as_llama(backend, settings, model_type)
     if model.merging:
         _give(backend, model, plain=known is None)
     backend.add_special_tokens([AddedToken(p, normalized=False, special=True) for p in model.of(Kind.CONTROL)])
@@ -200,11 +200,15 @@ def _cleaning(settings: dict[str, Any]) -> list[Any]:
     return [*steps, normalizers.Lowercase()] if settings.get("do_lower_case", True) else steps
 
 
-def _as_llama(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
-    """Llama's way: a space before the text, or before each part between special tokens in its legacy form."""
+def _as_llama(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: str | None) -> None:
+    """Llama's way: a space before the text, or before each part between special tokens in its legacy form. That is
+    sentencepiece's, and adds one to a space that stands there; Llama's own class adds none, whatever the form."""
     spaced = settings.get("add_prefix_space", True)
-    scheme = "never" if not spaced else "always" if settings.get("legacy", False) else "first"
-    backend.normalizer = normalizers.Sequence([])
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, scheme, split=False)
-    steps: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    backend.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if spaced else steps)
+    own = settings.get("tokenizer_class") in ("LlamaTokenizer", "LlamaTokenizerFast") and model_type in (None, "llama")
+    legacy = settings.get("legacy", not own)
+    before = [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)] if legacy and spaced and not own else []
+    scheme = "never" if not spaced else "always" if legacy else "first"
+    backend.normalizer = normalizers.Sequence(before)
+    backend.pre_tokenizer = None if before else pre_tokenizers.Metaspace(SPACE, scheme, split=False)
+    decoding: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence([*decoding, decoders.Strip(" ", 1, 0)] if spaced else decoding)
