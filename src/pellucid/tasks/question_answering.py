@@ -16,6 +16,7 @@ from pellucid.tasks.reader import Reader, Stretch, what_was_read
 from pellucid.tasks.reasons import Aim
 from pellucid.tasks.spans import Asked, Span, outer_tokens, spans
 from pellucid.tasks.spans_apart import spans_apart
+from pellucid.tasks.tagged import Sentence
 from pellucid.tasks.task import Work, text_or_pair
 from pellucid.text import Window
 from pellucid.text.cut import clean_text
@@ -79,7 +80,7 @@ class QuestionAnswering(Reader):
                 raise InputError(f"{name} is {type(one).__name__}, expected a text or a list of texts")
         return super().gathered(given)
 
-    def item(self, given: Any, index: int) -> tuple[str, str]:
+    def item(self, given: Any, index: int) -> tuple[str, Sentence]:
         if isinstance(given, Mapping) and (lacks := [name for name in NAMES if given.get(name) is None]):
             raise InputError(Item(index), f" has no {lacks[0]}: give both, as question= and context=")
         question, context = text_or_pair(given, index, NAMES)
@@ -90,10 +91,10 @@ class QuestionAnswering(Reader):
         for name, text in zip(NAMES, (question, context)):
             if not text.strip():
                 raise InputError(f"the {name} of item {index} is empty: there is nothing to answer")
-        return clean_text(question, index, "item"), clean_text(context, index, "item")
+        return clean_text(question, index, "item"), Sentence.of_text(context, index)
 
-    def asked(self, work: Work, item: tuple[str, str], index: int) -> list[Window]:
-        found = self.stretches(work, index, *item, side=1)
+    def asked(self, work: Work, item: tuple[str, Sentence], index: int) -> list[Window]:
+        found = self.stretches(work, index, item[0], item[1].read, side=1)
         if 1 not in found[0].sides:
             raise InputError("the context of ", Item(index), " has no tokens: there is nothing to find an answer in")
         return found
@@ -101,16 +102,13 @@ class QuestionAnswering(Reader):
     def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
         return here
 
-    def answer(self, work: Work, item: tuple[str, str], stretches: list[Stretch]) -> Answer:
+    def answer(self, work: Work, item: tuple[str, Sentence], stretches: list[Stretch]) -> Answer:
         context, read = item[1], what_was_read(stretches, side=1)
-        every = [
-            Answer(
-                {"score": one.score, "start": one.start, "end": one.end, "answer": context[one.start : one.end]},
-                read=read,
-                window=one.window,
-            )
-            for one in self._spans(work, context, stretches) or [Span(0.0, 0, 0, 0)]
-        ]
+        every = []
+        for one in self._spans(work, context.read, stretches) or [Span(0.0, 0, 0, 0)]:
+            (start, end), _ = context.place(one.start, one.end)
+            found = {"score": one.score, "start": start, "end": end, "answer": context.read[one.start : one.end]}
+            every.append(Answer(found, read=read, window=one.window))
         return every[0].but(all=every)
 
     def _spans(self, work: Work, context: str, stretches: list[Stretch]) -> list[Span]:
@@ -120,14 +118,15 @@ class QuestionAnswering(Reader):
             return spans_apart(context, stretches, words.cls_token_id if words else None, asked)
         return spans(context, stretches, asked)
 
-    def aims(self, work: Work, item: tuple[str, str], stretches: list[Stretch], one: Answer) -> list[Aim]:
+    def aims(self, work: Work, item: tuple[str, Sentence], stretches: list[Stretch], one: Answer) -> list[Aim]:
         """The logit of the start and that of the end; they are of two stretches where a cut goes through the answer."""
         assert one.window is not None
         if not one["end"]:
             window = stretches[one.window].window
             return [Aim("logits of no answer", window, lambda output: output["logits"][0, 0].sum())]
         held = stretches if self.scores == "comparable" else [stretches[one.window]]
-        (first, start), (last, end) = outer_tokens(held, one["start"], one["end"])
+        places = item[1].places or range(len(item[1].read) + 1)
+        (first, start), (last, end) = outer_tokens(held, places.index(one["start"]), places.index(one["end"]))
         if first is last:
             said = f"logits of start and end of {one['answer']!r}"
             return [Aim(said, first, lambda output: output["logits"][0, start, 0] + output["logits"][0, end, 1])]
