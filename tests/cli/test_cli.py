@@ -454,6 +454,25 @@ def test_letters_that_stdout_does_not_have(typed: Callable[..., int], tmp_path: 
     assert place.exists()
 
 
+class _Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("kind", [io.TextIOWrapper, _Terminal])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_json_has_the_letters_that_stdout_has(
+    typed: Callable[..., int], kind: type[io.TextIOWrapper], encoding: str
+) -> None:
+    steering, plain = "café \u202e", "café 東京 🎉"
+    with kind(held := io.BytesIO(), encoding=encoding, write_through=True) as out:
+        assert typed("embed", steering, plain, "--json", stdout=out) == 0
+        first, second = held.getvalue().decode(encoding).splitlines()
+    assert [json.loads(line)["text"] for line in (first, second)] == [steering, plain]
+    assert (plain in second) == (encoding == "utf-8")
+    assert (steering in first) == (encoding == "utf-8" and kind is not _Terminal)
+
+
 @pytest.mark.parametrize("words", [["embed", "-"], ["look", "-"], ["run", "ner", "-"]])
 def test_bytes_that_are_no_text_are_refused_without_a_locale_too(
     typed: Callable[..., int], capsys: pytest.CaptureFixture[str], words: list[str]

@@ -1,10 +1,8 @@
 """pellucid describe"""
 
-import json
-
 import rich_click as click
 
-from pellucid.cli.output import table
+from pellucid.cli.output import json_of, table
 
 
 @click.command("describe")
@@ -25,7 +23,7 @@ def command(model: str, as_json: bool) -> None:
 
     facts = describe(pellucid.load(model).loaded)
     if as_json:
-        click.echo(json.dumps(facts, indent=2, default=str))
+        click.echo(json_of(facts, indent=2, default=str))
         return
     for i, (title, part) in enumerate(facts.items()):
         click.echo(("\n" if i else "") + title)

@@ -1,11 +1,10 @@
 """pellucid diff"""
 
-import json
 from typing import Any
 
 import rich_click as click
 
-from pellucid.cli.output import say, table
+from pellucid.cli.output import json_of, say, table
 
 
 @click.command("diff")
@@ -30,7 +29,7 @@ def command(left: str, right: str, everything: bool, as_json: bool) -> None:
     rows = [axis for axis in axes if everything or axis.differs]
     if as_json:
         found = [{"name": a.name, "left": a.left, "right": a.right, "differs": a.differs} for a in rows]
-        click.echo(json.dumps(found, indent=2, default=str))
+        click.echo(json_of(found, indent=2, default=str))
         return
     if rows:
         table([("", left, right), *((axis.name, _cell(axis.left), _cell(axis.right)) for axis in rows)])

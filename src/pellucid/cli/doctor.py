@@ -1,12 +1,11 @@
 """pellucid doctor"""
 
 import importlib.metadata
-import json
 import platform
 
 import rich_click as click
 
-from pellucid.cli.output import table
+from pellucid.cli.output import json_of, table
 
 PACKAGES = ("pellucid", "torch", "tokenizers", "safetensors", "huggingface-hub", "numpy", "transformers", "numba")
 
@@ -40,7 +39,7 @@ def command(as_json: bool) -> None:
         "models ready": ", ".join(e.name for e in inventory() if e.state == "ready") or "none (see: pellucid models)",
     }
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json_of(found, indent=2))
     else:
         table(list(found.items()))
 

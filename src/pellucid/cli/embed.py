@@ -1,12 +1,11 @@
 """pellucid embed"""
 
-import json
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import check_place, quiet, say
+from pellucid.cli.output import check_place, json_of, quiet, say
 from pellucid.cli.reading import TEXT, placed, texts_in
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
@@ -77,7 +76,7 @@ def command(
         pieces = in_pieces(loaded, given, AT_ONCE, **how, progress=line.update)
         for text, vector in zip(given, (vector for piece in pieces for vector in piece.tolist())):
             said = {"text": text, "vector": vector}
-            click.echo(json.dumps(said) if as_json else " ".join(f"{x:.7g}" for x in vector))
+            click.echo(json_of(said) if as_json else " ".join(f"{x:.7g}" for x in vector))
 
 
 def _write(vectors: "np.ndarray", file: IO[bytes]) -> None:

@@ -1,12 +1,11 @@
 """pellucid evaluate"""
 
-import json
 from typing import Any
 
 import rich_click as click
 
 from pellucid.cli.options_of_tasks import learned_task, options_of_learning
-from pellucid.cli.output import draw, say
+from pellucid.cli.output import draw, json_of, say
 from pellucid.cli.questions import more, pair
 from pellucid.cli.scores import scores_table
 from pellucid.cli.typed import Others
@@ -67,7 +66,7 @@ def command(
     rows: Any = data[0] if len(data) == 1 else data
     found = pellucid.evaluate(model, rows, name, columns=renamed, encoding=encoding, **options)
     if as_json:
-        click.echo(json.dumps(finite(found)))
+        click.echo(json_of(finite(found)))
         return
     draw(scores_table(found, {}))
     say(f"{model} on {' and '.join(data)}")

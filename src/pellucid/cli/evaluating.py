@@ -1,12 +1,11 @@
 """pellucid index evaluate"""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import check_place, clean, draw, say
+from pellucid.cli.output import check_place, clean, draw, json_of, say
 from pellucid.cli.typed import first_typed
 from pellucid.errors import counted
 
@@ -80,7 +79,7 @@ def command(
         if plot is not None:
             say(f"recall against time: {_draw(curve, plot, theme)}")
     if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False))
+        click.echo(json_of(found))
 
 
 def _check(queries: Path | None, plot: Path | None, how: dict[str, Any]) -> None:

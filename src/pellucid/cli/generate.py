@@ -1,11 +1,10 @@
 """pellucid generate"""
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import quiet
+from pellucid.cli.output import json_of, quiet
 from pellucid.cli.reading import TEXT, Where, file_in, placed, standard_text, texts_in
 from pellucid.cli.writing import as_data, asked, put, show_tokens, writing_options
 
@@ -83,7 +82,7 @@ def _stream(model: "pellucid.Model", prompt: str, why: int | None, as_json: bool
     try:
         for piece in model.stream(prompt, alternatives=_alternatives(why), **options):
             rows.append((piece.token, piece.id, piece.log_probability, piece.alternatives))
-            put(json.dumps(as_data(piece)) if as_json else piece.text, end=as_json)
+            put(json_of(as_data(piece)) if as_json else piece.text, end=as_json)
     finally:
         if rows and not as_json:
             put("", end=True)  # also where it was broken off: what is said then begins a line
@@ -97,7 +96,7 @@ def _complete(model: "pellucid.Model", prompts: list[str], why: int | None, as_j
     show = False if quiet() else None
     found = completions(model.loaded, prompts, alternatives=_alternatives(why), progress=show, **options)
     for prompt, one in zip(prompts, found):
-        put(json.dumps({"prompt": prompt} | as_data(one)) if as_json else one.text, end=True)
+        put(json_of({"prompt": prompt} | as_data(one)) if as_json else one.text, end=True)
         if not as_json:
             rows = zip(one.tokens, one.ids, one.log_probabilities, one.alternatives)
             _table(model, list(rows), why or 0)

@@ -1,13 +1,12 @@
 """pellucid index"""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from pellucid.cli.evaluating import command as evaluate
-from pellucid.cli.output import quiet, say, table, tell_more
+from pellucid.cli.output import json_of, quiet, say, table, tell_more
 from pellucid.cli.typed import Once, first_typed
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
@@ -140,7 +139,7 @@ def info(index: Path, as_json: bool) -> None:
 
     found = pellucid.Index.open(index).info()
     if as_json:
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        click.echo(json_of(found, indent=2))
         return
     flat = {name: value for name, value in found.items() if not isinstance(value, dict | list)}
     for part in ("encoder", "settings", "corpus"):

@@ -1,11 +1,10 @@
 """pellucid models"""
 
 import dataclasses
-import json
 
 import rich_click as click
 
-from pellucid.cli.output import say, table
+from pellucid.cli.output import json_of, say, table
 
 
 @click.command("models")
@@ -24,7 +23,7 @@ def command(as_json: bool) -> None:
 
     found = inventory()
     if as_json:
-        click.echo(json.dumps([dataclasses.asdict(entry) for entry in found], indent=2, default=str))
+        click.echo(json_of([dataclasses.asdict(entry) for entry in found], indent=2, default=str))
         return
     if found:
         rows = [(e.name, e.kind, f"{e.bytes / 1e6:.0f} MB" if e.bytes else "-", e.state, e.licence) for e in found]

@@ -1,6 +1,7 @@
 """What is not an answer goes to stderr, and nowhere when nobody wants it."""
 
 import contextlib
+import json
 import logging
 import re
 import sys
@@ -63,6 +64,16 @@ def table(rows: list[tuple[str, ...]]) -> None:
 def clean(text: str, *, err: bool = False) -> str:
     """Characters for stdout, or for stderr; at a terminal without those that would steer it."""
     return _STEERING.sub("\ufffd", text) if (sys.stderr if err else sys.stdout).isatty() else text
+
+
+def json_of(value: Any, **how: Any) -> str:
+    """JSON for stdout: letters as they are, or by their numbers where stdout lacks one or a terminal obeyed it."""
+    text = json.dumps(value, ensure_ascii=False, **how)
+    with contextlib.suppress(UnicodeEncodeError):
+        text.encode(sys.stdout.encoding or "utf-8")
+        if clean(text) == text:
+            return text
+    return json.dumps(value, **how)
 
 
 class Clean(logging.Formatter):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.options_of_tasks import options_of_answering
-from pellucid.cli.output import check_place, draw, quiet, say, table
+from pellucid.cli.output import check_place, draw, json_of, quiet, say, table
 from pellucid.cli.questions import Questions, more, said
 from pellucid.cli.reading import TEXT, placed
 from pellucid.cli.shown import shown
@@ -167,7 +167,7 @@ def _value(text: str) -> Any:
 
 
 def _data(answer: "Answer | Answers") -> str:
-    return json.dumps(answer.whole())
+    return json_of(answer.whole())
 
 
 def _counted(answers: "Iterator[Answer | Answers]") -> "Iterator[Answer | Answers]":

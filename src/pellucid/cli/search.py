@@ -1,13 +1,12 @@
 """pellucid search"""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import check_place, clean, console, draw, say
+from pellucid.cli.output import check_place, clean, console, draw, json_of, say
 from pellucid.cli.reading import TEXT, placed, standard_place, standard_texts
 
 if TYPE_CHECKING:  # a person who asks for help waits for neither
@@ -73,7 +72,7 @@ def command(
         matches = [held.why(hits.corrected or hits.query, hit) for hit in hits] if why else []
         pages += [match.view() for match in matches]
         if as_json:
-            click.echo(json.dumps(_whole(hits, matches), ensure_ascii=False))
+            click.echo(json_of(_whole(hits, matches)))
         else:
             _show(hits, matches, several=len(asked) > 1)
     if output is not None:

@@ -1,6 +1,5 @@
 """pellucid train"""
 
-import json
 import logging
 import os
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.options_of_tasks import learned_task, options_of_learning, settings_of_training
-from pellucid.cli.output import draw, quiet, say, tell_more
+from pellucid.cli.output import draw, json_of, quiet, say, tell_more
 from pellucid.cli.questions import more, pair
 from pellucid.cli.scores import scores_table
 from pellucid.cli.typed import Others
@@ -108,7 +107,7 @@ def command(
     if not _first():
         return
     if as_json:
-        click.echo(json.dumps(better.report.data()))
+        click.echo(json_of(better.report.data()))
         return
     _show(better.report)
     click.echo(output)

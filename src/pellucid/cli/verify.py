@@ -1,13 +1,12 @@
 """pellucid verify"""
 
 import dataclasses
-import json
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from pellucid.cli.errors import FAILED
-from pellucid.cli.output import clean, quiet
+from pellucid.cli.output import clean, json_of, quiet
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
     from pellucid.tasks.measure import Check
@@ -58,7 +57,7 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
                 click.echo(clean(_line(check)))
     holds = all(check.holds is not False for check in checks)
     if as_json:
-        click.echo(json.dumps(_report(checkpoint, dtype, holds, checks), indent=2))
+        click.echo(json_of(_report(checkpoint, dtype, holds, checks), indent=2))
     else:
         click.echo(clean(f"\n{_verdict(checkpoint, dtype, checks)}"))
     if not holds:
