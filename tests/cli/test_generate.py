@@ -116,6 +116,12 @@ def test_why_shows_each_token_and_its_runners_up(command: Pellucid, model: pellu
     assert command("generate", "--why", PROMPT, "-n", "5").out.count("%") >= 5 * 3
 
 
+def test_why_shows_bytes_that_are_no_character_by_their_numbers(command: Pellucid) -> None:
+    done = command("generate", PROMPT, "-n", "20", "--why", "9")
+    table = done.out[done.out.index("token ") :]
+    assert "<0x" in table and not any("\u0100" <= letter <= "\u0143" for letter in table)
+
+
 def test_why_may_come_last(
     folder: Path, model: pellucid.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

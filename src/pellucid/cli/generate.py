@@ -104,10 +104,17 @@ def _complete(model: "pellucid.Model", prompts: list[str], why: int | None, as_j
 
 def _table(model: "pellucid.Model", rows: list[Any], why: int) -> None:
     from pellucid.generation.prompts import words_of
+    from pellucid.text.spelling import written
 
     words = words_of(model.loaded)
+
+    def spell(token: str, i: int) -> str:
+        """A token in quotes, so that spaces are seen; one that is no whole character by its bytes."""
+        text = words.decode([i])
+        return repr(text) if text and "\ufffd" not in text else written(token, words.by_bytes)
+
     click.echo()
-    show_tokens(rows, why, lambda i: words.decode([i]))
+    show_tokens(rows, why, spell)
 
 
 def _alternatives(why: int | None) -> int:

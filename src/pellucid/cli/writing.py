@@ -75,11 +75,11 @@ def as_data(one: "Completion | Piece") -> dict[str, Any]:
 
 
 def show_tokens(
-    tokens: "Sequence[tuple[str, int, float, Sequence[Alternative]]]", most: int, spell: Callable[[int], str]
+    tokens: "Sequence[tuple[str, int, float, Sequence[Alternative]]]", most: int, spell: Callable[[str, int], str]
 ) -> None:
     """A table on stdout: each token, its probability, and `most` others that are the likeliest.
 
-    tokens: name, id, log-probability, the likeliest.  spell: an id as the characters that it stands for.
+    tokens: name, id, log-probability, the likeliest.  spell: a name and an id as what they stand for.
     """
     from rich.table import Table
     from rich.text import Text
@@ -89,15 +89,9 @@ def show_tokens(
         table.add_column(name if most or name != "instead" else "", justify=side, no_wrap=True)
     for token, i, number, likely in tokens:
         others = [one for one in likely if one.id != i][:most]
-        instead = "   ".join(f"{_word(one.token, one.id, spell)} {_share(one.log_probability)}" for one in others)
-        table.add_row(Text(_word(token, i, spell)), Text(_share(number), _shade(number)), Text(instead, "dim"))
+        instead = "   ".join(f"{spell(one.token, one.id)} {_share(one.log_probability)}" for one in others)
+        table.add_row(Text(spell(token, i)), Text(_share(number), _shade(number)), Text(instead, "dim"))
     draw(table)
-
-
-def _word(token: str, i: int, spell: Callable[[int], str]) -> str:
-    """A token in quotes, so that spaces are seen; one that is no whole character as the vocabulary writes it."""
-    text = spell(i)
-    return repr(text) if text and "\ufffd" not in text else token
 
 
 def _share(log_probability: float) -> str:

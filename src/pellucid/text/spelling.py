@@ -96,3 +96,28 @@ def tokens_of(words: Spelling | None, ids: Iterable[int]) -> tuple[str, ...]:
     given = [int(i) for i in ids]
     known = given if words is None else [words._backend.id_to_token(i) for i in given]
     return tuple(token if isinstance(token, str) else f"<{i}>" for i, token in zip(given, known))
+
+
+def written(token: str, by_bytes: bool) -> str:
+    """A token of a vocabulary as text: `▁the` is " the". Where letters stand for bytes, `Ġthe` is, and bytes that
+    are no letter are `<0xE2>`."""
+    if not by_bytes:
+        return token.replace("▁", " ")
+    if token.isascii() or any(letter not in BYTES for letter in token):
+        return token.replace("▁", " ")
+    raw = bytes(BYTES[letter] for letter in token)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return "".join(chr(b) if 32 <= b < 127 else f"<0x{b:02X}>" for b in raw)
+
+
+def _letters() -> dict[str, int]:
+    """The letters that stand for bytes in byte-level vocabularies (Radford et al., 2019, in their code)."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+BYTES = _letters()
+"""The byte that each letter stands for."""

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from pellucid.config.checks import names_of
 from pellucid.errors import InputError, near
+from pellucid.text.spelling import written
 from pellucid.trace import Trace, axes_of
 from pellucid.view.store import Store
-from pellucid.view.subject import Subject, written
+from pellucid.view.subject import Subject
 
 AUTO_BYTES = 2_000_000
 """What `tensors="auto"` may take, as float32."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from pellucid.text.spelling import BYTES, written
 from pellucid.trace.long import Sample
 from pellucid.view.arithmetic import seen_by, weights
 
@@ -108,38 +109,16 @@ def read(
     ]
 
 
-def written(token: str, by_bytes: bool) -> str:
-    """A token of a vocabulary as text: `▁the` is " the". Where letters stand for bytes, `Ġthe` is, and bytes that
-    are no letter are `<0xE2>`."""
-    if not by_bytes:
-        return token.replace("▁", " ")
-    if token.isascii() or any(letter not in _BYTES for letter in token):
-        return token.replace("▁", " ")
-    raw = bytes(_BYTES[letter] for letter in token)
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return "".join(chr(b) if 32 <= b < 127 else f"<0x{b:02X}>" for b in raw)
-
-
 def seem_bytes(tokens: Sequence[str]) -> bool:
     """Whether the letters of these tokens seem to stand for bytes, where no vocabulary is there to say it: all of them
     could, and either spaces are among them, or they are a text with nothing that steers a terminal ("čas" is none).
     Beside such spaces a token with "▁" is of another kind, and says nothing of the others."""
     spaces = any(token.startswith("Ġ") for token in tokens)
     letters = "".join(token for token in tokens if not (spaces and "▁" in token))
-    if any(letter not in _BYTES for letter in letters):
+    if any(letter not in BYTES for letter in letters):
         return False
-    text = bytes(_BYTES[letter] for letter in letters).decode("utf-8", "replace")
+    text = bytes(BYTES[letter] for letter in letters).decode("utf-8", "replace")
     return spaces or _UNLIKELY.search(text) is None
 
 
-def _letters() -> dict[str, int]:
-    """The letters that stand for bytes in byte-level vocabularies (Radford et al., 2019, in their code)."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
-
-
 _UNLIKELY = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")
-_BYTES = _letters()

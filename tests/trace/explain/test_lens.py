@@ -76,7 +76,12 @@ def test_a_real_model_comes_to_its_answer(smollm: pellucid.Model) -> None:
     assert rows[-1][0] == "ĠParis"
     assert lens.places[rows.index(rows[-1])] == "layers.29.residual.post"
     assert not any("ĠParis" in row for row in rows[:15])  # it is found in the later half
-    assert "ĠParis" in repr(lens) and len(repr(lens).splitlines()) == 33
+    assert "·Paris" in repr(lens) and "Ġ" not in repr(lens) and len(repr(lens).splitlines()) == 33
+
+
+def test_letters_that_stand_for_bytes_are_shown_as_characters(smollm: pellucid.Model) -> None:
+    shown = repr(smollm.explain.logit_lens("東京の人口 は"))
+    assert all(word in shown.splitlines()[1] for word in ("の", "·", "<0x")) and "ģ" not in shown
 
 
 def test_a_token_of_many_lines_stays_in_its_cell(minilm: pellucid.Model) -> None:

@@ -12,6 +12,7 @@ from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, sound
 from pellucid.text import tokens_of
+from pellucid.text.spelling import written
 from pellucid.trace import Trace
 from pellucid.trace.explain.given import check_head, side_of, target_words, traced
 from pellucid.trace.explain.table import short, table
@@ -44,10 +45,13 @@ class LogitLens:
     def __repr__(self) -> str:
         first = max(len(self.tokens) - SHOWN, 0)
         said = f", the last {SHOWN} of {len(self.tokens)} positions" if first else ""
-        rows = [["", *map(short, self.tokens[first:])]]
+        rows = [["", *map(self._shown, self.tokens[first:])]]
         for name, ids, logs in zip(self.places, self.ids[:, first:, 0].tolist(), self.log_probabilities[:, first:, 0]):
-            rows.append([name, *(f"{short(self.words[i])} {p:.2f}" for i, p in zip(ids, logs.exp().tolist()))])
+            rows.append([name, *(f"{self._shown(self.words[i])} {p:.2f}" for i, p in zip(ids, logs.exp().tolist()))])
         return f"LogitLens: the likeliest {self.kind} and its probability{said}\n{table(rows)}"
+
+    def _shown(self, token: str) -> str:
+        return short(written(token, self.by_bytes).replace(" ", "·"))
 
 
 @no_grad()
