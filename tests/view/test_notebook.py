@@ -11,8 +11,11 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from nbconvert import HTMLExporter
 from playwright.sync_api import Browser, Page
+from rich.cells import cell_len
 
 import pellucid
+from pellucid.cli import output
+from pellucid.trace.explain.table import table
 from pellucid.view.notebook import HEIGHT, MOST_IN_A_CELL, frame_of, table_of
 from tests.quick import few
 from tests.view.made import Made, plain, tokens_of
@@ -102,6 +105,17 @@ def test_the_table_keeps_the_text_s_own_letters() -> None:
     data = plain(3)
     data.manifest["texts"] = ["la col·lecció\nde l'any\x1b"]
     assert table_of(data).startswith("la col·lecció de l'any\u241b\n")
+
+
+def test_columns_are_aligned_by_how_wide_their_letters_are(
+    minilm: "pellucid.Model", capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = table_of(pellucid.view(minilm.trace("東京 tower", "the 大阪 castle")).data).splitlines()[2:]
+    assert any("京" in row for row in rows) and len({cell_len(row) for row in rows}) == 1
+    wide = [("東京タワー", "1.0"), ("a", "10.0"), ("e\u0301ก็", "3.0")]
+    assert len({cell_len(line) for line in table(wide).splitlines()}) == 1
+    output.table(wide)
+    assert [cell_len(line) for line in capsys.readouterr().out.splitlines()] == [15, 16, 15]
 
 
 def test_a_view_of_a_long_text_is_one_line_in_words(minilm: "pellucid.Model") -> None:

@@ -55,10 +55,12 @@ def check_place(option: str, path: Path | None, *endings: str) -> None:
 
 def table(rows: list[tuple[str, ...]]) -> None:
     """Rows as aligned columns on stdout."""
+    from rich.cells import cell_len, set_cell_size
+
     rows = [tuple(map(clean, row)) for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(map(cell_len, column)) for column in zip(*rows)]
     for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        click.echo("  ".join(map(set_cell_size, row, widths)).rstrip())
 
 
 def clean(text: str, *, err: bool = False) -> str:

@@ -6,6 +6,7 @@ import html
 import numpy as np
 
 from pellucid.errors import ResourceError
+from pellucid.trace.explain.table import padded, width_of
 from pellucid.view.choice import Choice, choose
 from pellucid.view.data import Data
 from pellucid.view.drawn import can_render, draw, picture, render_png
@@ -104,8 +105,8 @@ def table_of(data: Data, most: int = 8) -> str:
     texts = " | ".join(plain(" ".join(text.split())) for text in data.manifest["texts"])
     between = " between words" if any(token["kind"] != "special" for token in choice.queries) else ""
     title = f"{texts if len(texts) <= 100 else texts[:99] + '…'}\nstrongest links{between}, {choice.title}:"
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
-    lines = [f"  {a.rjust(widths[0])} -> {b.ljust(widths[1])}  {weight}" for a, b, weight in rows]
+    one, other = (max((width_of(row[i]) for row in rows), default=0) for i in range(2))
+    lines = [f"  {padded(a, one, right=True)} -> {padded(b, other)}  {weight}" for a, b, weight in rows]
     return "\n".join([title, *(lines or ["  none between words"])])
 
 

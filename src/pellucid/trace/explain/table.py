@@ -1,14 +1,26 @@
 """Answers as tables of text, for people at a prompt."""
 
+import unicodedata
 from collections.abc import Sequence
 
 
 def table(rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
     """Rows of cells as lines of text; the first `left` columns to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    aligned = [str.ljust if i < left else str.rjust for i in range(len(widths))]
-    lines = ("  ".join(to(cell, width) for to, cell, width in zip(aligned, row, widths)) for row in rows)
+    widths = [max(map(width_of, column)) for column in zip(*rows)]
+    lines = ("  ".join(padded(cell, widths[i], right=i >= left) for i, cell in enumerate(row)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def width_of(text: str) -> int:
+    """How many letters of a terminal a text is wide: those of East Asia count two, accents and joiners none."""
+    kinds = ((unicodedata.category(letter), unicodedata.east_asian_width(letter)) for letter in text)
+    return sum(0 if kind in ("Mn", "Me", "Cf") else 2 if wide in "WF" else 1 for kind, wide in kinds)
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """A text with spaces behind it, or before it on the right, until it is so wide."""
+    space = " " * (width - width_of(text))
+    return space + text if right else text + space
 
 
 def short(word: str, most: int = 12) -> str:
