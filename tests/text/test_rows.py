@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.errors import InputError, NotFoundError
-from pellucid.text.lines import MAGIC
+from pellucid.text.lines import MAGIC, lines
 from pellucid.text.rows import LINE, MOST_FIELD, Row, check_column, read_rows
 
 
@@ -139,10 +139,11 @@ def test_an_encoding_is_guessed_that_reads_as_people_write(tmp_path: Path, name:
     assert list(read_texts(path, None, encoding=name)) == ["ok", SPOKEN[name]]
 
 
-def test_no_encoding_is_guessed_of_utf_8_with_a_fault(tmp_path: Path) -> None:
-    path = written(tmp_path, "a.txt", "Zürich, größer\n".encode() + b"caf\xe9\n")
+@pytest.mark.parametrize("before", ["Zürich, größer\n".encode(), b"a\0bc\n"])
+def test_no_encoding_is_guessed_of_utf_8_with_a_fault_and_of_no_text(tmp_path: Path, before: bytes) -> None:
+    path = written(tmp_path, "a.csv", before + b"caf\xe9\n")
     with pytest.raises(InputError, match=r"line 2, byte 0xe9\): put it right there, or try another encoding$"):
-        list(read_texts(path, None))
+        list(lines(path))
 
 
 @pytest.mark.parametrize("magic", MAGIC)

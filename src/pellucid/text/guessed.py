@@ -27,8 +27,8 @@ def encodings_of(sample: bytes) -> list[str]:
     sample: from an even place of the file on, in which two bytes may be a letter.
     """
     if 0 in sample:
-        wide = max(("utf-16-le", "utf-16-be"), key=lambda name: sample.decode(name, "ignore").count("\n"))
-        return [wide] if _share(sample, wide, r"[^\ud800-\uf8ff]") == 1 else []
+        many, wide = max((sample.decode(name, "ignore").count("\n"), name) for name in ("utf-16-be", "utf-16-le"))
+        return [wide] if many and _share(sample, wide, r"[^\ud800-\uf8ff]") == 1 else []
     high = sum(byte >= 0x80 for byte in sample)
     if len(_OTHERS.findall(sample.decode(errors="ignore"))) > sample.decode(errors="replace").count("\ufffd"):
         return []
