@@ -1,5 +1,6 @@
 """What may be read into an index, and what is refused: the battery of inputs, by `Index.build` and typed."""
 
+import csv
 import json
 import logging
 import math
@@ -7,6 +8,7 @@ import os
 import re
 import resource
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from decimal import Decimal
@@ -243,6 +245,15 @@ def test_ids_are_texts_whatever_they_look_like(minilm: pellucid.Model) -> None:
     for empty in (None, "", float("nan"), np.float32("nan"), ["a"], b"a", 10**5_000):
         with pytest.raises(InputError, match="item 0: the id is"):
             built(minilm, [(empty, "a text")])
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_columns_are_found_in_another_form_of_their_letters(minilm: pellucid.Model, tmp_path: Path, form: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(unicodedata.normalize(form, "numéro,prénom,ville\n7,Zoë,Köln\n"))
+    for source in (path, list(csv.DictReader(path.read_text().splitlines()))):
+        index = built(minilm, source, column="prénom", id_column=unicodedata.normalize("NFD", "numéro"))
+        assert list(texts(index)) == ["7"] and len(index.search("Zoë")[0]["metadata"]) == 2
 
 
 STRANGE = {

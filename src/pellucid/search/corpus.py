@@ -17,7 +17,7 @@ from pellucid.search.metadata import packed
 from pellucid.text.cut import clean_text, whole_characters
 from pellucid.text.frames import rows_of_frame
 from pellucid.text.lines import encoding_named, facts
-from pellucid.text.rows import OBJECTS, TABLES, check_column, is_missing, read_rows
+from pellucid.text.rows import OBJECTS, TABLES, check_column, is_missing, read_rows, standing
 
 Cut = Callable[[str, int], list[tuple[int, int]]]
 """(text, its number) -> the characters of its passages, from and to; one passage for a text that is short enough."""
@@ -125,7 +125,7 @@ class Corpus:
         rows = read_rows(path, encoding=self.encoding, skip_bad=self.skip_bad)
         self.delimiter = rows.delimiter
         for name in (self.column, self.id_column):
-            if rows.columns is not None and name is not None and name not in rows.columns:
+            if rows.columns is not None and name is not None and standing(name, rows.columns) not in rows.columns:
                 known = several(rows.columns)
                 raise InputError(f"{path} has no column {name!r}{near(name, rows.columns)}; its columns: {known}")
         for row in rows:
@@ -149,17 +149,18 @@ class Corpus:
     def _entry(self, numbers: Iterator[str], fields: Mapping[str, Any], where: str = "") -> Entry:
         """A row whose column holds the text; one that does not fit takes none of the numbers."""
         assert self.column is not None
-        text = fields.get(self.column)
-        if self.column in fields and is_missing(text):
+        column, id_column = standing(self.column, fields), self.id_column and standing(self.id_column, fields)
+        text = fields.get(column)
+        if column in fields and is_missing(text):
             text = ""
         if not isinstance(text, str):
-            missing = f"missing, expected a text{near(self.column, fields)}"
-            kind = f"{type(text).__name__}, expected a text" if self.column in fields else missing
-            raise InputError(f"{where}{self.column!r} is {kind}")
-        metadata = {name: value for name, value in fields.items() if name != self.column}
-        if self.id_column is not None and self.id_column not in fields:
-            raise InputError(f"{where}no {self.id_column!r}{near(self.id_column, fields)}")
-        named = self.id_column and _id(fields[self.id_column], f"{where}the id {self.id_column!r}")
+            missing = f"missing, expected a text{near(column, fields)}"
+            kind = f"{type(text).__name__}, expected a text" if column in fields else missing
+            raise InputError(f"{where}{column!r} is {kind}")
+        metadata = {name: value for name, value in fields.items() if name != column}
+        if id_column is not None and id_column not in fields:
+            raise InputError(f"{where}no {id_column!r}{near(id_column, fields)}")
+        named = id_column and _id(fields[id_column], f"{where}the id {id_column!r}")
         if any(not isinstance(value, str | int | None) for value in metadata.values()):
             packed(named or text[:40], metadata)  # what cannot be written is a fault of this row, and of no other
         return Entry(named or next(numbers), text, metadata)

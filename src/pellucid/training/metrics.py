@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pellucid.errors import InputError
+from pellucid.text.unspaced import UNSPACED, unspaced
 
 LIBRARIES = {
     "sklearn": "scikit-learn",
@@ -23,11 +24,10 @@ LIBRARIES = {
 }
 """What is imported, and what it is called."""
 
-_UNSPACED = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\U00020000-\U0003ffff]"
-_KANA = re.compile(r"[\u3041-\u30ff\u31f0-\u31ff]")
+_KANA = re.compile(r"[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f]")
 _HAN = re.compile(r"[\u3400-\u9fff\U00020000-\U0003ffff]")
-_WORDS = re.compile(rf"{_UNSPACED}|(?:(?!{_UNSPACED})\w)+")
-"""A letter of Thai, Lao, Burmese, Khmer, kana or Han, which stand without spaces between words; or a word of others."""
+_WORDS = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
+"""A letter of a script without spaces between its words, or a word of another."""
 
 Span = tuple[str, int, int]
 """An entity: its kind, and its first and last word."""
@@ -181,12 +181,11 @@ def _tokenizer(texts: Iterable[str]) -> str | None:
     """What sacreBLEU calls its tokenizer for texts that are mostly of a script without spaces; None for others. Kana
     among the Han, a tenth at least, are Japanese."""
     counts = Counter(word for text in texts for word in _WORDS.findall(text))
-    han, kana, unspaced = (
-        sum(many for word, many in counts.items() if re.match(kind, word)) for kind in (_HAN, _KANA, _UNSPACED)
-    )
-    if 2 * unspaced <= counts.total():
+    kinds = (_HAN.match, _KANA.match, unspaced)
+    han, kana, letters = (sum(many for word, many in counts.items() if is_one(word)) for is_one in kinds)
+    if 2 * letters <= counts.total():
         return None
-    return "zh" if 2 * han > unspaced and 10 * kana < han else "char"
+    return "zh" if 2 * han > letters and 10 * kana < han else "char"
 
 
 def perplexity(loss: float) -> float:
