@@ -55,6 +55,14 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 # -- generate ----------------------------------------------------------------------------------------------------------
 
 
+def test_several_texts_of_one_prompt_are_all_shown_by_run(command: Pellucid) -> None:
+    options = ("do_sample=true", "seed=3", "num_return_sequences=3", "max_new_tokens=4")
+    typed = ("run", "text-generation", PROMPT, *(part for one in options for part in ("-O", one)))
+    every = json.loads(command(*typed, "--json").out)["all"]
+    shown = command(*typed).out
+    assert len(every) == 3 and shown.count(PROMPT) == 3
+
+
 def test_a_text_is_written_on(command: Pellucid, model: pellucid.Model, tmp_path: Path) -> None:
     wanted = model.generate(PROMPT, max_new_tokens=9)
     done = command("generate", PROMPT, "-n", "9")
@@ -169,7 +177,7 @@ def _shown(monkeypatch: pytest.MonkeyPatch, show: Callable[..., None]) -> str:
     terminal = Terminal()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", terminal)
-        show([("a", 1, -0.1, [])], 0, lambda i: "a")
+        show([("a", 1, -0.1, [])], 0, lambda token, i: token)
     return terminal.getvalue()
 
 

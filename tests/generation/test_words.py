@@ -481,12 +481,14 @@ def test_a_target_is_scored_behind_its_text(pair: pellucid.Model) -> None:
     sources, targets = ["the house of glass", "a"], ["one page", "facts over one set of blocks"]
     both = pair.score(sources, targets)
     for source, target, one in zip(sources, targets, both):
-        read, ids = (torch.tensor([pair.tokenizer(text).input_ids]) for text in (source, target))
+        read = torch.tensor([pair.tokenizer(source).input_ids])
+        ids = torch.tensor([[*pair.tokenizer(target).input_ids, *pair.config.end_tokens]])  # its words add none
         start = torch.cat((torch.zeros_like(ids[:, :1]), ids[:, :-1]), dim=1)
         with torch.no_grad():
             said = pair(read, decoder_input_ids=start).logits[0].log_softmax(-1)
         assert one.log_probabilities == pytest.approx(said.gather(1, ids[0][:, None])[:, 0].tolist(), rel=1e-9)
     assert pair.score(sources[0], targets[0]).total == pytest.approx(both[0].total)
+    assert pair.score("a", "").ids == pair.config.end_tokens  # an answer without a word
 
 
 def test_a_real_text_is_as_surprising_as_it_is(smollm: pellucid.Model) -> None:
@@ -568,5 +570,5 @@ def test_scores_that_cannot_be(model: pellucid.Model, pair: pellucid.Model) -> N
         pair.score("a")
     with pytest.raises(InputError, match="2 texts and 1 target:"):
         pair.score(["a", "b"], "c")
-    with pytest.raises(InputError, match="target 0 is empty"):
-        pair.score("a", "")
+    with pytest.raises(InputError, match="text 0 is empty"):
+        pair.score("", "a")

@@ -1,5 +1,6 @@
 """Sequence to sequence: what is read and what is to be said, the loss beside the reference's, and what is written."""
 
+import dataclasses
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +116,12 @@ def test_what_the_decoder_reads_is_shifted_as_the_reference_shifts_it(
     expected = theirs.prepare_decoder_input_ids_from_labels(labels=batch["labels"])
     mine = batch_of(pellucid.load(checkpoint(name)).loaded, TextToText())
     assert torch.equal(mine["decoder_input_ids"], expected)
+
+
+def test_what_is_said_of_writing_begins_what_is_learned_too(checkpoint: Callable[[str], Path]) -> None:
+    """A model learned behind one token and wrote behind another."""
+    loaded = dataclasses.replace(pellucid.load(checkpoint("bart")).loaded, generation={"decoder_start_token_id": 5})
+    assert batch_of(loaded, TextToText())["decoder_input_ids"][:, 0].unique().tolist() == [5]
 
 
 def test_smoothing_is_the_reference_s(checkpoint: Callable[[str], Path]) -> None:

@@ -131,8 +131,9 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
                 click.echo(_data(answer))
         else:
             several = not isinstance(items, list) or len(items) > 1
+            ranked = given["top_k"] is not None or "num_return_sequences" in options
             for answer, item in zip(answers, kept):
-                draw(*shown(answer, said(item), several, given["top_k"] is not None))
+                draw(*shown(answer, said(item), several, ranked))
     questions.tell_skipped()
 
 

@@ -98,6 +98,13 @@ def encoded(loaded: Loaded, texts: object) -> list[list[int]]:
     return [row.ids for row in _reader(loaded).encode(texts, parse_special_tokens=True)]
 
 
+def end_lacking(loaded: Loaded) -> list[int]:
+    """The token that ends a text, where what reads targets does not add it itself; empty where it does, or there is
+    none."""
+    ends, (row,) = loaded.config.end_tokens, words_of(loaded).encode([""])
+    return [] if row.ids and row.ids[-1] in ends else [*ends[:1]]
+
+
 def words_of(loaded: Loaded) -> Tokenizer:
     """The tokenizer of what a model writes."""
     return loaded.target_tokenizer or _reader(loaded)

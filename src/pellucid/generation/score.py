@@ -13,7 +13,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import listed
 from pellucid.errors import InputError, Item, counted
 from pellucid.generation.loop import writer
-from pellucid.generation.prompts import encoded, words_of
+from pellucid.generation.prompts import encoded, end_lacking, words_of
 from pellucid.generation.said import start_of
 from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder, sound
@@ -27,7 +27,8 @@ PIECE = 256
 class Score:
     """How likely a text is, token by token.
 
-    ids, tokens: the text as the model reads it, its special tokens included; tokens as the vocabulary writes them.
+    ids, tokens: the text as the model reads it, its special tokens included, and behind a target the one that ends it;
+        tokens as the vocabulary writes them.
     log_probabilities: natural logarithms, as many as tokens. The first token of a decoder's text has None: nothing
         stands before it, and where the tokenizer begins each text with a token of its own, that is the one.
     """
@@ -173,7 +174,8 @@ def _of_targets(loaded: Loaded, rows: list[list[int]], targets: Sequence[str]) -
             f"there are {counted(len(rows), 'text')} and {counted(len(targets), 'target')}: each text needs one"
         )
     words = words_of(loaded)
-    wanted = [row.ids for row in words.encode(targets, parse_special_tokens=True)]
+    end = end_lacking(loaded)
+    wanted = [[*row.ids, *end] for row in words.encode(targets, parse_special_tokens=True)]
     for what, ids in (("text", rows), ("target", wanted)):
         _check_lengths(loaded, what, ids)
         if [] in ids:
