@@ -105,8 +105,10 @@ def test_the_file_that_is_read_is_not_written_over(command: Pellucid, tmp_path: 
     assert (tmp_path / "rows.csv").read_text() == "text\nI love glass\n"
 
 
-def test_what_stdout_cannot_hold_is_written_by_its_number(command: Pellucid) -> None:
-    done = command("sentiment-analysis", "-m", "feel", "caf\udce9", "Ada")  # bytes that are no UTF-8 are typed so
+def test_what_stdout_cannot_hold_is_written_by_its_number(command: Pellucid, tmp_path: Path) -> None:
+    halves = tmp_path / "halves.jsonl"
+    halves.write_text('{"text": "caf\\udce9"}\n{"text": "Ada"}\n')
+    done = command("sentiment-analysis", "-m", "feel", str(halves), "--column", "text")
     assert (done.code, done.err) == (0, "") and "caf\\udce9" in done.out and "Ada" in done.out
 
 

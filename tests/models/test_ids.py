@@ -36,7 +36,10 @@ def test_a_mask_is_the_same_in_every_form(model: pellucid.Model, mask: Any) -> N
         ({"input_ids": IDS[:1].to(torch.uint8)}, r"input_ids are uint8\[1, 4\], expected int64 or int32 numbers"),
         ({"input_ids": IDS[:, :0]}, r"input_ids are int64\[2, 0\], expected one token at least in each text"),
         ({"input_ids": None}, "input_ids must be rows of whole numbers of one length"),
-        ({"input_ids": iter("ab")}, "input_ids must be rows of whole numbers of one length: pad them, or give texts"),
+        (
+            {"input_ids": iter([[2], [7]])},
+            "input_ids must be rows of whole numbers of one length: pad them, or give texts",
+        ),
         ({"input_ids": "a", "attention_mask": MASK}, "attention_mask was given beside texts, .*: leave attention_mask"),
         ({"input_ids": ["a"], "token_type_ids": MASK}, "token_type_ids was given beside texts, which bring their own"),
         ({"input_ids": IDS[:1].bool()}, r"input_ids are bool\[1, 4\], expected int64 or int32 numbers"),
