@@ -18,6 +18,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError
+from pellucid.lazy import cached_property
 from pellucid.search.forks import undivided
 from pellucid.search.generations import writing
 from tests.search.children import KILLED, ended, start
@@ -143,6 +144,39 @@ def test_a_fork_waits_until_no_thread_is_within_sqlite(index: pellucid.Index) ->
     thread.join()
     with undivided:  # the thread that forks need not wait for itself
         assert ended(start(lambda: None), within=30) == 0
+
+
+def test_a_signal_that_breaks_a_thread_off_stops_no_fork_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pellucid.search.forks.PATIENCE", 0.1)
+    thread = threading.Thread(target=undivided.__enter__)  # and nobody leaves
+    thread.start()
+    thread.join()
+    assert ended(start(lambda: undivided.__enter__()), within=30) == 0
+    undivided._inside.clear()
+
+
+def test_what_another_thread_computes_does_not_lock_a_fork() -> None:
+    """Python 3.11 has one lock for a property of all objects of a class."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        def __init__(self, slow: bool) -> None:
+            self.slow = slow
+
+        @cached_property
+        def value(self) -> int:
+            if self.slow:
+                inside.set()
+                go_on.wait()
+            return 1
+
+    thread = threading.Thread(target=lambda: Slow(True).value)
+    thread.start()
+    inside.wait()
+    child = start(lambda: Slow(False).value)
+    go_on.set()
+    assert ended(child, within=30) == 0
+    thread.join()
 
 
 def test_a_reader_keeps_what_it_opened_when_another_process_takes_the_files_away(own: pellucid.Index) -> None:

@@ -7,7 +7,6 @@ A holds [rank, in] numbers and B [out, rank]. What else an adapter holds, such a
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config
 from pellucid.errors import CheckpointMismatchError, near, several
+from pellucid.lazy import cached_property
 from pellucid.machine import no_grad
 from pellucid.text import Tokenizer
 from pellucid.text.files import open_tokenizer

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from pellucid.checkpoints.tensors import note_in
 from pellucid.checkpoints.weights import Stored, one_file
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
 from pellucid.files import once
+from pellucid.lazy import cached_property
 
 NOTE = "config"
 """In the header of our own files: what the whole model is, as its config.json would say it. The format has no place for

@@ -1,7 +1,6 @@
 """A checkpoint before it is understood: what its files say, whichever form they have."""
 
 from abc import ABC, abstractmethod
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.weights import Stored, stored
 from pellucid.config import Config
 from pellucid.files import read_json
+from pellucid.lazy import cached_property
 from pellucid.text import Tokenizer
 from pellucid.text.files import open_target_tokenizer, open_tokenizer
 from pellucid.text.from_gguf import build_tokenizer

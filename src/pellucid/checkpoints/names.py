@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pellucid.checkpoints.moves import AS_IT_IS, Move
+from pellucid.lazy import cached_property
 
 if TYPE_CHECKING:  # a page of facts is read without torch
     from torch import Tensor
@@ -80,7 +81,7 @@ class Names:
         bare = theirs.removeprefix(self.prefix)
         return next((self.dropped[pattern] for pattern, _, _ in _spellings(bare) if pattern in self.dropped), None)
 
-    @functools.cached_property
+    @cached_property
     def _body(self) -> _Table:
         return _table(self.body)
 

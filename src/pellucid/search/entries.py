@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import CorruptFileError, InputError, counted
+from pellucid.lazy import cached_property
 from pellucid.search.forks import undivided
 from pellucid.search.metadata import packed
 from pellucid.search.where import LENT, NUL, WHERE, Condition
@@ -120,6 +121,12 @@ def _made() -> dict[str, tuple[Any, ...]]:
         return _shapes(connection.execute("SELECT name, type, sql FROM sqlite_schema").fetchall())
 
 
+def _close(connection: sqlite3.Connection) -> None:
+    """Also where the collector comes by, in whatever thread and in the middle of whatever."""
+    with contextlib.nullcontext() if undivided.holds_me else undivided:
+        connection.close()
+
+
 class Entries:
     """The rows of a segment that was written. Threads may share it, one at a time. It stays open, so that it can be
     read on when another process has taken the file away.
@@ -142,7 +149,7 @@ class Entries:
         name = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
         try:
             self._connection = sqlite3.connect(name, uri=True, check_same_thread=False)
-            weakref.finalize(self, self._connection.close)
+            weakref.finalize(self, _close, self._connection)
             self._connection.execute("PRAGMA trusted_schema=OFF")
             self._connection.execute("PRAGMA cell_size_check=ON")
             self._connection.execute("PRAGMA temp_store=MEMORY")
@@ -258,7 +265,7 @@ class Entries:
             raise self._damaged("its words stand in rows that are not there")
         return rows
 
-    @functools.cached_property
+    @cached_property
     def lengths(self) -> np.ndarray:
         """How many words each row has: Int32[ndarray, "rows"]"""
         sizes = [size for (size,) in self._run("SELECT sz FROM words_docsize ORDER BY id")]

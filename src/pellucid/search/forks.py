@@ -3,35 +3,53 @@ exist in the child, those locks stay shut there for ever."""
 
 import os
 import threading
+import time
+
+PATIENCE = 10.0
+"""Seconds that a fork waits. It goes on then: a signal may have broken a thread off where nobody could guard it."""
 
 
 class _Undivided:
-    """Many threads may be inside at once, none twice; a fork waits until none is but the thread that forks."""
+    """Many threads may be inside at once; a fork waits until none is but the thread that forks.
+
+    No lock is in it, which a fork, a signal or the collector could meet half shut: whoever comes says so and then looks
+    for forks, whoever forks says so and then looks for threads, so that one of the two sees the other.
+    """
 
     def __init__(self) -> None:
-        self._door, self._free, self._inside = threading.Lock(), threading.Condition(threading.Lock()), list[int]()
+        self._inside, self._forking = dict[int, None](), dict[int, None]()  # threads
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=self._close, after_in_parent=self._open, after_in_child=self._open)
+            os.register_at_fork(before=self._wait, after_in_parent=self._went, after_in_child=self._begin)
+
+    @property
+    def holds_me(self) -> bool:
+        """Whether this thread is inside, where it may not come in again."""
+        return threading.get_ident() in self._inside
 
     def __enter__(self) -> None:
-        with self._door, self._free:
-            self._inside.append(threading.get_ident())
+        me = threading.get_ident()
+        self._inside[me] = None
+        while self._forking and me not in self._forking:
+            self._inside.pop(me, None)
+            time.sleep(0.0005)
+            self._inside[me] = None
 
     def __exit__(self, *_: object) -> None:
-        with self._free:
-            self._inside.remove(threading.get_ident())
-            self._free.notify_all()
+        self._inside.pop(threading.get_ident(), None)
 
-    def _close(self) -> None:
-        """Both locks are held over the fork, so that nobody else holds one in the child."""
-        self._door.acquire()
-        self._free.acquire()
-        own = {threading.get_ident()}
-        self._free.wait_for(lambda: own.issuperset(self._inside))
+    def _wait(self) -> None:
+        me, until = threading.get_ident(), time.monotonic() + PATIENCE
+        self._forking[me] = None
+        while self._inside.keys() - {me} and time.monotonic() < until:
+            time.sleep(0.0005)
 
-    def _open(self) -> None:
-        self._free.release()
-        self._door.release()
+    def _went(self) -> None:
+        self._forking.pop(threading.get_ident(), None)
+
+    def _begin(self) -> None:
+        self._forking.clear()
+        for thread in self._inside.keys() - {threading.get_ident()}:
+            self._inside.pop(thread, None)
 
 
 undivided = _Undivided()

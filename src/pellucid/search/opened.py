@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import Argument, CorruptFileError, InputError, PellucidError, ResourceError, near, several
+from pellucid.lazy import cached_property
 from pellucid.search.bm25 import Counts, counts
 from pellucid.search.entries import Entries, Entry
 from pellucid.search.generations import check, newest

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pellucid.errors import CorruptFileError, InputError
+from pellucid.lazy import cached_property
 from pellucid.search import hnsw
 
 FLAT_UP_TO = 50_000

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.errors import InputError
+from pellucid.lazy import cached_property
 from pellucid.text.unspaced import UNSPACED, unspaced
 
 NEAR = 0.75
@@ -120,7 +121,7 @@ class Vocabulary:
         many = self.rows.get(word, 0)
         return many > self.dead or (many > 0 and (not self.dead or self.lives(word)))
 
-    @functools.cached_property
+    @cached_property
     def words(self) -> list[str]:
         """In the order of their letters, so that equals among near ones do not depend on how they were read."""
         return sorted(self.rows)

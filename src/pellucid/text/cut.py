@@ -58,9 +58,14 @@ def visible(text: str, start: int, end: int) -> tuple[int, int]:
     """A stretch of a text without the spaces at its ends, and with the accents that stand on its last letter.
     A tokenizer that takes them away does not count them among the characters of a token."""
     start, end = bare(text, start, end)
-    while start < end < len(text) and unicodedata.category(text[end])[0] == "M":
+    while start < end < len(text) and is_mark(text[end]):
         end += 1
     return start, end
+
+
+def is_mark(character: str) -> bool:
+    """Whether a character stands on the letter before it: an accent, a vowel sign, a voiced sign of half-width kana."""
+    return unicodedata.category(character)[0] == "M" or character in "\uff9e\uff9f"
 
 
 def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: str, side: str) -> int:

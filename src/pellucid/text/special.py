@@ -1,10 +1,10 @@
 """The special tokens of a tokenizer by the roles that they play."""
 
-import functools
 from typing import Any
 
 import tokenizers
 
+from pellucid.lazy import cached_property
 from pellucid.text.layouts import ROLES
 from pellucid.text.settings import content, extra_tokens, named_tokens
 
@@ -19,7 +19,7 @@ class SpecialTokens:
         """What a copy is made of; what is computed when it is asked for is computed anew, since the library forgets the
         switches of a backend that is pickled."""
         kind = type(self)
-        kept = (name for name in vars(self) if not isinstance(getattr(kind, name, None), functools.cached_property))
+        kept = (name for name in vars(self) if not isinstance(getattr(kind, name, None), cached_property))
         return {name: vars(self)[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -64,18 +64,18 @@ class SpecialTokens:
         """The special tokens without a role, in the order of the settings."""
         return [str(content(token)) for token in extra_tokens(self.settings)]
 
-    @functools.cached_property
+    @cached_property
     def special_ids(self) -> frozenset[int]:
         """The ids of all special tokens, which are no part of a text."""
         return frozenset(i for i, token in self._backend.get_added_tokens_decoder().items() if token.special)
 
-    @functools.cached_property
+    @cached_property
     def skipped_ids(self) -> frozenset[int]:
         """The ids that decoding leaves out: the library keeps a special token that its normalizer spells otherwise."""
         added = self._backend.get_added_tokens_decoder()
         return frozenset(i for i in self.special_ids if self._backend.id_to_token(i) == added[i].content)
 
-    @functools.cached_property
+    @cached_property
     def _words(self) -> list[str]:
         added = self._backend.get_added_tokens_decoder().values()
         # A mask is something that a person writes; every other special token in a text is just characters.

@@ -10,6 +10,7 @@ from tokenizers import Encoding
 
 from pellucid.config.checks import among, names_of, truth
 from pellucid.errors import Argument, Blank, InputError, Item, counted, short
+from pellucid.lazy import cached_property
 from pellucid.text.batch import KINDS, PADDINGS, Batch, as_kind, check_equally_long, collate, listed, uncollated
 from pellucid.text.chat import render_chat, template_of
 from pellucid.text.cut import clean_text, cut_pair, guarded, ids_of, whole_characters
@@ -268,12 +269,12 @@ class Tokenizer(SpecialTokens, Spelling):
         """Where a text that is too long is cut, as the files say: "right" loses its end, "left" its beginning."""
         return self.settings.get("truncation_side", "right")
 
-    @functools.cached_property
+    @cached_property
     def largest_id(self) -> int:
         """The greatest id that this tokenizer can give."""
         return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
-    @functools.cached_property
+    @cached_property
     def _spelled(self) -> frozenset[int]:
         return spelled_bytes(self._backend)
 
@@ -285,16 +286,15 @@ class Tokenizer(SpecialTokens, Spelling):
 
     # -- special tokens that somebody typed ---------------------------------------------------------------------------
 
-    @functools.cached_property
+    @cached_property
     def _typed(self) -> re.Pattern[str] | None:
-        words = self._words
         # A unigram model finds special tokens by itself, also where only its normalisation makes them: always the twin.
         pieces = isinstance(self._backend.model, tokenizers.models.Unigram)
-        return re.compile("" if pieces and words else "|".join(map(re.escape, words))) if words else None
+        return re.compile("" if pieces else "|".join(map(re.escape, self._words))) if self._words else None
 
     def _looks_special(self, text: str) -> bool:
         return self._typed is not None and self._typed.search(text) is not None
 
-    @functools.cached_property
+    @cached_property
     def _literal(self) -> tokenizers.Tokenizer:
         return literal_twin(self._backend, self.mask_token)

@@ -1,10 +1,9 @@
 """Words of scripts that put no space between them, as far as a text can be parted without a dictionary."""
 
 import re
-import unicodedata
 from collections.abc import Sequence
 
-from pellucid.text.cut import bare
+from pellucid.text.cut import bare, is_mark
 
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u31f0-\u31ff\u3400-\u9fff\uff66-\uff9f\U00020000-\U0003ffff"
@@ -35,12 +34,8 @@ def word_starts(text: str, places: Sequence[Place], words: Sequence[int | None])
     for place, word in zip(places, words):
         start, stop = bare(text, *place)
         beside = unspaced(text, start) or (end > 0 and unspaced(text, end - 1))
-        if (word != before or (beside and end <= start < stop)) and start > starts[-1] and not _stands_on(text, start):
+        parts = word != before or (beside and start < stop)
+        if parts and end <= start > starts[-1] and not (unspaced(text, start) and is_mark(text[start])):
             starts.append(start)
         end, before = max(end, stop), word
     return starts
-
-
-def _stands_on(text: str, start: int) -> bool:
-    """Whether a vowel or an accent stands there, which is drawn at the letter before it."""
-    return unspaced(text, start) and unicodedata.category(text[start])[0] == "M"

@@ -1,7 +1,6 @@
 """Learning from another model's answers, beside the true ones or in their place (Hinton et al., 2015,
 arXiv:1503.02531)."""
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import within
 from pellucid.errors import Argument, Blank, InputError, several
+from pellucid.lazy import cached_property
 from pellucid.machine import no_grad
 from pellucid.training.data import missing
 from pellucid.training.objective import Fields, Objective, logits_of
@@ -41,7 +41,7 @@ class Taught(Objective):
             if self.teacher is None and getattr(self, name) != getattr(Taught, name):
                 raise InputError(f"{name} is set and teacher is not: pass ", Argument("teacher", Blank("MODEL")))
 
-    @functools.cached_property
+    @cached_property
     def taught_by(self) -> Loaded | None:
         """The teacher, opened. Raises InputError for one that has not learned yet."""
         if self.teacher is None:

@@ -1,6 +1,5 @@
 """The thing that a person holds: a page that is made when it is wanted."""
 
-import functools
 import inspect
 import logging
 import os
@@ -10,6 +9,7 @@ from typing import Any
 
 from pellucid.errors import InputError, near
 from pellucid.files import check_ending, target_of, write_whole
+from pellucid.lazy import cached_property
 from pellucid.view.data import Data
 from pellucid.view.drawn import draw, render_png
 from pellucid.view.notebook import cell_of
@@ -25,7 +25,7 @@ class View:
         """make: builds the data of the page, once it is asked for.  title: what it is of."""
         self._make, self.title = make, title
 
-    @functools.cached_property
+    @cached_property
     def data(self) -> Data:
         """What the page holds: a manifest and blocks of numbers."""
         data = self._make()
