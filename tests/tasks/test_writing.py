@@ -180,18 +180,38 @@ def test_a_model_of_one_pair_is_told_nothing() -> None:
     assert Translation.fitting(model("t5-tied").loaded, {})["prefix"] is None
 
 
-def test_a_language_that_is_a_token(tmp_path: Path) -> None:
+def with_a_language_token(folder: Path, **facts: Any) -> pellucid.Model:
     """As MADLAD has it: `<2de> The house.`"""
-    path = changed("t5-tied", tmp_path) / "tokenizer.json"
+    path = changed("t5-tied", folder, **facts) / "tokenizer.json"
     whole = json.loads(path.read_text(encoding="utf-8"))
     word = next(token for token in whole["added_tokens"] if token["content"] == "<extra_id_0>") | {"content": "<2de>"}
     path.write_text(json.dumps(whole | {"added_tokens": [*whole["added_tokens"][:-1], word]}), encoding="utf-8")
-    opened = pellucid.load(tmp_path)
-    question = pipeline("translation", opened, tgt_lang="de")._question({})
-    (prompt,) = question.prompts(pellucid.tasks.task.Work(opened.loaded), PLAIN, 0)
-    assert prompt.portion.ids[0] == opened.tokenizer.convert_tokens_to_ids(["<2de>"])[0]
+    return pellucid.load(folder)
+
+
+def read_of(task: str, model: pellucid.Model, text: str = PLAIN, **options: Any) -> list[int]:
+    question = pipeline(task, model, **options)._question({})
+    (prompt,) = question.prompts(pellucid.tasks.task.Work(model.loaded), text, 0)
+    return prompt.portion.ids
+
+
+def test_a_language_that_is_a_token(tmp_path: Path) -> None:
+    opened = with_a_language_token(tmp_path)
+    (mark,) = opened.tokenizer.convert_tokens_to_ids(["<2de>"])
+    assert read_of("translation", opened, tgt_lang="de")[0] == mark
+    assert read_of("translation", opened, f"{PLAIN} <2de>", tgt_lang="de").count(mark) == 1  # typed in a text
     with pytest.raises(InputError, match="pass src_lang=CODE too"):
         pipeline("translation", opened, tgt_lang="fr")
+
+
+@pytest.mark.parametrize("task", ["translation", "summarization", "text2text-generation"])
+def test_special_tokens_of_a_prefix_are_tokens_whoever_wrote_the_text(tmp_path: Path, task: str) -> None:
+    """They were read as characters where those that are typed in a text are."""
+    opened = with_a_language_token(tmp_path, prefix="<2de> say: ")
+    wanted = opened.tokenizer([f"<2de> say: {PLAIN}"]).input_ids[0]
+    assert read_of(task, opened) == read_of(task, opened, prefix="<2de> say: ") == wanted
+    answer = pipeline(task, opened, long="windows", max_length=40, max_new_tokens=1)(f"{PLAIN} {OTHER}")
+    assert spans(f"{PLAIN} {OTHER}", answer)[0] == PLAIN
 
 
 def test_languages_nobody_knows() -> None:

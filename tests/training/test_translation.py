@@ -262,10 +262,11 @@ def test_languages_that_are_tokens_stand_before_the_texts() -> None:
         None, "characters", texts=["abc "], special_tokens=MARKS, extra_tokens=["__en__", "__de__"], add_eos=True
     )
     loaded = small(tokenizer).loaded
-    objective = TextToText(src_lang="en", tgt_lang="de")
-    (one,) = objective.examples(loaded, [{"text": "ab", "target": "c"}])
-    words = [tokenizer.convert_ids_to_tokens(ids) for ids in one.ids]
-    assert words == [["__en__", "a", "b", "</s>"], ["__de__", "c", "</s>"]]
+    for parse in (False, True):
+        objective = TextToText(src_lang="en", tgt_lang="de", parse_special_tokens=parse)
+        (one,) = objective.examples(loaded, [{"text": "ab", "target": "c"}])
+        words = [tokenizer.convert_ids_to_tokens(ids) for ids in one.ids]
+        assert words == [["__en__", "a", "b", "</s>"], ["__de__", "c", "</s>"]]
     assert objective.kept(loaded).config.inert["prefix"] == "__en__"
 
 

@@ -59,7 +59,8 @@ class Writer(Task):
     settings: how to write, from these options; what is not asked for is as the checkpoint says, first for this task
         (`task_specific_params`), then for all writing, and else the task's own default.
     prefix: a text before each item, and before each stretch of it; by default what the checkpoint says for this task.
-    parse_special_tokens: whether `<extra_id_0>`, typed in an item, is that token; else it is plain characters.
+    parse_special_tokens: whether `<extra_id_0>`, typed in an item, is that token; else it is plain characters. In the
+        prefix it is that token.
     eos_token_id: the tokens that end a text in place of the model's own; `stop_token_ids` come beside them.
     clean_up_tokenization_spaces: takes the space away before `.`, `,`, `n't` and their like, as the reference may; not
         from the texts of BPE, whose tokens spell their spaces.

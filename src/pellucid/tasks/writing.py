@@ -119,7 +119,7 @@ class Translation(Writing):
         if given["prefix"] is None and loaded.family.told_languages and isinstance(target, str):
             mark = f"<2{target}>"  # MADLAD: the language to write is a token before the text
             if loaded.tokenizer is not None and loaded.tokenizer.convert_tokens_to_ids([mark]) != [None]:
-                return {"parse_special_tokens": True} | given | {"prefix": f"{mark} "}
+                return given | {"prefix": f"{mark} "}
             if not isinstance(source, str):
                 raise InputError(
                     f"tgt_lang is {target[:40]!r}, and this model is told both languages: pass ",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError, Item, counted
+from pellucid.text.behind import raw_behind
 from pellucid.text.cut import bare, clean_text, shared_tokens, too_long
 from pellucid.text.tokenizer import Tokenizer
 
@@ -39,7 +40,8 @@ class Portion:
 class Reading:
     """How texts are read.
 
-    prefix: a text before each stretch.  parse: whether special tokens that were typed are tokens, not characters.
+    prefix: a text before each stretch.  parse: whether special tokens that were typed in a text are tokens, not
+        characters; those of the prefix are.
     special: whether the tokenizer's usual special tokens stand around each stretch.
     """
 
@@ -55,7 +57,7 @@ class Reading:
 
     def raw(self, text: str) -> tokenizers.Encoding:
         """The prefix and a text, without special tokens around them."""
-        return self.tokenizer.raw([self.prefix + text], self.parse, "item")[0]
+        return raw_behind(self.tokenizer, self.prefix, [text], self.parse, "item")[0]
 
     def done(self, encoding: tokenizers.Encoding) -> tokenizers.Encoding:
         """The same with special tokens."""

@@ -18,6 +18,7 @@ from pellucid.models import EncoderDecoder
 from pellucid.tasks.told import prefix_of
 from pellucid.tasks.writing import Translation
 from pellucid.text import Tokenizer
+from pellucid.text.behind import encode_behind
 from pellucid.training.data import place
 from pellucid.training.learner import Learner
 from pellucid.training.likely import head_of, likelihood
@@ -46,7 +47,8 @@ class TextToText(Objective):
     prefix: a text before each source; None for what the checkpoint says. It is saved with the model.
     src_lang, tgt_lang: the languages. They are what T5 is told, or special tokens of the tokenizer ("__de__" for "de",
         "de_DE"), which then stand before the texts; and those that are taken of a `translation`.
-    parse_special_tokens: whether `<extra_id_0>`, typed in a text, is that token; else it is plain characters.
+    parse_special_tokens: whether `<extra_id_0>`, typed in a text, is that token; else it is plain characters. In the
+        prefix it is that token.
     generate: whether held-out texts are written and compared with the right ones, for BLEU and chrF: at each look, or
         never; None for once, at the end.
     num_beams, length_penalty, max_new_tokens: how they are written; None for what the checkpoint says, and for at most
@@ -104,11 +106,9 @@ class TextToText(Objective):
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         before, begins = self._before(loaded)
         reads, right = sides(rows, self.src_lang, self.tgt_lang)
-        most = limit(loaded, self.max_length)
-        sources = loaded.words.encode(
-            [before + text for text in reads], max_length=most, parse_special_tokens=self.parse_special_tokens
-        )
-        targets = self._targets(loaded, [begins + text for text in right])
+        most, parse = limit(loaded, self.max_length), self.parse_special_tokens
+        sources = encode_behind(loaded.words, before, reads, max_length=most, parse=parse)
+        targets = self._targets(loaded, begins, right)
         for i, (row, source) in enumerate(zip(rows, sources)):
             if not source.ids:
                 raise InputError(f"{place(row, i)}: 'text' has no tokens: a model reads at least one")
@@ -119,8 +119,8 @@ class TextToText(Objective):
             for source, target, rest, text in zip(sources, targets, rests, right)
         ]
 
-    def _targets(self, loaded: Loaded, right: Sequence[str]) -> list[list[int]]:
-        """What the decoder is to say, the token that ends a text last."""
+    def _targets(self, loaded: Loaded, begins: str, right: Sequence[str]) -> list[list[int]]:
+        """What the decoder is to say behind what each target begins with, the token that ends a text last."""
         writes = loaded.target_tokenizer or loaded.words
         ends = loaded.config.end_tokens
         if not ends:
@@ -131,7 +131,7 @@ class TextToText(Objective):
         limits = (loaded.config.longest, writes.model_max_length, self.max_target_length)
         most = min((one for one in limits if one), default=None)
         room = most if most is None or added is None else most - 1
-        rows = writes.encode(right, max_length=room, parse_special_tokens=self.parse_special_tokens)
+        rows = encode_behind(writes, begins, right, max_length=room, parse=self.parse_special_tokens)
         _note([row.cut for row in rows], "targets", most)
         return [row.ids if added is None else [*row.ids, added] for row in rows]
 

@@ -1,0 +1,43 @@
+"""Texts behind a prefix: special tokens in it are tokens, whatever those that somebody typed in the texts are."""
+
+from collections.abc import Sequence
+
+from tokenizers import Encoding
+
+from pellucid.text.cut import cut_pair
+from pellucid.text.encoded import Encoded
+from pellucid.text.tokenizer import Tokenizer
+
+
+def raw_behind(tokenizer: Tokenizer, prefix: str, texts: Sequence[str], parse: bool, what: str) -> list[Encoding]:
+    """Each text behind the prefix, without special tokens around them.
+
+    parse: whether special tokens that were typed in a text are tokens, not characters.
+    """
+    end = 0 if parse or not prefix else _end_of_marks(tokenizer, prefix)
+    rows = tokenizer.raw([prefix[end:] + text for text in texts], parse, what)
+    if not end:
+        return rows
+    (marks,) = tokenizer.raw([prefix[:end]], True, what)
+    return [Encoding.merge([marks, row], True) for row in rows]
+
+
+def encode_behind(
+    tokenizer: Tokenizer, prefix: str, texts: Sequence[str], *, max_length: int | None, parse: bool
+) -> list[Encoded]:
+    """`Tokenizer.encode` of each text behind the prefix; what is cut off is as `truncation_side` says."""
+    rows, added = raw_behind(tokenizer, prefix, texts, parse, "text"), tokenizer.added_tokens(pair=False)
+    cuts = [cut_pair(row, None, max_length, added, "longest_first", tokenizer.truncation_side) for row in rows]
+    done = [tokenizer.finish(row, None, True) for row in rows]
+    return [
+        Encoded(one.ids, one.type_ids, one.tokens, one.offsets, one.special_tokens_mask, cut)
+        for one, cut in zip(done, cuts)
+    ]
+
+
+def _end_of_marks(tokenizer: Tokenizer, prefix: str) -> int:
+    """Where the last special token of a prefix ends; 0 where it has none that is not read as characters too."""
+    (read,), (plain,) = (tokenizer.raw([prefix], parse, "prefix") for parse in (True, False))
+    marks = tokenizer.special_ids - {tokenizer.unk_token_id}
+    ends = [end for i, (_, end) in zip(read.ids, read.offsets) if i in marks and read.ids != plain.ids]
+    return max(ends, default=0)
