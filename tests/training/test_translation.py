@@ -16,14 +16,17 @@ import pellucid
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import SequenceToSequenceLM
 from pellucid.errors import InputError
+from pellucid.tasks.task import Work
 from pellucid.tasks.told import prefix_of
+from pellucid.tasks.writing import Translation as AskedForTranslation
 from pellucid.text.learned import train_tokenizer
 from pellucid.training.data import read
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
+from pellucid.training.names import named
 from pellucid.training.settings import Settings
 from pellucid.training.start import beginning
-from pellucid.training.writing import TextToText
+from pellucid.training.writing import TextToText, Translation
 from tests.parity.reference import in_full
 
 Opened = Callable[..., "pellucid.Model"]
@@ -255,6 +258,47 @@ def test_that_nothing_stood_before_a_text_is_kept_too(checkpoint: Callable[[str]
     pellucid.Model(TextToText(prefix="").kept(once)).save(tmp_path / "model")
     assert prefix_of(pellucid.load(tmp_path / "model").loaded, ["text2text-generation"]) == ""
     assert TextToText().kept(once) is once
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "run"),
+    [
+        ("summarization", {}, {}),
+        ("summarization", {"prefix": "tl;dr: "}, {}),
+        ("summarization", {"prefix": ""}, {}),
+        ("translation", {}, {}),
+        ("translation", {"prefix": "say: "}, {}),
+        ("translation", {"src_lang": "en", "tgt_lang": "fr"}, {}),
+        ("translation", {"src_lang": "en", "tgt_lang": "ru"}, {}),
+        ("translation", {"src_lang": "en", "tgt_lang": "ru"}, {"src_lang": "en", "tgt_lang": "ru"}),
+        ("translation", {"src_lang": "en", "tgt_lang": "fr", "prefix": "say: "}, {"src_lang": "en", "tgt_lang": "fr"}),
+        ("text2text-generation", {"prefix": "say: "}, {}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["t5-tasks", "t5-tied"])
+def test_what_is_learned_is_what_is_read_later(
+    checkpoint: Callable[[str], Path], tmp_path: Path, name: str, task: str, options: Any, run: Any
+) -> None:
+    """The task's own prefix was not learned with, and was then read in place of the one that was."""
+    begun, text = pellucid.load(checkpoint(name)).loaded, "The <extra_id_0> saw."
+    objective = named(task).objective()(**options)
+    (one,) = objective.examples(begun, [{"text": text, "target": "no"}])
+    pellucid.Model(objective.kept(begun)).save(tmp_path / "model")
+    again = pellucid.load(tmp_path / "model").loaded
+    asked = objective.asked(**objective.asked.fitting(again, run))
+    (prompt,) = asked.prompts(Work(again), text, 0)
+    assert prompt.portion.ids == one.ids[0]
+    (scored,) = objective.__class__().examples(again, [{"text": text, "target": "no"}])
+    assert scored.ids == one.ids
+
+
+def test_a_pair_that_was_not_learned_is_told_its_own_languages(checkpoint: Callable[[str], Path]) -> None:
+    kept = Translation(src_lang="en", tgt_lang="fr").kept(pellucid.load(checkpoint("t5-tied")).loaded)
+    other = {"src_lang": "en", "tgt_lang": "de"}
+    assert AskedForTranslation.fitting(kept, {})["prefix"] == "translate English to French: "
+    assert AskedForTranslation.fitting(kept, other)["prefix"] == "translate English to German: "
+    assert Translation(**other).kept(kept).config.inert["prefix"] == "translate English to German: "
 
 
 def test_languages_that_are_tokens_stand_before_the_texts() -> None:

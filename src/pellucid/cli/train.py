@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from pellucid.learning import Report
 
 _TASKS = "\n".join(
-    f"  {one.name:<22} {one.says}\n  {'':<22} Also: {', '.join(one.aliases)}.\n  {'':<22} Columns: {one.reads}."
+    f"  {name:<22} {line}"
     for one in OBJECTIVES
+    for name, line in (
+        (one.name, one.says),
+        *(("", f"Also: {', '.join(one.aliases)}.") for _ in one.aliases[:1]),
+        ("", f"Columns: {one.reads}."),
+    )
 )
 
 HELP = f"""Train a model on DATA.

@@ -7,6 +7,7 @@ Newer files say such things for every task alike, in `generation_config.json`, o
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,17 @@ def prefix_of(loaded: Loaded, names: Sequence[str]) -> str | None:
         expected = f"a text of at most {MOST_PREFIX:,} characters"
         raise CorruptFileError(f"{_path(loaded)}: prefix is {_shown(found)}, expected {expected}")
     return found
+
+
+def with_prefix(loaded: Loaded, prefix: str, names: Sequence[str]) -> Loaded:
+    """A checkpoint that tells this text before each item, of these tasks and of all of which it tells none apart."""
+    told = params_of(loaded)
+    if all((prefix_of(loaded, one) or "") == prefix for one in ([], *([name] for name in names))):
+        return loaded
+    how = next((told[name] for name in names if name in told), {})
+    own = {name: {**told.get(name, how), "prefix": prefix} for name in names}
+    inert = {**loaded.config.inert, "prefix": prefix} | ({"task_specific_params": {**told, **own}} if own else {})
+    return replace(loaded, config=loaded.config.replace(inert=inert))
 
 
 def settled(loaded: Loaded, asked: dict[str, Any], names: Sequence[str], defaults: Mapping[str, Any]) -> Settings:

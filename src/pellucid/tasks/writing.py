@@ -1,6 +1,7 @@
 """A text in fewer words, in another language, or whatever else an encoder-decoder writes for it."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,10 +11,13 @@ from pellucid.generation.words import Draft
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.languages import LANGUAGES, language
 from pellucid.tasks.task import Work
-from pellucid.tasks.told import params_of
+from pellucid.tasks.told import params_of, prefix_of
 from pellucid.tasks.writer import Prompt, Text, Writer, what_was_read
 from pellucid.text import Tokenizer
 from pellucid.text.portions import Reading, sentences
+
+_OF_LANGUAGES = re.compile(r"<2\w+> |translate [\w ]+ to [\w ]+: ")
+"""What a model is told of two languages, see `Translation.fitting`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +120,8 @@ class Translation(Writing):
     def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
         given = super().fitting(loaded, options)
         source, target = given.get("src_lang"), given.get("tgt_lang")
+        if options.get("prefix") is None and isinstance(target, str) and _of_another(loaded, cls.names(loaded, given)):
+            given["prefix"] = None
         if given["prefix"] is None and loaded.family.told_languages and isinstance(target, str):
             mark = f"<2{target}>"  # MADLAD: the language to write is a token before the text
             if loaded.tokenizer is not None and loaded.tokenizer.convert_tokens_to_ids([mark]) != [None]:
@@ -129,6 +135,14 @@ class Translation(Writing):
             pair = language("src_lang", source), language("tgt_lang", target)
             given["prefix"] = "translate {} to {}: ".format(*pair)
         return given
+
+
+def _of_another(loaded: Loaded, names: Sequence[str]) -> bool:
+    """Whether the text that the checkpoint tells of any task is that of the languages that it has learned, and none of
+    these names is told one of its own."""
+    own = any("prefix" in params_of(loaded).get(name, {}) for name in names)
+    said = None if own or not loaded.family.told_languages else prefix_of(loaded, [])
+    return said is not None and _OF_LANGUAGES.fullmatch(said) is not None
 
 
 def _code(said: object) -> object:

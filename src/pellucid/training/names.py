@@ -103,11 +103,13 @@ OBJECTIVES = (
     Name(
         "text2text-generation",
         "writing:TextToText",
-        "What is written for a text: a translation, a summary.",
-        ("translation", "summarization", "sequence-to-sequence-lm"),
+        "What is written for a text.",
+        ("sequence-to-sequence-lm",),
         head="sequence-to-sequence-lm",
         reads="text, target",
     ),
+    Name("summarization", "writing:Summarization", "A text in fewer words.", reads="text, target"),
+    Name("translation", "writing:Translation", "A text in another language.", reads="text, target"),
 )
 """Every objective."""
 

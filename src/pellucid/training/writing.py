@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,8 +15,8 @@ from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth, within
 from pellucid.errors import InputError
 from pellucid.models import EncoderDecoder
-from pellucid.tasks.told import prefix_of
-from pellucid.tasks.writing import Translation
+from pellucid.tasks import writing as answering
+from pellucid.tasks.told import params_of, prefix_of, with_prefix
 from pellucid.text import Tokenizer
 from pellucid.text.behind import encode_behind
 from pellucid.training.data import place
@@ -67,6 +67,8 @@ class TextToText(Objective):
     max_new_tokens: int | None = None
 
     name: ClassVar[str] = "text2text-generation"
+    asked: ClassVar[type[answering.Writing]] = answering.TextToText
+    """The task that its models are asked for."""
     columns: ClassVar[tuple[str, ...]] = ("text", "target")
     optional: ClassVar[tuple[str, ...]] = (BY_LANGUAGE,)
     parallel: ClassVar[bool] = True
@@ -96,10 +98,12 @@ class TextToText(Objective):
         return head_for(loaded, SequenceToSequenceLM.name)
 
     def kept(self, loaded: Loaded) -> Loaded:
-        prefix = self._before(loaded)[0]
-        if prefix == (prefix_of(loaded, [self.name]) or ""):
-            return loaded
-        return replace(loaded, config=loaded.config.replace(inert={**loaded.config.inert, "prefix": prefix}))
+        told, both = params_of(loaded), self.src_lang and self.tgt_lang
+        names = [self.name, *answering.Translation.names(loaded, self._languages)]
+        names = [name for name in (names if both else self.asked.names(loaded, {})) if name in told]
+        if both and any(name.startswith("translation_") for name in told):
+            names.append("translation")  # without languages it would be one of those pairs
+        return with_prefix(loaded, self._before(loaded)[0], names)
 
     # -- rows to examples ---------------------------------------------------------------------------------------------
 
@@ -138,12 +142,15 @@ class TextToText(Objective):
     def _before(self, loaded: Loaded) -> tuple[str, str]:
         """What stands before each source, and before each target."""
         marks = [_mark(loaded, said, side) for said, side in ((self.src_lang, "src"), (self.tgt_lang, "tgt"))]
-        if self.prefix is None and (marks[0] or marks[1]):
-            return marks[0], marks[1]
-        if self.prefix is None and (self.src_lang or self.tgt_lang):
-            told = Translation.fitting(loaded, {"src_lang": self.src_lang, "tgt_lang": self.tgt_lang})
-            return told["prefix"] or "", ""
-        return (prefix_of(loaded, [self.name]) or "") if self.prefix is None else self.prefix, marks[1]
+        if self.prefix is not None or marks[0] or marks[1]:
+            return marks[0] if self.prefix is None else self.prefix, marks[1]
+        if self.src_lang or self.tgt_lang:
+            return answering.Translation.fitting(loaded, self._languages)["prefix"] or "", ""
+        return prefix_of(loaded, self.asked.names(loaded, {})) or "", ""
+
+    @property
+    def _languages(self) -> dict[str, str | None]:
+        return {"src_lang": self.src_lang, "tgt_lang": self.tgt_lang}
 
     # -- examples to a loss -------------------------------------------------------------------------------------------
 
@@ -185,6 +192,26 @@ class TextToText(Objective):
     def _writes(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         how = Writing(self.num_beams, self.length_penalty, self.max_new_tokens)
         return written_scores(loaded, [one.ids[0] for one in examples], [one.target for one in examples], how)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summarization(TextToText):
+    """A text in fewer words, read as the task `summarization` reads it."""
+
+    parse_special_tokens: bool = False
+
+    name: ClassVar[str] = "summarization"
+    asked: ClassVar[type[answering.Writing]] = answering.Summarization
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translation(TextToText):
+    """A text in another language, read as the task `translation` reads it."""
+
+    parse_special_tokens: bool = False
+
+    name: ClassVar[str] = "translation"
+    asked: ClassVar[type[answering.Writing]] = answering.Translation
 
 
 def _mark(loaded: Loaded, said: str | None, side: str) -> str:
