@@ -159,13 +159,15 @@ def test_languages_choose_what_the_checkpoint_tells() -> None:
     pairs: list[tuple[dict[str, str], str]] = [
         ({"src_lang": "en", "tgt_lang": "fr"}, told.format("French")),
         ({"src_lang": "English", "tgt_lang": "German"}, told.format("German")),
+        ({"src_lang": "EN", "tgt_lang": "french"}, told.format("French")),
         ({}, told.format("German")),
         ({"src_lang": "en", "tgt_lang": "ro"}, told.format("Romanian")),  # of which the checkpoint tells nothing
         ({"src_lang": "German", "tgt_lang": "fr"}, "translate German to French: "),
     ]
     for options, wanted in pairs:
         assert Translation.fitting(loaded, options)["prefix"] == wanted
-    assert Translation.fitting(loaded, pairs[0][0])["settings"].num_beams == 2
+    for options in (pairs[0][0], {"src_lang": "EN", "tgt_lang": "french"}):
+        assert Translation.fitting(loaded, options)["settings"].num_beams == 2
     named = pipeline("translation_en_to_fr", model("t5-tasks"))(PLAIN)
     assert named == pipeline("translation", model("t5-tasks"), src_lang="en", tgt_lang="French")(PLAIN)
     assert list(named) == ["translation_text"]
@@ -198,10 +200,13 @@ def read_of(task: str, model: pellucid.Model, text: str = PLAIN, **options: Any)
 def test_a_language_that_is_a_token(tmp_path: Path) -> None:
     opened = with_a_language_token(tmp_path)
     (mark,) = opened.tokenizer.convert_tokens_to_ids(["<2de>"])
-    assert read_of("translation", opened, tgt_lang="de")[0] == mark
+    for said in ("de", "German", "DE", "german"):
+        assert read_of("translation", opened, src_lang="en", tgt_lang=said)[0] == mark
+        assert read_of("translation", opened, tgt_lang=said)[0] == mark
     assert read_of("translation", opened, f"{PLAIN} <2de>", tgt_lang="de").count(mark) == 1  # typed in a text
-    with pytest.raises(InputError, match="pass src_lang=CODE too"):
-        pipeline("translation", opened, tgt_lang="fr")
+    for others in ({}, {"src_lang": "en"}):  # it knows no sentence
+        with pytest.raises(InputError, match="tgt_lang is 'French', and this model has no token for it, such as <2de>"):
+            pipeline("translation", opened, tgt_lang="French", **others)
 
 
 @pytest.mark.parametrize("task", ["translation", "summarization", "text2text-generation"])
@@ -219,6 +224,8 @@ def test_languages_nobody_knows() -> None:
         pipeline("translation", model("t5-tied"), src_lang="en", tgt_lang="Germann")
     with pytest.raises(InputError, match="this model is told both languages: pass src_lang=CODE too"):
         pipeline("translation", model("t5-tied"), tgt_lang="de")
+    with pytest.raises(InputError, match="src_lang is 'en', and this model is told both languages: pass tgt_lang=CODE"):
+        pipeline("translation", model("t5-tasks"), src_lang="en")
     with pytest.raises(InputError, match="src_lang is '', expected a language"):
         pipeline("translation", model("bart"), src_lang="")
 

@@ -17,14 +17,20 @@ LANGUAGES = {code: name for code, _, name in (one.partition(":") for one in _KNO
 """{code: name}"""
 
 
+_CODES = {word.lower(): code for code, name in LANGUAGES.items() for word in (code, name)}
+
+
+def code_of(said: str) -> str:
+    """The code of a language, from its code or its name, in whatever case; as it was said, where it is not known."""
+    return _CODES.get(said.lower(), said)
+
+
 def language(option: str, said: str) -> str:
     """The English name of a language, from its code or its name. Raises InputError for one that is not known."""
-    known = {code.lower(): name for code, name in LANGUAGES.items()}
-    known |= {name.lower(): name for name in LANGUAGES.values()}
-    if said.lower() not in known:
+    if said.lower() not in _CODES:
         hint = near(said.title(), LANGUAGES.values(), 1)
         raise InputError(
             f"{option} is {said[:40]!r}{hint}, expected a code such as 'de' or a name such as 'German'; what a "
             "model is told in other words can be said with prefix"
         )
-    return known[said.lower()]
+    return LANGUAGES[code_of(said)]

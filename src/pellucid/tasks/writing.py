@@ -9,7 +9,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, Blank, InputError, Item
 from pellucid.generation.words import Draft
 from pellucid.tasks.answer import Answer
-from pellucid.tasks.languages import LANGUAGES, language
+from pellucid.tasks.languages import LANGUAGES, code_of, language
 from pellucid.tasks.task import Work
 from pellucid.tasks.told import params_of, prefix_of
 from pellucid.tasks.writer import Prompt, Text, Writer, what_was_read
@@ -114,7 +114,8 @@ class Translation(Writing):
         if source is None and target is None:
             told = [name for name in params_of(loaded) if name.startswith("translation_")]
             return ["translation", *(["translation_en_to_de"] if "translation_en_to_de" in told else told[:1])]
-        return [f"translation_{source}_to_{target}", f"translation_{_code(source)}_to_{_code(target)}"]
+        codes = (code_of(one) if isinstance(one, str) else one for one in (source, target))
+        return [f"translation_{source}_to_{target}", "translation_{}_to_{}".format(*codes)]
 
     @classmethod
     def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,19 +123,35 @@ class Translation(Writing):
         source, target = given.get("src_lang"), given.get("tgt_lang")
         if options.get("prefix") is None and isinstance(target, str) and _of_another(loaded, cls.names(loaded, given)):
             given["prefix"] = None
-        if given["prefix"] is None and loaded.family.told_languages and isinstance(target, str):
-            mark = f"<2{target}>"  # MADLAD: the language to write is a token before the text
-            if loaded.tokenizer is not None and loaded.tokenizer.convert_tokens_to_ids([mark]) != [None]:
-                return given | {"prefix": f"{mark} "}
-            if not isinstance(source, str):
-                raise InputError(
-                    f"tgt_lang is {target[:40]!r}, and this model is told both languages: pass ",
-                    Argument("src_lang", Blank("CODE")),
-                    " too",
-                )
+        if given["prefix"] is not None or source is target is None:
+            return given
+        if isinstance(target, str) and (mark := _mark(loaded, target)):
+            return given | {"prefix": f"{mark} "}
+        both, pairs = loaded.family.told_languages, [n for n in params_of(loaded) if n.startswith("translation_")]
+        if (source is None or target is None) and (both or pairs):
+            one, said, lacks = ("src_lang", source, "tgt_lang") if target is None else ("tgt_lang", target, "src_lang")
+            told = f"{one} is {str(said)[:40]!r}, and this model is told both languages: pass "
+            raise InputError(told, Argument(lacks, Blank("CODE")), " too")
+        if both and isinstance(source, str) and isinstance(target, str):
             pair = language("src_lang", source), language("tgt_lang", target)
             given["prefix"] = "translate {} to {}: ".format(*pair)
         return given
+
+
+def _mark(loaded: Loaded, target: str) -> str | None:
+    """The token that names the language to write, as MADLAD has them; None for a model that has none for any.
+    Raises InputError for a language that such a model lacks."""
+    words = loaded.tokenizer
+    if words is None or not loaded.family.told_languages:
+        return None
+    known = [f"<2{code}>" for code in (target, code_of(target), *LANGUAGES)]
+    found = [mark for mark, i in zip(known, words.convert_tokens_to_ids(known)) if i is not None]
+    if not found or found[0] in known[:2]:
+        return next(iter(found), None)
+    raise InputError(
+        f"tgt_lang is {target[:40]!r}, and this model has no token for it, such as {found[0]}: what it is told "
+        "otherwise can be said with prefix"
+    )
 
 
 def _of_another(loaded: Loaded, names: Sequence[str]) -> bool:
@@ -143,8 +160,3 @@ def _of_another(loaded: Loaded, names: Sequence[str]) -> bool:
     own = any("prefix" in params_of(loaded).get(name, {}) for name in names)
     said = None if own or not loaded.family.told_languages else prefix_of(loaded, [])
     return said is not None and _OF_LANGUAGES.fullmatch(said) is not None
-
-
-def _code(said: object) -> object:
-    """The code of a language that was named."""
-    return next((code for code, name in LANGUAGES.items() if isinstance(said, str) and name == said), said)
