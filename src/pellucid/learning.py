@@ -25,7 +25,7 @@ from pellucid.training.log import finite
 from pellucid.training.low_rank import check_base
 from pellucid.training.names import OBJECTIVES, Name, named
 from pellucid.training.objective import Objective
-from pellucid.training.recipe import Recipe, learned_from, read_recipe
+from pellucid.training.recipe import Recipe, learned_from, read_recipe, recipe_beside
 from pellucid.training.report import Begun, Outcome, Result
 from pellucid.training.said import as_said, asked, options_of
 from pellucid.training.settings import Settings
@@ -153,7 +153,9 @@ def evaluate(
 ) -> dict[str, float]:
     """How good a model is on data: its scores by name, such as {"loss": 0.31, "accuracy": 0.88, ...}.
 
-    data, columns, encoding: as for `train`.  task: None for the one that fits the model's head.  options: of the task.
+    data, columns, encoding: as for `train`.  task: None for the one that fits the model's head.
+    options: of the task. Those that say how a text is read, such as its languages, are else as in the recipe beside the
+        model.
     A warning says that the rows are those that the model was trained with, as far as a recipe beside it tells.
     Raises InputError where the model cannot answer the task, or where a part of it was never trained.
     """
@@ -164,10 +166,12 @@ def evaluate(
     for one in options:
         if one not in own:
             raise InputError(f"{name.name} has no option {one!r}{near(one, own)}: it has {', '.join(own)}")
-    objective, _ = asked(name, options)
+    told = recipe_beside(held.source.folder / RECIPE) if held.source else Recipe()
+    learned = {one: told.options[one] for one in name.objective().reading if one in told.options}
+    objective, _ = asked(name, as_said(name, learned, f"{told.file}: ") | options)
     _check_head(held, objective)
     found = read(data, columns, objective, encoding)
-    if said := learned_from(held.source.folder / RECIPE if held.source else None, found):
+    if said := learned_from(told, found):
         log.warning("%s", said)
     rows, objective = found.rows, objective.scoring(found.rows)
     return objective.final(held, objective.examples(held, rows))

@@ -424,6 +424,22 @@ def test_what_is_written_is_scored_where_it_was_asked_for(checkpoint: Callable[[
         assert (written <= set(objective.final(loaded, examples))) is at_the_end
 
 
+def test_a_model_is_scored_with_the_languages_that_it_has_learned_with(tmp_path: Path) -> None:
+    """The token before a target stands in the recipe alone."""
+    tokenizer = train_tokenizer(
+        None, "characters", texts=["abc"], special_tokens=MARKS, extra_tokens=["__en__", "__de__"], add_eos=True
+    )
+    rows = [{"text": "ab", "target": "c"}, {"text": "cb", "target": "a"}]
+    how: dict[str, Any] = {"src_lang": "en", "tgt_lang": "de", "generate": False}
+    told: dict[str, Any] = {"validation": 0, "max_steps": 2, "learning_rate": 0.1, "warmup": 0}
+    pellucid.train(small(tokenizer), rows, "translation", out=tmp_path / "model", **how, **told)
+    learned = pellucid.evaluate(tmp_path / "model", rows, "translation", **how)
+    for task in (None, "translation", "text2text-generation"):
+        assert pellucid.evaluate(tmp_path / "model", rows, task, generate=False) == learned
+    (tmp_path / "model" / "recipe.toml").unlink()
+    assert pellucid.evaluate(tmp_path / "model", rows, generate=False) != learned
+
+
 def small(tokenizer: Any, target_tokenizer: Any = None, **facts: Any) -> "pellucid.Model":
     """An untrained pair, 1 + 1 layers, 16 wide."""
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}

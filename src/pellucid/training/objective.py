@@ -54,6 +54,8 @@ class Objective(ABC):
     """What the columns of its data are called, where nothing else is said."""
     optional: ClassVar[tuple[str, ...]] = ()
     """Columns that may be missing."""
+    reading: ClassVar[tuple[str, ...]] = ()
+    """Options that say what stands around a text: a model is scored with those that it has learned with."""
     parallel: ClassVar[bool] = False
     """Whether two files whose lines belong together are data."""
     settings: ClassVar[dict[str, Any]] = {}

@@ -201,15 +201,20 @@ def _plain(value: Any) -> Any:
     return source.name if source is not None else str(value)
 
 
-def learned_from(path: Path | None, data: "Data") -> str | None:
-    """One sentence where rows are those of the training that a recipe tells of: their scores flatter the model. None
-    for other rows, and where there is no recipe that can be read."""
+def recipe_beside(path: Path) -> Recipe:
+    """The recipe at a path; one that says nothing where there is none that can be read."""
     try:
-        told = None if path is None else read_recipe(path)
+        return read_recipe(path)
     except PellucidError:
-        return None
-    if told is None or told.data.get("digest") != data.digest:
+        return Recipe()
+
+
+def learned_from(told: Recipe, data: "Data") -> str | None:
+    """One sentence where rows are those of the training that a recipe tells of: their scores flatter the model. None
+    for other rows."""
+    if told.data.get("digest") != data.digest:
         return None
     held = told.validation.get("rows", 0) if told.validation.get("share") else 0
     most = f"all but {held:,}" if held else "all"
-    return f"{data.name} holds the rows that {path} names: the model learned from {most} of them, and scores flatter it"
+    what = f"{data.name} holds the rows that {told.file} names"
+    return f"{what}: the model learned from {most} of them, and scores flatter it"

@@ -71,6 +71,7 @@ class TextToText(Objective):
     """The task that its models are asked for."""
     columns: ClassVar[tuple[str, ...]] = ("text", "target")
     optional: ClassVar[tuple[str, ...]] = (BY_LANGUAGE,)
+    reading: ClassVar[tuple[str, ...]] = ("prefix", "src_lang", "tgt_lang", "parse_special_tokens")
     parallel: ClassVar[bool] = True
     settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
 
