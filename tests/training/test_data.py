@@ -88,7 +88,10 @@ def test_files_whose_lines_belong_together(tmp_path: Path) -> None:
     paths = [written(tmp_path, "train.en", "a\nb\n"), written(tmp_path, "train.de", "x\ny\n")]
     found = read(paths, objective=Pairs)
     assert found.rows == [{"source": "a", "target": "x"}, {"source": "b", "target": "y"}]
-    assert found.name == "train.en and train.de" and place(found.rows[1], 0) == "train.en, line 2"
+    assert (
+        found.name == "train.en and train.de"
+        and place(found.rows[1], 0) == "train.en (source) and train.de (target), line 2"
+    )
     paths[1].write_text("x\nz\n", encoding="utf-8")
     assert found.changed() is not None
     with pytest.raises(

@@ -343,6 +343,9 @@ def test_two_files_whose_lines_belong_together_are_rows(tmp_path: Path) -> None:
     theirs.write_text("eins\n\nzwei\n", encoding="utf-8")
     rows = read((ours, theirs), objective=TextToText()).rows
     assert [dict(row) for row in rows] == [{"text": "one", "target": "eins"}, {"text": "two", "target": "zwei"}]
+    theirs.write_text("eins\n\n \n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"a\.en \(text\) and a\.de \(target\), line 3: 'target' is empty"):
+        TextToText(generate=False).fitted(read((ours, theirs), objective=TextToText()).rows)
     theirs.write_text("eins\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"a\.de ends after line 1, and .*a\.en goes on"):
         read((ours, theirs), objective=TextToText())

@@ -168,7 +168,8 @@ def _of_files(paths: list[Path], wanted: Collection[str], parallel: Sequence[str
         raise InputError(f"data are {many} files ({several(map(str, paths))}), expected one: put them together first")
     if many > 1:
         both = read_parallel(paths, parallel, encoding=encoding)
-        return (Record(row.fields, f"{path.name}, line {row.line}") for row in both)
+        where = " and ".join(f"{one.name} ({name})" for one, name in zip(paths, parallel))
+        return (Record(row.fields, f"{where}, line {row.line}") for row in both)
     if (found := special(path, wanted, encoding)) is not None:
         return (Record(fields, f"{path.name}, example {i}") for i, fields in enumerate(found, 1))
     if path.suffix.lower() == ".json":
