@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "pellucid"
 
 ORDER = (
-    "errors lazy files lock sealed bars config machine streams text blocks models checkpoints trace edits generation "
-    "tasks training view search model pipeline learning compat serve cli"
+    "errors lazy files lock sealed bars config groups machine streams text blocks models checkpoints trace edits "
+    "generation tasks training view search model pipeline learning compat serve cli"
 ).split()
 """Rooms in the order in which data flows. An import may only look back."""
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid import machine, streams
+from pellucid import groups, machine, streams
 from pellucid.checkpoints import fill
 from pellucid.compat import AutoModel
 from pellucid.errors import InputError, ResourceError
@@ -26,7 +26,9 @@ from tests.search.children import ended
 @pytest.fixture
 def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A control group of its own."""
-    monkeypatch.setattr(machine, "GROUP", tmp_path)
+    (own := tmp_path / "own").write_text("0::/\n")
+    monkeypatch.setattr(groups, "OWN", own)
+    monkeypatch.setattr(groups, "ROOT", tmp_path)
     monkeypatch.setattr(machine, "_available", lambda: 5000)
     return tmp_path
 
@@ -46,6 +48,68 @@ def test_a_group_without_a_limit_below_the_machine(most: str | None, group: Path
         (group / "memory.max").write_text(most)
         (group / "memory.current").write_text("10")
     assert machine.free_memory() == 5000
+
+
+SYSTEMD = "0::/system.slice/job\n"
+OLDER = "4:memory:/docker/job\n3:cpu,cpuacct:/docker/job\n0::/\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "free", "cores"),
+    [
+        (SYSTEMD, {"system.slice/job": {"memory.max": "1000", "memory.current": "900", "cpu.max": "250 100"}}, 100, 2),
+        (SYSTEMD, {"system.slice": {"memory.max": "1000", "memory.current": "900", "cpu.max": "50 100"}}, 100, 1),
+        (
+            SYSTEMD,
+            {
+                "system.slice": {"memory.max": "4000", "memory.current": "3950", "cpu.max": "200 100"},
+                "system.slice/job": {"memory.max": "1000", "memory.current": "900", "cpu.max": "max 100"},
+            },
+            50,
+            2,
+        ),
+        (SYSTEMD, {"system.slice/other": {"memory.max": "1000", "memory.current": "900", "cpu.max": "1 1"}}, 5000, 8),
+        (
+            OLDER,
+            {
+                "memory/docker/job": {"memory.limit_in_bytes": "1000", "memory.usage_in_bytes": "950"},
+                "memory": {"memory.limit_in_bytes": f"{2**63 - 4096}", "memory.usage_in_bytes": "4000"},
+                "cpu/docker/job": {"cpu.cfs_quota_us": "300000", "cpu.cfs_period_us": "100000"},
+                "cpu": {"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"},
+            },
+            50,
+            3,
+        ),
+        (  # a container that sees its own group alone, and is told where the host has it
+            OLDER,
+            {
+                "memory": {
+                    "memory.limit_in_bytes": "1000",
+                    "memory.usage_in_bytes": "950",
+                    "memory.stat": "inactive_file 1\ntotal_inactive_file 30\n",
+                },
+                "cpu": {"cpu.cfs_quota_us": "300000", "cpu.cfs_period_us": "100000"},
+            },
+            80,
+            3,
+        ),
+    ],
+)
+def test_each_group_around_a_process_limits_it(
+    own: str,
+    files: dict[str, dict[str, str]],
+    free: int,
+    cores: int,
+    group: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (group / "own").write_text(own)
+    for folder, said in files.items():
+        (group / folder).mkdir(parents=True, exist_ok=True)
+        for name, text in said.items():
+            (group / folder / name).write_text(f"{text}\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert (machine.free_memory(), machine.available_cores()) == (free, cores)
 
 
 def test_memory_that_is_refused_after_all_is_said_in_a_sentence(

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from pellucid import groups
 from pellucid.errors import Argument, InputError, ResourceError, Words, memory_asked, near, short
 
 DTYPES = {
@@ -29,9 +30,6 @@ REAL = {"bfloat16": NARROWER["bfloat16"]}
 
 AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 """The kinds of device for which `torch.autocast` may be set."""
-
-GROUP = Path("/sys/fs/cgroup")
-"""What the control group of this process may take."""
 
 
 class no_grad(torch.no_grad):  # noqa: N801 - called as PyTorch calls it
@@ -254,15 +252,10 @@ def keep_memory() -> None:
 
 
 def free_memory() -> int | None:
-    """Bytes that may still be taken, by the machine and by its control group; None where the system does not say."""
-    limits = []
+    """Bytes that may still be taken, by the machine and by this process's control groups; None where nobody says it."""
+    limits = groups.memory()
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         limits.append(_available())
-    with contextlib.suppress(OSError, ValueError):  # a system without control groups
-        most = (GROUP / "memory.max").read_text().strip()
-        used = int((GROUP / "memory.current").read_text())
-        if most != "max":
-            limits.append(int(most) - used + _cached(GROUP / "memory.stat"))
     return min(limits, default=None)
 
 
@@ -274,20 +267,7 @@ def _available() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _cached(statistics: Path) -> int:
-    """Bytes of files that a control group has read and that count as used: the system gives them back when asked."""
-    with contextlib.suppress(OSError):
-        for line in statistics.read_text().splitlines():
-            if line.startswith("inactive_file "):
-                return int(line.split()[1])
-    return 0
-
-
 def available_cores() -> int:
-    """Processors that this process may use, by its affinity and by its control group; at least 1."""
+    """Processors that this process may use, by its affinity and its control groups; at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = (GROUP / "cpu.max").read_text().split()
-        return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
-    except (OSError, ValueError):
-        return cores
+    return max(1, min([cores, *groups.processors()]))
