@@ -112,6 +112,24 @@ def test_each_group_around_a_process_limits_it(
     assert (machine.free_memory(), machine.available_cores()) == (free, cores)
 
 
+ADDRESSES = """
+import resource
+from pellucid import machine
+machine._available = lambda: 2**50
+most = 2**35
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+first = machine.free_memory()
+held = bytearray(2**28)
+print(0 < first < most, first - machine.free_memory() >= 2**28)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of addresses as Linux has it")
+def test_the_limit_of_what_a_process_may_address_counts() -> None:
+    run = subprocess.run([sys.executable, "-c", ADDRESSES], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True", "True"]
+
+
 def test_memory_that_is_refused_after_all_is_said_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: pellucid.Model
 ) -> None:

@@ -252,11 +252,22 @@ def keep_memory() -> None:
 
 
 def free_memory() -> int | None:
-    """Bytes that may still be taken, by the machine and by this process's control groups; None where nobody says it."""
-    limits = groups.memory()
+    """Bytes that may still be taken, by the machine, by this process's control groups and by its `ulimit -v`; None
+    where nobody says it."""
+    limits = [*groups.memory(), *_addresses()]
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         limits.append(_available())
     return min(limits, default=None)
+
+
+def _addresses() -> list[int]:
+    """Bytes that are left within the limit of what this process may address, where it has one."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # another system
+        import resource
+
+        most, taken = resource.getrlimit(resource.RLIMIT_AS)[0], Path("/proc/self/statm").read_text().split()[0]
+        return [most - int(taken) * resource.getpagesize()] if most != resource.RLIM_INFINITY else []
+    return []
 
 
 def _available() -> int:
