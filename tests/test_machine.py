@@ -141,9 +141,14 @@ def test_memory_that_is_refused_after_all_is_said_in_a_sentence(
         torch.ones(2) + torch.ones(3)
     folder = tiny.save(tmp_path / "model")
     monkeypatch.setattr(fill, "allocate", lambda *_: torch.empty(2**50))
-    for dtype in ("float32", "int8"):
+    monkeypatch.setattr(sys.modules["pellucid.models.assemble"], "allocate", lambda *_: torch.empty(2**50))
+    for ask in (
+        lambda: pellucid.load(folder),
+        lambda: pellucid.load(folder, dtype="int8"),
+        lambda: pellucid.build(tiny.config),
+    ):
         with pytest.raises(ResourceError, match=f"needs {2**52} bytes more"):
-            pellucid.load(folder, dtype=dtype)
+            ask()
 
 
 GIB = 2**30
@@ -193,6 +198,14 @@ def test_each_way_to_load_is_told_of_what_it_can_take(
     with pytest.raises(ResourceError, match="; try dtype='int4', which takes a half"):
         pellucid.load(folder, dtype="int8")
     assert pellucid.load(folder, dtype="int4").module.bits == 4
+    monkeypatch.setattr(machine, "free_memory", lambda: 2 * numbers)
+    with pytest.raises(ResourceError, match="; try dtype='bfloat16', which takes a half"):
+        pellucid.build(tiny.config)
+    assert pellucid.build(tiny.config, dtype="bfloat16").dtype == torch.bfloat16
+    monkeypatch.setattr(machine, "free_memory", lambda: numbers)
+    for dtype in ("float32", "bfloat16"):  # nothing is built in bits
+        with pytest.raises(ResourceError, match="; take a smaller model"):
+            pellucid.build(tiny.config, dtype=dtype)
     with pytest.raises(ResourceError, match="; take a smaller model"):  # 8 and 4 bits have no place for a new head
         pellucid.load(folder, head="token-classification")
 

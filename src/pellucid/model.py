@@ -74,7 +74,7 @@ def build(
     tokenizer: Tokenizer | None = None,
 ) -> "Model":
     """An untrained model of this architecture, with the random numbers of `seed`: normal, `initializer_range` wide, as
-    the reference draws those of most families (not of GPT-2 and T5, some of whose tables it draws narrower).
+    the reference draws those of most families (some tables of GPT-2 and T5 it draws narrower). Raises ResourceError.
 
     >>> build(Config.of("bert", num_hidden_layers=2))        # doctest: +SKIP
     Model(UNTRAINED: bert, 2 layers, ...)

@@ -1,6 +1,7 @@
 """The only reader of `Config`: facts to modules. Below this file nothing knows a config, above it none picks parts."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,11 +11,12 @@ from pellucid import blocks
 from pellucid import config as facts
 from pellucid.config import Config
 from pellucid.config.checks import among
-from pellucid.machine import inference_mode, no_grad
+from pellucid.machine import REAL, inference_mode, no_grad, require_memory, within_memory
 from pellucid.models import heads
 from pellucid.models.decoder import Decoder
 from pellucid.models.encoder import Encoder
 from pellucid.models.encoder_decoder import EncoderDecoder
+from pellucid.models.parameters import count
 from pellucid.models.stack import Stack
 
 Network = Encoder | Decoder | EncoderDecoder
@@ -79,10 +81,22 @@ def initialise(module: nn.Module, std: float, seed: int) -> None:
             part.bias.zero_()
 
 
-def untrained(config: Config, seed: int, device: torch.device, dtype: torch.dtype, attention: str) -> Network:
-    """A whole model with random numbers."""
+@within_memory()
+def untrained(
+    config: Config,
+    seed: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    attention: str,
+    narrower: Mapping[str, int] = REAL,
+) -> Network:
+    """A whole model with random numbers.
+
+    narrower: what may be advised where there is no room; see `require_memory`, whose ResourceError it raises.
+    """
     with torch.device("meta"):
         module = assemble(config, attention=attention)
+    require_memory(count(module), dtype.itemsize * 8, device, narrower)
     allocate(module, device, dtype)
     initialise(module, config.initializer_range, seed)
     tie(module, ties(config))

@@ -147,7 +147,7 @@ def merged(loaded: Loaded) -> Loaded:
     numbers = {name: p for name, p in module.state_dict().items() if _ATTACHED not in name}
     numbers |= {f"{path}.weight": module.get_submodule(path).weight for path in adapted}
     like = module.embeddings.token.like
-    plain = untrained(loaded.config, 0, like.device, like.dtype, "fused")
+    plain = untrained(loaded.config, 0, like.device, like.dtype, "fused", {})
     plain.load_state_dict(numbers)
     return replace(loaded, module=plain)
 

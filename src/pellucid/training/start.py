@@ -35,7 +35,7 @@ def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded
         if config.inert.get(key):
             log.warning("%s is %s, and no layer is left out here while the others learn", key, config.inert[key])
     device = given.module.device
-    module = untrained(config, settings.seed, device, torch.float32, "fused")
+    module = untrained(config, settings.seed, device, torch.float32, "fused", {})
     kept = _kept(given, config)
     fresh = _filled(module, kept, config, given.untrained)
     _frozen(module, given.module, settings.freeze)
