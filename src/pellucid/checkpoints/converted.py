@@ -33,7 +33,8 @@ def place_of(package: Packaged) -> Path:
 def converted(package: Packaged, home: Path) -> Path:
     """The folder with the checkpoint, made from the package's files in `home` where it is not there, or broken.
 
-    Two processes at once make it once. Raises what `convert` raises, and InputError where the cache cannot be written.
+    Two processes at once make it once. Raises what `convert` raises, InputError where the cache cannot be written, and
+    ResourceError where it is full.
     """
     folder = place_of(package)
     if _whole(folder):
@@ -45,7 +46,7 @@ def converted(package: Packaged, home: Path) -> Path:
                 _make(package, home, folder)
     except OSError as error:
         raise _unwritable(cannot_write(folder, error)) from error
-    except InputError as error:
+    except (InputError, ResourceError) as error:
         raise (_unwritable(error) if isinstance(error.__cause__, OSError) else error) from error
     return folder
 
@@ -83,7 +84,6 @@ def _lock(folder: Path) -> Any:
     return WeakFileLock(folder.with_name(f"{folder.name}.lock"), timeout=PATIENCE)
 
 
-def _unwritable(said: Exception) -> PellucidError:
-    if isinstance(said, ResourceError):
-        return said
-    return InputError(f"{said}; PELLUCID_CACHE names another place for what is converted once")
+def _unwritable(said: PellucidError) -> PellucidError:
+    kind = ResourceError if isinstance(said, ResourceError) else InputError
+    return kind(said, "; PELLUCID_CACHE names another place for what is converted once")
