@@ -1,6 +1,7 @@
 """A packaged checkpoint in a foreign format is converted once, into a cache that may be lost, broken or shared."""
 
 import logging
+import os
 import resource
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import pellucid
 from pellucid.checkpoints import installed
 from pellucid.checkpoints.converted import ACCOUNT, place_of
+from pellucid.checkpoints.inventory import inventory
 from pellucid.checkpoints.source import locate
 from pellucid.errors import InputError, NotFoundError, ResourceError
 from pellucid.files import cache
@@ -36,6 +38,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[install
         pytest.skip(f"{found.distribution} is not installed: make test installs it")
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "cache"))
     return found
+
+
+def state(package: installed.Packaged) -> str:
+    """What is said of it among the models that are at hand."""
+    return next(entry.state for entry in inventory() if entry.name == package.name)
 
 
 def test_it_is_converted_once_and_without_the_package_onnx(
@@ -83,6 +90,18 @@ def test_a_cache_that_cannot_be_written(
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"cannot write .*; PELLUCID_CACHE names another place"):
         locate("rampart")
+    assert state(package) == "needs a cache that can be written: PELLUCID_CACHE names one"
+
+
+def test_it_is_ready_where_it_was_converted_or_can_be(
+    package: installed.Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert state(package) == "ready" and not (tmp_path / "cache").exists()
+    folder = locate("rampart").folder
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as on a disk that is read alone; root may write any other
+    assert state(package) == "ready"
+    (folder / ACCOUNT).unlink()
+    assert state(package).startswith("needs a cache")
 
 
 def test_a_cache_that_is_full(package: installed.Packaged) -> None:

