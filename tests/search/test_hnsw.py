@@ -1,8 +1,13 @@
 """The door to FAISS: what it says where the library is missing, or there and not to be opened."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+import pellucid
 from pellucid.errors import InputError, ResourceError
+from pellucid.search import building, change
 from pellucid.search.hnsw import faiss
 from tests.importing import refuse
 
@@ -22,3 +27,24 @@ def test_why_there_is_no_graph(
     refuse(monkeypatch, "faiss", refused)
     with pytest.raises(error, match=said):
         faiss()
+
+
+@pytest.mark.parametrize(("kind", "embedded"), [("hnsw", []), ("auto", ["text 0", "text 1"])])
+def test_no_text_is_embedded_for_a_graph_that_cannot_be_built(
+    kind: str, embedded: list[str], minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which kind it becomes by itself is known once there are so many texts."""
+    seen: list[str] = []
+
+    def encoded(loaded: object, texts: list[str], *_: object, **__: object) -> np.ndarray:
+        seen.extend(texts)
+        return np.ones((len(texts), 384), np.float32)
+
+    monkeypatch.setattr(change, "encoded", encoded)
+    monkeypatch.setattr(building, "FIRST", 2)
+    monkeypatch.setattr(building, "FLAT_UP_TO", 3)
+    refuse(monkeypatch, "faiss", ModuleNotFoundError("No module named 'faiss'", name="faiss"))
+    texts = [f"text {i}" for i in range(9)]
+    with pytest.raises(InputError, match="a search in a graph needs FAISS"):
+        pellucid.Index.build(minilm, texts, tmp_path / "an.index", kind=kind, progress=False)
+    assert seen == embedded

@@ -15,7 +15,7 @@ from pellucid.files import write_whole
 from pellucid.search.corpus import chunks
 from pellucid.search.effort import enough
 from pellucid.search.entries import Entry, write_entries
-from pellucid.search.hnsw import built, inside, write_graph
+from pellucid.search.hnsw import built, faiss, inside, write_graph
 from pellucid.search.manifest import ENTRIES, GRAPH, VECTORS, Settings
 from pellucid.search.vectors import FLAT_UP_TO, Vectors, prepared, write_vectors
 
@@ -133,6 +133,8 @@ class Builder:
 
     def _with_vectors(self, entries: Iterable[Entry], vectors: Growing) -> Iterator[Entry]:
         for chunk in chunks(entries, FIRST, CHUNK):
+            if settled(self.settings, vectors.rows + len(chunk)).kind == "hnsw":
+                faiss()  # where it is missing, nothing is embedded for a graph that cannot be built
             hashes = [entry.hash for entry in chunk]
             more = self._vectors(chunk, hashes, vectors)
             for i, one in enumerate(hashes, vectors.rows):
