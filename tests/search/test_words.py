@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import pellucid
+from pellucid.errors import InputError
 from pellucid.search.bm25 import bm25, counts
 from pellucid.search.entries import Entries, Entry, write_entries
 from pellucid.search.words import LONGEST, MOST_WORDS, Vocabulary, split, terms, understood
+from tests.importing import refuse
 
 
 def made(folder: Path, texts: list[str]) -> Entries:
@@ -202,6 +204,13 @@ def test_a_mistyped_word_is_taken_for_the_nearest(typed: str, corrected: str) ->
 @pytest.mark.parametrize("typed", ["apple", "ape", "apx", "zzzzzz", "北", "东京", "", "1234"])
 def test_a_known_a_short_and_a_strange_word_is_left_alone(typed: str) -> None:
     assert understood(typed, VOCABULARY).corrected is None
+
+
+def test_without_what_finds_near_words_there_is_a_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, "rapidfuzz", ModuleNotFoundError("No module named 'rapidfuzz'", name="rapidfuzz"))
+    assert understood("apple", VOCABULARY).asked == ("apple",)
+    with pytest.raises(InputError, match=r"RapidFuzz: pip install 'pellucid\[search\]', or .* pass mode='dense'$"):
+        understood("appel", VOCABULARY)
 
 
 def test_of_equally_near_words_the_more_common_is_taken() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.lazy import cached_property
 from pellucid.text.unspaced import UNSPACED, unspaced
 
@@ -133,7 +133,8 @@ class Vocabulary:
         try:
             from rapidfuzz import distance, process
         except ImportError as missing:
-            raise InputError("a search for words needs RapidFuzz: pip install 'pellucid[search]'") from missing
+            ways = "pip install 'pellucid[search]', or to compare vectors alone pass ", Argument("mode", "dense")
+            raise InputError("a search for words needs RapidFuzz: ", *ways) from missing
         alike: Any = distance.OSA.normalized_similarity
         found = process.extract(word, self.words, scorer=alike, limit=50, score_cutoff=NEAR)
         nearest = sorted(found, key=lambda hit: (-hit[1], -self.rows[hit[0]], hit[0]))
