@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from pellucid.cli.errors import INTERRUPTED
 from pellucid.cli.errors import run as finish
 from pellucid.cli.typed import as_typed, running
 from pellucid.errors import Argument, Blank, CorruptFileError, InParts, InputError, Interrupted, ResourceError, Words
+from tests import documents
 from tests.cli.called import Pellucid, caller
 from tests.importing import refuse
 from tests.usual import needs_gpu
@@ -144,6 +146,12 @@ def test_nobody_is_told_to_install_what_is_installed(
     monkeypatch.setattr(compiled, "usable_kernels", lambda: object() if usable else None)
     monkeypatch.setattr(doctor, "_version", lambda name: "1" if installed else "not installed")
     assert json.loads(caller(monkeypatch, capsys)("doctor", "--json").out)["compiled steps"] == wanted
+
+
+def test_doctor_has_the_versions_of_what_the_extras_bring() -> None:
+    own = tomllib.loads((documents.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [own["optional-dependencies"][name] for name in ("search", "train", "fast", "draw", "onnx")]
+    assert {one.partition(">=")[0] for extra in extras for one in extra} <= set(doctor.PACKAGES)
 
 
 WRONG = {

@@ -7,7 +7,10 @@ import rich_click as click
 
 from pellucid.cli.output import json_of, table
 
-PACKAGES = ("pellucid", "torch", "tokenizers", "safetensors", "huggingface-hub", "numpy", "transformers", "numba")
+PACKAGES = (
+    "pellucid torch tokenizers safetensors huggingface-hub numpy transformers numba faiss-cpu rapidfuzz scikit-learn "
+    "scipy nervaluate sacrebleu tomli-w resvg-py onnx"
+).split()
 
 
 @click.command("doctor")
