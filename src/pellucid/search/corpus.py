@@ -17,7 +17,7 @@ from pellucid.search.metadata import packed
 from pellucid.text.cut import clean_text, whole_characters
 from pellucid.text.frames import rows_of_frame
 from pellucid.text.lines import encoding_named, facts
-from pellucid.text.rows import OBJECTS, TABLES, check_column, is_missing, read_rows, standing
+from pellucid.text.rows import OBJECTS, TABLES, as_named, check_column, is_missing, read_rows
 
 Cut = Callable[[str, int], list[tuple[int, int]]]
 """(text, its number) -> the characters of its passages, from and to; one passage for a text that is short enough."""
@@ -125,7 +125,7 @@ class Corpus:
         rows = read_rows(path, encoding=self.encoding, skip_bad=self.skip_bad)
         self.delimiter = rows.delimiter
         for name in (self.column, self.id_column):
-            if rows.columns is not None and name is not None and standing(name, rows.columns) not in rows.columns:
+            if rows.columns is not None and name is not None and as_named(name, rows.columns) not in rows.columns:
                 known = several(rows.columns)
                 raise InputError(f"{path} has no column {name!r}{near(name, rows.columns)}; its columns: {known}")
         for row in rows:
@@ -149,7 +149,7 @@ class Corpus:
     def _entry(self, numbers: Iterator[str], fields: Mapping[str, Any], where: str = "") -> Entry:
         """A row whose column holds the text; one that does not fit takes none of the numbers."""
         assert self.column is not None
-        column, id_column = standing(self.column, fields), self.id_column and standing(self.id_column, fields)
+        column, id_column = as_named(self.column, fields), self.id_column and as_named(self.id_column, fields)
         text = fields.get(column)
         if column in fields and is_missing(text):
             text = ""

@@ -69,7 +69,7 @@ class Rows:
         Raises InputError for a column that the table has not.
         """
         for name in names:
-            if self.columns is not None and standing(name, self.columns) not in self.columns:
+            if self.columns is not None and as_named(name, self.columns) not in self.columns:
                 known = several(self.columns)
                 raise InputError(f"{self.path} has no column {name!r}{_near(name, self.columns)}; its columns: {known}")
         return self._some(self._fitting(names))
@@ -86,7 +86,7 @@ class Rows:
 
     def _fitting(self, asked: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for row in self:
-            names = [standing(name, row.fields) for name in asked]
+            names = [as_named(name, row.fields) for name in asked]
             fault = next((fault for name in names if (fault := _fault(row, name))), None)
             if fault is None:
                 self.given.append(row.line)
@@ -204,7 +204,7 @@ def _fault(row: Row, name: str) -> str | None:
     return None
 
 
-def standing(name: str, names: Collection[str]) -> str:
+def as_named(name: str, names: Collection[str]) -> str:
     """A name as it stands among others: itself, or one that looks the same, of letters and accents apart."""
     return name if name in names else next((one for one in names if composed(one) == composed(name)), name)
 

@@ -17,7 +17,7 @@ from pellucid.files import once, path_of
 from pellucid.text.frames import rows_of_frame
 from pellucid.text.lines import facts, no_file
 from pellucid.text.parallel import read_parallel
-from pellucid.text.rows import is_missing, read_rows, standing
+from pellucid.text.rows import as_named, is_missing, read_rows
 from pellucid.training.formats import special
 from pellucid.training.given import place_of
 
@@ -238,7 +238,7 @@ def _renamed(rows: list[Record], columns: Mapping[str, str]) -> list[Record]:
         return rows
     found = []
     for i, row in enumerate(rows):
-        named = {ours: standing(theirs, row) for ours, theirs in columns.items()}
+        named = {ours: as_named(theirs, row) for ours, theirs in columns.items()}
         for theirs in named.values():
             if theirs not in row:
                 raise no_column(row, i, theirs, advice=False)
