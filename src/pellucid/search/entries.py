@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import CorruptFileError, InputError, counted
+from pellucid.errors import CorruptFileError, InputError, composed, counted
 from pellucid.lazy import cached_property
 from pellucid.search.forks import undivided
 from pellucid.search.metadata import packed
@@ -231,7 +231,7 @@ class Entries:
 
     def fitting(self, conditions: Sequence[Condition], many: int) -> np.ndarray:
         """Which rows fit all conditions: Bool[ndarray, "rows"]; SQLite reads the metadata of every row for it."""
-        clauses, values = zip(*(condition.sql() for condition in conditions))
+        clauses, values = zip(*(condition.sql(self.forms(condition.column)) for condition in conditions))
         given = [value for part in values for value in part]
         if len(given) > (most := self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)):
             raise InputError(
@@ -242,11 +242,16 @@ class Entries:
         alive[[row[0] for row in self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", given)]] = True
         return alive
 
+    @cached_property
     def columns(self) -> set[str]:
         """The names of the metadata that some row has."""
         known = {row[0] for row in self._run(f"SELECT DISTINCT key FROM rows, json_each(metadata) WHERE NOT {NUL}")}
         others = self._run(f"SELECT id, text, metadata, first, last FROM rows WHERE {NUL}")
         return known.union(*(self._entry(row).metadata for row in others))
+
+    def forms(self, column: str) -> list[str]:
+        """What rows call a column, in any form of its letters; most have one form, for which no row is read."""
+        return [column] if column.isascii() else [one for one in self.columns if composed(one) == composed(column)]
 
     def values(self, column: str, most: int = 2_000) -> set[str]:
         """Some of the values of one column, as texts."""

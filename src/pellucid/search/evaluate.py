@@ -203,7 +203,7 @@ def _there(index: "Index", names: set[str], by: str | None) -> set[str]:
         rows = segment.entries.having(names) if by is None else _with_values(segment, by, sorted(names))
         living = [row for row in rows if not segment.dead[row]]
         found |= {entry.id if by is None else _name(entry.metadata[by], by) for entry in segment.entries.get(living)}
-        columns |= set() if by is None or found else segment.entries.columns()
+        columns |= set() if by is None or found else segment.entries.columns
     if by is not None and not found and by not in columns:
         raise InputError(f"no row has {by!r}{near(by, columns)}; there are {several(sorted(columns))}")
     return found & names

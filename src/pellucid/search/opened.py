@@ -168,9 +168,9 @@ def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], a
     kind."""
     if not conditions or not segments or any(map(_some, alive)):
         return
-    known = {column for segment in segments for column in segment.entries.columns()}
+    known = {column for segment in segments for column in segment.entries.columns}
     for condition in conditions:
-        if known.isdisjoint(condition.columns):
+        if known.isdisjoint(form for segment in segments for form in segment.entries.forms(condition.column)):
             hint = near(condition.column, known)
             there = f"there are {several(sorted(known))}" if known else "rows have nothing beside their texts"
             raise InputError(Argument("where"), f": no row has {condition.column!r}{hint}; {there}")
@@ -190,7 +190,8 @@ def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], a
 
 def _values(segments: Sequence[Opened], condition: Condition) -> set[str]:
     """Some of the values of a column, as texts."""
-    return {value for segment in segments for name in condition.columns for value in segment.entries.values(name)}
+    rows = [segment.entries for segment in segments]
+    return {value for one in rows for name in one.forms(condition.column) for value in one.values(name)}
 
 
 def _some(alive: np.ndarray | None) -> bool:

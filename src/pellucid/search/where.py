@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -48,15 +48,14 @@ class Condition:
     operator: str
     values: tuple[Any, ...]
 
-    @property
-    def columns(self) -> list[str]:
-        """The column as it was given, and with its letters and their accents joined and apart."""
-        return list(dict.fromkeys([self.column, composed(self.column), unicodedata.normalize("NFD", self.column)]))
+    def sql(self, columns: Iterable[str]) -> tuple[str, list[Any]]:
+        """A clause, and the values that stand for its question marks; no value is ever part of the clause.
 
-    def sql(self) -> tuple[str, list[Any]]:
-        """A clause, and the values that stand for its question marks; no value is ever part of the clause."""
-        clauses, given = zip(*map(self._sql, self.columns))
-        return f"({' OR '.join(clauses)})", [one for some in given for one in some]
+        columns: the column as rows call it, in each form of its letters that they have; none where no row has it.
+        """
+        found = [self._sql(name) for name in columns]
+        clauses = " OR ".join(clause for clause, _ in found)
+        return f"({clauses or 0})", [one for _, given in found for one in given]
 
     def _sql(self, name: str) -> tuple[str, list[Any]]:
         numbers = [number for value in self.values if (number := number_of(value)) is not None]
