@@ -3,9 +3,11 @@
 import csv
 import json
 import math
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,6 +133,17 @@ def test_a_value_is_the_same_as_in_a_condition(minilm: pellucid.Model, right: ob
     rows = [{"text": "alpha", "year": 1999.0, "old": True}, {"text": "beta", "year": 2001, "old": False}]
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)
     assert index.evaluate(["alpha"], [right], k=1, by=column).recall == {1: 1.0}
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_so_is_its_column_and_letters_with_accents_are_the_same_in_each_form(minilm: pellucid.Model, form: Any) -> None:
+    rows = [{"text": text, unicodedata.normalize(form, "née"): "caf\u00e9"} for text in ("alpha", "beta")]
+    index = pellucid.Index.build(minilm, rows, column="text", progress=False)
+    for right in ("caf\u00e9", "cafe\u0301"):
+        found = index.evaluate(["alpha", "beta"], [right, {right: 1}], k=2, by="n\u00e9e")
+        assert found.recall == found.mrr == {2: 1.0} and not found.misses
+    with pytest.raises(InputError, match="the index has no née thé, the right answers of 1"):
+        index.evaluate(["alpha"], ["the\u0301"], by="n\u00e9e")
 
 
 def test_more_queries_than_are_asked_at_a_time_have_the_same_answers(index: pellucid.Index) -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.config.checks import choice, count, is_several, is_word, listed, numbers_of, plain_number, unwrapped
-from pellucid.errors import Argument, InputError, counted, near, several
+from pellucid.errors import Argument, InputError, composed, counted, near, several
 from pellucid.search.seek import Asked
 from pellucid.search.vectors import met
 from pellucid.search.where import Condition, spelled, truth_of
 from pellucid.text.cut import whole_characters
-from pellucid.text.rows import is_missing
+from pellucid.text.rows import as_named, is_missing
 
 if TYPE_CHECKING:
     from pellucid.search.index import Index
@@ -152,7 +152,7 @@ def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
     """An id, several, or ids with how right each is; or values of a column. A cell in which nothing stands is none."""
     pairs = given.items() if isinstance(given, Mapping) else [(one, 1.0) for one in _all_of(given)]
     known = [(name, grade) for name, grade in pairs if not (is_missing(name) or is_word(name, ""))]
-    grades = {_name(name if by else _whole(index, name), by): grade for name, grade in known}
+    grades = {_name(_whole(index, name) if by is None else name, by): grade for name, grade in known}
     for name, grade in grades.items():
         if isinstance(grade, bool) or not isinstance(grade, _NUMBERS) or not 0 <= grade <= 1e30:
             raise InputError(
@@ -175,7 +175,13 @@ def _whole(index: "Index", id_: Any) -> Any:
 
 def _name(value: Any, by: str | None) -> str:
     """An id; or the value of a column, in one spelling for all that are equal to it in a condition."""
-    return (by and (truth_of(value) or spelled(value))) or whole_characters(str(value))
+    text = whole_characters(str(value))
+    return text if by is None else truth_of(value) or spelled(value) or composed(text)
+
+
+def _said(id_: str, metadata: Mapping[str, Any], by: str | None) -> str:
+    """What a row is known by: its id, or its value of a column."""
+    return _name(id_ if by is None else metadata.get(as_named(by, metadata), ""), by)
 
 
 def _kept(index: "Index", asked: list[str], wanted: list[Grades], by: str | None, unlisted: str) -> list[int]:
@@ -202,9 +208,9 @@ def _there(index: "Index", names: set[str], by: str | None) -> set[str]:
     for segment in index.segments:
         rows = segment.entries.having(names) if by is None else _with_values(segment, by, sorted(names))
         living = [row for row in rows if not segment.dead[row]]
-        found |= {entry.id if by is None else _name(entry.metadata[by], by) for entry in segment.entries.get(living)}
+        found |= {_said(entry.id, entry.metadata, by) for entry in segment.entries.get(living)}
         columns |= set() if by is None or found else segment.entries.columns
-    if by is not None and not found and by not in columns:
+    if by is not None and not found and as_named(by, columns) not in columns:
         raise InputError(f"no row has {by!r}{near(by, columns)}; there are {several(sorted(columns))}")
     return found & names
 
@@ -227,7 +233,7 @@ def _found(
     for _, group in itertools.groupby(ks, lambda k: _reach(index, k, how)):
         same = list(group)
         names = [
-            [hit["id"] if by is None else _name(hit["metadata"].get(by, ""), by) for hit in hits]
+            [_said(hit["id"], hit["metadata"], by) for hit in hits]
             for start in range(0, len(queries), TOGETHER)
             for hits in index.search(queries[start : start + TOGETHER], k=same[-1], **how)
         ]
