@@ -472,11 +472,12 @@ class _Terminal(io.TextIOWrapper):
 def test_json_has_the_letters_that_stdout_has(
     typed: Callable[..., int], kind: type[io.TextIOWrapper], encoding: str
 ) -> None:
-    steering, plain = "café \u202e", "café 東京 🎉"
+    steering, plain, ending = "café \u202e", "café 東京 🎉", "a\u2028b\u2029c\x85d\x7fe"
     with kind(held := io.BytesIO(), encoding=encoding, write_through=True) as out:
-        assert typed("embed", steering, plain, "--json", stdout=out) == 0
-        first, second = held.getvalue().decode(encoding).splitlines()
-    assert [json.loads(line)["text"] for line in (first, second)] == [steering, plain]
+        assert typed("embed", steering, plain, ending, "--json", stdout=out) == 0
+        first, second, third = held.getvalue().decode(encoding).splitlines()
+    assert [json.loads(line)["text"] for line in (first, second, third)] == [steering, plain, ending]
+    assert third.isascii() and third.isprintable()
     assert (plain in second) == (encoding == "utf-8")
     assert (steering in first) == (encoding == "utf-8" and kind is not _Terminal)
 

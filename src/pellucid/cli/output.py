@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What moves a terminal's cursor, names its window, or turns the order of its letters around."""
 
+_ENDING = re.compile(r"[\x7f-\x9f\u2028\u2029]")
+"""Controls that JSON leaves as they are, and what some readers take for the end of a line."""
+
 
 def say(message: str) -> None:
     """A line for the person at the terminal; `--quiet` silences it."""
@@ -69,8 +72,10 @@ def clean(text: str, *, err: bool = False) -> str:
 
 
 def json_of(value: Any, **how: Any) -> str:
-    """JSON for stdout: letters as they are, or by their numbers where stdout lacks one or a terminal obeyed it."""
+    """JSON for stdout: letters as they are, or by their numbers where stdout lacks one or a terminal obeyed it. What
+    might end a line has its number everywhere."""
     text = json.dumps(value, ensure_ascii=False, **how)
+    text = _ENDING.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
     with contextlib.suppress(UnicodeEncodeError):
         text.encode(sys.stdout.encoding or "utf-8")
         if clean(text) == text:
