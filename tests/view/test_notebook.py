@@ -2,6 +2,7 @@
 
 import base64
 import re
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rich.cells import cell_len
 
 import pellucid
 from pellucid.cli import output
-from pellucid.trace.explain.table import table
+from pellucid.trace.explain.table import table, width_of
 from pellucid.view.notebook import HEIGHT, MOST_IN_A_CELL, frame_of, table_of
 from tests.quick import few
 from tests.view.made import Made, plain, tokens_of
@@ -114,6 +115,7 @@ def test_columns_are_aligned_by_how_wide_their_letters_are(
     assert any("京" in row for row in rows) and len({cell_len(row) for row in rows}) == 1
     wide = [("東京タワー", "1.0"), ("a", "10.0"), ("e\u0301ก็", "3.0")]
     assert len({cell_len(line) for line in table(wide).splitlines()}) == 1
+    assert [width_of(unicodedata.normalize("NFD", "한국어")), width_of("हिन्दी"), width_of("👍🏽")] == [6, 3, 2]
     output.table(wide)
     assert [cell_len(line) for line in capsys.readouterr().out.splitlines()] == [15, 16, 15]
 

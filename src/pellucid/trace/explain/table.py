@@ -1,6 +1,5 @@
 """Answers as tables of text, for people at a prompt."""
 
-import unicodedata
 from collections.abc import Sequence
 
 
@@ -13,8 +12,9 @@ def table(rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
 
 def width_of(text: str) -> int:
     """How many letters of a terminal a text is wide: those of East Asia count two, accents and joiners none."""
-    kinds = ((unicodedata.category(letter), unicodedata.east_asian_width(letter)) for letter in text)
-    return sum(0 if kind in ("Mn", "Me", "Cf") else 2 if wide in "WF" else 1 for kind, wide in kinds)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
