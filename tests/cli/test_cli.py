@@ -494,12 +494,17 @@ def test_bytes_that_are_no_text_are_refused_without_a_locale_too(
 
 @pytest.mark.parametrize(
     "words",
-    [["embed"], ["look"], ["look", "a", "--pair"], ["run", "ner"], ["generate"], ["chat"], ["search", "an.index"]],
+    [
+        *("embed", "look", "look a --pair", "run ner", "run zero-shot-classification a --labels", "run ner a -O"),
+        *("generate", "generate a --stop", "chat", "verify all-MiniLM-L6-v2 --text", "train ner a.csv -o new -s"),
+        *("evaluate ner a.csv -m all-MiniLM-L6-v2 -s", "search an.index", "search an.index dog --where"),
+        *("index build a.csv -o an.index --prompt", "index delete an.index --where"),
+    ],
 )
 def test_bytes_that_are_no_text_are_refused_as_arguments_too(
-    typed: Callable[..., int], capsys: pytest.CaptureFixture[str], words: list[str]
+    typed: Callable[..., int], capsys: pytest.CaptureFixture[str], words: str
 ) -> None:
-    assert typed(*words, os.fsdecode(b"Z\xfcrich is nice")) == 3
+    assert typed(*words.split(), os.fsdecode(b"Z\xfcrich is nice")) == 3
     assert capsys.readouterr().err == "pellucid: 'Z?rich is nice' is not utf-8 text (byte 0xfc): convert it first\n"
 
 

@@ -7,6 +7,7 @@ import rich_click as click
 from pellucid.cli.options_of_tasks import learned_task, options_of_learning
 from pellucid.cli.output import draw, json_of, say
 from pellucid.cli.questions import more, pair
+from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
 from pellucid.cli.typed import Others
 from pellucid.training.names import OBJECTIVES
@@ -40,6 +41,7 @@ Examples:
     "-s",
     "settings",
     cls=Others,
+    type=TEXT,
     names=options_of_learning,
     apart={"task": "TASK", "data": "DATA"},
     help="Any option of the task.",

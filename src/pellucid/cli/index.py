@@ -7,6 +7,7 @@ import rich_click as click
 
 from pellucid.cli.evaluating import command as evaluate
 from pellucid.cli.output import json_of, quiet, say, table, tell_more
+from pellucid.cli.reading import TEXT
 from pellucid.cli.typed import Once, first_typed
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
@@ -55,7 +56,7 @@ def command() -> None:
 @click.option("--ef-construction", "efConstruction", type=int, default=40, show_default=True, metavar="N")
 @click.option("--ef-search", "efSearch", type=int, default=16, show_default=True, metavar="N")
 @click.option("--passage-tokens", type=int, metavar="N", help="Divide longer texts; by default what the model reads.")
-@click.option("--prompt", default="", metavar="TEXT", help="Stands before every text.")
+@click.option("--prompt", type=TEXT, default="", metavar="TEXT", help="Stands before every text.")
 @click.option("--on-duplicate", type=click.Choice(["error", "keep-last"]), default="error", show_default=True)
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "auto"]), default="float32", show_default=True)
 def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how: Any) -> None:
@@ -106,6 +107,7 @@ def add(index: Path, sources: tuple[str, ...], column: str | None, id_column: st
 @click.argument("ids", nargs=-1, metavar="ID...")
 @click.option(
     "--where",
+    type=TEXT,
     multiple=True,
     metavar="CONDITION",
     help='Instead of ids: "sector = Financials"; all of several must hold.',

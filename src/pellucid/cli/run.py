@@ -66,7 +66,9 @@ Examples:
 @click.option(
     "--question", "--query", "first", type=TEXT, metavar="TEXT", help="The question about all texts, or the query."
 )
-@click.option("--labels", "candidate_labels", metavar="A,B,...", help="Your own labels, for zero-shot-classification.")
+@click.option(
+    "--labels", "candidate_labels", type=TEXT, metavar="A,B,...", help="Your own labels, for zero-shot-classification."
+)
 @click.option("--top-k", type=int, metavar="K", help="Show so many of what is possible.")
 @click.option("--long", type=click.Choice(["error", "truncate", "windows"]), help="What happens to long texts.")
 @click.option("--stride", type=int, metavar="N", help="Tokens that a stretch shares with the one before.")
@@ -76,6 +78,7 @@ Examples:
     "--option",
     "more",
     cls=Others,
+    type=TEXT,
     names=options_of_answering,
     apart={"task": "TASK", "items": "TEXT", "progress": "pellucid --quiet run"},
     help="Any other option of the task.",

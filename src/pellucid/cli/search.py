@@ -28,6 +28,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("-k", "k", type=int, default=5, show_default=True, help="So many texts.")
 @click.option(
     "--where",
+    type=TEXT,
     multiple=True,
     metavar="CONDITION",
     help='"sector = Financials", "year >= 2000", "name ~ bank" (holds it); all of several must hold.',

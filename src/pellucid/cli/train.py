@@ -10,6 +10,7 @@ import rich_click as click
 from pellucid.cli.options_of_tasks import learned_task, options_of_learning, settings_of_training
 from pellucid.cli.output import draw, json_of, quiet, say, tell_more
 from pellucid.cli.questions import more, pair
+from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
 from pellucid.cli.typed import Others
 from pellucid.training.names import OBJECTIVES
@@ -74,6 +75,7 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
     "-s",
     "more",
     cls=Others,
+    type=TEXT,
     names=lambda: settings_of_training() | options_of_learning(),
     apart={"task": "TASK", "data": "DATA", "out": "--output", "progress": "pellucid --quiet train"},
     help="Any setting, or option of the task: docs/training.md.",

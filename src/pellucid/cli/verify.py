@@ -7,6 +7,7 @@ import rich_click as click
 
 from pellucid.cli.errors import FAILED
 from pellucid.cli.output import clean, json_of, quiet
+from pellucid.cli.reading import TEXT
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
     from pellucid.tasks.measure import Check
@@ -16,7 +17,7 @@ MARKS = {True: "ok", False: "FAILS", None: "-"}
 
 @click.command("verify")
 @click.argument("checkpoint")
-@click.option("--text", "-t", "texts", multiple=True, help="A text to verify with; may be repeated.")
+@click.option("--text", "-t", "texts", type=TEXT, multiple=True, help="A text to verify with; may be repeated.")
 @click.option("--tokens", type=click.IntRange(min=0), default=10, show_default=True, help="Words to write, 0 for none.")
 @click.option(
     "--dtype",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import clean, draw
+from pellucid.cli.reading import TEXT
 from pellucid.tasks.names import SMALL
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
@@ -33,7 +34,7 @@ _OPTIONS = (
     ),
     click.option("--seed", type=int, metavar="N", help="Draw the same again."),
     click.option("--repetition-penalty", type=float, metavar="R", help="Above 1 against repeating what stands there."),
-    click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
+    click.option("--stop", type=TEXT, multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
     click.option(
         "--dtype", default="float32", show_default=True, metavar="NAME", help="float32, bfloat16, int8, int4 or auto."
     ),
