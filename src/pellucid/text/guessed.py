@@ -13,12 +13,12 @@ _HAN = r"\u3000-\u3011\u4e00-\u9fff\uff01-\uff5e"
 _LETTERS = (
     (("shift_jis", "euc_jp"), r"[\u3041-\u30ff]", 0.1),
     (("euc_kr",), r"[\uac00-\ud7a3]", 0.8),
-    (("cp1251", "koi8_r"), r"[\u0430-\u045f]", 0.8),
-    (("cp1253",), r"[\u03ac-\u03ce]", 0.8),
+    (("cp1251", "koi8_r", "cp1253"), r"[\u0430-\u045f\u03ac-\u03ce]", 0.8),
     (("cp874",), r"[\u0e30-\u0e4e]", 0.2),
-    (("gb18030", "big5", "shift_jis", "euc_jp"), f"[{_HAN}]", 0.8),
+    (("gb18030", "big5", "shift_jis", "euc_jp"), rf"[{_HAN}\uff66-\uff9f]", 0.8),
 )
-"""Encodings, the letters by which they are known, and the least share of these among all that are not ASCII's."""
+"""Encodings, the letters by which they are known, and the least share of these among all that are not ASCII's. The
+letters that others are seldom taken for come first; half-width kana come last, since Thai and Korean read as such."""
 
 
 def encodings_of(sample: bytes) -> list[str]:
@@ -34,7 +34,10 @@ def encodings_of(sample: bytes) -> list[str]:
         return []
     alone = 2 * sum(map(len, _TOGETHER.findall(sample))) <= high  # as accents stand among the letters of Europe
     rows = _LETTERS[:1] if alone else _LETTERS
-    found = [name for names, kind, least in rows for name in names if _share(sample, name, kind) >= least]
+    found = []
+    for names, kind, least in rows:
+        shares = {name: _share(sample, name, kind) for name in names}
+        found += sorted((name for name in names if shares[name] >= least), key=lambda name: -shares[name])
     western = "cp1252" if any(0x80 <= byte < 0xA0 for byte in sample) else "latin-1"
     return list(dict.fromkeys(found)) or ([western] if alone else [])
 
