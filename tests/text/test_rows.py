@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.errors import InputError, NotFoundError
+from pellucid.text.guessed import encodings_of
 from pellucid.text.lines import MAGIC, lines
 from pellucid.text.rows import LINE, MOST_FIELD, Row, check_column, read_rows
 
@@ -137,6 +138,19 @@ def test_an_encoding_is_guessed_that_reads_as_people_write(tmp_path: Path, name:
     guesses = re.findall("encoding='(.*?)'", str(caught.value))
     assert name == guesses[0] and (name in ("cp1252", "latin-1") or not {"cp1252", "latin-1"} & set(guesses))
     assert list(read_texts(path, None, encoding=name)) == ["ok", said]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        *(("latin-1", text) for text in ("Tänään on sää", "créée agréée", "Grüße aus Köln, ÄÖÜ", "più è già", "það")),
+        *(("cp1250", text) for text in ("Zażółć gęślą jaźń", "Všichni lidé rodí se", "születik és egyenlő")),
+        *(("cp1254", "haklar bakımından eşit doğarlar"), ("gb18030", "iPhone手机套 16GB"), ("cp1253", "ΕΛΛΑΔΑ")),
+        *((name, "ВСЕОБЩАЯ ДЕКЛАРАЦИЯ ПРАВ") for name in ("cp1251", "koi8_r")),
+    ],
+)
+def test_an_encoding_that_reads_well_is_not_left_out_for_one_that_does_as_well(name: str, said: str) -> None:
+    assert name in encodings_of(f"id,text\n1,{said}\n".encode(name))
 
 
 @pytest.mark.parametrize("before", ["Zürich, größer\n".encode(), b"a\0bc\n"])

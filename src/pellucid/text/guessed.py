@@ -1,4 +1,4 @@
-"""What bytes that are no UTF-8 may be instead: every encoding by which they read as a person writes, and none else."""
+"""What bytes that are no UTF-8 may be instead: the encodings by which they read as a person writes."""
 
 import codecs
 import contextlib
@@ -7,44 +7,68 @@ import re
 SAMPLE = 2**16
 """So many bytes are looked at."""
 
-_TOGETHER = re.compile(rb"[\x80-\xff]{2,}")
 _OTHERS = re.compile(r"[^\0-\x7f]")
-_HAN = r"\u3000-\u3011\u4e00-\u9fff\uff01-\uff5e"
-_LETTERS = (
-    (("shift_jis", "euc_jp"), r"[\u3041-\u30ff]", 0.1),
-    (("euc_kr",), r"[\uac00-\ud7a3]", 0.8),
-    (("cp1251", "koi8_r", "cp1253"), r"[\u0430-\u045f\u03ac-\u03ce]", 0.8),
-    (("cp874",), r"[\u0e30-\u0e4e]", 0.2),
-    (("gb18030", "big5", "shift_jis", "euc_jp"), rf"[{_HAN}\uff66-\uff9f]", 0.8),
+_BESIDE, _ALONE = r"(?<=[A-Za-z])[^\0-\x7f]|[^\0-\x7f](?=[A-Za-z])", r"(?<![^\0-\x7f])[^\0-\x7f](?![^\0-\x7f])"
+_SIGNS = "\u00a0-\u00a1§ª«°´·º»¿\u2013-\u2014\u2018-\u201e•…‹-›€"
+_LATIN = (
+    ("cp1252", f"[{_SIGNS}À-ÖØ-öø-ÿŒœ]"),
+    ("cp1254", f"[{_SIGNS}ÂÇĞÎİÖÛÜâçğîıöşûüŞ]"),
+    ("cp1250", f"[{_SIGNS}ÁÂÄÇÉËÍÎÓÔÖÚÜÝßáâäçéëíîóôöúüýĂ-ćČ-ĐĘ-ěĹ-ĺĽ-ľŁ-ńŇ-ňŐ-őŔ-ŕŘ-śŞ-ťŮ-űŹ-ž]"),
 )
-"""Encodings, the letters by which they are known, and the least share of these among all that are not ASCII's. The
-letters that others are seldom taken for come first; half-width kana come last, since Thai and Korean read as such."""
+"""Encodings of Latin scripts, and the letters of their languages."""
+
+_HAN = r"[\u3000-\u3011\u4e00-\u9fff\uff01-\uff5e\uff66-\uff9f]"
+_WIDE = (
+    (("shift_jis", "euc_jp"), r"[\u3041-\u30ff]", 0.1),
+    (("shift_jis",), r"[\uff66-\uff9f]", 0.95),
+    (("euc_kr",), r"[\uac00-\ud7a3]", 0.8),
+)
+_NARROW = (
+    (("cp1251", "koi8_r", "cp1253"), r"[\u0386-\u03ce\u0401-\u045f]", 0.8),
+    (("cp874",), r"[\u0e30-\u0e4e]", 0.2),
+)
+_HANS = ((("gb18030", "big5", "shift_jis", "euc_jp"), _HAN, 0.6),)
+"""Encodings of other scripts, their letters and the least share of these among all that are not ASCII's. What others
+are seldom taken for comes first."""
+
+_SMALL = r"[\u03ac-\u03ce\u0430-\u045f]"
+"""Small letters, of which a text has more than of capitals."""
 
 
 def encodings_of(sample: bytes) -> list[str]:
-    """The encodings that bytes may be of, the likeliest first; none where it is UTF-8 but for a few, or nothing known.
+    """The encodings that bytes may be of, the likelier first; none where it is UTF-8 but for a few, or nothing known.
+    Of several that give the same text the first stands for all.
 
+    Letters of Latin scripts stand beside those of ASCII, letters of others do not.
     sample: from an even place of the file on, in which two bytes may be a letter.
     """
     if 0 in sample:
         many, wide = max((sample.decode(name, "ignore").count("\n"), name) for name in ("utf-16-be", "utf-16-le"))
-        return [wide] if many and _share(sample, wide, r"[^\ud800-\uf8ff]") == 1 else []
-    high = sum(byte >= 0x80 for byte in sample)
+        return [wide] if many and _share(_read(sample, wide), r"[^\0-\x7f\ud800-\uf8ff]") == 1 else []
     if len(_OTHERS.findall(sample.decode(errors="ignore"))) > sample.decode(errors="replace").count("\ufffd"):
         return []
-    alone = 2 * sum(map(len, _TOGETHER.findall(sample))) <= high  # as accents stand among the letters of Europe
-    rows = _LETTERS[:1] if alone else _LETTERS
-    found = []
-    for names, kind, least in rows:
-        shares = {name: _share(sample, name, kind) for name in names}
-        found += sorted((name for name in names if shares[name] >= least), key=lambda name: -shares[name])
-    western = "cp1252" if any(0x80 <= byte < 0xA0 for byte in sample) else "latin-1"
-    return list(dict.fromkeys(found)) or ([western] if alone else [])
+    found: dict[str, str] = {}
+    latin = _read(sample, "latin-1")
+    beside = max(_share(latin, kind) for kind in (_BESIDE, _ALONE)) >= 0.5
+    for name, kind in _LATIN if beside else ():
+        if _share(text := _read(sample, name), kind) >= 0.95:
+            found |= {} if text in found.values() else {name: text}
+    for names, kind, least in (*_WIDE, *(() if beside else _NARROW), *_HANS):
+        texts = {name: _read(sample, name) for name in names}
+        fit = [name for name in names if _share(texts[name], f"(?<![A-Za-z]){kind}(?![A-Za-z])") >= least]
+        for name in sorted(fit, key=lambda name: -_share(texts[name], _SMALL)):
+            found |= {} if texts[name] in found.values() else {name: texts[name]}
+    plain = not any(0x80 <= byte < 0xA0 for byte in sample)
+    return ["latin-1" if name == "cp1252" and plain else name for name in found]
 
 
-def _share(sample: bytes, encoding: str, kind: str) -> float:
-    """How many of the letters that are not ASCII's are of a kind; 0 where bytes are not of the encoding."""
+def _read(sample: bytes, encoding: str) -> str:
+    """The text; none where the bytes are not of the encoding."""
     with contextlib.suppress(UnicodeDecodeError):
-        others = _OTHERS.findall(codecs.getincrementaldecoder(encoding)().decode(sample))  # the last may be cut
-        return sum(bool(re.match(kind, one)) for one in others) / max(len(others), 1)
-    return 0.0
+        return codecs.getincrementaldecoder(encoding)().decode(sample)  # the last may be cut
+    return ""
+
+
+def _share(text: str, kind: str) -> float:
+    """How many of the letters that are not ASCII's are of a kind."""
+    return len(re.findall(kind, text)) / max(len(_OTHERS.findall(text)), 1)
