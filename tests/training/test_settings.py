@@ -130,6 +130,10 @@ def test_a_name_that_is_neither_is_met_by_near_ones() -> None:
         asked(CLASSIFY, {"epoch": 1})
     with pytest.raises(InputError, match=r"its options are .*max_length.*; the settings are .*learning_rate"):
         asked(CLASSIFY, {"qqqq": 1})
+    with pytest.raises(
+        InputError, match=r"no setting 'teacher', which is an option of text-classification, .*, fill-mask"
+    ):
+        asked(named("translation"), {"teacher": "m"})
 
 
 # -- the list ----------------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from pellucid.config.checks import is_several, is_word, plain_number
-from pellucid.errors import InputError, near
-from pellucid.training.names import Name
+from pellucid.errors import InputError, near, several
+from pellucid.training.names import OBJECTIVES, Name
 from pellucid.training.settings import Settings
 
 if TYPE_CHECKING:
@@ -145,5 +145,7 @@ def _worded(kind: Any) -> str:
 def _unknown(name: Name, said: str, options: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     other = ELSEWHERE.get(said)
     hint = f" (did you mean {other}?)" if other else near(said, {**options, **settings})
+    if not hint and (others := [one.name for one in OBJECTIVES if said in options_of(one)]):
+        hint = f", which is an option of {several(others)}"
     every = f": its options are {', '.join(options)}; the settings are {', '.join(settings)}"
     return f"{name.name} has no setting {said!r}{hint or every}"
