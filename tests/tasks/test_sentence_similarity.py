@@ -1,6 +1,7 @@
 """How alike two texts are: the scores of sentence-transformers, and every way to give a pair."""
 
 import dataclasses
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,19 @@ def test_an_empty_text_is_compared_and_told(pipe: "pellucid.Pipeline", reference
     wanted = reference.similarity(reference.encode([SOURCE]), reference.encode([""]))
     assert answer["score"] == pytest.approx(float(wanted), abs=1e-6)
     assert answer.read.empty and not pipe(SOURCE, "x").read.empty
+
+
+def test_texts_that_are_unknown_tokens_alone_are_told(
+    pipe: "pellucid.Pipeline", caplog: pytest.LogCaptureFixture
+) -> None:
+    thai = "กรุงเทพมหานคร" * 9
+    ranking = pellucid.pipeline("text-ranking", pipe.model)
+    with caplog.at_level(logging.WARNING, "pellucid"):
+        pipe([(thai, thai[:110]), (SOURCE, f"fine {thai}")])
+        pipe(thai, f"{thai} " * 9 + SOURCE, long="windows", max_length=8, stride=0)
+        ranking(query=SOURCE, documents=[thai, *OTHERS])
+    told = "texts are unknown tokens alone; their vectors do not tell them apart"
+    assert caplog.messages == [f"2 of 4 {told}", f"1 of 2 {told}", f"1 of 7 {told}"]
 
 
 # -- long texts --------------------------------------------------------------------------------------------------------

@@ -106,14 +106,19 @@ def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
             rows.append(_Row(array("i", row.ids), array("i", row.type_ids)))
             cut += row.cut > 0
             empty += all(row.special)
-            unread += unknown in row.ids and all(id_ == unknown or mark for id_, mark in zip(row.ids, row.special))
+            unread += row.unread(unknown)
     if cut:
         log.warning("%d of %d texts were cut to %d tokens", cut, len(rows), plan.max_length)
     if empty:
         log.warning("%d of %d texts are empty; their vectors are those of the special tokens alone", empty, len(rows))
-    if unread:
-        log.warning("%d of %d texts are unknown tokens alone; their vectors do not tell them apart", unread, len(rows))
+    tell_unread(unread, len(rows))
     return rows
+
+
+def tell_unread(number: int, total: int) -> None:
+    """Tells of texts that are unknown tokens alone, where there are any."""
+    if number:
+        log.warning("%d of %d texts are unknown tokens alone; their vectors do not tell them apart", number, total)
 
 
 def _run(

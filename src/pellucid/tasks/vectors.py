@@ -1,5 +1,6 @@
 """Tasks that compare texts by one vector each, and how such vectors are compared."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from pellucid.checkpoints.sentence import SIMILARITIES, Pooling
 from pellucid.config import OF_TOKENS
 from pellucid.config.checks import choice
 from pellucid.models import Network, Output
-from pellucid.tasks.embed import finished, pool, pooled_states
+from pellucid.tasks.embed import finished, pool, pooled_states, tell_unread
 from pellucid.tasks.reader import Reader, Stretch
 from pellucid.tasks.reasons import Aim
 from pellucid.tasks.task import Work
@@ -48,6 +49,12 @@ class Comparing(Reader):
 
     def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
         return pooled(work, here)
+
+    def _passes(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
+        unread = [row.unread(work.loaded.words.unk_token_id) for row in rows]
+        starts = [i for i, row in enumerate(rows) if row.number == 0]
+        tell_unread(sum(all(unread[i : i + rows[i].count]) for i in starts), len(starts))
+        return super()._passes(work, rows)
 
     def compared(self, work: Work, one: Tensor, other: Tensor) -> Tensor:
         """How alike two texts are, from their vectors before these are finished: Float[Tensor, "width"], twice"""

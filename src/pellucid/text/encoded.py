@@ -18,6 +18,10 @@ class Encoded:
     cut: int
     """Tokens that were cut off because the text was too long."""
 
+    def unread(self, unknown: int | None) -> bool:
+        """Whether it is unknown tokens alone, as a long sentence without spaces is to WordPiece.  unknown: their id."""
+        return unknown in self.ids and all(id_ == unknown or mark for id_, mark in zip(self.ids, self.special))
+
 
 def input_names(token_types: bool) -> list[str]:
     """What a tokenizer gives a model.  token_types: whether that tells the two texts of a pair apart."""
