@@ -9,6 +9,7 @@ import pytest
 
 import pellucid
 from pellucid.training.data import read
+from pellucid.training.said import as_wanted
 
 TEXTS = ["a dog sleeps", "a cat"]
 
@@ -106,6 +107,14 @@ def test_an_index_is_made_of_it(body: pellucid.Model, held: Any) -> None:
 def test_it_is_a_column_to_learn_from() -> None:
     columns = {"text": TEXTS, "label": ["x", "y"]}
     assert read({name: Arrow(column) for name, column in columns.items()}).digest == read(columns).digest
+
+
+@pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
+def test_so_are_names_among_options(checkpoint: Callable[[str], Path], holder: Callable[[list[str]], Any]) -> None:
+    ask, names = pellucid.pipeline("token-classification", checkpoint("bert-people")), ["O", "PER"]
+    assert ask(TEXTS, ignore_labels=holder(names)) == ask(TEXTS, ignore_labels=names)
+    found = as_wanted("lora_targets", holder(names), tuple[str, ...])
+    assert found == tuple(names) and {type(one) for one in found} == {str}
 
 
 def test_one_vector_is_one_query_in_whatever_holds_its_numbers(body: pellucid.Model) -> None:

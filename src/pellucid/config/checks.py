@@ -111,11 +111,16 @@ def unwrapped(given: Any) -> Any:
     return given.to_pylist() if hasattr(given, "to_pylist") else given
 
 
+def all_of(given: Any) -> list[Any] | None:
+    """Several things in whatever holds them, as a list; None for what holds nothing, a text among it."""
+    return list(unwrapped(given)) if is_several(given) else None
+
+
 def listed(name: str, value: Any, expected: str) -> list[Any]:
-    """Several things in whatever holds them; InputError for what holds nothing, a text among it."""
-    if not is_several(value):
+    """The same; InputError for what holds nothing."""
+    if (found := all_of(value)) is None:
         raise InputError(Argument(name), f" is {short(repr(value))}, expected {expected}")
-    return list(unwrapped(value))
+    return found
 
 
 def numbers_of(name: str, value: Any, expected: str) -> list[int]:
@@ -143,7 +148,7 @@ def _index(value: Any) -> int | None:
 
 def names_of(name: str, value: Any, expected: str) -> tuple[str, ...]:
     """One name, or several in whatever holds them, as a tuple; InputError where it holds anything else."""
-    found = (value,) if isinstance(value, str) else tuple(unwrapped(value)) if is_several(value) else None
+    found = [value] if isinstance(value, str) else all_of(value)
     if found is None or not all(isinstance(one, str) for one in found):
         raise InputError(Argument(name), f" is {short(repr(value))}, expected {expected}")
-    return found
+    return tuple(found)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import is_several, unwrapped
+from pellucid.config.checks import all_of
 from pellucid.errors import Argument, Blank, InputError, Item
 from pellucid.generation.loop import room, writer
 from pellucid.generation.said import settings_of, with_ends
@@ -88,14 +88,13 @@ def encoded(loaded: Loaded, texts: object) -> list[list[int]]:
 
     Raises InputError for a model that does not write, and for what is no text.
     """
-    if not is_several(texts):
+    if (found := all_of(texts)) is None:
         raise InputError(f"a {type(texts).__name__} was given, expected a text or several texts")
-    texts = list(unwrapped(texts))
-    for i, text in enumerate(texts):
+    for i, text in enumerate(found):
         if not isinstance(text, str):
             advice = "; conversations go to chat" if isinstance(text, Mapping) else ""
             raise InputError(Item(i, "text"), f" is {type(text).__name__}, expected a string{advice}")
-    return [row.ids for row in _reader(loaded).encode(texts, parse_special_tokens=True)]
+    return [row.ids for row in _reader(loaded).encode(found, parse_special_tokens=True)]
 
 
 def end_lacking(loaded: Loaded) -> list[int]:

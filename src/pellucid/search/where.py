@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from pellucid.config.checks import is_several, unwrapped
+from pellucid.config.checks import all_of
 from pellucid.errors import Argument, InputError, composed
 from pellucid.search.metadata import MOST_DIGITS, plain
 from pellucid.text.cut import whole_characters
@@ -246,16 +246,12 @@ def _wanted(column: str, wanted: Any) -> list[Condition]:
             if not isinstance(operator, str) or operator not in OPERATORS:
                 raise InputError(WHERE, f": {column} has {operator!r}, expected one of {' '.join(OPERATORS)}")
         return [Condition(column, operator, (_value(column, value),)) for operator, value in wanted.items()]
-    if is_several(wanted):
-        wanted = list(unwrapped(wanted))
-        if not wanted:
-            raise InputError(WHERE, f": {column} may be none of no values: give one at least")
-        if len(wanted) > MOST_VALUES:
-            raise InputError(
-                WHERE, f": {column} may be one of {len(wanted):,} values, expected at most {MOST_VALUES:,}"
-            )
-        return [Condition(column, "=", tuple(_value(column, value) for value in wanted))]
-    return [Condition(column, "=", (_value(column, wanted),))]
+    values = [wanted] if (found := all_of(wanted)) is None else found
+    if not values:
+        raise InputError(WHERE, f": {column} may be none of no values: give one at least")
+    if len(values) > MOST_VALUES:
+        raise InputError(WHERE, f": {column} may be one of {len(values):,} values, expected at most {MOST_VALUES:,}")
+    return [Condition(column, "=", tuple(_value(column, value) for value in values))]
 
 
 def _value(column: str, value: Any) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.blocks import Watch
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import is_several, unwrapped
+from pellucid.config.checks import all_of
 from pellucid.errors import Argument, InputError, Item
 from pellucid.models import Output
 
@@ -48,7 +48,7 @@ def _texts(inputs: Any) -> list[str] | None:
     """One text, or several in whatever holds them; None for ids."""
     if isinstance(inputs, str):
         return [inputs]
-    found = list(unwrapped(inputs)) if is_several(inputs) and not isinstance(inputs, Tensor) else []
+    found = (None if isinstance(inputs, Tensor) else all_of(inputs)) or []
     return found if any(isinstance(one, str) for one in found) else None
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, is_several, is_word, names_of, truth
-from pellucid.errors import Argument, InputError, Item, near, several, short
+from pellucid.config.checks import all_of, choice, is_word, listed, names_of, truth
+from pellucid.errors import Argument, InputError, Item, near, several
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.entities import (
@@ -74,9 +74,7 @@ class TokenClassification(Reader):
         truth("decoded", self.decoded)
         if not isinstance(self.delimiter, str):
             raise InputError(f"delimiter is {type(self.delimiter).__name__}, expected a text such as ' '")
-        ignored: object = self.ignore_labels
-        if isinstance(ignored, str) or not is_several(ignored):
-            raise InputError(f"ignore_labels is {short(repr(ignored))}, expected a list of labels")
+        ignored = listed("ignore_labels", self.ignore_labels, "a list of labels")
         object.__setattr__(self, "ignore_labels", names_of("ignore_labels", ignored, "a list of labels"))
         if self.overlap == "longest" and self.aggregation_strategy == "none":
             grouped = Argument("aggregation_strategy", "simple")
@@ -87,8 +85,8 @@ class TokenClassification(Reader):
         """The options; a label that is to be left out has to be one of the model's, unless it is "O"."""
         labels, fitting = tuple(loaded.config.labels), dict(options)
         known = {*labels, *(tag.kind for tag in tags_of(labels)), "O"}
-        if (ignored := options.get("ignore_labels")) is not None and is_several(ignored):
-            fitting["ignore_labels"] = ignored = list(ignored)
+        if (ignored := all_of(options.get("ignore_labels"))) is not None:
+            fitting["ignore_labels"] = ignored
             theirs = is_word(options.get("boundaries"), "heuristic")
             for label in () if theirs else {str(label) for label in ignored if isinstance(label, str)} - known:
                 has = several(sorted(known))

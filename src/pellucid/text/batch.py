@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pellucid.config.checks import is_several, unwrapped
+from pellucid.config.checks import all_of
 from pellucid.errors import Argument, InputError, Words
 
 TOKEN_BUDGET = 1024
@@ -67,9 +67,9 @@ def listed(name: str, given: Any) -> list[Any]:
     """One text, or several, as a list; InputError for what is neither."""
     if isinstance(given, str):
         return [given]
-    if not is_several(given):
+    if (found := all_of(given)) is None:
         raise InputError(f"{name} is {type(given).__name__}, expected a text or a list of texts")
-    return list(unwrapped(given))
+    return found
 
 
 def check_equally_long(rows: Iterable[Sequence[Any]], *besides: Words) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
-from pellucid.config.checks import is_several, is_word, plain_number
+from pellucid.config.checks import all_of, is_word, plain_number
 from pellucid.errors import InputError, near, several
 from pellucid.training.names import OBJECTIVES, Name
 from pellucid.training.settings import Settings
@@ -120,6 +120,8 @@ def _fitting(value: Any, kind: Any) -> Any:
         return _listed(value, get_args(kind))
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2.0**1000:
         return float(value)
+    if kind is str and isinstance(value, str):
+        return str(value)  # one of NumPy's is no other text
     return value if type(value) is kind or (kind is float and isinstance(value, float)) else None
 
 
@@ -127,9 +129,8 @@ def _listed(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Several values; a text alone is what stands between its commas, where texts are wanted."""
     if isinstance(value, str) and kinds[0] is str:
         value = [part.strip() for part in value.split(",") if part.strip()]
-    if not is_several(value):
+    if (values := all_of(value)) is None:
         return None
-    values = list(value)
     each = [kinds[0]] * len(values) if Ellipsis in kinds else list(kinds)
     found = [_fitting(one, kind) for one, kind in zip(values, each)]
     return tuple(found) if len(values) == len(each) and None not in found else None
