@@ -13,7 +13,7 @@ from pellucid.bars import bar
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import MODES, Pooling
-from pellucid.config.checks import choice, count, is_several, plain_number, truth, unwrapped
+from pellucid.config.checks import all_of, choice, count, plain_number, truth
 from pellucid.errors import InputError, Item, several
 from pellucid.machine import choose_dtype
 from pellucid.models import Encoder, Network, sound
@@ -78,9 +78,9 @@ def in_pieces(
 
 
 def _listed(texts: Iterable[str]) -> list[str]:
-    if not is_several(texts):
+    if (found := all_of(texts)) is None:
         raise InputError(f"texts are {type(texts).__name__}, expected a string or several strings")
-    return list(unwrapped(texts))
+    return found
 
 
 def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_length: int | None) -> Pooling:
