@@ -8,6 +8,8 @@ import pytest
 from huggingface_hub import ModelCard
 
 import pellucid
+from pellucid.config import SequenceToSequenceLM
+from pellucid.text.learned import train_tokenizer
 from pellucid.training.card import plain
 
 Feelings = Callable[..., list[dict[str, Any]]]
@@ -40,8 +42,10 @@ def test_a_base_of_the_hub_is_named(
     _, text = trained(named, feelings(40), tmp_path / "new")
     assert ModelCard(text).data.base_model == "owner/model"
     assert "[owner/model](https://huggingface.co/owner/model)" in text
-    _, text = trained(pellucid.load(folder), feelings(40), tmp_path / "newer")
-    assert ModelCard(text).data.base_model is None
+    scratch.save(tmp_path / "alone")
+    for i, base in enumerate((pellucid.load(folder), pellucid.load("alone"))):
+        _, text = trained(base, feelings(40), tmp_path / f"newer-{i}")
+        assert ModelCard(text).data.base_model is None
 
 
 def test_scores_stand_beside_the_simplest_and_the_beginning(
@@ -100,6 +104,19 @@ def test_an_adapter_says_what_it_is(
         "positive",
         "negative",
     )
+
+
+def test_no_library_is_said_to_open_what_it_does_not_know(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(None, "characters", texts=["0123456789"], special_tokens={"pad": "<pad>"})
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"num_decoder_layers": 1, "decoder_attention_heads": 2, "decoder_intermediate_size": 16, "vocab_size": 11}
+    config = pellucid.Config.of("transformer", head=SequenceToSequenceLM(), **sizes)
+    rows = [{"text": f"{i}", "target": f"{i + 1}"} for i in range(20)]
+    model = pellucid.build(config, tokenizer=tokenizer)
+    pellucid.train(model, rows, "translation", out=tmp_path / "model", max_steps=1, batch_size=8)
+    text = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    assert ModelCard(text).data.library_name == "pellucid" and "opens it as well" not in text
+    assert "A model for translation: a text in another language. Trained" in text
 
 
 @pytest.mark.parametrize(("text", "found"), [("a_b", r"a\_b"), ("one\n two", "one two"), ("[x](y)", r"\[x\](y)")])

@@ -46,6 +46,7 @@ class Family:
     heads: the model without a head first.
     told_languages: of a translation it is told both languages in words before the text (T5), or the one to write by a
         token there.
+    ours: `transformers` has no such architecture, and does not open its files.
     """
 
     defaults: Config
@@ -53,6 +54,7 @@ class Family:
     names: Names | Callable[[Config], Names]
     heads: tuple[HeadPage, ...] = field(default=())
     told_languages: bool = False
+    ours: bool = False
 
     def __post_init__(self) -> None:
         if not self.heads or self.heads[0].head is not None:

@@ -65,15 +65,13 @@ def _front(result: "Result", name: Name, given: Given, title: str) -> str:
         if one != "loss" and math.isfinite(value)
     ]
     data = given.held_out or given.data
-    adapter = begun.settings.adapter_only
-    sentence = begun.loaded.config.head is None and not adapter
     return front_matter(
         title,
         scores,
         {"name": data.name, "type": data.kind, "split": "validation"},
         name.task or name.name,
-        base_model=base if base is not None and is_hub_id(base) else None,
-        library_name="peft" if adapter else "sentence-transformers" if sentence else "transformers",
+        base_model=base if base is not None and _on_hub(base) else None,
+        library_name=_others(result) or "pellucid",
         pipeline_tag=name.task or None,
         metrics=list(dict.fromkeys(one.metric for one in scores)),
         tags=["pellucid", "lora"] if begun.settings.lora else ["pellucid"],
@@ -89,12 +87,27 @@ def _what(result: "Result", name: Name, given: Given) -> str:
     named = name.head and head_named(name.head).answers == "labels"
     listed = f" Its labels: {', '.join(map(plain, labels[:50]))}." if named else ""
     means = "A model for" if not name.task else f"A model for {name.task}:"
-    what = says[:1].lower() + says[1:]
+    what = f"{says[:1].lower()}{says[1:].partition(':')[0].rstrip('.')}."
     return f"{means} {what} Trained {base} by pellucid {__version__}, {data}.{listed}\n"
 
 
 def _linked(base: str) -> str:
-    return f"[{plain(base)}](https://huggingface.co/{base})" if is_hub_id(base) and "/" in base else plain(base)
+    return f"[{plain(base)}](https://huggingface.co/{base})" if _on_hub(base) else plain(base)
+
+
+def _on_hub(base: str) -> bool:
+    """Whether a name may be one of the hub; one word alone is a folder's, or of a model that is nobody's there."""
+    return "/" in base and is_hub_id(base)
+
+
+def _others(result: "Result") -> str | None:
+    """The library that opens the model as well; None where none does."""
+    loaded = result.begun.loaded
+    if loaded.family.ours:
+        return None
+    if result.begun.settings.adapter_only:
+        return "peft"
+    return "transformers" if loaded.config.head else "sentence-transformers"
 
 
 def _use(result: "Result", name: Name) -> str:
@@ -110,9 +123,9 @@ def _use(result: "Result", name: Name) -> str:
     else:
         lines = [f"model = pellucid.load({place})"]
     code = "\n".join(["import pellucid", "", *lines])
-    others = "sentence-transformers" if name.task == "sentence-similarity" else "transformers"
-    also = "PEFT" if result.begun.settings.adapter_only else others
-    return f"## Use\n\n```python\n{code}\n```\n\n{also} opens it as well.\n"
+    others = _others(result)
+    also = f"\n{'PEFT' if others == 'peft' else others} opens it as well.\n" if others else ""
+    return f"## Use\n\n```python\n{code}\n```\n{also}"
 
 
 def _scores(result: "Result") -> str:

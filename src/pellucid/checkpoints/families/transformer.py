@@ -103,4 +103,4 @@ heads = (
 
 names = Names(body=(*_side("encoder"), *_side("decoder")))
 
-family = Family(defaults=defaults, keys=keys, names=names, heads=heads)
+family = Family(defaults=defaults, keys=keys, names=names, heads=heads, ours=True)
