@@ -56,7 +56,7 @@ class Report(Outcome):
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items()) or "nothing was held out"
-        return f"Report({self.task}: {scores}; {self.steps:,} steps, {self.seconds:,.0f} s)"
+        return f"Report({self.task}: {scores}; {counted(self.steps, 'step')}, {self.seconds:,.0f} s)"
 
 
 class Trained(Model):

@@ -105,6 +105,21 @@ def test_what_is_typed_is_what_is_done(
     assert json.loads(other.out)["steps"] == 2
 
 
+def test_a_space_at_the_end_of_what_is_set_stays(
+    command: Pellucid, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    (tmp_path / "pairs.csv").write_text("text,target\n" + "one two,two\n" * 10, encoding="utf-8")
+    how = "--set", "prefix=shorten: ", "--set", "generate=false"
+    done = command("train", "summarization", "pairs.csv", "-m", checkpoint("t5-tied"), "-o", "out", *how, *QUICK)
+    assert done.code == 0, done.err
+    assert json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))["prefix"] == "shorten: "
+    told = [
+        command("evaluate", "summarization", "pairs.csv", "-m", "out", "--json", "--set", f"prefix={one}", *how[2:]).out
+        for one in ("shorten: ", '"shorten: "', "shorten:")
+    ]
+    assert told[0] == told[1] != told[2]
+
+
 def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, table: Path, tmp_path: Path) -> None:
     table.write_text(table.read_text(encoding="utf-8").replace("good", "gôod"), encoding="latin-1")
     done = command("train", "classify", table, "-m", model, "-o", "out", *QUICK)

@@ -61,7 +61,7 @@ def command(
     from pellucid.training.log import finite
     from pellucid.training.said import Spoken
 
-    options: dict[str, Any] = {option: Spoken(value.strip()) for option, value in more("--set", settings, ()).items()}
+    options: dict[str, Any] = {option: Spoken(value.lstrip()) for option, value in more("--set", settings, ()).items()}
     renamed = dict(pair("--column", one) for one in columns)
     import pellucid
 

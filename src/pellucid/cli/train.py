@@ -13,6 +13,7 @@ from pellucid.cli.questions import more, pair
 from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
 from pellucid.cli.typed import Others
+from pellucid.errors import counted
 from pellucid.training.names import OBJECTIVES
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _settings(settings: dict[str, Any]) -> dict[str, Any]:
 
     found = {name: settings[name] for name in (*_COMMON, "precision", "teacher") if settings[name] is not None}
     found |= more("--set", settings["more"], found)
-    return {name: Spoken(value.strip()) for name, value in found.items()}
+    return {name: Spoken(value.lstrip()) for name, value in found.items()}
 
 
 def _show(report: "Report") -> None:
@@ -164,7 +165,7 @@ def _show(report: "Report") -> None:
     if report.scores:
         draw(scores_table(report.scores, {"before": report.before, "simplest answer": report.simplest}), err=True)
     best = f"; the numbers of step {report.best_step:,} were the best and are kept" if report.best_step else ""
-    say(f"{report.steps:,} steps in {report.seconds:,.1f} s{best}")
+    say(f"{counted(report.steps, 'step')} in {report.seconds:,.1f} s{best}")
 
 
 def _first() -> bool:
