@@ -50,6 +50,13 @@ def test_facts_and_words_are_there_without_weights(folder: Path) -> None:
         pellucid.load(folder)
 
 
+def test_a_training_that_was_broken_off_is_named(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    (folder / "training").mkdir()
+    with pytest.raises(NotFoundError, match="holds a training that was broken off, and no model: resume it first"):
+        pellucid.load(folder)
+
+
 def test_weights_under_other_names_are_named(folder: Path) -> None:
     (folder / WEIGHTS).rename(folder / "model.fp16.safetensors")
     with pytest.raises(NotFoundError, match=r"it holds model\.fp16\.safetensors, which .* rename"):

@@ -46,6 +46,11 @@ WRONG = {
     "nowhere": (["./nowhere.onnx", "-o", "new"], 3, "./nowhere.onnx"),
     "no such package": (["no-such-package-at-all", "-o", "new"], 3, "no installed package"),
     "a package without a model": (["pytest", "-o", "new"], 3, "holds no .onnx file"),
+    "a checkpoint that came as a package": (
+        ["sentiment-minilm", "-o", "new"],
+        3,
+        "is a checkpoint, which opens as it is",
+    ),
     "another file": (["taken/file.txt", "-o", "new"], 3, "expected an .onnx file"),
     "an empty folder": (["empty", "-o", "new"], 3, "nothing to convert"),
     "an adapter": (["adapter", "-o", "new"], 3, 'pellucid.load("adapter").save("FOLDER") writes the whole model'),

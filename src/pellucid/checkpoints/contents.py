@@ -11,6 +11,7 @@ from pellucid.checkpoints.sentence import Pooling, read_crossing, read_pooling
 from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.weights import Stored, stored
 from pellucid.config import Config
+from pellucid.errors import NotFoundError
 from pellucid.files import read_json
 from pellucid.lazy import cached_property
 from pellucid.text import Tokenizer
@@ -69,6 +70,10 @@ class _Folder(Contents):
     def facts(self) -> dict[str, Any]:
         if not self.said_in.exists():
             read_pooling(self.folder)  # which may say that the model lies in another folder
+            if (self.folder / "training").is_dir():
+                raise NotFoundError(
+                    f"{self.folder} holds a training that was broken off, and no model: resume it first"
+                )
         return read_json(self.said_in) | read_crossing(self.folder)
 
     @cached_property

@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
-from pellucid.checkpoints import hub
+from pellucid.checkpoints import hub, installed
 from pellucid.checkpoints.adapter_facts import is_adapter
 from pellucid.checkpoints.source import inside, link_inside, refuse_links_of_folder
 from pellucid.errors import InputError, NotFoundError, several
@@ -88,8 +88,11 @@ def _package(name: str) -> Foreign:
     nowhere = f"there is no file or folder {name[:200]!r}, and no installed package of that name"
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name):
         raise NotFoundError(nowhere)
+    known = installed.find(name)
+    if known is not None and known.path() is not None and not known.foreign:
+        raise InputError(f"{name} is a checkpoint, which opens as it is: there is nothing to convert")
     try:
-        files = importlib.metadata.files(name) or []
+        files = importlib.metadata.files(known.distribution if known else name) or []
     except importlib.metadata.PackageNotFoundError as error:
         raise NotFoundError(nowhere) from error
     models = sorted(Path(str(file.locate())) for file in files if file.suffix == ".onnx")
