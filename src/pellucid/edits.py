@@ -1,4 +1,8 @@
-"""The edits of `model.edit` and `model.sweep`: `from pellucid.edits import zero, patch`."""
+"""The edits of `model.edit` and `model.sweep`: `from pellucid.edits import zero, patch`.
+
+In a model of 8 or 4 bits float32 is taken for bfloat16, and bfloat16 for float32: how many positions a pass reads
+decides which of them a point is.
+"""
 
 from pellucid.trace.edits import Edit as Edit
 from pellucid.trace.edits import add as add

@@ -206,6 +206,22 @@ def test_few_bits(dtype: str) -> None:
         assert not torch.allclose(vector, model.embed(TEXT), atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_of_few_bits_float32_and_bfloat16_fit_one_another(dtype: str) -> None:
+    """How many positions a pass reads decides which of them a point is."""
+    model, name = pellucid.load("all-MiniLM-L6-v2", dtype=dtype), "layers.3.attention.output"
+    value = model.trace(TEXT)[name].float().bfloat16()  # numbers that are the same in both
+    for wide in (value.float(), value):
+        edits = (fixed(wide), patch(wide), patch({name: wide}), change(lambda now, wide=wide: wide))
+        for edit in (*edits, [scale(0.0), add(wide)]):
+            with model.edit({name: edit}):
+                told = model.trace(TEXT)[name]
+            assert told.dtype == model.trace(TEXT)[name].dtype and torch.equal(told.float(), value.float()), edit
+    for wrong in (fixed(value.double()), patch(value.half()), change(torch.Tensor.double)):
+        with pytest.raises(InputError, match=r"float(64|16)\["), model.edit({name: wrong}):
+            model.trace(TEXT)
+
+
 # -- no silence -------------------------------------------------------------------------------------------------------
 
 
@@ -256,6 +272,7 @@ def test_choices_are_whole_numbers(where: dict[str, object]) -> None:
         ("pooled", lambda value: None, "answered NoneType"),
         ("pooled", fixed(torch.zeros(5)), r"the value is float32\[5\], and pooled is float32\[1, 384\]"),
         ("pooled", fixed(torch.zeros(384).double()), "the value is float64"),
+        ("pooled", fixed(torch.zeros(384).bfloat16()), "the value is bfloat16"),
         ("pooled", fixed(1e300), r"the value is 1e\+300, and pooled is float32\[1, 384\] .*: give one that fits"),
         ("layers.0.residual.pre", add(-1e300), r"the vector is -1e\+300, and layers.0.residual.pre is float32"),
         ("layers.0.residual.pre", add(torch.zeros(2, 9, 384)), r"the vector is float32\[2, 9, 384\]"),

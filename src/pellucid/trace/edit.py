@@ -75,8 +75,8 @@ class Entry:
 class Edits:
     """Several edits as one onlooker of every pass. They are made in their order, each on what the one before gave."""
 
-    def __init__(self, config: Config, entries: Sequence[Entry]) -> None:
-        self.axes, self.entries = points(config), tuple(entries)
+    def __init__(self, config: Config, entries: Sequence[Entry], bits: int | None) -> None:
+        self.axes, self.entries, self.bits = points(config), tuple(entries), bits
         self.at: dict[str, list[Entry]] = {}
         for entry in entries:
             for name in entry.names:
@@ -97,7 +97,7 @@ class Edits:
     def answer(self, name: str, value: Tensor, standing: Standing) -> Tensor:
         """The value to go on with: `value` itself where nothing changes, so that nothing else does."""
         for entry in self.at.get(name, ()):
-            value = entry.answer(value, Spot(name, self.axes[name], standing))
+            value = entry.answer(value, Spot(name, self.axes[name], standing, self.bits))
         return value
 
 
@@ -122,7 +122,8 @@ def entries_of(config: Config, wanted: Wanted) -> list[Entry]:
 def edited(loaded: Loaded, entries: Sequence[Entry]) -> Loaded:
     """The same model, sharing every number, that makes these edits at all of its passes, behind those it makes."""
     before = getattr(loaded.module.onlooker, "entries", ())
-    return replace(loaded, module=loaded.module.edited(Edits(loaded.config, [*before, *entries])))
+    onlooker = Edits(loaded.config, [*before, *entries], loaded.module.bits)
+    return replace(loaded, module=loaded.module.edited(onlooker))
 
 
 def edits_of(loaded: Loaded) -> tuple[str, ...]:

@@ -129,9 +129,9 @@ def change(function: Callable[[Tensor], Tensor], **where: Chosen) -> Edit:
             ) from error
         if not isinstance(new, Tensor):
             raise InputError(f"{name} at {spot.name} answered {type(new).__name__}, expected {spot.said(now)}")
-        if new.shape != now.shape or new.dtype != now.dtype:
+        if new.shape != now.shape or spot.fitted(new, now).dtype != now.dtype:
             raise InputError(f"{name} at {spot.name} answered {kind(new)}, expected {spot.said(now)}")
-        return new.to(now.device, copy=True)  # what the function keeps, it may write into later
+        return spot.fitted(new, now).to(now.device, copy=True)  # what the function keeps, it may write into later
 
     return Edit(f"change({name})", changed, Where.of(where))
 
@@ -179,7 +179,7 @@ def patch(source_of: Mapping[str, Tensor] | Tensor, **where: Chosen) -> Edit:
     def changed(now: Tensor, spot: Spot) -> Tensor:
         given = source_of if isinstance(source_of, Tensor) else source_of[spot.name]
         _alike(given, now, spot)
-        given, known = given.to(now.device), torch.ones((), dtype=torch.bool, device=now.device)
+        given, known = spot.fitted(given, now).to(now.device), torch.ones((), dtype=torch.bool, device=now.device)
         for axis in ("seq", "source"):
             if axis in spot.axes:
                 given, there = _moved(given, now, spot, axis, chosen, _begin(source_of) if axis == "seq" else 0)
@@ -240,7 +240,7 @@ def _moved(given: Tensor, now: Tensor, spot: Spot, axis: str, chosen: Where, beg
 def _alike(given: Tensor, now: Tensor, spot: Spot) -> None:
     """Refuses what cannot be patched in: other axes, other sizes apart from tokens, another dtype."""
     free = ("seq", "source")
-    fits = given.dim() == now.dim() and given.dtype == now.dtype
+    fits = given.dim() == now.dim() and spot.fitted(given, now).dtype == now.dtype
     sizes = zip(spot.axes, given.shape, now.shape)
     if not fits or any(one != two and axis not in free and (axis, one) != ("batch", 1) for axis, one, two in sizes):
         raise InputError(f"{kind(given)} was to be patched into {spot.name}, which is {spot.said(now)}")
@@ -250,7 +250,7 @@ def _like(given: Tensor | float, now: Tensor, spot: Spot, what: str) -> Tensor:
     """`given` in the shape of `now`."""
     try:
         tensor = given if isinstance(given, Tensor) else torch.full_like(now, given)
-        spread = tensor.to(now.device).expand(now.shape).clone()
+        spread = spot.fitted(tensor, now).to(now.device).expand(now.shape).clone()
     except RuntimeError:  # of another shape, or beyond the numbers of this kind
         spread = None
     if spread is None or spread.dtype != now.dtype:

@@ -30,11 +30,15 @@ UNIT = {"row": "rows", "head": "heads", "position": "positions", "source": "sour
 
 @dataclass(frozen=True)
 class Spot:
-    """A point at which a value is told, and where the tokens of the pass stand. name: the whole one."""
+    """A point at which a value is told, and where the tokens of the pass stand.
+
+    name: the whole one.  bits: of the numbers of the model's tables, 8 or 4; None of real ones.
+    """
 
     name: str
     axes: Axes
     standing: Standing
+    bits: int | None = None
 
     def places(self, axis: str) -> list[list[int]]:
         """Where the tokens along `seq` or `source` stand in their texts, by row; -1 for padding. One row for all
@@ -51,6 +55,12 @@ class Spot:
     def fresh(self) -> bool:
         """Whether the pass begins at the beginning of its texts."""
         return any(0 in row for row in self.standing.reads.tolist())
+
+    def fitted(self, given: Tensor, value: Tensor) -> Tensor:
+        """`given` in the kind of `value` where a model of few bits has both: how many positions a pass reads decides
+        whether a point is float32 or bfloat16."""
+        both = {given.dtype, value.dtype} == {torch.float32, torch.bfloat16}
+        return given.to(value.dtype) if self.bits and both else given
 
     def said(self, value: Tensor) -> str:
         """`float32[1, 12, 5, 5] (batch, heads, seq, source)`"""
