@@ -117,7 +117,7 @@ def test_bad_input_is_one_clear_error(minilm: pellucid.Model) -> None:
         (lambda: minilm.trace("hi", padding="left"), "for decoders that read from the beginning"),
         (lambda: llama.trace("hi", padding="left", after="there"), "for decoders that read from the beginning"),
         (lambda: llama.trace("hi", padding="middle"), "padding is 'middle', expected 'right' or 'left'"),
-        (lambda: llama.trace("", after="there"), "text 1 has no tokens"),
+        (lambda: llama.trace("", after="there"), "text 0 has no tokens"),
         (lambda: minilm.trace(["hi", 3]), r"expected a string, or a list of strings"),
     ):
         with pytest.raises(InputError, match=said):

@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count, is_several, plain_number, unwrapped
-from pellucid.errors import Argument, InputError
+from pellucid.errors import Argument, InputError, Item
 from pellucid.models import EncoderDecoder
 
 log = logging.getLogger("pellucid")
@@ -65,7 +65,7 @@ def read(
     found = []
     for i, row in enumerate(rows):
         if not row.ids:
-            raise InputError(f"text {i + 1} has no tokens: a model reads at least one")
+            raise InputError(Item(i, "text"), " has no tokens: a model reads at least one")
         written = _written(loaded, row.ids, targets[i])
         writes = loaded.target_tokenizer or words
         found.append(
