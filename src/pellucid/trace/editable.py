@@ -89,6 +89,9 @@ class Editable:
         ->  the metric of each, Float[Tensor, "layers heads"] or Float[Tensor, "layers positions"], in float32, or
             in float64 of a model in float64
 
+        Many copies of the text are read at once, for which a model of 8 or 4 bits may round its logits to bfloat16, in
+        steps of up to 1/128 of their size: smaller effects are lost, and show in a model of float32.
+
         >>> clean = model.trace("The capital of France is")                    # doctest: +SKIP
         >>> model.sweep("The capital of Germany is", (" Paris", " Berlin"), over="layers x positions", source=clean)
         """
