@@ -186,6 +186,8 @@ def test_a_real_model(smollm: pellucid.Model, caplog: pytest.LogCaptureFixture) 
     found = smollm.explain.gradient_x_input(**question)
     assert found.value == pytest.approx(float(smollm.trace(question["text"], keep="logits")["logits"][0, -1].max()))
     assert found.tokens == ("The", "Ġcapital", "Ġof", "ĠFrance", "Ġis") and (found.scores != 0).all()
+    assert [row.split()[0] for row in repr(found).splitlines()[1:]] == ["The", "·capital", "·of", "·France", "·is"]
+    assert found.said == "logit of ' Paris' at position 4"
     for steps in (4, 8, 12):  # far too few for a deep stack, and it says so
         caplog.clear()
         rough = smollm.explain.integrated_gradients(**question, steps=steps)

@@ -7,8 +7,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import is_word
 from pellucid.errors import Argument, Blank, InputError, near
-from pellucid.text import tokens_of
-from pellucid.trace.explain.given import place, source_words, target_words, token_id
+from pellucid.trace.explain.given import place, source_words, token_id, token_of
 from pellucid.trace.reading import Reading
 
 
@@ -101,4 +100,4 @@ def _number(loaded: Loaded, given: str | int, what: str, size: int) -> int:
 
 def _name(loaded: Loaded, number: int) -> str:
     labels = loaded.config.answer_names
-    return labels[number] if labels else tokens_of(target_words(loaded), [number])[0]
+    return labels[number] if labels else token_of(loaded, number)

@@ -14,10 +14,9 @@ from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder
-from pellucid.text import tokens_of
 from pellucid.trace import Trace, resolve
 from pellucid.trace.edit import edits_of
-from pellucid.trace.explain.given import check_head, place, side_of, target_words, token_id, traced
+from pellucid.trace.explain.given import check_head, place, side_of, token_id, token_of, traced
 from pellucid.trace.explain.table import table
 
 ROUNDING = 8
@@ -142,7 +141,7 @@ def direct_logit_attribution(
                     biases[f"layers.{i}.{name}.output.bias"] = float(_plain(attention.output.bias) @ direction)
         forward.append(at(f"layers.{i}.feed_forward.output") @ direction)
     logits = _plain(trace["logits"][0, where])
-    words = tokens_of(None if loaded.tokenizer is None else target_words(loaded), (i for i in chosen if i is not None))
+    words = [token_of(loaded, i) for i in chosen if i is not None]
     shares = DirectAttribution(
         said=f"logit of {words[0]!r}" + (f" minus that of {words[1]!r}" if len(words) > 1 else ""),
         position=where,

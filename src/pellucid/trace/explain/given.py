@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import among
 from pellucid.errors import InputError, counted
-from pellucid.text import Tokenizer
+from pellucid.text import Tokenizer, tokens_of
+from pellucid.text.spelling import written
 from pellucid.trace import Trace, record
 from pellucid.trace.reading import Reading, read
 
@@ -89,6 +90,13 @@ def token_id(loaded: Loaded, token: str | int, what: str = "token") -> int:
         raise InputError(f"{what} {token!r} is not in this vocabulary of {len(words):,} tokens")
     parts = ", ".join(map(repr, row.tokens[:6])) + (", ..." if len(row.tokens) > 6 else "")
     raise InputError(f"{what} {token!r} is {len(row.ids)} tokens ({parts}): give one of them, or its id")
+
+
+def token_of(loaded: Loaded, number: int) -> str:
+    """The token of an id of the output's vocabulary, as it stands in a text; `<7>` where no tokenizer knows it."""
+    words = None if loaded.tokenizer is None else target_words(loaded)
+    (token,) = tokens_of(words, [number])
+    return token if words is None else written(token, words.by_bytes)
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------

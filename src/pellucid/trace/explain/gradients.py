@@ -11,7 +11,7 @@ from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.machine import inference_mode
 from pellucid.trace.explain.slope import Question, Work, baseline_of, prepared, value_of
-from pellucid.trace.explain.table import short, table
+from pellucid.trace.explain.table import shown, table
 from pellucid.trace.explain.way import NODES, Way
 
 
@@ -21,7 +21,8 @@ class Attribution:
 
     method: by which it was shared out.  said: which number, in words.
     value: that number.  baseline: the same for the input that stands for nothing; None where there is none.
-    tokens: what was read.  scores: Float64[Tensor, "tokens"], what each adds, for or against.
+    tokens: what was read, as the vocabulary writes it.  by_bytes: whether its letters stand for bytes.
+    scores: Float64[Tensor, "tokens"], what each adds, for or against.
     read, read_scores: the same for what the decoder of an encoder-decoder had read; else empty.
     error: by how much all scores together miss `value - baseline`; None where nothing says that they should meet it.
     """
@@ -35,6 +36,7 @@ class Attribution:
     read_scores: Tensor
     baseline: float | None = None
     error: float | None = None
+    by_bytes: bool = False
 
     def strongest(self, most: int = 5) -> list[tuple[int, str, float]]:
         """The tokens of the input that matter most, for or against, as (position, token, score)."""
@@ -45,7 +47,7 @@ class Attribution:
     def __repr__(self) -> str:
         told = "" if self.error is None else f" (of nothing {self.baseline:.4f}; the scores miss by {self.error:.1e})"
         pairs = [*zip(self.tokens, self.scores.tolist()), *zip(self.read, self.read_scores.tolist())]
-        rows = [[short(token, 24), f"{score:+.4f}"] for token, score in pairs]
+        rows = [[shown(token, self.by_bytes, 24), f"{score:+.4f}"] for token, score in pairs]
         return f"Attribution by {self.method}: {self.said} is {self.value:.4f}{told}\n{table(rows)}"
 
 
@@ -128,5 +130,15 @@ def _shared_out(
 ) -> Attribution:
     """scores: of the tokens of the input and then of those that the decoder read."""
     source, read = scores.split([len(work.reading.tokens), len(work.reading.target_tokens)])
-    said, reading = work.aim.said, work.reading
-    return Attribution(method, said, value, tuple(reading.tokens), source, reading.target_tokens, read, baseline, error)
+    return Attribution(
+        method=method,
+        said=work.aim.said,
+        value=value,
+        tokens=tuple(work.reading.tokens),
+        scores=source,
+        read=work.reading.target_tokens,
+        read_scores=read,
+        baseline=baseline,
+        error=error,
+        by_bytes=work.reading.by_bytes,
+    )

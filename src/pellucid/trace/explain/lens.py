@@ -12,10 +12,9 @@ from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, sound
 from pellucid.text import tokens_of
-from pellucid.text.spelling import written
 from pellucid.trace import Trace
 from pellucid.trace.explain.given import check_head, side_of, target_words, traced
-from pellucid.trace.explain.table import short, table
+from pellucid.trace.explain.table import shown, table
 
 PIECE = 256
 """Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
@@ -51,7 +50,7 @@ class LogitLens:
         return f"LogitLens: the likeliest {self.kind} and its probability{said}\n{table(rows)}"
 
     def _shown(self, token: str) -> str:
-        return short(written(token, self.by_bytes).replace(" ", "·"))
+        return shown(token, self.by_bytes)
 
 
 @no_grad()

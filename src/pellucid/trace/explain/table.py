@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from pellucid.text.spelling import written
+
 
 def table(rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
     """Rows of cells as lines of text; the first `left` columns to the left, the others to the right."""
@@ -21,6 +23,11 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
     """A text with spaces behind it, or before it on the right, until it is so wide."""
     space = " " * (width - width_of(text))
     return space + text if right else text + space
+
+
+def shown(token: str, by_bytes: bool, most: int = 12) -> str:
+    """A token of a vocabulary in a cell: `·the` for " the". by_bytes: whether its letters stand for bytes."""
+    return short(written(token, by_bytes).replace(" ", "·"), most)
 
 
 def short(word: str, most: int = 12) -> str:
