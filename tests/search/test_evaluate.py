@@ -6,6 +6,7 @@ import math
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,14 @@ def test_a_value_is_the_same_as_in_a_condition(minilm: pellucid.Model, right: ob
     rows = [{"text": "alpha", "": 1999.0, "old": True}, {"text": "beta", "": 2001, "old": False}]
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)
     assert index.evaluate(["alpha"], [right], k=1, by=column).recall == {1: 1.0}
+
+
+@pytest.mark.parametrize("right", [date(2026, 1, 2), "2026-01-02 00:00:00", np.datetime64("2026-01-02T00:00:00.000")])
+def test_so_is_a_date_however_it_is_spelled(minilm: pellucid.Model, right: object) -> None:
+    rows = [{"text": "alpha", "d": "2026-01-02T00:00"}, {"text": "beta", "d": datetime(2026, 1, 2, tzinfo=UTC)}]
+    index = pellucid.Index.build(minilm, rows, column="text", progress=False)
+    found = index.evaluate(["alpha", "beta"], [right, rows[1]["d"]], 1, by="d")
+    assert found.recall == {1: 1.0}
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])

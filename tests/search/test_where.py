@@ -7,8 +7,9 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 from decimal import Decimal
-from operator import ge, gt, le, lt
+from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,49 @@ def as_number(value: Any) -> int | float | None:
             number = kind(value)
             return 10**400 if value == "1e400" else None if number == math.inf else number
     return None
+
+
+DATES = (
+    "1957-03-04T23:59:59.999999", "1957-03-05", "1957-03-05 00:00:00", "1957-03-05T00:00", "1957-03-05T00:00:00.000",
+    "1957-03-05T00:00:00.000001", "1957-03-05 10:00", "1957-03-05T10:00:00", "1957-03-05T10:00:00.5",
+    "1957-03-05T10:00:00.500000", "1957-03-05T10:00:00.51", "1957-03-06", "1957-03-05T10:00:00Z",
+    "1957-03-05 10:00:00.50+00:00", "1957-03-05T11:00:00+01:00", "1957-03-05T00:00:00-05:30",
+    "1957-03-05 00:00:00+02:00", "0001-01-01T00:00:00+02:00",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("operator", [*ORDERS, "=", "!="])
+def test_dates_are_compared_as_python_compares_them(operator: str, tmp_path: Path) -> None:
+    """A day is its midnight; where the value has no zone the clocks are compared, where it has one the moments."""
+    write_entries((Entry(str(i), "", {"d": value}) for i, value in enumerate(DATES)), tmp_path / "entries")
+    entries, compare = Entries(tmp_path / "entries", len(DATES)), {**ORDERS, "=": eq, "!=": ne}[operator]
+    for wanted in DATES[:-1]:
+        found = entries.fitting(conditions(f"d {operator} {wanted}"), len(DATES)).tolist()
+        other = datetime.fromisoformat(wanted)
+        for value, fits in zip(DATES[:-1], found):
+            one = datetime.fromisoformat(value)
+            one = one.replace(tzinfo=one.tzinfo or UTC) if other.tzinfo else one.replace(tzinfo=None)
+            assert fits == compare(one, other), (value, wanted)
+
+
+def test_a_day_is_found_however_it_is_given_and_what_is_no_date_is_a_text(minilm: pellucid.Model) -> None:
+    days = [
+        datetime(1957, 3, 4),
+        datetime(1957, 3, 5),
+        np.datetime64("1957-03-06T00:00:00", "ns"),
+        "1957-03",
+        "x",
+        None,
+    ]
+    rows = [{"text": f"row {i}", "d": day} for i, day in enumerate(days)]
+    index = pellucid.Index.build(minilm, rows, column="text", progress=False)
+    for day in (date(1957, 3, 5), np.datetime64("1957-03-05"), datetime(1957, 3, 5), "1957-03-05 00:00"):
+        assert fitting(index, {"d": day}) == {1} and fitting(index, {"d": {"!=": day}}) == {0, 2, 3, 4}
+        assert fitting(index, {"d": {"<=": day}}) == {0, 1, 3} and fitting(index, {"d": {">": day}}) == {2, 4}
+    assert fitting(index, {"d": [date(1957, 3, 4), "1957-03-06", "1957-03-05T00:00:00Z", "x"]}) == {0, 1, 2, 4}
+    assert fitting(index, "d ~ 1957-03-05T00") == {1} and fitting(index, "d = 1957-02-30") == set()
+    (hit,) = index.search("row", where="d = 1957-03-05")
+    assert hit["metadata"] == {"d": "1957-03-05T00:00:00"}
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, np.float32("inf"), Decimal("Infinity")])

@@ -11,6 +11,7 @@ import numpy as np
 
 from pellucid.config.checks import choice, count, is_several, is_word, listed, numbers_of, plain_number, unwrapped
 from pellucid.errors import Argument, InputError, composed, counted, near, several
+from pellucid.search.dates import dated
 from pellucid.search.seek import Asked
 from pellucid.search.vectors import met
 from pellucid.search.where import Condition, spelled, truth_of
@@ -176,7 +177,7 @@ def _whole(index: "Index", id_: Any) -> Any:
 def _name(value: Any, by: str | None) -> str:
     """An id; or the value of a column, in one spelling for all that are equal to it in a condition."""
     text = whole_characters(str(value))
-    return text if by is None else truth_of(value) or spelled(value) or composed(text)
+    return text if by is None else truth_of(value) or spelled(value) or dated(value) or composed(text)
 
 
 def _said(id_: str, metadata: Mapping[str, Any], by: str | None) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pellucid.config.checks import all_of
 from pellucid.errors import Argument, InputError, composed
+from pellucid.search.dates import dated, is_zoned
 from pellucid.search.metadata import MOST_DIGITS, plain
 from pellucid.text.cut import whole_characters
 
@@ -35,7 +36,8 @@ MOST_LETTERS, MOST_BITS = 1_000, 10_000
 class Condition:
     """One column compared with a value. Numbers are compared as numbers where both are some, else as texts; which of
     two comes first is asked of two numbers, or of two texts that are none. True and false are the same in JSON and as
-    the text of a table, whatever their case.
+    the text of a table, whatever their case. Dates are compared as such, however they are spelled in ISO 8601: a day is
+    its midnight; a value without a zone is compared with what a row's own clock says.
 
     operator: "=", "!=", "<", "<=", ">", ">=", or "~" for a text that holds the value, upper and lower case alike. A row
         without the column, or with null in it, fits none of them, "!=" neither.
@@ -77,12 +79,20 @@ class Condition:
                 marks = ",".join("?" * len(truths))
                 clause = f"({clause} OR {kind} IN ({marks}) OR lower(CAST({column} AS TEXT)) IN ({marks}))"
                 given += [named, *truths, *place, *truths]
+            dates = [date for value in self.values if (date := dated(value)) is not None]
+            for zoned in {is_zoned(date) for date in dates}:
+                alike = [date for date in dates if is_zoned(date) == zoned]
+                clause = f"({clause} OR IFNULL({DATED}({column}, ?) IN ({','.join('?' * len(alike))}), 0))"
+                given += [*place, zoned, *alike]
             return (clause if self.operator == "=" else f"NOT {clause}"), given
         if numbers:
             return f"{COMPARED}({column}, ?) {self.operator} 0", [*place, spelled(numbers[0])]
         text = f"CAST({column} AS TEXT)"  # of texts that are some, and no numbers: "2005" is not less than "O2000"
-        clause = f"({text} {self.operator} ? AND {text} != '' AND {SPELLED}({column}) IS NULL)"
-        return clause, [*place, str(self.values[0]), *place, *place]
+        wanted, given, ordered = str(self.values[0]), place, text
+        if (date := dated(wanted)) is not None:
+            wanted, given, ordered = date, [*place, is_zoned(date), *place], f"IFNULL({DATED}({column}, ?), {text})"
+        clause = f"({ordered} {self.operator} ? AND {text} != '' AND {SPELLED}({column}) IS NULL)"
+        return clause, [*given, wanted, *place, *place]
 
 
 NUL = "instr(metadata, '\\u0000')"
@@ -97,7 +107,7 @@ _LOOKED_UP = "value_in(metadata, ?)", "kind_in(metadata, ?)"
 """How SQLite says the value of a column, and what kind of JSON it is. A path of SQLite cannot say every name, its whole
 numbers end below 2^63, and it writes 15 digits of a real one: there we look ourselves."""
 
-SPELLED, COMPARED, FOLDED, COMPOSED = "spelled", "compared", "folded", "composed"
+SPELLED, COMPARED, DATED, FOLDED, COMPOSED = "spelled", "compared", "dated", "folded", "composed"
 """The names by which SQLite calls the functions that it is lent."""
 
 
@@ -179,6 +189,7 @@ def folded(value: Any) -> str | None:
 LENT = {
     (SPELLED, 1): spelled,
     (COMPARED, 2): compared,
+    (DATED, 2): dated,
     (FOLDED, 1): folded,
     (COMPOSED, 1): lambda value: None if value is None else composed(value),
     ("value_in", 2): value_in,
