@@ -329,6 +329,18 @@ def test_what_pandas_lacks_is_null_and_exact_numbers_are_numbers(minilm: pelluci
             built(minilm, [one, two], column="text", id_column=column)
 
 
+def test_a_whole_number_that_a_data_frame_made_a_float_is_its_id(minilm: pellucid.Model) -> None:
+    rows = [{"id": id_, "text": f"text {id_}"} for id_ in (1.0, np.float32(2), 3.5, "4.0")]
+    index = built(minilm, rows, column="text", id_column="id")
+    assert set(texts(index)) == {"1", "2", "3.5", "4.0"}
+    assert index.update([(1, "one"), (2.0, "two"), (4.0, "four")], progress=False) == 0
+    assert texts(index) == {"1": "one", "2": "two", "3.5": "text 3.5", "4.0": "four"}
+    for ids in ([1.0, np.float64(3.5)], [2], [4.0]):  # the last is what a text goes by, as its file wrote it
+        assert index.delete(ids) == len(ids)
+    index.add([(4.0, "anew")], progress=False)
+    assert texts(index) == {"4": "anew"}
+
+
 def test_dates_of_numpy_are_those_of_a_data_frame(minilm: pellucid.Model) -> None:
     days = np.array(["2026-01-02", "2026-01-02T03:04:05.000000006", "NaT"], "datetime64[ns]")
     rows = [{"text": "one", "day": days[0], "fine": days[1], "none": days[2], "all": days}]

@@ -4,6 +4,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from pellucid.search.encoder import encoded, encoder_of, places_to_cut
 from pellucid.search.entries import Entry, write_entries, write_numbered
 from pellucid.search.generations import BUILDING, commit, forget, generations, write_segment
 from pellucid.search.hits import bits
+from pellucid.search.ids import id_of
 from pellucid.search.manifest import ENTRIES, MOST_NUMBERS, Encoder, Manifest, Segment, Settings
-from pellucid.search.opened import Known, Opened, check_columns, known, opened
+from pellucid.search.opened import Known, Opened, check_columns, has_id, known, opened
 from pellucid.search.progress import expected
 from pellucid.search.vectors import FLAT_UP_TO, Unprepared
 from pellucid.search.where import Condition
@@ -100,6 +102,7 @@ def added(
     rows = Passages(places_to_cut(loaded, said.get("passage_tokens"), manifest.encoder.prompt))
     corpus = Corpus(source, **facts, number_from=manifest.numbered + 1)
     corpus.taken = lambda id_: id_ in rows.places or any(one.entries.having([id_]) for one in segments)
+    corpus.there = partial(has_id, segments)
     settings = manifest.settings if manifest.settings.kind == "flat" else replace(manifest.settings, kind="auto")
     builder = _builder(folder, loaded, manifest.encoder, settings, None, segments)
     name = name_of(manifest.generation + 1)
@@ -122,12 +125,12 @@ def removed(
     folder: Path,
     manifest: Manifest,
     segments: Sequence[Opened],
-    ids: list[str] | None,
+    ids: list[Any] | None,
     conditions: Sequence[Condition],
 ) -> Manifest:
     """A generation without some texts. See `Index.delete`."""
     if ids is not None:
-        ids = [whole_characters(one) for one in ids]
+        ids = [id_of(one, partial(has_id, segments)) for one in ids]
         held = [[row for row in one.entries.having(ids) if not one.dead[row]] for one in segments]
         found = {entry.id for rows, one in zip(held, segments) for entry in one.entries.get(rows)}
         if missing := [one for one in ids if one not in found]:

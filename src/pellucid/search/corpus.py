@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pellucid.config.checks import is_several, truth, unwrapped
 from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.search.entries import Entry
 from pellucid.search.files import found, whole
+from pellucid.search.ids import checked_id
 from pellucid.search.metadata import packed
 from pellucid.text.cut import clean_text, whole_characters
 from pellucid.text.frames import rows_of_frame
@@ -35,6 +34,7 @@ class Corpus:
     column: which field holds the text.  id_column: which holds the id; by default texts are numbered from 1, and files
         go by their path.  encoding, skip_bad: as for `read_rows`.
     number_from, taken: where their numbers begin, and which ids others have, which no text is numbered by.
+    there: whether a text of the index goes by an id.
     skipped: what was left out and why, once everything is read.  empty: how many texts are.  numbered: the last number.
     """
 
@@ -47,6 +47,7 @@ class Corpus:
     delimiter: str | None = None
     number_from: int = 1
     taken: Callable[[str], bool] = lambda id_: False
+    there: Callable[[str], bool] = lambda id_: False
     empty: int = 0
     numbered: int = 0
     digests: dict[str, str] = field(default_factory=dict)
@@ -160,7 +161,7 @@ class Corpus:
         metadata = {name: value for name, value in fields.items() if name != column}
         if id_column is not None and id_column not in fields:
             raise InputError(f"{where}no {id_column!r}{near(id_column, fields)}")
-        named = id_column and _id(fields[id_column], f"{where}the id {id_column!r}")
+        named = id_column and checked_id(fields[id_column], self.there, f"{where}the id {id_column!r}")
         if any(not isinstance(value, str | int | None) for value in metadata.values()):
             packed(named or text[:40], metadata)  # what cannot be written is a fault of this row, and of no other
         return Entry(named or next(numbers), text, metadata)
@@ -218,7 +219,7 @@ class Corpus:
         if isinstance(one, str):
             return Entry(next(numbers), one)
         if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], str):
-            return Entry(_id(one[0], f"{where}: the id"), one[1])
+            return Entry(checked_id(one[0], self.there, f"{where}: the id"), one[1])
         if not isinstance(one, Mapping):
             raise InputError(f"{where} is {type(one).__name__}, expected a text, (id, text), or a mapping")
         if self.column is None:
@@ -275,18 +276,6 @@ class Passages:
 
 def _passage(entry: Entry, first: int, last: int) -> Entry:
     return Entry(entry.id, entry.text[first:last], entry.metadata, first, last)
-
-
-def _id(value: Any, what: str) -> str:
-    """An id as text; it may be a number."""
-    if isinstance(value, bytes | Mapping | list | tuple | set | np.ndarray):
-        raise InputError(f"{what} is {type(value).__name__}, expected a text or a number")
-    if is_missing(value) or value == "":
-        raise InputError(f"{what} is empty")
-    try:
-        return whole_characters(str(value))
-    except ValueError as error:
-        raise InputError(f"{what} is a number of more digits than Python writes: give it as a text") from error
 
 
 def chunks(entries: Iterable[Entry], first: int, most: int) -> Iterator[list[Entry]]:

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from pellucid.config.checks import choice, count, is_several, is_word, listed, numbers_of, plain_number, unwrapped
 from pellucid.errors import Argument, InputError, composed, counted, near, several
 from pellucid.search.dates import dated
+from pellucid.search.ids import id_of
+from pellucid.search.opened import has_id
 from pellucid.search.seek import Asked
 from pellucid.search.vectors import met
 from pellucid.search.where import Condition, spelled, truth_of
@@ -151,9 +154,10 @@ def _given(
 
 def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
     """An id, several, or ids with how right each is; or values of a column. A cell in which nothing stands is none."""
+    there = partial(has_id, index.segments)
     pairs = given.items() if isinstance(given, Mapping) else [(one, 1.0) for one in _all_of(given)]
     known = [(name, grade) for name, grade in pairs if not (is_missing(name) or is_word(name, ""))]
-    grades = {_name(_whole(index, name) if by is None else name, by): grade for name, grade in known}
+    grades = {_name(id_of(name, there) if by is None else name, by): grade for name, grade in known}
     for name, grade in grades.items():
         if isinstance(grade, bool) or not isinstance(grade, _NUMBERS) or not 0 <= grade <= 1e30:
             raise InputError(
@@ -166,12 +170,6 @@ def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
 
 def _all_of(given: Any) -> Iterable[Any]:
     return unwrapped(given) if is_several(given) else [given]
-
-
-def _whole(index: "Index", id_: Any) -> Any:
-    """2 of 2.0, which a data frame makes of it in a column with gaps, unless the index calls a text "2.0"."""
-    whole = isinstance(id_, float | np.floating) and float(id_).is_integer()
-    return int(id_) if whole and not any(one.entries.having([str(id_)]) for one in index.segments) else id_
 
 
 def _name(value: Any, by: str | None) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import is_several, plain_number, truth
+from pellucid.config.checks import is_several, plain_number, truth, unwrapped
 from pellucid.errors import Argument, InputError, counted, several
 from pellucid.files import path_of
 from pellucid.search.change import Building, added, compacted, created, removed
@@ -222,7 +222,7 @@ class Index:
             raise InputError("say what to delete: ids, or ", Argument("where"), ", and not both")
         if ids is not None and not isinstance(ids, str) and not is_several(ids):
             raise InputError(f"ids are {type(ids).__name__}, expected a text or several")
-        wanted = None if ids is None else [ids] if isinstance(ids, str) else [str(one) for one in ids]
+        wanted = None if ids is None else [ids] if isinstance(ids, str) else list(unwrapped(ids))
         chosen = conditions(where)
         if wanted is None and not chosen:
             raise InputError(Argument("where"), " holds no condition: say which rows to delete")

@@ -114,6 +114,11 @@ def _lives(segments: tuple[Opened, ...], word: str) -> bool:
     return any(not one.dead[one.entries.standing(word)].all() for one in segments)
 
 
+def has_id(segments: Sequence[Opened], id_: str) -> bool:
+    """Whether a text that was not deleted goes by an id."""
+    return any(not one.dead[row] for one in segments for row in one.entries.having([id_]))
+
+
 def newest_opened(folder: Path) -> tuple[Manifest, Segments]:
     """The generation that opens, and its segments. Where a writer takes files away meanwhile, a newer one is there."""
     while True:
