@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import UUID
 
 import numpy as np
@@ -292,7 +293,9 @@ def test_what_else_is_known_is_kept_as_json_or_refused_by_name(minilm: pellucid.
     assert json.loads(json.dumps(hit, allow_nan=False)) == hit
     for where in ({"a": 1.5}, "c = 2026-01-02", {"5": 3}):
         assert [one["text"] for one in index.search("one", where=where)] == ["one"]
-    with pytest.raises(InputError, match="'x' of 'one' cannot be written as JSON: object is neither text nor number"):
+    with pytest.raises(
+        InputError, match="'x' of 'one' cannot be written as JSON: object is neither text nor number: leave"
+    ):
         built(minilm, [{"text": "one", "y": 1.5, "x": object()}], column="text")
     for endless in (math.inf, np.float32("-inf"), Decimal("Infinity"), [1.0, math.inf]):
         with pytest.raises(InputError, match=r"'x' of 'one' cannot be written as JSON: -?inf is no number there"):
@@ -325,8 +328,30 @@ def test_what_pandas_lacks_is_null_and_exact_numbers_are_numbers(minilm: pelluci
     assert known["two"] == {"day": None, "n": None, "price": "12345678901234567890.5", "who": None}
     assert [hit["text"] for hit in index.search("one", where={"day": {">": "2024-01-01"}})] == ["one"]
     for column in ("day", "n", "who"):
-        with pytest.raises(InputError, match=f"the id '{column}' is empty"):
+        with pytest.raises(InputError, match=f"item 1: its id, in the column '{column}', is empty"):
             built(minilm, [one, two], column="text", id_column=column)
+
+
+class Frame:
+    """As pandas' frame, with its index."""
+
+    columns, index = ("text",), SimpleNamespace(names=["id", None])
+
+    def to_dict(self, kind: str) -> list[dict[str, str]]:
+        return [{"text": "one"}]
+
+    def itertuples(self) -> None:
+        raise AssertionError
+
+
+def test_the_index_of_a_data_frame_is_not_read_and_a_frame_is_no_list(minilm: pellucid.Model) -> None:
+    for column, id_column in (("id", None), ("text", "id")):
+        with pytest.raises(InputError, match=r"'id' is the index of the data frame.*: give data.reset_index\(\)"):
+            built(minilm, Frame(), column=column, id_column=id_column)
+    index = built(minilm, Frame(), column="text")
+    for queries, answers in ((Frame(), Frame()), (["one"], Frame())):
+        with pytest.raises(InputError, match=r"(queries|answers) is Frame, expected a list: give one of its columns$"):
+            index.evaluate(queries, answers)  # type: ignore[arg-type]
 
 
 def test_a_whole_number_that_a_data_frame_made_a_float_is_its_id(minilm: pellucid.Model) -> None:

@@ -161,7 +161,7 @@ class Corpus:
         metadata = {name: value for name, value in fields.items() if name != column}
         if id_column is not None and id_column not in fields:
             raise InputError(f"{where}no {id_column!r}{near(id_column, fields)}")
-        named = id_column and checked_id(fields[id_column], self.there, f"{where}the id {id_column!r}")
+        named = id_column and checked_id(fields[id_column], self.there, f"{where}its id, in the column {id_column!r},")
         if any(not isinstance(value, str | int | None) for value in metadata.values()):
             packed(named or text[:40], metadata)  # what cannot be written is a fault of this row, and of no other
         return Entry(named or next(numbers), text, metadata)
@@ -197,7 +197,8 @@ class Corpus:
 
     def _given(self) -> Iterator[Entry]:
         """What a program gives: texts, pairs of id and text, or mappings."""
-        source = rows_of_frame(self.source)  # asked first: to walk through a set of `datasets` gives labels as numbers
+        # asked first: to walk through a set of `datasets` gives labels as numbers
+        source = rows_of_frame(self.source, self.column, self.id_column)
         if source is None and not is_several(self.source):
             raise InputError(f"{type(self.source).__name__} was given, expected a file, or something that yields texts")
         source = unwrapped(self.source) if source is None else source

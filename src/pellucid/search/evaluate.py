@@ -141,6 +141,9 @@ def _given(
     """Queries and their right answers, one beside the other."""
     if isinstance(queries, str) or isinstance(answers, str):
         raise InputError("queries and answers are lists, one right answer or several for each query")
+    for name, one in (("queries", queries), ("answers", answers)):
+        if hasattr(type(one), "columns"):
+            raise InputError(Argument(name), f" is {type(one).__name__}, expected a list: give one of its columns")
     queries = queries.keys() if isinstance(queries, Mapping) else queries
     asked, given = listed("queries", queries, "a list of texts"), listed("answers", answers, "a list")
     if len(asked) != len(given):

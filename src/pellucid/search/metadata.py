@@ -70,7 +70,7 @@ def plain(value: Any) -> Any:
         return list(value) if value.ndim else _date(value)
     if hasattr(value, "tolist") and kind != "m":
         return _finite(value.tolist())
-    raise TypeError(f"{type(value).__name__} is neither text nor number")
+    raise TypeError(f"{type(value).__name__} is neither text nor number: leave it out, or give it as a text")
 
 
 def _date(value: Any) -> str:

@@ -8,10 +8,13 @@ from pellucid.errors import InputError, several
 from pellucid.text.rows import check_once
 
 
-def rows_of_frame(data: Any) -> Iterable[dict[str, Any]] | None:
+def rows_of_frame(data: Any, *asked: str | None) -> Iterable[dict[str, Any]] | None:
     """The rows of a table, each as a dict by column; None where it is no table of these libraries.
 
-    Raises InputError for several columns of one name, and for the parts of a data set together.
+    asked: columns that rows must have.
+
+    Raises InputError for several columns of one name, for the parts of a data set together, and where the index of a
+    data frame was asked for.
     """
     if isinstance(data, Mapping):
         parts = [name for name, part in data.items() if hasattr(part, "column_names") and hasattr(part, "features")]
@@ -27,7 +30,11 @@ def rows_of_frame(data: Any) -> Iterable[dict[str, Any]] | None:
     if hasattr(data, "iter_rows"):  # polars
         return data.iter_rows(named=True)
     if hasattr(data, "to_dict") and hasattr(data, "itertuples"):  # pandas
-        check_once("the data frame", list(map(str, data.columns)))
+        columns = list(map(str, data.columns))
+        check_once("the data frame", columns)
+        for name in asked:
+            if name is not None and name not in columns and name in data.index.names:
+                raise InputError(f"{name!r} is the index of the data frame, which no row has: give data.reset_index()")
         return data.to_dict("records")
     if hasattr(data, "to_pylist") and hasattr(data, "column_names"):  # Arrow
         check_once("the Arrow table", data.column_names)
