@@ -26,7 +26,7 @@ WEB = Path(__file__).with_name("web")
 _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 _MODULE_LINE = re.compile(r"^[ \t]*(?:import|export)\b.*$", re.MULTILINE)
-_DOC = re.compile(r"^[ \t]*/\*\*.*?\*/\n", re.MULTILINE | re.DOTALL)
+_DOC = re.compile(r"^[ \t]*(?:/\*\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -96,7 +96,7 @@ def _collect(name: str, sources: dict[str, str], above: tuple[str, ...]) -> None
 def _wrap(name: str, source: str) -> str:
     """Turn a module into ``const name = (() => { ...; return { exports }; })();``.
 
-    Its header and its remarks (``//``) go with it; type comments (``/** */``) stay in the repository.
+    Its header and all remarks on lines of their own, ``//`` and ``/** */``, stay in the repository.
     """
     for line in _MODULE_LINE.findall(source):
         if not _IMPORT.match(line) and not _EXPORT.match(line):
