@@ -75,6 +75,22 @@ def test_tab_reaches_nothing_behind_the_readout(show: Show) -> None:
             assert seen, (key, where)
 
 
+BEHIND = """() => {
+  const { left, top, width, height } = document.querySelector(".readout-value").getBoundingClientRect();
+  scrollBy(0, document.querySelector(".words-heading").getBoundingClientRect().top - top);
+  return document.elementsFromPoint(left + width / 2, top + height / 2).map((one) => one.className);
+}"""
+"""What stands where the readout's number is, from above, once the page is scrolled until words lie behind it."""
+
+
+@pytest.mark.parametrize("address", ["#view=lens&cell=2.3", "#view=diff&diff=lens.2.3"])
+def test_words_that_are_scrolled_past_cover_no_number(show: Show, address: str) -> None:
+    tab = show(compared(0, 3), address, viewport={"width": 1280, "height": 225})
+    tab.evaluate(DRAWN)
+    above, *below = tab.evaluate(BEHIND)
+    assert above == "readout-value" and "words-heading" in below
+
+
 @pytest.mark.parametrize(
     ("view", "scroller", "row"), [("heads", ".scroller", ".column.query .row"), ("neuron", ".keylist", ".keylist-row")]
 )
