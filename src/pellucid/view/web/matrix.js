@@ -44,6 +44,7 @@ class Matrix {
     const side = Math.max(CELL.least, Math.floor(Math.min(most, room / this.shown.key.length)));
     const picture = [state.layer, state.head, state.pair, state.scale, side, this.page.theme(), window.devicePixelRatio].join();
     if (picture !== this.picture) this.paint(state, side);
+    if (!this.picture && state.pinned) this.lift(state); // the address has named it
     this.picture = picture;
     this.drawCross(state);
   }
@@ -175,7 +176,13 @@ class Matrix {
     const [query, key] = [step(this.shown.query, state.query, down), step(this.shown.key, state.key, right)];
     this.page.set({ side: "query", query, key });
     this.plot.focus({ preventScroll: true });
-    liftCell(this.plot, { left: this.shown.key.indexOf(key) * this.side, top: this.shown.query.indexOf(query) * this.side, width: this.side, height: this.side });
+    this.lift({ query, key });
+  }
+
+  /** Brings a cell into sight; where only a row or a column is in hand, its beginning. */
+  lift(cell) {
+    const [top, left] = ["query", "key"].map((axis) => Math.max(0, this.shown[axis].indexOf(cell[axis])) * this.side);
+    liftCell(this.plot, { left, top, width: this.side, height: this.side });
   }
 }
 
