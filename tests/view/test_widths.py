@@ -107,7 +107,10 @@ def printed(tab: Page) -> tuple[str, list[int]]:
     return tab.evaluate("() => window.printed")
 
 
-@pytest.mark.parametrize(("count", "told"), [(20, ""), (90, "On this sheet are rows 1 to 40 of the 90 keys.")])
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(20, ""), (90, "On this sheet are rows 1 to 41 of the 90 keys; what stands at its edge is cut.")],
+)
 def test_a_list_grows_on_paper_or_says_what_is_on_it(show: Show, count: int, told: str) -> None:
     tab = show(make_case(seq=count), "#view=neuron&key=0", viewport={"width": 1200, "height": 800})
     tab.evaluate(READ)
@@ -122,7 +125,33 @@ def test_a_lens_of_many_layers_stands_on_paper_whole(show: Show) -> None:
     for name in ("lens.ids", "lens.log_probabilities"):
         page.store(name, page.numbers[name].repeat(14, 1, 1))
     legend, (hidden,) = printed(show(page, "#view=lens", viewport={"width": 1200, "height": 800}))
-    assert hidden == 0 and "On this sheet are tokens 0 to 4 of 7." in legend
+    assert hidden == 0 and "On this sheet are tokens 0 to 5 of 7; what stands at its edge is cut." in legend
+
+
+@pytest.mark.parametrize(
+    ("view", "size", "width", "told"),
+    [
+        ("heads", 12, 1200, ""),
+        ("heads", 90, 1200, "rows 1 to 28 of the 90 queries and rows 1 to 28 of the 90 keys; what stands at its edge"),
+        ("matrix", 20, 1200, ""),
+        ("matrix", 400, 390, "columns 1 to 289 of the 400 keys."),
+        ("grid", 8, 1200, ""),
+        ("grid", 30, 1200, "rows 1 to 9 of the 30 layers; what stands at its edge is cut."),
+        ("grid", 30, 390, "rows 1 to 9 of the 30 layers; what stands at its edge is cut."),
+    ],
+)
+def test_paper_says_what_of_a_view_is_not_on_it(show: Show, view: str, size: int, width: int, told: str) -> None:
+    page = grid(layers=size, heads=8) if view == "grid" else make_case(seq=size)
+    tab = show(page, f"#view={view}", viewport={"width": width, "height": 800})
+    tab.evaluate(READ)
+    legend, _ = printed(tab)
+    assert ("On this sheet" in legend) == bool(told) and told in legend
+    assert "On this sheet" not in tab.locator(".legend").inner_text()
+    if width == 390 and view == "matrix":  # as many as stand there
+        tab.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+        tab.emulate_media(media="print")
+        frame, plot = (tab.locator(each).bounding_box() for each in (".matrix", ".matrix .plot canvas"))
+        assert (frame["x"] + frame["width"] - plot["x"]) // 2 == 289
 
 
 @pytest.mark.parametrize(("heads", "key"), [("1", ""), ("0.2", "head 0head 2"), ("0.1.2.3.4", "")])

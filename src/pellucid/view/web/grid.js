@@ -4,6 +4,7 @@ import { lift, make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
 import { scaleSwitch } from "./controls.js";
 import { covered } from "./dialogs.js";
+import { before, onSheet } from "./paper.js";
 import { onPointer } from "./pointer.js";
 import { groupOf, groupPlaces } from "./state.js";
 import { largestIn, paintThumbs, thumbsOf } from "./thumbs.js";
@@ -172,7 +173,21 @@ class Grid {
       "A row is a layer, a picture is one head: a line of it is a query, a column a key.",
       `Colour runs from 0 to ${this.page.state().ends === "one" ? "1" : "the largest weight of each head"} on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
       patches ? "Each dot is the largest weight of a patch of tokens." : "", masked ? "Empty parts are masked." : "",
+      onSheet(this.element, ...this.inSight()),
     ].filter(Boolean);
+  }
+
+  /** The rows and the columns that are in sight, below and beside their numbers. */
+  inSight() {
+    const { scrollTop: top, scrollLeft: left, clientHeight, clientWidth } = this.element;
+    const boxes = this.order.map((place) => this.places.get(place));
+    const [rows, columns] = [boxes.map((box) => box.top), Array.from({ length: this.columns }, (_, head) => SIZE.side + head * this.step)];
+    const down = (edge) => before(edge, rows, (place) => boxes[place].height);
+    const across = (edge) => before(edge, columns, () => this.width);
+    return [
+      { name: "rows", from: down(top + this.heads.offsetHeight), to: down(top + clientHeight), count: rows.length, of: `the ${rows.length} layers` },
+      { name: "heads", first: 0, from: across(left + SIZE.side), to: across(left + clientWidth), count: this.columns, of: String(this.columns) },
+    ];
   }
 
   /** The sentence below the legend. */

@@ -5,6 +5,7 @@ import { Column, layOut } from "./column.js";
 import { thresholdSlider } from "./controls.js";
 import { toEnds } from "./hand.js";
 import { drawLines } from "./lines.js";
+import { before, onSheet } from "./paper.js";
 import { isMean, strandsOf } from "./strands.js";
 import { Strip } from "./strip.js";
 import { inWords, percent, shortened } from "./tokens.js";
@@ -163,7 +164,16 @@ class Heads {
         ? `Lines below ${state.threshold} are hidden: they hold ${this.hidden} of the weight${rows}.`
         : "Every line is drawn, nothing is hidden.",
       state.pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
+      onSheet(this.scroller, this.inSight("query", "queries"), this.inSight("key", "keys")),
     ].filter(Boolean);
+  }
+
+  /** The rows of a column that are in sight. */
+  inSight(side, name) {
+    const { tops, row } = this.columns[side].layout;
+    const { scrollTop: top, clientHeight: height } = this.scroller;
+    const [from, to] = [top, top + height].map((edge) => before(edge, tops, () => row));
+    return { name: "rows", from, to, count: tops.length, of: `the ${tops.length} ${name}` };
   }
 
   enter(side, index) {

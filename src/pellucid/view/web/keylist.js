@@ -1,6 +1,7 @@
 // keylist.js: every key of one query as a row: its vector, the products with the query, score and weight.
 // Only the rows on screen exist as elements, so 2,000 keys cost no more than 20.
 import { lift, make, mark, putBehind } from "./dom.js";
+import { onSheet } from "./paper.js";
 import { tokenLabel, tokenTitle } from "./tokens.js";
 import { paintVector } from "./vectors.js";
 
@@ -59,12 +60,12 @@ export class KeyList {
     });
   }
 
-  /** What paper leaves out, as a sentence: it cannot be scrolled. */
+  /** What paper leaves out, as a sentence. */
   leftOut() {
-    const { scrollTop: top, clientHeight, scrollHeight } = this.element;
-    if (!this.element.closest("[data-printing]") || scrollHeight <= clientHeight) return "";
-    const last = Math.floor((top + clientHeight - this.names.offsetHeight) / ROW);
-    return `On this sheet are rows ${Math.ceil(top / ROW) + 1} to ${last} of the ${this.picture.keys.length} keys.`;
+    const { scrollTop: top, clientHeight } = this.element;
+    const { length: count } = this.picture.keys;
+    const to = Math.min(count, (top + clientHeight - this.names.offsetHeight) / ROW);
+    return onSheet(this.element, { name: "rows", from: top / ROW, to, count, of: `the ${count} keys` });
   }
 
   clear({ keys }) {

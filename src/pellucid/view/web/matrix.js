@@ -3,6 +3,7 @@ import { liftCell, make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
 import { scaleSwitch } from "./controls.js";
 import { paintCells, paintRamp } from "./heatmap.js";
+import { onSheet } from "./paper.js";
 import { onPointer } from "./pointer.js";
 import { exact, inWords, tokenLabel, tokenTitle } from "./tokens.js";
 
@@ -140,7 +141,16 @@ class Matrix {
       this.page.attention().stored || pair !== "all" ? "" : "Each row adds up to 1.",
       maskInWords(this.page.entry().recipe),
       this.broken ? "Red cells are not numbers (NaN)." : "",
+      onSheet(this.element, this.inSight()),
     ].filter(Boolean);
+  }
+
+  /** The columns that are in sight. */
+  inSight() {
+    const left = this.element.getBoundingClientRect().left - this.plot.getBoundingClientRect().left;
+    const { length: count } = this.shown.key;
+    const [from, to] = [left, left + this.element.clientWidth].map((edge) => Math.min(count, Math.max(0, edge / this.side)));
+    return { name: "columns", from, to, count, of: `the ${count} keys` };
   }
 
   /**

@@ -2,6 +2,7 @@
 // Only the columns on screen exist as elements, so 2,000 tokens cost no more than 15.
 import { lift, make, mark, putBehind } from "./dom.js";
 import { rampStep } from "./colour.js";
+import { onSheet } from "./paper.js";
 import { onPointer } from "./pointer.js";
 
 /** Pixels: a cell, the names on the left, and a row. */
@@ -73,12 +74,12 @@ export class WordGrid {
     return [Math.max(0, Math.floor(scrollLeft / WIDTH) - 1), Math.min(this.grid.columns, Math.ceil((scrollLeft + clientWidth) / WIDTH) + 1)];
   }
 
-  /** What paper leaves out, as a sentence: it cannot be scrolled. */
+  /** What paper leaves out, as a sentence. */
   leftOut() {
-    const { scrollLeft, clientWidth, scrollWidth } = this.element;
-    if (!this.element.closest("[data-printing]") || scrollWidth <= clientWidth) return "";
-    const [first, last] = [Math.ceil(scrollLeft / WIDTH), Math.floor((scrollLeft + clientWidth - NAMES) / WIDTH) - 1];
-    return `On this sheet are tokens ${first} to ${last} of ${this.grid.columns}.`;
+    const { scrollLeft, clientWidth } = this.element;
+    const { columns } = this.grid;
+    const to = Math.min(columns, (scrollLeft + clientWidth - NAMES) / WIDTH);
+    return onSheet(this.element, { name: "tokens", first: 0, from: scrollLeft / WIDTH, to, count: columns, of: String(columns) });
   }
 
   drawColumns(element, columns, create, update) {
