@@ -154,6 +154,15 @@ def test_paper_says_what_of_a_view_is_not_on_it(show: Show, view: str, size: int
         assert (frame["x"] + frame["width"] - plot["x"]) // 2 == 289
 
 
+def test_a_page_that_is_scrolled_has_its_readout_above_the_picture_on_paper(show: Show) -> None:
+    tab = show(make_case(seq=400), "#view=matrix&query=390&key=390", viewport={"width": 1200, "height": 300})
+    tab.evaluate(READ)
+    tab.emulate_media(media="print")
+    assert tab.evaluate("() => scrollY") > 100
+    readout, stage = (tab.locator(each).bounding_box() for each in (".readout", ".stage"))
+    assert readout["y"] + readout["height"] <= stage["y"]
+
+
 @pytest.mark.parametrize(("heads", "key"), [("1", ""), ("0.2", "head 0head 2"), ("0.1.2.3.4", "")])
 def test_paper_says_which_line_is_which_head(show: Show, heads: str, key: str) -> None:
     tab = show(make_case(), f"#view=heads&heads={heads}")
