@@ -6,6 +6,8 @@ import pytest
 import pellucid
 from tests.quick import few
 from tests.view.conftest import READ, Show
+from tests.view.test_access import press
+from tests.view.test_grid import grid
 from tests.view.test_page import make_case
 from tests.view.written import DRAWN, compared
 
@@ -122,3 +124,35 @@ def test_the_scale_is_said_where_nothing_can_be_taken_apart(show: Show) -> None:
     tab = show(view.html(), "#view=neuron&scale=linear&order=weight")
     chosen = tab.locator(".own select").evaluate_all("(all) => all.map((one) => one.value)")
     assert chosen == ["linear", "weight"]
+
+
+@pytest.mark.parametrize(
+    "address", ["#view=matrix", "#view=lens", "#view=diff&layer=1&heads=2", "#view=diff&diff=lens"]
+)
+def test_search_goes_to_a_token_in_every_view_of_tokens(show: Show, address: str) -> None:
+    tab = show(page := compared(0, 3), address, viewport={"width": 320, "height": 225})
+    press(tab, "/")
+    tab.keyboard.type("arrow")
+    press(tab, "Enter")
+    tab.evaluate(DRAWN)
+    assert "“·arrow” (4)" in tab.locator(".readout").inner_text()
+    mark = (
+        ".cross.across"
+        if "matrix" in address
+        else ".diff-head .heat-cell"
+        if "layer" in address
+        else ".word[aria-selected=true]"
+    )
+    box = tab.locator(mark).bounding_box()
+    assert tab.locator(".readout").bounding_box()["height"] <= box["y"] + 1 and box["y"] + box["height"] <= 225
+    if "layer" in address:
+        runs = [page.numbers[f"{run}layers.1.attention.weights"][2, 4] for run in ("", "other/")]
+        largest = (runs[0] - runs[1]).abs().max().item()
+        assert abs(float(tab.locator(".readout-value").inner_text())) == pytest.approx(largest, abs=2e-6)
+
+
+def test_where_no_tokens_stand_search_says_so(show: Show) -> None:
+    tab = show(grid(), "#view=grid")
+    press(tab, "/")
+    assert not tab.locator("dialog").count()
+    assert "there is no token here to search for" in tab.locator(".readout").inner_text()

@@ -8,6 +8,7 @@ import { Ends, Heat } from "./heat.js";
 import { layerWords, Overview } from "./overview.js";
 import { exact, inNodes, inWords, tokenLabel } from "./tokens.js";
 import { otherEntry, Twins, twinBlocks } from "./twins.js";
+import { runs } from "./tworuns.js";
 
 /** Most pixels of height, most rows and columns of a table. */
 const [TALL, WHOLE] = [560, 32];
@@ -242,6 +243,26 @@ class Diff {
     this.set({ place: null, token: null, pinned: false, lookAt: null });
   }
 
+  /** The tokens that a search looks through; the weights take those of the page. */
+  searchTokens() {
+    return this.hand().of === "lens" ? this.lens?.one.tokens : null;
+  }
+
+  /** Goes to a token that was searched for; in the weights, to the largest difference of its row. */
+  reveal(_side, token) {
+    const hand = this.hand();
+    if (hand.of === "lens") {
+      if (!this.lens?.grid) return;
+      const place = hand.place ?? this.lens.places.length - 1;
+      this.set({ place, token, pinned: false });
+      this.lens.grid.reveal(place, token);
+    } else if (this.twins && !this.twins.fault()) {
+      const key = this.rows[token].reduce((best, value, at, row) => (Math.abs(value) > Math.abs(row[best]) ? at : best), 0);
+      this.page.set({ key });
+      this.heat.reveal(token, key);
+    }
+  }
+
   /** Arrow keys move the cell; in the overview they choose a head. */
   move(right, down) {
     if (!this.twins && !this.lens) return;
@@ -262,20 +283,6 @@ class Diff {
       this.heat.reveal(next.query, next.key);
     }
   }
-}
-
-/** Both texts, and what tells the runs apart. */
-function runs({ texts, other }) {
-  const alike = texts.join("|") === other.texts.join("|"); // then the texts stand above already
-  const line = (name, words, label) => {
-    const said = [...(alike ? [] : words), label && label !== words.join(" | ") ? label : alike ? "as it is" : ""].filter(Boolean);
-    return make("p", {}, make("b", {}, name), " ", ...said.flatMap((text, at) => [at ? " / " : "", make("bdi", {}, cut(text))]));
-  };
-  return make("div", { class: "diff-runs" }, line("this run", texts, other.beside), line("the other", other.texts, other.label));
-}
-
-function cut(text) {
-  return text.length > 160 ? `${text.slice(0, 160)}…` : text;
 }
 
 function capital(text) {

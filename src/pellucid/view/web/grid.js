@@ -49,6 +49,7 @@ class Grid {
     this.switch = scaleSwitch(page);
     this.controls = [this.switch.element, make("label", { class: "field" }, make("span", { class: "name" }, "up to"), this.ends)];
     this.common = ["side", "layer", "heads"];
+    this.tokenless = true;
     /** @type {{place: number, head: number}|null} the cell under the pointer */
     this.hover = null;
   }

@@ -189,6 +189,11 @@ class Matrix {
     this.lift({ query, key });
   }
 
+  /** Goes to a token that was searched for. */
+  reveal(_side, query) {
+    this.lift({ query, key: null });
+  }
+
   /** Brings a cell into sight; where only a row or a column is in hand, its beginning. */
   lift(cell) {
     const [top, left] = ["query", "key"].map((axis) => Math.max(0, this.shown[axis].indexOf(cell[axis])) * this.side);

@@ -16,12 +16,14 @@ let count = 0;
 export function openSearch(root, page) {
   const view = page.view();
   if (view.search) view.search();
-  else new Search(root, page, view.searchTokens?.() ?? page.queryTokens());
+  else if (view.tokenless) root.querySelector(".readout-note").textContent = "there is no token here to search for";
+  else new Search(root, page, view.searchTokens?.());
 }
 
 class Search {
-  constructor(root, page, tokens) {
-    [this.page, this.tokens, this.name] = [page, tokens, `pellucid-search-${(count += 1)}`];
+  /** @param {import("./data.js").Token[]|null} [own] those of the view, which keeps a token of its own; else the queries */
+  constructor(root, page, own) {
+    [this.page, this.tokens, this.own, this.name] = [page, own ?? page.queryTokens(), Boolean(own), `pellucid-search-${(count += 1)}`];
     this.list = make("ul", { id: this.name, role: "listbox", "aria-label": "tokens found", onclick: (event) => this.take(event.target.closest("li")) });
     this.said = make("p", { class: "quiet", role: "status" });
     this.input = make("input", { type: "search", role: "combobox", "aria-expanded": "true", "aria-controls": this.name, "aria-autocomplete": "list",
@@ -62,9 +64,8 @@ class Search {
     if (!option) return;
     const index = Number(option.dataset.index);
     this.dialog.close();
-    const view = this.page.view();
-    if (!view.searchTokens) this.page.set({ side: "query", query: index, key: null, pinned: false }); // else the view keeps its own token
+    if (!this.own) this.page.set({ side: "query", query: index, key: null, pinned: false });
     this.page.settle();
-    view.reveal?.("query", index);
+    this.page.view().reveal("query", index);
   }
 }
