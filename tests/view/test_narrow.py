@@ -95,6 +95,13 @@ def test_the_frame_of_the_model_grid_is_not_covered(show: Show) -> None:
     assert box(tab, ".readout")["bottom"] <= tab.evaluate(AROUND_OUTLINE)[1]
 
 
+def test_the_mark_of_the_first_head_is_not_covered(show: Show) -> None:
+    tab = show(grid(), "#view=grid&layer=0&head=0")
+    tab.evaluate(SETTLED)
+    mark, names = box(tab, ".grid-current"), box(tab, ".grid-row[data-place='0'] .grid-layer")
+    assert names["right"] + 3 <= mark["left"] and box(tab, ".grid-heads")["bottom"] + 3 <= mark["top"]
+
+
 def test_layers_keep_their_names_where_heads_were_scrolled_away(show: Show) -> None:
     tab = show(grid(heads=16), "#view=grid&head=15&layer=1", viewport=PHONE)
     tab.evaluate(SETTLED)
