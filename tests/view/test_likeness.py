@@ -82,6 +82,18 @@ def test_paper_is_white_and_has_the_whole_table(minilm: pellucid.Model, show: Sh
     assert right <= 690 and bottom == hidden
 
 
+def test_no_name_of_a_column_stands_above_those_of_rows_where_the_table_is_scrolled(
+    minilm: pellucid.Model, show: Show
+) -> None:
+    page = show(why(minilm, LONG[:200], LONG).view().html(), viewport={"width": 390, "height": 900})
+    corner = page.locator(".sheet").evaluate("""(sheet) => {
+      sheet.scrollTo(200, 250);
+      const [column, row] = ["thead th", "tbody th"].map((one) => sheet.querySelector(one).getBoundingClientRect());
+      return document.elementFromPoint(row.right - 5, column.top + column.height / 2).closest("td, th").cellIndex;
+    }""")
+    assert corner == 0
+
+
 def test_texts_stay_texts(minilm: pellucid.Model, show: Show) -> None:
     nasty = "<script>alert(1)</script> & \u202eevil\u202c <img src=x onerror=alert(2)> \x00 end"
     page = show(why(minilm, "<b>bold</b> \x07", nasty, id="</p>").view().html())
