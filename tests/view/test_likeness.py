@@ -101,10 +101,12 @@ def test_texts_stay_texts(minilm: pellucid.Model, show: Show) -> None:
     assert "<script>alert(1)</script>" in page.locator(".passage").inner_text()
 
 
-def test_every_hit_stands_at_the_left_edge_and_one_without_text_says_so(minilm: pellucid.Model, show: Show) -> None:
-    page = show(why(minilm, "apple", "تفاح أخضر").view().html())
-    passage, table = (page.locator(each).bounding_box() for each in (".passage", ".sheet table"))
-    assert abs(passage["x"] - table["x"]) < 10
+def test_every_query_and_hit_stands_at_the_left_edge_and_one_without_text_says_so(
+    minilm: pellucid.Model, show: Show
+) -> None:
+    page = show(why(minilm, "تفاح", "تفاح أخضر").view().html())
+    query, passage, table = (page.locator(each).bounding_box() for each in ("h1", ".passage", ".sheet table"))
+    assert abs(passage["x"] - table["x"]) < 10 and query["x"] == passage["x"] and query["width"] < 100
     assert show(why(minilm, "apple", "").view().html()).get_by_text("(no text)").count() == 1
 
 
