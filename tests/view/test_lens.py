@@ -1,5 +1,7 @@
 """The lens in a real browser: what the model would say after every layer, with the exact numbers."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from playwright.sync_api import Page
@@ -156,6 +158,20 @@ def test_the_table_holds_the_column_in_hand(show: Show) -> None:
     for place, line in enumerate(lines):
         logs = [float(text) for text in line.locator("td").all_inner_texts()[1::2]]
         assert logs == pytest.approx(page.numbers["lens.log_probabilities"][place, 3, :KEPT].tolist(), abs=1e-7)
+
+
+def test_the_number_in_hand_is_copied_as_python_that_gives_it(show: Show) -> None:
+    tab = show(page := written(), "#view=lens")
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.keyboard.press("c")
+    tab.get_by_text("there is nothing here to copy as Python").wait_for()
+    tab.locator(".word[data-row='1'][data-column='3']").hover()
+    tab.evaluate(DRAWN)
+    tab.keyboard.press("c")
+    tab.get_by_text("copied: lens").wait_for()
+    lens = SimpleNamespace(log_probabilities=page.numbers["lens.log_probabilities"])
+    number = eval(tab.evaluate("() => navigator.clipboard.readText()"), {"lens": lens})
+    assert float(tab.locator(".readout-value").inner_text()) == pytest.approx(number.item(), abs=1e-7)
 
 
 def test_without_a_lens_there_is_no_such_view(show: Show) -> None:

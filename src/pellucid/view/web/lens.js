@@ -188,6 +188,11 @@ class Lens {
     return `Log-probabilities (natural logarithm) as the model computed them, stored as ${dtype}; the ${this.numbers.most} likeliest of each cell are kept.`;
   }
 
+  python() {
+    const { place, token } = this.hand();
+    return place === null ? "" : `lens.log_probabilities[${place}, ${token}, 0]`;
+  }
+
   /** @returns {import("./table.js").Table} the column in hand, place by place */
   table() {
     const { numbers } = this;
