@@ -113,6 +113,10 @@ def test_the_lens_shows_where_the_likeliest_words_differ(show: Show) -> None:
         written = [words[str(int(run[place, 3]))].replace(" ", "·") for run in (one, other)]
         assert cell.inner_text() == (" | ".join(written) if differ[place, 3] else written[0])
         assert (cell.get_attribute("data-mark") == "≠") == bool(differ[place, 3])
+    for scale in ("square root", "linear"):
+        tab.get_by_label("colour scale").select_option(label=scale)
+        tab.evaluate(DRAWN)
+        assert f"from 0 to 100 % on a {scale} scale" in tab.locator(".legend").inner_text()
     tab.keyboard.press("ArrowDown")
     tab.evaluate(DRAWN)
     assert "at “time” (0)" in tab.locator(".readout").inner_text()

@@ -81,8 +81,9 @@ export class LensDiff {
       this.differ
         ? `The likeliest word differs in ${this.differ} of ${cells} cells, marked ≠; there this run’s word stands first.`
         : `The likeliest word is the same in all ${cells} cells.`,
-      "The shade says by how much the probability of this run’s word differs, from 0 to 100 %; where it is not among the words"
-        + " kept of the other run, the least likely of those stands in for it.",
+      "The shade says by how much the probability of this run’s word differs,"
+        + ` from 0 to 100 % on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale; where it is not among the`
+        + " words kept of the other run, the least likely of those stands in for it.",
       this.grid.leftOut(),
     ].filter(Boolean);
   }
