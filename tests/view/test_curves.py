@@ -14,6 +14,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import CorruptFileError, InputError, NotFoundError
+from pellucid.view.colours import THEMES
 from pellucid.view.compared import compared
 from pellucid.view.curves import curves
 from pellucid.view.lines import smoothed, steps_axis, thinned, upwards_axis
@@ -62,6 +63,9 @@ def test_lines_stand_over_their_steps(theme: str) -> None:
     heights = [y for _, y in rates]
     assert heights == sorted(heights) and heights[0] < heights[-1]  # downwards on paper
     assert {"loss", "held-out score", "learning rate", "training", "held out", "accuracy", "step"} <= set(texts(svg))
+    assert {text.attrib["fill"] for text in svg.iter(f"{SVG}text")} == {
+        THEMES[theme][name] for name in ("ink", "quiet")
+    }
     assert "10 steps; the best numbers are those of step 10" in texts(svg)
 
 
@@ -142,7 +146,7 @@ def test_each_of_many_trainings_is_told_from_the_others() -> None:
     looks = [(way.attrib["stroke"], way.get("stroke-dasharray")) for way in svg.iter(f"{SVG}polyline")]
     assert len(set(looks)) == len(looks) == 12
     pieces = [(piece.attrib["stroke"], piece.get("stroke-dasharray")) for piece in svg.iter(f"{SVG}path")]
-    assert sorted(pieces) == sorted(look for look in looks if look[1])
+    assert sorted(pieces, key=str) == sorted(looks, key=str)
     (found,) = (text for text in svg.iter(f"{SVG}text") if text.text == name)
     assert float(found.attrib["x"]) + width_of(name, 11) < float(svg.attrib["width"])
 

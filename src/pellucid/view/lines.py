@@ -16,7 +16,7 @@ RIGHT = 110.0
 """Pixels behind the panels for the names of lines, at least."""
 
 LONGEST, SAMPLE = 40, 28.0
-"""Letters of a name at most, and pixels before the name of a dashed line, where a piece of it stands."""
+"""Letters of a name at most, and pixels before it, where a piece of its line stands."""
 
 WIDE = 20.0
 """From this ratio of its largest to its smallest number on, equal steps of an axis are equal ratios."""
@@ -193,7 +193,8 @@ def _line(line: Line, places: Sequence[tuple[float, float] | None], hue: str, da
 
 
 def _names(ends: list[tuple[float, Line]], panel: Panel, top: float, theme: str) -> Iterator[str]:
-    """The names of lines behind their ends, none upon another; a faint line has none, its heavy one stands for it."""
+    """The names of lines behind their ends, none upon another, each behind a piece of its line, since some hues are too
+    light to be read; a faint line has none, its heavy one stands for it."""
     bottom = top + panel.height
     named = sorted(((y, line) for y, line in ends if not line.faint), key=lambda one: one[0])
     heights = [min(max(y + 4, top + 8), bottom) for y, _ in named]
@@ -201,12 +202,12 @@ def _names(ends: list[tuple[float, Line]], panel: Panel, top: float, theme: str)
         heights[i] = max(heights[i], heights[i - 1] + 13)
     over = max(heights[-1] - bottom, 0.0) if heights else 0.0
     for (_, line), y in zip(named, heights):
-        x, y, hue = LEFT + WIDTH + 8, y - over, head_colour(line.hue, theme)
+        x, y = LEFT + WIDTH + 8, y - over
+        look = f'stroke="{head_colour(line.hue, theme)}" stroke-width="1.8"'
         if dash := _dash(line, panel):
-            piece = f"M{x:.1f} {y - 4:.1f}h{SAMPLE - 6}"
-            yield f'<path d="{piece}" stroke="{hue}" stroke-width="1.8" stroke-dasharray="{dash}"/>'
-            x += SAMPLE
-        yield words(x, y, short(line.name, LONGEST), hue, font_size=SIZE)
+            look += f' stroke-dasharray="{dash}"'
+        yield f'<path d="M{x:.1f} {y - 4:.1f}h{SAMPLE - 6}" {look}/>'
+        yield words(x + SAMPLE, y, short(line.name, LONGEST), theme_of(theme)["ink"], font_size=SIZE)
 
 
 def _told(panel: Panel) -> str:
