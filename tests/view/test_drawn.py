@@ -216,6 +216,23 @@ def test_hostile_tokens_stay_text(view: str) -> None:
 
 
 @pytest.mark.parametrize("view", ["heads", "matrix"])
+def test_a_piece_of_an_arabic_word_begins_on_the_right_in_every_renderer(view: str, browser: Browser) -> None:
+    data = plain(2)
+    data.manifest["sequences"][0]["tokens"][1]["text"] = "##\u0631"
+    svg = draw(data, view=view, heads=1, theme="dark")
+    tab = browser.new_page()
+    tab.set_content(svg)
+    found = tab.evaluate("""() => [...document.querySelectorAll("text")].map((one) => {
+      const [mark, letter] = ["#", "\u0631"].map((each) => one.textContent.indexOf(each));
+      return mark < 0 || one.getStartPositionOfChar(mark).x > one.getStartPositionOfChar(letter).x;
+    })""")
+    assert found and all(found)
+    told = svg.replace("\u2068", "\u200f").replace("\u2069", "")
+    assert told != svg and render_png(told) == render_png(svg) != render_png(told.replace("\u200f", ""))
+    assert "word0" in texts_of(svg)
+
+
+@pytest.mark.parametrize("view", ["heads", "matrix"])
 def test_what_is_read_aloud_has_its_spaces(view: str) -> None:
     data = plain(3)
     data.manifest["model"]["name"] = "my model"

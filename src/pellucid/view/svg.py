@@ -31,8 +31,12 @@ def strand(start: tuple[float, float], end: tuple[float, float], colour: str, **
 
 
 def words(x: float, y: float, text: str, fill: str, **more: object) -> str:
-    """A line of text; a right-to-left one is turned as its own letters ask."""
-    return f'<text x="{_n(x)}" y="{_n(y)}" fill="{fill}"{_more(more)}>{escape(plain(text))}</text>'
+    """A line of text; one with right-to-left letters begins where its first letter asks, as on the page: marks isolate
+    it, which every renderer reads (`unicode-bidi` is unknown to resvg)."""
+    shown = plain(text)
+    if any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in shown):
+        shown = f"\u2068{shown}\u2069"
+    return f'<text x="{_n(x)}" y="{_n(y)}" fill="{fill}"{_more(more)}>{escape(shown)}</text>'
 
 
 def document(width: float, height: float, marks: list[str], paper: str, title: str, description: str) -> str:
