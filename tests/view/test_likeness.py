@@ -13,6 +13,7 @@ from pellucid.search.why import Match, match
 from tests.quick import few
 from tests.view.conftest import Show
 from tests.view.test_access import AXE, SERIOUS
+from tests.view.written import DRAWN
 
 LONG = (
     "The weather was mild, and nobody said much about it. In the evening a man repaired his bicycle, then he drank "
@@ -64,6 +65,16 @@ def test_a_theme_that_was_asked_for_stands_against_the_readers(minilm: pellucid.
     assert _paper(show(found.view("dark").html(), color_scheme="light")) == "rgb(21, 24, 29)"
     with pytest.raises(InputError, match="theme is 'blue'"):
         found.view("blue")
+
+
+def test_its_frame_is_as_dark_as_the_notebook_around_it(minilm: pellucid.Model, show: Show) -> None:
+    cell = why(minilm, "coca cola", "Coca-Cola")._repr_html_()
+    tab = show(f"<!doctype html><body style='color: #eee'>{cell}</body>", color_scheme="null")  # not told, as to a test
+    for ink, paper in (("#eee", "rgb(21, 24, 29)"), ("#222", "rgb(253, 252, 249)"), ("#fff", "rgb(21, 24, 29)")):
+        tab.evaluate("(ink) => void (document.body.style.color = ink)", ink)
+        tab.evaluate(DRAWN)
+        inside = tab.frame_locator("iframe").locator("body")
+        assert inside.evaluate("(body) => getComputedStyle(body).backgroundColor") == paper
 
 
 @pytest.mark.parametrize("theme", few([None, "dark"], ["dark"]))

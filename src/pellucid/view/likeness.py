@@ -37,6 +37,21 @@ BROAD = "columns"
 STILL = "These are the numbers of the page without its shades: to see them, trust the notebook or run the cell."
 """What is said where somebody takes frames away."""
 
+_WEAR = """
+const frame = this;
+const wear = () => {
+  const ink = getComputedStyle(frame.parentElement ?? document.body).color;
+  const [red, green, blue] = ink.match(/[\\d.]+/g) ?? [0, 0, 0];
+  frame.style.colorScheme = 0.2126 * red + 0.7152 * green + 0.0722 * blue > 127.5 ? 'dark' : 'light';
+};
+wear();
+if (frame.dataset.worn) return;
+frame.dataset.worn = 'yes';
+const watch = new MutationObserver(wear);
+for (const element of [document.documentElement, document.body]) watch.observe(element, { attributes: true });
+"""
+"""What the host does, since the page has no script: its frame asks for dark where the words around it are light."""
+
 Span = tuple[int, int]
 """Characters, from and to."""
 
@@ -97,8 +112,9 @@ class LikenessView:
 
     def _repr_html_(self) -> str:
         tall = min(TALLEST, 310 + sum(150 + 27 * len(part.rows) for part in self.parts))
+        wear = html.escape(" ".join(_WEAR.split()))
         frame = (
-            '<iframe class="pellucid-frame" title="which words matched" sandbox="" '
+            f'<iframe class="pellucid-frame" title="which words matched" sandbox="" onload="{wear}" '
             f'style="display:block;width:100%;height:{tall}px;border:0" srcdoc="{html.escape(self.html())}"></iframe>'
         )
         return with_still(frame, f"{self._sections()}\n<p>{STILL}</p>")
