@@ -117,6 +117,7 @@ def test_the_lens_shows_where_the_likeliest_words_differ(show: Show) -> None:
         tab.get_by_label("colour scale").select_option(label=scale)
         tab.evaluate(DRAWN)
         assert f"from 0 to 100 % on a {scale} scale" in tab.locator(".legend").inner_text()
+    assert tab.locator(".toolbar .field:has(.ramp):visible").all_inner_texts() == ["0\n100 %"]
     tab.keyboard.press("ArrowDown")
     tab.evaluate(DRAWN)
     assert "at “time” (0)" in tab.locator(".readout").inner_text()

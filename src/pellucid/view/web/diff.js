@@ -107,6 +107,8 @@ class Diff {
       if (pinned) this.lens.grid?.reveal(place, token, false); // the address has named it
     }
     this.lens.draw(this.hand());
+    this.ends.element.hidden = !this.lens.grid;
+    this.ends.draw(100, false, this.page.theme(), " %");
   }
 
   drawWeights() {

@@ -164,11 +164,11 @@ export class Ends {
     this.element = make("div", { class: "field" }, this.low, this.canvas, this.high);
   }
 
-  /** @param {number} largest @param {boolean} signed @param {import("./colour.js").Theme} theme */
-  draw(largest, signed, theme) {
+  /** @param {number} largest @param {boolean} signed @param {import("./colour.js").Theme} theme @param {string} [unit] */
+  draw(largest, signed, theme, unit = "") {
     paintRamp(this.canvas, signed ? signedRamp(theme) : ramp(theme));
     const end = String(Number(largest.toPrecision(4)));
     this.low.textContent = signed ? `−${end}` : "0";
-    this.high.textContent = end;
+    this.high.textContent = end + unit;
   }
 }
