@@ -214,3 +214,15 @@ def test_what_has_taken_several_lines_keeps_them_in_its_view(show: Show) -> None
         tab.evaluate(READ)
         tops.append(tab.evaluate(TOP))
     assert tops[:-1] == sorted(tops[:-1]) and tops[0] < tops[-2] and tops[-1] < tops[-2]
+
+
+def test_what_is_said_of_a_difference_hangs_beside_its_number(show: Show) -> None:
+    tab = show(compared(0, 3), "#view=diff&layer=0&heads=1", viewport=PHONE)
+    tab.evaluate(DRAWN)
+    numbers, notes = (
+        tab.locator(f".diff-list {one}").evaluate_all(
+            "(all) => all.flatMap((one) => [...one.getClientRects()].map(({ left, right }) => [left, right]))"
+        )
+        for one in ("b", "small")
+    )
+    assert max(right for _, right in numbers) + 5 < min(left for left, _ in notes)
