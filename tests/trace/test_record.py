@@ -160,6 +160,19 @@ def test_a_pass_ends_when_everything_has_been_told(stuck: "pellucid.Model") -> N
         stuck.trace("time flies", keep="layers.3.residual.post")
 
 
+def test_weights_that_end_a_pass_are_not_mixed_once_more(
+    minilm: "pellucid.Model", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed, kernel = [], torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: mixed.append(1) or kernel(*a, **k)
+    )
+    minilm.trace("time flies", keep="layers.*.attention.weights")
+    assert len(mixed) == minilm.config.num_hidden_layers - 1
+    minilm.trace("time flies", keep=["layers.*.attention.weights", "pooled"])
+    assert len(mixed) == 2 * minilm.config.num_hidden_layers - 1
+
+
 def test_an_edit_behind_the_last_point_fires_all_the_same(stuck: "pellucid.Model") -> None:
     edits = {"layers.4.residual.pre": lambda value: value}
     with pytest.raises(AssertionError, match="layer 3"), stuck.edit(edits):

@@ -143,9 +143,9 @@ class Attention(nn.Module):
         he answers with other numbers, this layer goes the explicit way with them.
         """
         away = bias is not None and run.watch is not None and bool(bias.isneginf().any())  # as an edit says it
-        fused = None if self.explicit or away else self._fused(query, key, value, bias, run)
-        if fused is not None and not run.wants("scores", "weights"):
-            return fused
+        fused = not self.explicit and not away
+        if fused and not run.wants("scores", "weights"):
+            return self._fused(query, key, value, bias, run)
         mask = _mask(query, key, run)
         scores = self._scores(query, self._shared(key), mask, bias)
         seen_scores = run.see("scores", scores)
@@ -155,8 +155,8 @@ class Attention(nn.Module):
         else:
             weights = scores.softmax(dim=-1, dtype=wide).to(query.dtype)
         seen_weights = run.see("weights", weights)
-        if fused is not None and seen_scores is scores and seen_weights is weights:
-            return fused
+        if fused and seen_scores is scores and seen_weights is weights:
+            return self._fused(query, key, value, bias, run)
         return self.dropout(seen_weights) @ self._shared(value)
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
@@ -198,10 +198,10 @@ class Attention(nn.Module):
     def _scores(self, query: Tensor, key: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
         across = key.transpose(-2, -1)
         # in float16 scaled first, as within the fused kernel: large queries and keys have products beyond 65,504
-        scores = (query * self.scale) @ across if query.dtype == torch.float16 else query @ across * self.scale
-        scores = scores if bias is None else scores + bias.to(scores.dtype)
+        scores = (query * self.scale) @ across if query.dtype == torch.float16 else (query @ across).mul_(self.scale)
+        scores = scores if bias is None else scores.add_(bias.to(scores.dtype))  # in place: a fresh copy takes longer
         # the least number itself, and not added: in float16 the sum is -inf, and a row that may look nowhere NaN
-        return scores if mask is None else scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        return scores if mask is None else scores.masked_fill_(~mask, torch.finfo(scores.dtype).min)
 
     def _merge(self, heads: Tensor, run: Pass) -> Tensor:
         if run.wants("head_outputs"):
