@@ -6,7 +6,7 @@ answer is saturated; only for what was written is it taken all the same (`reason
 shows is how tokens work together; see `pellucid.trace.explain.integrated_gradients`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,8 @@ from pellucid.machine import inference_mode, no_grad
 from pellucid.models import EncoderDecoder, Network, Output, evaluating
 from pellucid.tasks.answer import Answer, Answers, Reason
 from pellucid.tasks.task import Work
-from pellucid.text import Window, tokens_of
+from pellucid.text import Tokenizer, Window, tokens_of
+from pellucid.text.spelling import written
 from pellucid.trace import Recorder
 from pellucid.trace.explain.slope import answered, emptied
 from pellucid.trace.explain.way import Way
@@ -71,18 +72,19 @@ def reason(work: Work, aims: Sequence[Aim]) -> Reason:
         here = _shares(work, {name: ids for name, ids in batch.items() if name in work.loaded.module.reads}, aim.of)
         tokens += aim.window.tokens
         scores += _by_token(here)
-    return Reason(aims[0].said + _where(aims), tuple(tokens), tuple(scores), "integrated gradients")
+    read = _as_text(work.loaded.words, tokens)
+    return Reason(aims[0].said + _where(aims), read, tuple(scores), "integrated gradients")
 
 
-def reason_of_writing(loaded: Loaded, prompt: Sequence[int], written: Sequence[int]) -> Reason:
+def reason_of_writing(loaded: Loaded, prompt: Sequence[int], answer: Sequence[int]) -> Reason:
     """How much each token of a prompt matters for the log-probability of everything that was written behind it.
 
     By the gradient at this prompt times the embedding: the way from padding is too rough through the norms of a deep
     decoder. Where the model is sure of what it writes this shows little, and its signs say little.
 
-    prompt: what the model read, and of an encoder-decoder what its encoder read.  written: ids, at least one.
+    prompt: what the model read, and of an encoder-decoder what its encoder read.  answer: ids, at least one.
     """
-    words, ids = loaded.tokenizer, list(written)
+    words, ids = loaded.tokenizer, list(answer)
     if isinstance(loaded.module, EncoderDecoder):
         batch = {"input_ids": list(prompt), "decoder_input_ids": [start_of(loaded) or 0, *ids[:-1]]}
     else:
@@ -93,7 +95,13 @@ def reason_of_writing(loaded: Loaded, prompt: Sequence[int], written: Sequence[i
         return said[torch.arange(len(ids), device="cpu"), torch.tensor(ids, device="cpu")].sum()
 
     scores = next(iter(_slopes(loaded, batch, of).values()))[: len(prompt)].tolist()
-    return Reason("log-probability of what was written", tokens_of(words, prompt), tuple(scores), "gradient x input")
+    read = _as_text(words, tokens_of(words, prompt))
+    return Reason("log-probability of what was written", read, tuple(scores), "gradient x input")
+
+
+def _as_text(words: Tokenizer | None, tokens: Iterable[str]) -> tuple[str, ...]:
+    """Tokens as they stand in a text, as far as somebody knows how they are written."""
+    return tuple(token if words is None else written(token, words.by_bytes) for token in tokens)
 
 
 def _slopes(loaded: Loaded, batch: dict[str, Any], of: Callable[[Output], Tensor]) -> dict[str, Tensor]:
