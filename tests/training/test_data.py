@@ -123,6 +123,17 @@ def test_data_frames(library: str) -> None:
         assert read(frames.LazyFrame(ROWS)).digest == read(ROWS).digest
 
 
+def test_a_column_that_is_the_index_of_a_frame_is_asked_for() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed: its frames are known by their methods")
+    for name, columns in (("label", None), ("mood", {"label": "mood"})):
+        frame = pandas.DataFrame(ROWS).rename(columns={"label": name}).set_index(name)
+        with pytest.raises(InputError, match=rf"'{name}' is the index of the data frame.*: give data.reset_index\(\)"):
+            read(frame, columns, TextClassification)
+        assert read(frame.reset_index(), columns, TextClassification).rows == ROWS
+    named = pandas.DataFrame(ROWS).rename_axis("label")  # a name that says nothing here
+    assert read(named.rename(columns={"label": "mood"}), {"label": "mood"}, TextClassification).rows == ROWS
+
+
 def test_columns_of_one_name_are_refused_in_frames_too() -> None:
     """One of them alone would be read: of Arrow in silence, of pandas with a warning of its own."""
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: its tables are known by their methods")

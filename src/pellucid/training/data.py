@@ -109,7 +109,7 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
     files = tuple(map(File.of, paths))
     wanted = (*known, *columns.values())
     parallel = objective.columns if getattr(objective, "parallel", False) else ()
-    read_ = _of_files(paths, wanted, parallel, encoding) if paths else _of_memory(data)
+    read_ = _of_files(paths, wanted, parallel, encoding) if paths else _of_memory(data, known, columns)
     rows = _renamed(list(read_), columns)
     if not rows:
         raise InputError(f"{paths[0] if paths else 'the data'} holds no rows")
@@ -188,8 +188,8 @@ def _list(path: Path) -> list[Any]:
     return found
 
 
-def _of_memory(data: Any) -> Iterator[Record]:
-    found: Any = rows_of_frame(data)
+def _of_memory(data: Any, known: Iterable[str], columns: Mapping[str, str]) -> Iterator[Record]:
+    found: Any = rows_of_frame(data, *(columns.get(name, name) for name in known))
     if found is None and isinstance(data, Mapping):
         found = _of_columns(data)
     if found is None and is_several(data):
