@@ -88,6 +88,17 @@ def test_paper_shows_the_screen_made_smaller(show: Show, view: str) -> None:
         assert canvas["x"] + canvas["width"] == pytest.approx(keys["x"], abs=1)
 
 
+def test_the_sum_of_a_row_stands_beside_it_on_paper_too(show: Show) -> None:
+    tab = show(make_case(seq=60), "#view=matrix&query=40&key=3", viewport={"width": 1200, "height": 800})
+    for media in ("screen", "print"):
+        tab.emulate_media(media=media)
+        tab.evaluate(READ)
+        total, plot, band = (tab.locator(each).bounding_box() for each in (".sum", ".plot canvas", ".cross.across"))
+        assert total["x"] == pytest.approx(plot["x"] + plot["width"], abs=2)
+        middle = total["y"] + total["height"] / 2
+        assert middle == pytest.approx(band["y"] + band["height"] / 2, abs=2)
+
+
 @pytest.mark.parametrize("view", few(["heads", "neuron"], ["heads"]))
 def test_a_long_text_leaves_no_empty_pages(show: Show, view: str) -> None:
     tab = show(make_case(seq=200), f"#view={view}")

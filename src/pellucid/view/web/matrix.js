@@ -24,11 +24,11 @@ class Matrix {
     this.sum = make("div", { class: "sum" });
     this.plot = make("div", { class: "plot", tabindex: 0, role: "group", "aria-label": "weights of one head; arrow keys move the cell",
       onclick: (event) => this.press(event), ...onPointer({ move: (event) => this.point(event), leave: () => this.leave() }) },
-      this.canvas, this.cross.query, this.cross.key);
+      this.canvas, this.cross.query, this.cross.key, this.sum);
     this.sides = { query: make("span"), key: make("span") };
     const name = (words, side, arrow) => make("div", {}, make("b", {}, words), this.sides[side], arrow);
     this.sheet = make("div", { class: "sheet" }, make("div", { class: "axes" }, name("looks at", "key", " →"), name("looks from", "query", " ↓")),
-      this.labels.key, this.labels.query, this.plot, this.current.key, this.current.query, this.sum);
+      this.labels.key, this.labels.query, this.plot, this.current.key, this.current.query);
     this.element = make("div", { class: "matrix" }, this.sheet);
     this.ramp = make("canvas", { class: "ramp" });
     this.end = make("span", { class: "end" });
@@ -128,7 +128,6 @@ class Matrix {
     const sum = this.shown.key.reduce((total, index) => total + row[index], 0);
     this.sum.textContent = `Σ ${sum.toFixed(4)}`;
     this.sum.style.top = `${(place + 0.5) * this.side}px`;
-    this.sum.style.left = `${this.shown.key.length * this.side}px`;
   }
 
   /** What the legend says about the picture. */
