@@ -18,6 +18,9 @@ from pellucid.text import Tokenizer
 from pellucid.text.files import open_target_tokenizer, open_tokenizer
 from pellucid.text.from_gguf import build_tokenizer
 
+TRAINING = "training"
+"""The folder, within that of a model to be, where a training keeps what it needs to go on."""
+
 
 class Contents(ABC):
     """What the files of a checkpoint say. Each file is read when it is first asked for, and only then.
@@ -70,7 +73,7 @@ class _Folder(Contents):
     def facts(self) -> dict[str, Any]:
         if not self.said_in.exists():
             read_pooling(self.folder)  # which may say that the model lies in another folder
-            if (self.folder / "training").is_dir():
+            if (self.folder / TRAINING).is_dir():
                 raise NotFoundError(
                     f"{self.folder} holds a training that was broken off, and no model: resume it first"
                 )

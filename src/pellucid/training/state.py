@@ -22,6 +22,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
+from pellucid.checkpoints.contents import TRAINING
 from pellucid.checkpoints.folder import OVERWRITE, check_target
 from pellucid.errors import Argument, Blank, CorruptFileError, InputError, ResourceError
 from pellucid.files import cannot_write, digest_of, listed, to_disk
@@ -32,7 +33,7 @@ from pellucid.training.log import Log
 from pellucid.training.loop import Loop
 from pellucid.training.manifest import FILES, NAME, About, Manifest, read_manifest, write_manifest
 
-FOLDER, LOG, LOCK = "training", "log.jsonl", "lock"
+LOG, LOCK = "log.jsonl", "lock"
 
 _LEFT = re.compile(rf"\.(state-|best-|{re.escape(NAME)}-|{re.escape(LOG)}-).*")
 """What a process that was killed leaves beside the places of its files."""
@@ -189,7 +190,7 @@ def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | N
                 "resume needs the folder of a training that was broken off: pass ", Argument("out", Blank("FOLDER"))
             )
         return None
-    folder = out / FOLDER
+    folder = out / TRAINING
     manifest = None if overwrite else read_manifest(folder)
     if manifest is not None and not resume:
         raise InputError(
@@ -199,7 +200,7 @@ def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | N
             ", or ",
             AGAIN,
         )
-    others = out.is_dir() and any(path.name != FOLDER for path in out.iterdir())
+    others = out.is_dir() and any(path.name != TRAINING for path in out.iterdir())
     if resume and others and manifest is None:
         ended = "a training that has ended" if (out / LOG).is_file() else "files, and no training that was broken off"
         raise InputError(f"{out} holds {ended}: nothing goes on there; choose a new folder, or ", AGAIN)
