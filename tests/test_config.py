@@ -25,9 +25,14 @@ def test_a_head_on_a_pooler_needs_one(family: str, head: SequenceClassification 
     assert Config.of("bert", head=head).pools
 
 
-def test_encoders_alone_have_a_pooler() -> None:
-    with pytest.raises(InputError, match="pooler is True in a config of kind 'decoder'"):
-        Config.of("gpt2", pooler=True)
+@pytest.mark.parametrize(
+    ("name", "family", "kind"),
+    [("pooler", "gpt2", "decoder"), ("skip_padding", "gpt2", "decoder"), ("skip_padding", "bart", "encoder-decoder")],
+)
+def test_encoders_alone_have_a_pooler_and_count_words(name: str, family: str, kind: str) -> None:
+    """Words are counted in one pass: behind a cache, each that is written would stand at the first place."""
+    with pytest.raises(InputError, match=f"{name} is True in a config of kind '{kind}'"):
+        Config.of(family, **{name: True})
 
 
 def test_every_activation_that_a_config_may_name_is_there() -> None:

@@ -92,6 +92,11 @@ class Config:
         self._check_tokens()
         if self.pooler and self.kind != "encoder":
             raise InputError(f"pooler is True in a config of kind {self.kind!r}: encoders alone have one")
+        if getattr(self.position, "skip_padding", False) and self.kind != "encoder":
+            raise InputError(
+                f"skip_padding is True in a config of kind {self.kind!r}: encoders alone read a text in one pass, "
+                "by whose words its places are counted"
+            )
         if self.head is not None and self.head.pooled and not self.pooler:
             raise InputError(f"the head {self.head.name} reads a pooler, and this {self.family} config has none")
         if not isinstance(self.labels, tuple | list) or not all(isinstance(one, str) for one in self.labels):

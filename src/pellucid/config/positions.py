@@ -15,7 +15,7 @@ class Learned:
 
     position_offset: the row of the first place; the rows before it are never read.
     skip_padding: padding takes no place. Words are counted from `pad_token_id` + 1, and padding stands at
-        `pad_token_id` itself, so that a text's places do not depend on where its padding stands.
+        `pad_token_id` itself, so that a text's places do not depend on where its padding stands. In encoders alone.
     """
 
     max_position_embeddings: int = 512
