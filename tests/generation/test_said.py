@@ -13,7 +13,7 @@ import transformers
 
 import pellucid
 from pellucid.checkpoints.generation import FILE, LEGACY, MOST
-from pellucid.errors import CorruptFileError
+from pellucid.errors import CorruptFileError, InputError
 from pellucid.generation.said import UNFOLLOWED, settings_of
 from pellucid.models import Output
 from pellucid.tasks.reasons import reason_of_writing
@@ -159,6 +159,19 @@ def test_the_start_token_of_the_file_begins_a_text(caplog: pytest.LogCaptureFixt
         else:
             with pytest.raises(CorruptFileError, match=f"generation_config.json: {fragment}"):
                 odd.generate("the")
+
+
+def test_without_a_start_token_nothing_is_written_scored_or_explained() -> None:
+    model = writer(byte_level(), "t5", decoder_start_token_id=None)
+    for ask in (
+        lambda: model.generate("the", max_new_tokens=2),
+        lambda: model.complete("the", num_beams=2),
+        lambda: model.trace_writing("the"),
+        lambda: model.score("the", "house"),
+        lambda: reason_of_writing(model.loaded, [6, 7, 1], [8, 9]),
+    ):
+        with pytest.raises(InputError, match="this model has no decoder_start_token_id, which stands before the first"):
+            ask()
 
 
 @pytest.mark.parametrize("family", ["t5", "llama"])

@@ -15,7 +15,7 @@ from pellucid.compat.writing import DEFAULT_LENGTH, REFERENCE_TOP_K, useful
 from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.generation.rules import OPTIONS
-from pellucid.generation.said import REFERENCE_LENGTH, start_of
+from pellucid.generation.said import REFERENCE_LENGTH, started
 from pellucid.generation.settings import APART
 from pellucid.generation.settings import names as names_of_writing
 from pellucid.model import Model
@@ -183,7 +183,7 @@ class Rewritten(Written):
     def shape(self, answer: Any, item: Any) -> Any:
         key = self._keys.get(self.task, "translation")
         if self.said.get("return_tensors"):
-            start = start_of(self.model.loaded) or 0
+            start = started(self.model.loaded)
             return [{f"{key}_token_ids": torch.tensor(row, device="cpu")} for row in self.rows([start], answer)]
         return [{f"{key}_text": one[f"{key}_text"] + tail} for one, tail in self.ended(answer)]
 

@@ -16,7 +16,7 @@ from pellucid.errors import InputError, counted, several
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Step, room, write
 from pellucid.generation.rules import OPTIONS
-from pellucid.generation.said import check_kinds, settings_of, start_of
+from pellucid.generation.said import check_kinds, settings_of, started
 from pellucid.generation.settings import Settings
 from pellucid.models import check_ids
 
@@ -109,7 +109,7 @@ def _begun_by(loaded: Loaded, asked: dict[str, Any]) -> Loaded:
 
 def _begun(loaded: Loaded, ids: Tensor) -> list[list[int]]:
     """What stands before that which is written: a decoder's prompts, or the start token of each text."""
-    return ids.tolist() if loaded.config.kind == "decoder" else [[start_of(loaded) or 0]] * len(ids)
+    return ids.tolist() if loaded.config.kind == "decoder" else [[started(loaded)]] * len(ids)
 
 
 def _searched(loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settings) -> list[Sequence[int]]:

@@ -12,7 +12,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, Item
 from pellucid.generation.reader import Reader, begin
 from pellucid.generation.rules import apply
-from pellucid.generation.said import start_of
+from pellucid.generation.said import start_of, started
 from pellucid.generation.sample import draw, generators, likeliest
 from pellucid.generation.settings import Settings
 from pellucid.generation.written import Written
@@ -72,6 +72,8 @@ def writer(loaded: Loaded, *, swift: bool = True) -> Decoder | EncoderDecoder:
     if not loaded.config.writes or not isinstance(module, Decoder | EncoderDecoder):
         said = f"of kind {loaded.config.kind!r} with {head.name if head else 'no'} head"
         raise InputError(f"this model is {said}; to write, a decoder needs a head for the next token")
+    if isinstance(module, EncoderDecoder):
+        started(loaded)
     return module.swift() if swift else evaluating(module.rows_alike())
 
 
@@ -98,7 +100,7 @@ def ends(loaded: Loaded, settings: Settings) -> tuple[int, ...]:
 def beginning(loaded: Loaded, prompts: Sequence[Sequence[int]], most: int, settings: Settings) -> Written:
     """What the rules are told before the first choice: the prompts, or the start token that a decoder begins with."""
     if isinstance(loaded.module, EncoderDecoder):
-        prompts = [[start_of(loaded) or 0]] * len(prompts)
+        prompts = [[started(loaded)]] * len(prompts)
     given = max(map(len, prompts))
     ids = torch.tensor([[-1] * (given - len(prompt)) + list(prompt) for prompt in prompts], device="cpu")
     return Written(ids.to(loaded.module.device), given, most, ends(loaded, settings))

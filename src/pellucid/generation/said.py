@@ -102,6 +102,13 @@ def start_of(loaded: Loaded) -> int | None:
     return said
 
 
+def started(loaded: Loaded) -> int:
+    """The same; InputError where there is none."""
+    if (start := start_of(loaded)) is None:
+        raise InputError("this model has no decoder_start_token_id, which stands before the first word: set it")
+    return start
+
+
 def check_kinds(asked: Mapping[str, Any]) -> None:
     """Refuses what is not even of the kind that an option has."""
     for name, check in (("num_beams", count), ("do_sample", truth)):

@@ -14,7 +14,7 @@ from pellucid.config.checks import listed
 from pellucid.errors import InputError, Item, counted
 from pellucid.generation.loop import writer
 from pellucid.generation.prompts import encoded, end_lacking, words_of
-from pellucid.generation.said import start_of
+from pellucid.generation.said import started
 from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder, sound
 from pellucid.text import by_length, limits, tokens_of
@@ -88,13 +88,14 @@ def weigh(
     given: ids that are read first; of an encoder-decoder, by its encoder. For each text at least one.
     """
     module = writer(loaded)
+    start = [started(loaded)] if isinstance(module, EncoderDecoder) else []
     found: list[list[Seen]] = [[] for _ in written]
     lengths = [len(first) + len(then) for first, then in zip(given, written)]
     # where somebody hears its pass, logits are held for all places at once
     for group in by_length(lengths) if module.heard else by_length(lengths, *limits(module.device.type)):
         owners = iter([i for i in group for _ in written[i]])
         tokens = torch.tensor([token for i in group for token in written[i]], device="cpu")
-        parts = _said(module, [given[i] for i in group], [written[i] for i in group], start_of(loaded) or 0)
+        parts = _said(module, [given[i] for i in group], [written[i] for i in group], start)
         for part, chosen in zip(parts, tokens.split(PIECE)):
             for one in seen(part, chosen, alternatives):
                 found[next(owners)].append(one)
@@ -115,14 +116,14 @@ def seen(said: Tensor, chosen: Tensor, alternatives: int = 0) -> list[Seen]:
 
 @inference_mode()
 def _said(
-    module: Decoder | EncoderDecoder, given: Sequence[Sequence[int]], written: Sequence[Sequence[int]], start: int
+    module: Decoder | EncoderDecoder, given: Sequence[Sequence[int]], written: Sequence[Sequence[int]], start: list[int]
 ) -> Iterator[Tensor]:
     """Log-probabilities at the places of all written tokens, one text after the other, `PIECE` places at a time:
     Float[Tensor, "places vocab"]"""
     device, head, heard = module.device, module.head, module.heard
     assert head is not None
     if isinstance(module, EncoderDecoder):
-        source, behind = _padded(given), [[start, *then[:-1]] for then in written]
+        source, behind = _padded(given), [[*start, *then[:-1]] for then in written]
         mask, padded = (source >= 0).long().to(device), _padded(behind).to(device)
         first, ids = source.clamp(min=0).to(device), padded.clamp(min=0)
         if heard:

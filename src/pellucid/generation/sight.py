@@ -12,7 +12,7 @@ from pellucid.errors import Argument, InputError
 from pellucid.generation.answers import Alternative, named
 from pellucid.generation.loop import write
 from pellucid.generation.prompts import Messages, order_one
-from pellucid.generation.said import start_of
+from pellucid.generation.said import started
 from pellucid.generation.score import seen
 from pellucid.generation.words import Draft, judge_of, one_each, text_of
 from pellucid.models import EncoderDecoder
@@ -78,7 +78,7 @@ def trace_writing(
         recorders.append(Recorder(names))
         return recorders[-1]
 
-    given = [start_of(loaded) or 0] if isinstance(loaded.module, EncoderDecoder) else order.prompts[0]
+    given = [started(loaded)] if isinstance(loaded.module, EncoderDecoder) else order.prompts[0]
     read, steps, draft = list(given), [], Draft()
     judge = judge_of(order, 1)
     for step in write(order.loaded, order.prompts, order.settings, judge=judge, log_probabilities=True, watch=watch):

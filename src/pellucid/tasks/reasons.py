@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument
-from pellucid.generation.said import start_of
+from pellucid.generation.said import started
 from pellucid.machine import inference_mode, no_grad
 from pellucid.models import EncoderDecoder, Network, Output, evaluating
 from pellucid.tasks.answer import Answer, Answers, Reason
@@ -86,7 +86,7 @@ def reason_of_writing(loaded: Loaded, prompt: Sequence[int], answer: Sequence[in
     """
     words, ids = loaded.tokenizer, list(answer)
     if isinstance(loaded.module, EncoderDecoder):
-        batch = {"input_ids": list(prompt), "decoder_input_ids": [start_of(loaded) or 0, *ids[:-1]]}
+        batch = {"input_ids": list(prompt), "decoder_input_ids": [started(loaded), *ids[:-1]]}
     else:
         batch = {"input_ids": [*prompt, *ids[:-1]], "logits_to_keep": len(ids)}
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError
-from pellucid.generation.said import start_of
+from pellucid.generation.said import started
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example
 from pellucid.training.packed import padded
@@ -21,8 +20,7 @@ def shifted(loaded: Loaded, examples: Sequence[Example]) -> np.ndarray:
 
     ->  Int64[ndarray, "batch seq"]
     """
-    if (start := start_of(loaded)) is None:
-        raise InputError("this model has no decoder_start_token_id, which stands before the first word: set it")
+    start = started(loaded)
     width = max(len(one.ids[1]) for one in examples)
     return padded([np.asarray([start, *one.ids[1]][:width]) for one in examples], loaded.config.pad_token_id or 0)
 
