@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.blocks import Watch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, Item
+from pellucid.errors import Argument, InputError, Item, counted, short
 from pellucid.generation.reader import Reader, begin
 from pellucid.generation.rules import apply
 from pellucid.generation.said import start_of, started
@@ -55,14 +55,33 @@ def write(
     judge: asked about each chosen token.  log_probabilities: whether steps hold them.
     watch: gives an onlooker for each pass; the plain blocks are looked at, not those laid out for speed.
     seeds: one for each text; where there are none, the settings' own is that of every prompt.
-    Raises InputError for a model that does not write and a prompt that leaves no room.
+    Raises InputError for a model that does not write, a prompt that leaves no room, beams, and texts to stop at that
+    no judge looks for.
     """
     module = writer(loaded, swift=watch is None)
+    _check_asked(settings, judge, seeds, len(prompts) * settings.num_return_sequences)
     rooms = [room(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     if not prompts:
         return iter(())
     reader, logits = begin(module, prompts, max(rooms), watch, start_of(loaded))
     return _Writing(loaded, reader, logits, prompts, rooms, settings, judge, log_probabilities, seeds).steps()
+
+
+def _check_asked(settings: Settings, judge: Judge | None, seeds: Sequence[int] | None, texts: int) -> None:
+    """Refuses what would be passed over in silence."""
+    if settings.num_beams > 1:
+        raise InputError(
+            Argument("num_beams"),
+            f" is {settings.num_beams}, and a search knows its texts only at the end: write with ",
+            Argument("num_beams", 1),
+        )
+    if settings.stop and judge is None:
+        raise InputError(
+            f"stop is {short(repr(settings.stop))}, and ids are no text: say by a judge where one ends, or pass ",
+            Argument("stop_token_ids"),
+        )
+    if seeds is not None and len(seeds) != texts:
+        raise InputError(f"seeds are {len(seeds)}, expected one for each of {counted(texts, 'text')}")
 
 
 def writer(loaded: Loaded, *, swift: bool = True) -> Decoder | EncoderDecoder:
