@@ -17,7 +17,7 @@ import pellucid
 from pellucid.blocks import Cache
 from pellucid.edits import scale
 from pellucid.errors import InputError
-from pellucid.generation import Piece
+from pellucid.generation import Piece, beam, loop
 from pellucid.generation.prompts import end_of_turn
 from pellucid.generation.stops import Stops, cut
 from pellucid.generation.words import completions
@@ -320,6 +320,27 @@ def test_why_it_ends(model: pellucid.Model) -> None:
     stopped = model.complete("the house", max_new_tokens=40, do_sample=True, seed=1, stop=["e", "a", "o", "n"])
     assert stopped.finish_reason == "stop" and not set("eaon") & set(stopped.text)
     assert repr(plain).startswith("Completion('") and "10 tokens, ends by 'length'" in repr(plain)
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_reading_takes_of_the_time_and_all_prompts_of_a_call_have_one(
+    beams: int, model: pellucid.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, begins = itertools.count(1000), beam if beams > 1 else loop
+    reading = begins.begin
+
+    def slowly(*given: Any, **more: Any) -> Any:
+        [next(clock) for _ in range(10)]
+        return reading(*given, **more)
+
+    monkeypatch.setattr(begins, "begin", slowly)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    options = {"max_new_tokens": 20, "min_new_tokens": 20, "num_beams": beams, "progress": False}
+    found = completions(model.loaded, ["the house"] * 20, max_time=13.5, **options)
+    lengths = [len(one.ids) for one in found]
+    assert lengths == sorted(lengths, reverse=True) and set(lengths) == {4, 1}
+    assert {one.finish_reason for one in found} == {"time"}
+    assert len(model.complete("the house", max_time=9, max_new_tokens=20, num_beams=beams).ids) == 1
 
 
 @pytest.mark.parametrize("kind", ["exact", "pair"])

@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, InputError
-from pellucid.generation.loop import beginning, ends, room, writer
+from pellucid.generation.loop import beginning, deadline, ends, room, writer
 from pellucid.generation.reader import begin
 from pellucid.generation.said import start_of
 from pellucid.generation.settings import Settings
@@ -97,13 +97,19 @@ class Beams:
 
 
 def search(
-    loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settings, *, judge: TextJudge | None = None
+    loaded: Loaded,
+    prompts: Sequence[Sequence[int]],
+    settings: Settings,
+    *,
+    judge: TextJudge | None = None,
+    until: float | None = None,
 ) -> list[list[Hypothesis]]:
     """For each prompt its `num_return_sequences` best texts, the best first; fewer or none where rules allow no more.
 
     prompts: ids, unpadded, of any lengths; of an encoder-decoder, what its encoder reads. Each is searched as if it
         were alone, and leaves the pass when its search is over.
     judge: asked about each text that might be followed; it must answer the same question in the same way.
+    until: when time is up, as for `write`.
     Raises InputError for a model that does not write, a prompt that leaves no room, and fewer than two beams.
     """
     if settings.num_beams < 2:
@@ -111,7 +117,7 @@ def search(
             Argument("num_beams"), " is 1, and a search follows 2 beams at least: raise it, or write without a search"
         )
     module = writer(loaded)
-    until = None if settings.max_time is None else time.monotonic() + settings.max_time
+    until = deadline(settings) if until is None else until
     rooms = [room(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     found: dict[int, list[Hypothesis]] = {}
     for most in sorted(set(rooms)):  # a long prompt beside it leaves a short one no less room

@@ -47,6 +47,7 @@ def write(
     log_probabilities: bool = False,
     watch: Callable[[], Watch] | None = None,
     seeds: Sequence[int] | None = None,
+    until: float | None = None,
 ) -> Iterator[Step]:
     """Chooses token after token for each prompt until all texts are finished; those that are leave the pass.
 
@@ -55,6 +56,7 @@ def write(
     judge: asked about each chosen token.  log_probabilities: whether steps hold them.
     watch: gives an onlooker for each pass; the plain blocks are looked at, not those laid out for speed.
     seeds: one for each text; where there are none, the settings' own is that of every prompt.
+    until: what `deadline` said when something began that this is a part of; else it begins here.
     Raises InputError for a model that does not write, a prompt that leaves no room, beams, and texts to stop at that
     no judge looks for.
     """
@@ -63,8 +65,14 @@ def write(
     rooms = [room(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     if not prompts:
         return iter(())
+    until = deadline(settings) if until is None else until
     reader, logits = begin(module, prompts, max(rooms), watch, start_of(loaded))
-    return _Writing(loaded, reader, logits, prompts, rooms, settings, judge, log_probabilities, seeds).steps()
+    return _Writing(loaded, reader, logits, prompts, rooms, settings, judge, log_probabilities, seeds, until).steps()
+
+
+def deadline(settings: Settings) -> float | None:
+    """When the time is up of what begins now, by the clock of `time.monotonic`."""
+    return None if settings.max_time is None else time.monotonic() + settings.max_time
 
 
 def _check_asked(settings: Settings, judge: Judge | None, seeds: Sequence[int] | None, texts: int) -> None:
@@ -139,10 +147,10 @@ class _Writing:
         judge: Judge | None,
         log_probabilities: bool,
         seeds: Sequence[int] | None,
+        until: float | None,
     ) -> None:
         copies = settings.num_return_sequences
-        self.settings, self.judge, self.log_probabilities = settings, judge, log_probabilities
-        self.until = None if settings.max_time is None else time.monotonic() + settings.max_time
+        self.settings, self.judge, self.log_probabilities, self.until = settings, judge, log_probabilities, until
         self.rows = list(range(len(prompts) * copies))
         self.rooms = [rooms[row // copies] for row in self.rows]
         self.ends = frozenset(ends(loaded, settings))

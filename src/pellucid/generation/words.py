@@ -13,7 +13,7 @@ from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.generation.answers import Completion, named
 from pellucid.generation.beam import search
-from pellucid.generation.loop import Judge, write
+from pellucid.generation.loop import Judge, deadline, write
 from pellucid.generation.prompts import Messages, Order, order_chat, order_one, order_texts
 from pellucid.generation.score import Seen, seen, weigh
 from pellucid.generation.stops import Growing, cut, marks
@@ -73,21 +73,27 @@ def _completions(order: Order, alternatives: int, progress: bool | None) -> list
 def drafts_of(order: Order, progress: bool | None, **looking: Any) -> list[list[Draft]]:
     """The texts behind every prompt, in the order of the prompts."""
     found: dict[int, list[Draft]] = {}
+    until = deadline(order.settings)
     with bar("writing", total=len(order.prompts), unit=" texts", shown=progress) as line:
         for group in order.groups():
-            found |= zip(group, written(order, group, **looking))
+            found |= zip(group, written(order, group, until=until, **looking))
             line.update(len(group))
     return [found[i] for i in range(len(found))]
 
 
-def written(order: Order, group: list[int], *, look: bool = False, alternatives: int = 0) -> list[list[Draft]]:
-    """The texts behind each of these prompts. look: whether to keep what the model says of each token."""
+def written(
+    order: Order, group: list[int], *, until: float | None = None, look: bool = False, alternatives: int = 0
+) -> list[list[Draft]]:
+    """The texts behind each of these prompts.
+
+    until: when time is up, as for `write`.  look: whether to keep what the model says of each token.
+    """
     if order.settings.num_beams > 1:
-        return _searched(order, group, look, alternatives)
+        return _searched(order, group, until, look, alternatives)
     copies = order.settings.num_return_sequences
     drafts = [Draft() for _ in range(len(group) * copies)]
     prompts, judge = [order.prompts[i] for i in group], judge_of(order, len(drafts))
-    for step in write(order.loaded, prompts, order.settings, judge=judge, log_probabilities=look):
+    for step in write(order.loaded, prompts, order.settings, judge=judge, log_probabilities=look, until=until):
         for row, token in zip(step.rows, step.tokens):
             drafts[row].ids.append(token)
         if step.log_probabilities is not None:
@@ -125,7 +131,7 @@ def judge_of(order: Order, texts: int) -> Judge | None:
     return lambda row, token: "stop" if growing[row].take(token) else None
 
 
-def _searched(order: Order, group: list[int], look: bool, alternatives: int) -> list[list[Draft]]:
+def _searched(order: Order, group: list[int], until: float | None, look: bool, alternatives: int) -> list[list[Draft]]:
     """The same by beams. What the model says is asked once the texts are there: beams tell it as the rules left it."""
     prompts, stop = [order.prompts[i] for i in group], order.settings.stop
     ends = marks(order.words, stop)
@@ -134,7 +140,7 @@ def _searched(order: Order, group: list[int], look: bool, alternatives: int) -> 
         text = order.words.decode(ids, skip_special_tokens=True)
         return "stop" if ids[-1] in ends or any(one in text for one in stop) else None
 
-    found = search(order.loaded, prompts, order.settings, judge=judge if stop else None)
+    found = search(order.loaded, prompts, order.settings, judge=judge if stop else None, until=until)
     drafts = [[Draft(list(one.ids), one.why, score=one.score) for one in texts] for texts in found]
     for i, prompt, texts in zip(group, prompts, drafts):
         if not texts:
