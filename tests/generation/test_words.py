@@ -17,7 +17,7 @@ import pellucid
 from pellucid.blocks import Cache
 from pellucid.edits import scale
 from pellucid.errors import InputError
-from pellucid.generation import Piece, beam, loop
+from pellucid.generation import Piece, Settings, beam, loop, read_settings
 from pellucid.generation.prompts import end_of_turn
 from pellucid.generation.stops import Stops, cut
 from pellucid.generation.words import completions
@@ -544,6 +544,16 @@ def test_options_that_cannot_be(name: str, model: pellucid.Model) -> None:
     options, fragment = REFUSED[name]
     with pytest.raises(InputError, match=fragment):
         model.generate("the", **options)
+
+
+@pytest.mark.parametrize("asked", [{"num_beams": "3"}, {"stop": 5}, {"stop_token_ids": 1.5}, {"rules": 3}], ids=str)
+def test_settings_are_of_their_kind_whoever_makes_them(asked: dict[str, Any]) -> None:
+    for make in (read_settings, lambda given: Settings(**given)):
+        with pytest.raises(InputError, match=f"^{next(iter(asked))} is "):
+            make(asked)
+    assert read_settings({"stop": "END"}).stop == ("END",)
+    with pytest.raises(InputError, match="stop is str, expected a list of texts"):
+        Settings(stop="END")  # the letters E, N and D
 
 
 def test_prompts_that_cannot_be(model: pellucid.Model, pair: pellucid.Model) -> None:

@@ -16,8 +16,8 @@ from pellucid.errors import InputError, counted, several
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Step, room, write
 from pellucid.generation.rules import OPTIONS
-from pellucid.generation.said import check_kinds, settings_of, started
-from pellucid.generation.settings import Settings
+from pellucid.generation.said import settings_of, started
+from pellucid.generation.settings import Settings, check_kinds
 from pellucid.models import check_ids
 
 log = logging.getLogger("pellucid")

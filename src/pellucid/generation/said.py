@@ -8,7 +8,7 @@ from typing import Any
 
 from pellucid.checkpoints.generation import place_of
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import count, plain_numbers, token, truth
+from pellucid.config.checks import plain_numbers, token
 from pellucid.errors import CorruptFileError, InputError, several
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.settings import Settings, read_settings
@@ -45,7 +45,6 @@ def settings_of(loaded: Loaded, asked: Mapping[str, Any]) -> Settings:
     Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
     """
     asked = plain_numbers(asked)
-    check_kinds(asked)
     said = said_by(loaded)
     try:
         return read_settings(asked, said, vocab_size=loaded.config.vocab_size)
@@ -107,23 +106,6 @@ def started(loaded: Loaded) -> int:
     if (start := start_of(loaded)) is None:
         raise InputError("this model has no decoder_start_token_id, which stands before the first word: set it")
     return start
-
-
-def check_kinds(asked: Mapping[str, Any]) -> None:
-    """Refuses what is not even of the kind that an option has."""
-    for name, check in (("num_beams", count), ("do_sample", truth)):
-        if asked.get(name) is not None:
-            check(name, asked[name])
-    for name, one, kind in (
-        ("stop", str, "texts"),
-        ("stop_token_ids", int, "ids of tokens"),
-        ("rules", tuple, "rules"),
-    ):
-        value = asked.get(name)
-        if value is not None and not isinstance(value, one | list | tuple):
-            raise InputError(f"{name} is {type(value).__name__}, expected a list of {kind}")
-    if not all(callable(rule) for rule in asked.get("rules") or ()):
-        raise InputError("rules hold something that cannot be called, expected functions of logits and what is written")
 
 
 def blamed(loaded: Loaded, error: InputError) -> CorruptFileError:

@@ -63,6 +63,7 @@ class Settings:
         if type(early) is not bool and not is_word(early, "never"):
             raise InputError(Argument("early_stopping"), f" is {early!r}, expected true, false or 'never'")
         count("num_return_sequences", self.num_return_sequences, most=1_000)
+        _check_lists(vars(self))
         self._check_stops()
         self._check_together()
 
@@ -94,6 +95,7 @@ class Settings:
             )
 
 
+_LISTS = {"stop": "texts", "stop_token_ids": "ids of tokens", "rules": "rules"}
 _OWN = {field.name for field in dataclasses.fields(Settings)}
 _BEAMS = ("length_penalty", "early_stopping")
 _FOREIGN = {
@@ -123,6 +125,7 @@ def read_settings(
         if name not in known:
             hint = f" (did you mean {_FOREIGN[name]}?)" if name in _FOREIGN else near(name, known)
             raise InputError(f"there is no option {name!r} of writing{hint}")
+    check_kinds(asked)
     given = {name: value for name, value in asked.items() if value is not None}
     options = _agreeing({name: value for name, value in (said or {}).items() if value not in ([], {}, None)}, given)
     options |= given
@@ -138,6 +141,23 @@ def read_settings(
     for stop in settings.stop_token_ids:
         token("stop_token_ids", stop, vocab_size or 2**31)
     return settings
+
+
+def check_kinds(asked: Mapping[str, Any]) -> None:
+    """Refuses what is not even of the kind that an option has."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    for name, check in (("num_beams", count), ("do_sample", truth)):
+        if name in given:
+            check(name, given[name])
+    _check_lists({name: _plain(name, value) for name, value in given.items()})
+
+
+def _check_lists(given: Mapping[str, Any]) -> None:
+    for name, kind in _LISTS.items():
+        if not isinstance(given.get(name, ()), list | tuple):
+            raise InputError(f"{name} is {type(given[name]).__name__}, expected a list of {kind}")
+    if not all(callable(rule) for rule in given.get("rules", ())):
+        raise InputError("rules hold something that cannot be called, expected functions of logits and what is written")
 
 
 def _agreeing(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

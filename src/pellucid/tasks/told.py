@@ -15,7 +15,8 @@ from pellucid.checkpoints.generation import FILE, check_generation
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import CorruptFileError, InputError, several
 from pellucid.generation import Settings, read_settings
-from pellucid.generation.said import blamed, check_kinds, said_by, start_of, with_ends
+from pellucid.generation.said import blamed, said_by, start_of, with_ends
+from pellucid.generation.settings import check_kinds
 
 log = logging.getLogger("pellucid")
 
