@@ -229,7 +229,8 @@ def test_a_view_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
     if odd is not ODD["array"] and odd is not ODD["tensor"]:
         refused("heads", lambda: pellucid.view(trace, heads=odd))
         refused("include_layers", lambda: pellucid.view(trace, include_layers=odd))
-    for name, given in (("layer", True), ("heads", [True]), ("include_layers", [False]), ("heads", [0.0])):
+    wrong = [("heads", one) for one in ([True], [0.0], torch.arange(2) > 0)]
+    for name, given in (("layer", True), ("include_layers", [False]), *wrong):
         refused(name, lambda: pellucid.view(trace, **{name: given}))  # noqa: B023
     weights = trace["layers.0.attention.weights"]
     given = {"attention": [weights], "tokens": trace.tokens}

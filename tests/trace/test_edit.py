@@ -254,7 +254,19 @@ def test_what_does_not_fit_is_said_before_anything_runs(minilm: pellucid.Model, 
         pytest.fail("the block was entered")
 
 
-@pytest.mark.parametrize("where", [{"head": True}, {"head": []}, {"position": 1.5}, {"row": "1"}])
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"head": True},
+        {"head": []},
+        {"position": 1.5},
+        {"row": "1"},
+        {"row": {1: 2}},
+        {"head": torch.arange(12) > 6},
+        {"head": np.arange(12) > 6},
+        {"source": torch.tensor(True)},
+    ],
+)
 def test_choices_are_whole_numbers(where: dict[str, object]) -> None:
     with pytest.raises(InputError, match="expected a whole number, several, or a slice"):
         zero(**where)  # type: ignore[arg-type]

@@ -140,8 +140,10 @@ def number_of(name: str, value: Any, expected: str) -> int:
 
 
 def _index(value: Any) -> int | None:
+    if isinstance(value, bool) or str(getattr(value, "dtype", "")) == "torch.bool":  # NumPy's is no index by itself
+        return None
     try:
-        return None if isinstance(value, bool) else operator.index(value)
+        return operator.index(value)
     except (TypeError, RuntimeError):  # PyTorch's, of a tensor that is no whole number
         return None
 

@@ -1,7 +1,6 @@
 """Which part of a point an edit reaches: rows, heads, positions, neurons, each by the axis that it chooses from."""
 
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.blocks.given import kind_of as kind
+from pellucid.config.checks import is_several, number_of, numbers_of
 from pellucid.errors import InputError, near, short
 from pellucid.models import Standing
 from pellucid.trace.points import Axes
@@ -196,18 +196,13 @@ def _listed(chosen: int | Sequence[int]) -> Sequence[int]:
 
 def _whole(word: str, chosen: Any) -> int | list[int] | slice:
     """What was chosen in Python's own whole numbers; those of numpy and torch are ones, too."""
-    try:
-        if isinstance(chosen, slice):
+    expected = "a whole number, several, or a slice"
+    if isinstance(chosen, slice):
+        try:
             range(1)[chosen]  # has whole numbers or nothing, and a step that is not 0
-            return chosen
-        if isinstance(chosen, bool | str | Mapping):
-            raise TypeError
-        if not isinstance(chosen, Iterable) or getattr(chosen, "ndim", 1) == 0:
-            return operator.index(chosen)
-        many = [operator.index(one) for one in chosen if not isinstance(one, bool)]
-        if not many or len(many) < len(chosen):  # type: ignore[arg-type]
-            raise TypeError
-        return many
-    except (TypeError, ValueError) as error:
-        said = repr(chosen)[:60]
-        raise InputError(f"{word} is {said}, expected a whole number, several, or a slice") from error
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{word} is {short(repr(chosen))}, expected {expected}") from error
+        return chosen
+    if is_several(chosen) and (found := numbers_of(word, chosen, expected)):
+        return found
+    return number_of(word, chosen, expected)
