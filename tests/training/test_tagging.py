@@ -164,6 +164,17 @@ def test_labels_that_begin_nothing_are_scored(opened: Opened) -> None:
     assert 0.0 <= TokenClassification().score(loaded, [one])["f1"] <= 1.0
 
 
+def test_whoever_answers_what_was_asked_is_right(opened: Opened) -> None:
+    loaded = opened("gpt2-inside").loaded
+    bias = dict(loaded.module.named_parameters())["head.classifier.bias"]
+    with torch.no_grad():  # it always says I-PER
+        bias += 1e3 * torch.tensor([label == "I-PER" for label in loaded.config.labels])
+    task, names = TokenClassification(), ["Angela", "Merkel", "Gustave", "Eiffel"]
+    examples = task.examples(loaded, [{"tokens": names, "tags": ["B-PER", "I-PER", "B-PER", "I-PER"]}])
+    scores = task.score(loaded, examples)
+    assert scores["accuracy"] == 1.0 and scores["recall"] == 0.0  # no label parts names that touch
+
+
 def test_tags_of_schemes() -> None:
     assert tags.ordered(["I-PER", "B-LOC", "O", "B-PER"]) == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     assert tags.ordered(["VERB", "NOUN"]) == ("NOUN", "VERB")

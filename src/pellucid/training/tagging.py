@@ -213,7 +213,8 @@ class TokenClassification(Objective):
             aims = torch.tensor(one.target.labels, device="cpu")
             total += float(functional.cross_entropy(here, aims, reduction="sum"))
             many += int((aims != IGNORED).sum())
-        right = [own == other for row, own_ in wanted.items() for own, other in zip(own_, found[row])]
+        pairs = [pair for row, own in wanted.items() for pair in zip(own, found[row])]
+        right = [_asked_as(own, labels) == other for own, other in pairs]
         are_marked = tags.marked(labels)
         scores = entity_scores(*([tags.groups(side[row], are_marked) for row in wanted] for side in (wanted, found)))
         return scores | {"accuracy": sum(right) / max(len(right), 1), "loss": total / max(many, 1)}
@@ -224,9 +225,13 @@ class TokenClassification(Objective):
         return {"accuracy": max(every.count(tag) for tag in set(every)) / len(every)} if every else {}
 
 
+def _asked_as(tag: str, labels: Collection[str]) -> str:
+    """The label that a tag is asked for by; where no label begins entities, that by which they go on."""
+    return tag if tag in labels else tags.inner(tag)
+
+
 def _number(tag: str, numbers: Mapping[str, int], column: str) -> int:
-    """The label of a tag; where no label begins entities, that by which they go on."""
-    found = numbers.get(tag, numbers.get(tags.inner(tag)))
+    found = numbers.get(_asked_as(tag, numbers))
     if found is None:
         raise InputError(f"{column} hold {tag!r}{near(tag, numbers)}, and the labels are {', '.join(numbers)}")
     return found
