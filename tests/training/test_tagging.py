@@ -134,6 +134,20 @@ def test_entities_of_characters_are_tags_of_words(opened: Opened) -> None:
     assert begun.config.labels == other.config.labels
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_what_is_cut_off_is_neither_learned_nor_scored(opened: Opened, side: str) -> None:
+    model = opened("bert-body")
+    model.tokenizer.settings["truncation_side"] = side
+    names = ["Berlin", *["dog"] * 20, "Vienna"]
+    text = " ".join(names)
+    spans = [{"start": text.index(name), "end": text.index(name) + 6, "label": "LOC"} for name in ("Berlin", "Vienna")]
+    data = [{"tokens": names, "tags": ["B-LOC", *["O"] * 20, "B-LOC"]}, {"text": text, "entities": spans}]
+    _, _, (one, two) = asked(model, data, long="truncate", max_length=12)
+    assert one.ids == two.ids and one.target.labels == two.target.labels and one.target.words == two.target.words
+    assert one.target.truth == two.target.truth and len(one.target.truth) == len(one.target.words) < len(names)
+    assert one.target.truth[0 if side == "right" else -1] == "B-LOC" and one.target.truth.count("B-LOC") == 1
+
+
 def test_lists_in_a_table_are_json_or_words_with_a_space_between(body: "pellucid.Model") -> None:
     rows = [ANGELA, {"tokens": ["[", "a", "]"], "tags": ["O", "O", "O"]}, {"tokens": ["[1]"], "tags": ["O"]}]
     _, _, wanted = asked(body, rows)

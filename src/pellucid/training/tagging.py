@@ -36,7 +36,7 @@ class Asked(NamedTuple):
 
     labels: of each token the number of its label, or `IGNORED`.
     row: the number of the sentence.  words: the first token of each word that is asked here, and the word's number.
-    truth: the labels of all words of the sentence.
+    truth: the labels of all words of the sentence, as far as it is read.
     """
 
     labels: list[int]
@@ -57,7 +57,8 @@ class TokenClassification(Objective):
     classes: the labels; None for those of the data.
     every_piece: all tokens of a word are asked for its label, not its first alone (B- goes on as I-).
     long: what happens to sentences longer than the model reads: "windows" reads them in stretches, each word asked
-        where it stands farthest from a cut; "truncate" cuts them; "error" refuses them.
+        where it stands farthest from a cut; "truncate" cuts them, and what is cut off is
+        neither learned nor scored; "error" refuses them.
     stride: tokens that a stretch shares with the one before; by default a quarter of what it holds.
     """
 
@@ -118,7 +119,7 @@ class TokenClassification(Objective):
             found += [Example((one.ids,), (one.type_ids,), what) for one, what in zip(stretches, asked)]
             cut += any(one.cut for one in stretches)
         if cut:
-            log.warning("%d of %d sentences were cut: the words behind are not asked for", cut, len(rows))
+            log.warning("%d of %d sentences were cut: words cut off are neither learned nor scored", cut, len(rows))
         self._told(rows)
         return found
 
@@ -142,13 +143,20 @@ class TokenClassification(Objective):
             text, spans = _entities(row, said)
             stretches, whole = self._tokens(loaded, Sentence.of_text(text, said), said)
             asked_words = dict(enumerate(words_of(whole)))
-            wanted = tags.tags_of(spans, [_characters(whole, word) for word in asked_words.values()], said)
+            places = [_characters(whole, word) for word in asked_words.values()]
+            if stretches[0].cut:
+                spans = [one for one in spans if places and one.start < places[-1][1] and places[0][0] < one.end]
+            wanted = tags.tags_of(spans, places, said)
         else:
             given, wanted = self._tagged(row, said)
             stretches, whole = self._tokens(loaded, Sentence.of_words(given, " ", said), said)
             asked_words = dict[int, range]()
             for word in words_of(whole):
                 asked_words.setdefault(whole.words[word.start] or 0, word)
+            if stretches[0].cut:
+                first, last = min(asked_words, default=0), max(asked_words, default=-1)
+                wanted = wanted[first : last + 1]
+                asked_words = {number - first: word for number, word in asked_words.items()}
         column = "entities" if entities else "tags"
         labels = {tag: _number(tag, numbers, f"{said}: {column}") for tag in dict.fromkeys(wanted)}
         asked = [Asked([IGNORED] * len(one.ids), i, [], wanted) for one in stretches]
