@@ -14,6 +14,7 @@ from pellucid.checkpoints.families import families
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.trace import Trace
 from pellucid.trace.explain import HeadScores
+from pellucid.trace.explain.heads import _sequences
 from tests.trace.explain.models import built
 
 TEXT = "time flies like an arrow and fruit flies like a banana"
@@ -112,6 +113,17 @@ def test_without_a_tokenizer_random_tokens_do(minilm: pellucid.Model) -> None:
     )
     with pytest.raises(InputError, match="came without a tokenizer"):
         pellucid.build(config).explain.head_scores("a text")
+
+
+@pytest.mark.parametrize(("bos", "eos"), [(True, True), (True, False), (False, True), (False, False)])
+def test_random_tokens_stand_where_a_text_does(bos: bool, eos: bool) -> None:
+    marks = {"pad": "<pad>", "bos": "<s>", "eos": "</s>"}
+    words = pellucid.train_tokenizer(
+        texts=[TEXT], kind="bpe", vocab_size=300, special_tokens=marks, add_bos=bos, add_eos=eos
+    )
+    ids, real = _sequences(built(words, "t5").loaded, 3, 2, 0)
+    assert real.tolist() == [[*[False] * bos, *[True] * 6, *[False] * eos]] * 2
+    assert all(row[~real[0]].tolist() == words.encode([""])[0].ids for row in ids)
 
 
 def test_a_real_model_has_the_heads_that_are_known(smollm: pellucid.Model) -> None:

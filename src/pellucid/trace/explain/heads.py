@@ -161,9 +161,9 @@ def _sequences(loaded: Loaded, length: int, rows: int, seed: int) -> tuple[Tenso
     behind: list[int] = []
     if words is not None:
         apart |= words.special_ids
-        (row,) = words.encode([""])
-        first = next((i for i, s in enumerate(row.special) if not s), len(row.ids))
-        around, behind = row.ids[: (first + 1) // 2], row.ids[(first + 1) // 2 :]
+        (row,) = words.encode(["a"])
+        first = next((i for i, s in enumerate(row.special) if not s), (len(row.ids) + 1) // 2)
+        around, behind = row.ids[:first], [one for one, s in zip(row.ids[first:], row.special[first:]) if s]
     plain = torch.tensor([i for i in range(size) if i not in apart], device="cpu")
     draws = [plain[torch.randint(len(plain), (length,), generator=chance, device="cpu")] for _ in range(rows)]
     if len(plain) >= length:
