@@ -215,6 +215,16 @@ def test_a_template_that_forgets_gives_each_answer_a_row(chat: Loaded) -> None:
     assert _learned(chat, [{"messages": TALK}]) == ["She did.<|im_end|>\n", "Late.<|im_end|>\n"]
 
 
+@pytest.mark.parametrize("answer", ["d", "end", "a"])
+def test_a_short_answer_is_not_sought_in_the_marks_around_it(chat: Loaded, answer: str) -> None:
+    assert chat.tokenizer is not None
+    asks = "<|im_start|>assistant\n"
+    chat.tokenizer.settings["chat_template"] = SMOLLM2.replace(asks, f"{asks}<think>\n")
+    talk = [TALK[0], {"role": "assistant", "content": answer}]
+    assert _learned(chat, [{"messages": talk}]) == [f"{answer}<|im_end|>\n"]
+    assert _learned(chat, [{"messages": talk[1:]}]) == [f"{answer}<|im_end|>\n"]
+
+
 def test_an_answer_that_is_too_long_is_cut_and_never_parted_from_its_question(
     chat: Loaded, caplog: pytest.LogCaptureFixture
 ) -> None:

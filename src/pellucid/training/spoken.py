@@ -13,6 +13,9 @@ Span = tuple[int, int]
 
 COLUMNS = ("text", "prompt", "completion", "messages")
 
+_MARK = "\ue000"
+"""A character that nobody writes, put in place of an answer to see where a template puts it."""
+
 TOGETHER = 512
 """Texts that are made into tokens in one call."""
 
@@ -129,8 +132,12 @@ def _begin(reader: Tokenizer, messages: Any, number: int, so_far: str, where: st
     before = _told(reader, messages, number, where, asks=True) if number else None
     if before is not None and so_far.startswith(before):
         return len(before)
-    said = messages[number].get("content")
-    place = so_far.rfind(said.strip()) if isinstance(said, str) and said.strip() else -1
+    said, place = messages[number].get("content"), -1
+    if isinstance(said, str) and said.strip():
+        marked = _told(reader, [*messages[:number], {**messages[number], "content": _MARK}], number + 1, where)
+        place = marked.find(_MARK)
+        if place < 0 or not so_far.startswith(marked[:place]):  # what the template does depends on the answer
+            place = so_far.rfind(said.strip())
     if place < 0:
         raise InputError(f"{where}: the chat template hides where answer {number} begins, so it cannot be learned")
     return place
