@@ -425,3 +425,13 @@ def test_from_a_file_to_a_folder(scratch: "pellucid.Model", tmp_path: Path) -> N
     other = pellucid.evaluate(tmp_path / "out", tmp_path / "pairs.csv", "similarity", **same_)
     assert other.keys() == {"spearman", "pearson", "accuracy"} and other["pearson"] == found["pearson"]
     assert model.embed("a dog").shape == (32,)
+
+
+def test_negatives_are_not_read_where_scores_are_learned_from(
+    body: "pellucid.Model", caplog: pytest.LogCaptureFixture
+) -> None:
+    data = [row | {"score": i / 8} for i, row in enumerate(matched(8, negative=True))]
+    objective, begun, _ = asked(body, data)
+    examples = objective.examples(begun.loaded, data)
+    assert objective.least(examples) == 2 and all(len(one.ids) == 2 for one in examples)
+    assert "'negative' is not read: 'cosent' learns from scores" in caplog.text

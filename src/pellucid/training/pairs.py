@@ -116,12 +116,10 @@ class SentenceSimilarity(Objective):
                 )
             return self
         if SCORE not in rows[0]:
-            raise InputError(
-                f"{place(rows[0], 0)} has no 'score', and ",
-                Argument("criterion", self.criterion),
-                " learns from scores: for pairs that mean alike pass ",
-                _MATCHES,
-            )
+            learns = Argument("criterion", self.criterion), " learns from scores: for pairs that mean alike pass "
+            raise InputError(f"{place(rows[0], 0)} has no 'score', and ", learns, _MATCHES)
+        if NEGATIVE in columns:
+            log.warning("'negative' is not read: %r learns from scores", self.criterion)
         return self if self.top_score else replace(self, top_score=_top(rows))
 
     def scoring(self, rows: Sequence[Fields]) -> Self:
@@ -149,7 +147,7 @@ class SentenceSimilarity(Objective):
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         if not rows:
             return []
-        columns = [texts(rows, name) for name in _columns(rows)]
+        columns = [texts(rows, name) for name in _columns(rows) if self._matches or name != NEGATIVE]
         numbers: dict[str, int] = {}
         every = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
         alike = self._matches and SCORE not in rows[0]  # whoever learns from scores needs one in every row
