@@ -240,6 +240,17 @@ def test_the_prefix_of_a_checkpoint_stands_before_each_source(checkpoint: Callab
     assert torch.equal(batch_of(loaded, TextToText(prefix=""))["input_ids"], their_batch(tokenizer)["input_ids"])
 
 
+def test_what_is_scored_is_written_as_the_checkpoint_says_of_the_task(checkpoint: Callable[[str], Path]) -> None:
+    loaded = pellucid.load(checkpoint("t5-tasks")).loaded
+    told = {"translation_en_to_de": {"prefix": "translate: ", "num_beams": 3, "max_length": 7, "length_penalty": 2.0}}
+    config = loaded.config.replace(inert={**loaded.config.inert, "task_specific_params": told})
+    model = pellucid.Model(dataclasses.replace(loaded, config=config))
+    answer = pellucid.pipeline("translation", model)
+    rows = [{"text": text, "target": answer(text)["translation_text"]} for text in ("time flies", "the dog came home")]
+    for objective in (Translation(), TextToText(src_lang="en", tgt_lang="de")):
+        assert objective.final(model.loaded, objective.examples(model.loaded, rows))["exact_match"] == 1.0
+
+
 def test_a_prefix_that_was_learned_with_is_kept(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     model = pellucid.load(checkpoint("t5-tied"))
     kept = TextToText(prefix="simplify: ").kept(model.loaded)

@@ -51,8 +51,8 @@ class TextToText(Objective):
         prefix it is that token.
     generate: whether held-out texts are written and compared with the right ones, for BLEU and chrF: at each look, or
         never; None for once, at the end.
-    num_beams, length_penalty, max_new_tokens: how they are written; None for what the checkpoint says, and for at most
-        50 tokens more than the longest source has (Vaswani et al., 2017, section 6.1).
+    num_beams, length_penalty, max_new_tokens: how they are written; None for what the checkpoint says, of this task or
+        else of all, and for at most 50 tokens more than the longest source has (Vaswani et al., 2017, section 6.1).
     """
 
     max_target_length: int | None = None
@@ -100,8 +100,7 @@ class TextToText(Objective):
 
     def kept(self, loaded: Loaded) -> Loaded:
         told, both = params_of(loaded), self.src_lang and self.tgt_lang
-        names = [self.name, *answering.Translation.names(loaded, self._languages)]
-        names = [name for name in (names if both else self.asked.names(loaded, {})) if name in told]
+        names = [name for name in self._names(loaded) if name in told]
         if both and any(name.startswith("translation_") for name in told):
             names.append("translation")  # without languages it would be one of those pairs
         return with_prefix(loaded, self._before(loaded)[0], names)
@@ -149,6 +148,12 @@ class TextToText(Objective):
             return answering.Translation.fitting(loaded, self._languages)["prefix"] or "", ""
         return prefix_of(loaded, self.asked.names(loaded, {})) or "", ""
 
+    def _names(self, loaded: Loaded) -> list[str]:
+        """What a checkpoint may call this task, the best first."""
+        if self.src_lang and self.tgt_lang:
+            return [self.name, *answering.Translation.names(loaded, self._languages)]
+        return self.asked.names(loaded, {})
+
     @property
     def _languages(self) -> dict[str, str | None]:
         return {"src_lang": self.src_lang, "tgt_lang": self.tgt_lang}
@@ -191,7 +196,7 @@ class TextToText(Objective):
         return found if self.generate is not None else found | self._writes(loaded, examples)
 
     def _writes(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        how = Writing(self.num_beams, self.length_penalty, self.max_new_tokens)
+        how = Writing(self.num_beams, self.length_penalty, self.max_new_tokens, self._names(loaded))
         return written_scores(loaded, [one.ids[0] for one in examples], [one.target for one in examples], how)
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.generation.prompts import Order, words_of
-from pellucid.generation.said import said_by, settings_of, with_ends
+from pellucid.generation.said import with_ends
 from pellucid.generation.words import drafts_of, text_of
+from pellucid.tasks.told import settled
 from pellucid.training.metrics import translation_scores
 
 BEYOND = 50
@@ -15,18 +17,19 @@ BEYOND = 50
 
 @dataclass(frozen=True)
 class Writing:
-    """How texts are written; None for what the checkpoint says."""
+    """How texts are written; None for what the checkpoint says.  names: what it may call the task, the best first."""
 
     num_beams: int | None = None
     length_penalty: float | None = None
     max_new_tokens: int | None = None
+    names: Sequence[str] = ()
 
     def order(self, loaded: Loaded, sources: Sequence[Sequence[int]]) -> Order:
         """What is to be written, for which sources."""
-        said = said_by(loaded)
-        most = self.max_new_tokens or (None if "max_new_tokens" in said else max(map(len, sources)) + BEYOND)
-        asked = {"num_beams": self.num_beams, "length_penalty": self.length_penalty, "max_new_tokens": most}
-        settings = settings_of(loaded, asked | {"do_sample": False, "num_return_sequences": 1})
+        asked: dict[str, Any] = {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
+        asked |= {"max_new_tokens": self.max_new_tokens, "do_sample": False, "num_return_sequences": 1}
+        most = {"max_new_tokens": max(map(len, sources)) + BEYOND}
+        settings = settled(loaded, asked, self.names, most)
         return Order(with_ends(loaded), words_of(loaded), [list(one) for one in sources], settings)
 
 
