@@ -247,6 +247,26 @@ def test_another_model_is_refused(own: pellucid.Index) -> None:
         pellucid.Index.open(own.folder, model=untrained)
 
 
+def test_a_model_whose_files_were_replaced_since_it_was_loaded_is_loaded_again(
+    checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(checkpoint("bert-body"), tmp_path / "model")
+    old = pellucid.load(folder)
+    weights = folder / "model.safetensors"
+    shutil.copy(weights, tmp_path / "new")
+    (folder / "README.md").write_text("of no vector")
+    built = pellucid.Index.build(old, ["a cat", "a dog"], out=tmp_path / "a.index", progress=False)
+    (tmp_path / "new").replace(weights)
+    for ask in (
+        lambda: pellucid.Index.build(old, ["a cat", "a dog"], out=tmp_path / "b.index", progress=False),
+        lambda: pellucid.Index.open(built.folder, model=old),
+    ):
+        with pytest.raises(InputError, match=rf"{weights} was replaced since .* was loaded from it: load it again"):
+            ask()
+    assert not (tmp_path / "b.index").exists()
+    assert pellucid.Index.open(built.folder, model=pellucid.load(folder)).verify() == 2
+
+
 def test_an_index_of_a_model_in_4_bits_is_read_by_one_in_4_bits(own: pellucid.Index, tmp_path: Path) -> None:
     narrow = pellucid.load("all-MiniLM-L6-v2", dtype="int4")
     made = pellucid.Index.build(narrow, ["a cat", "a dog"], out=tmp_path / "narrow.index", progress=False)

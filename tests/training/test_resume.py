@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import pellucid
+from pellucid.checkpoints.unchanged import replaced
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.training import course
 from pellucid.training.classification import TextClassification
@@ -422,6 +423,7 @@ def test_facts_of_a_result(body: "pellucid.Model", feelings: Feelings, tmp_path:
     result = study(body, feelings(30), tmp_path / "a", validation=feelings(10, seed=9))
     assert result.folder == tmp_path / "a" and result.loaded.untrained == () and result.before == {}
     assert result.loaded.source is not None and result.loaded.source.folder == (tmp_path / "a").resolve()
+    assert result.loaded.source.marks and not replaced(result.loaded.source)
     assert result.begun.examples == 30 and result.begun.held_examples == 10 and result.begun.steps == 15
     again = study(pellucid.Model(replace(result.loaded)), feelings(30, seed=1), None, validation=feelings(10, seed=9))
     assert again.before == result.scores and again.begun.base == result.loaded.source

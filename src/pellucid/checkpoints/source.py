@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,9 @@ from pellucid.files import digest_of
 
 READ = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin", ".gguf", ".onnx")
 """How the files of a checkpoint end that are ever opened."""
+
+Mark = tuple[int, ...]
+"""By which it is known that a file is another one, or was written again."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Source:
     """The one file that holds everything (GGUF); None where the folder's several files do."""
     base: "Source | None" = None
     """Of an adapter, the checkpoint that it changes; None for a whole checkpoint."""
+    marks: dict[Path, Mark] = field(default_factory=dict, compare=False, repr=False)
+    """Its files, and those of its base, as they were when it was read; see `unchanged.py`."""
 
 
 def locate(

@@ -3,16 +3,14 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.folder import FACTS, left_of
-from pellucid.checkpoints.source import READ, Source, locate
+from pellucid.checkpoints.source import READ, Mark, Source, locate
 from pellucid.errors import CorruptFileError, NotFoundError, PellucidError
 from pellucid.files import cannot_read
-
-Mark = tuple[int, ...]
-"""By which it is known that a file is another one, or was written again."""
 
 
 @contextmanager
@@ -23,26 +21,33 @@ def located(name: str | os.PathLike[str], **place: Any) -> Iterator[Source]:
     place: as for `locate`.
     Raises CorruptFileError where that has happened, and InputError for a file that this user may not read.
     """
-    source, before = None, {}
+    source = None
     try:
-        source = locate(name, **place)
-        before = _marks(source)
-        yield source
+        yield (source := marked(locate(name, **place)))
     except (PellucidError, OSError) as error:
-        _same(source, before, error)
+        _same(source, error)
         if source is not None or isinstance(name, str | os.PathLike):
             _moved(Path(name) if source is None else source.folder, error)
         if isinstance(error, PellucidError) or error.filename is None:  # one without a file is of the network
             raise
         raise cannot_read(error.filename, error) from error
-    _same(source, before)
+    _same(source)
 
 
-def _same(source: Source | None, before: dict[Path, Mark], reason: Exception | None = None) -> None:
-    after = {} if source is None else _marks(source)
-    for path in (*before, *after):
-        if before.get(path) != after.get(path):
-            raise CorruptFileError(f"{path} was replaced while it was read: load it again") from reason
+def marked(source: Source) -> Source:
+    """A checkpoint whose files are as they are now, and those of a base that was marked before as they were then."""
+    return replace(source, marks=_marks(source) | (source.base.marks if source.base else {}))
+
+
+def replaced(source: Source) -> list[Path]:
+    """The files of a checkpoint that are others than when it was marked."""
+    after = _marks(source)
+    return [path for path in {**source.marks, **after} if source.marks.get(path) != after.get(path)]
+
+
+def _same(source: Source | None, reason: Exception | None = None) -> None:
+    for path in [] if source is None else replaced(source):
+        raise CorruptFileError(f"{path} was replaced while it was read: load it again") from reason
 
 
 def _moved(folder: Path, reason: Exception) -> None:

@@ -12,6 +12,7 @@ import torch
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import Pooling
+from pellucid.checkpoints.unchanged import replaced
 from pellucid.config.checks import names_of
 from pellucid.errors import Argument, InputError, counted
 from pellucid.search.corpus import Cut
@@ -149,7 +150,8 @@ def places_to_cut(loaded: Loaded, tokens: int | None, prompt: str) -> Cut:
 
 
 def _fingerprint(loaded: Loaded) -> str:
-    """sha256 of a model's facts and its files, or of the numbers of a model that has none."""
+    """sha256 of a model's facts and its files, or of the numbers of a model that has none. Raises InputError where the
+    files are others than those that it was loaded from."""
     idle = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "classifier_dropout": None}
     whole = hashlib.sha256(loaded.facts(head=None, labels=("none",), **idle))
     try:
@@ -157,6 +159,8 @@ def _fingerprint(loaded: Loaded) -> str:
             whole.update(f"{path.name} {digest_of(path)}\n".encode())
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from error
+    for path in filter(_counts, replaced(loaded.source) if loaded.source else ()):
+        raise InputError(f"{path} was replaced since {loaded.name} was loaded from it: load it again")
     if loaded.pooling is not None and loaded.pooling.do_lower_case:  # which no file of these tells
         whole.update(b"lower case")
     if loaded.source is None:
@@ -173,4 +177,8 @@ def _files(loaded: Loaded) -> list[Path]:
     folders = [one.folder for one in (loaded.source, loaded.source.base) if one is not None and one.file is None]
     base = [loaded.source.base.file] if loaded.source.base and loaded.source.base.file else []
     inside = (path for folder in folders for path in folder.iterdir())  # `glob` is silent about what it may not read
-    return sorted({path for path in inside if any(map(path.match, _PARTS)) and not path.is_dir()}) + base
+    return sorted({path for path in inside if _counts(path) and not path.is_dir()}) + base
+
+
+def _counts(path: Path) -> bool:
+    return any(map(path.match, _PARTS))

@@ -13,6 +13,7 @@ from pellucid.checkpoints.adapter_save import check_apart
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.checkpoints.source import Source
+from pellucid.checkpoints.unchanged import marked
 from pellucid.errors import InputError, Interrupted, Words
 from pellucid.files import to_disk
 from pellucid.machine import inference_mode
@@ -232,7 +233,7 @@ class _Course:
             to_disk(out)
             self.state.remove(RECIPE)
         self.ranks.total(0.0)  # when this returns, the folder is whole, whichever process asks
-        return result
+        return replace(result, loaded=replace(result.loaded, source=source and marked(source)))
 
     def _scores(self, plain: Loaded) -> dict[str, float]:
         """Of the numbers that are kept; by what takes long as well, where the objective has such scores."""
