@@ -284,7 +284,7 @@ class Index:
         """Reads what another writer has changed meanwhile."""
         manifest = newest(self.folder)
         if manifest != self.manifest:
-            if manifest.encoder != self.manifest.encoder:
+            if (manifest.encoder, manifest.settings.metric) != (self.manifest.encoder, self.manifest.settings.metric):
                 raise InputError(f"{self.folder} was built anew by {manifest.encoder.name} meanwhile: open it again")
             self._to(manifest)
 
