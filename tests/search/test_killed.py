@@ -458,3 +458,21 @@ def test_ctrl_c_in_the_middle_of_a_change_leaves_the_old_one_and_no_lock(
     assert held(index, vectors) == held(pellucid.Index.open(index.folder), vectors) == before
     assert not (index.folder / "lock.json").exists() and len(list((index.folder / "segments").iterdir())) == 1
     assert index.add([("new", POOL[0])], progress=False) == 1
+
+
+def test_ctrl_c_behind_a_change_says_that_it_is_made(
+    minilm: pellucid.Model, vectors: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = build(minilm, tmp_path / "a.index")
+    before = held(index, vectors)
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(change, "MOST_SEGMENTS", 1)
+    monkeypatch.setattr(change, "compacted", stop)
+    with pytest.raises(Interrupted, match=r"a.index is changed already, as it was asked to: do not do the same again$"):
+        index.add([("new", POOL[0])], progress=False)
+    monkeypatch.undo()
+    assert held(index, vectors) == held(pellucid.Index.open(index.folder), vectors) == before | {"new": POOL[0]}
+    assert index.delete("new") == 1

@@ -25,6 +25,7 @@ from pathlib import Path
 from pellucid.errors import (
     CorruptFileError,
     InputError,
+    Interrupted,
     NotFoundError,
     PellucidError,
     ResourceError,
@@ -134,6 +135,25 @@ def writing(folder: Path, patience: float = PATIENCE, *, new: bool = False) -> I
             note.unlink(missing_ok=True)
             if made and {path.name for path in folder.iterdir()} <= {LOCK, SEGMENTS}:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def changing(folder: Path, renew: Callable[[], object]) -> Iterator[None]:
+    """The one writer of a change.
+
+    renew: reads what opens; before the change, and where somebody breaks it off once it is made.
+    """
+    with writing(folder):
+        renew()
+        before = max(generations(folder))
+        try:
+            yield
+        except KeyboardInterrupt as stop:
+            if max(generations(folder)) == before:
+                raise
+            renew()
+            done = f"interrupted; {folder} is changed already, as it was asked to: do not do the same again"
+            raise Interrupted(done) from stop
 
 
 def _room(folder: Path) -> bool:

@@ -20,7 +20,7 @@ from pellucid.search.corpus import Corpus
 from pellucid.search.curve import Curve, measured
 from pellucid.search.encoder import check, encoded, reopened
 from pellucid.search.evaluate import Evaluation, evaluated
-from pellucid.search.generations import copy, newest, writing
+from pellucid.search.generations import changing, copy, newest, writing
 from pellucid.search.manifest import Manifest, Settings
 from pellucid.search.opened import Segments, known, newest_opened, opened
 from pellucid.search.queries import gathered, is_single, understood
@@ -203,8 +203,7 @@ class Index:
         update: texts take the place of those with the same id; else a known id is an error.
         """
         truth("update", update)
-        with writing(self.folder):
-            self._renew()
+        with changing(self.folder, self._renew):
             before = self.manifest.rows
             self._to(added(self.folder, *self._now, self.loaded, source, update, read, progress))
             return self.manifest.rows - before
@@ -226,16 +225,14 @@ class Index:
         chosen = conditions(where)
         if wanted is None and not chosen:
             raise InputError(Argument("where"), " holds no condition: say which rows to delete")
-        with writing(self.folder):
-            self._renew()
+        with changing(self.folder, self._renew):
             before = self.manifest.rows
             self._to(removed(self.folder, *self._now, wanted, chosen))
             return before - self.manifest.rows
 
     def compact(self, *, progress: bool | None = None) -> None:
         """Writes all rows anew, as one segment, without those that were deleted."""
-        with writing(self.folder):
-            self._renew()
+        with changing(self.folder, self._renew):
             self._to(compacted(self.folder, *self._now, progress))
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
