@@ -440,6 +440,9 @@ def test_ctrl_c_is_of_the_kind_that_tells_what_is_kept(
     monkeypatch.setattr(change, "encoded", encoded)
     with pytest.raises(Interrupted, match=r"^interrupted; 3 embedded texts are kept: do the same again"):
         build(minilm, tmp_path / "a.index")
+    asked.clear()
+    with pytest.raises(Interrupted, match=r"^interrupted; nothing of it is kept, since it has no folder \(out\)$"):
+        pellucid.Index.build(minilm, POOL, progress=False)
 
 
 def test_ctrl_c_in_the_middle_of_a_change_leaves_the_old_one_and_no_lock(

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+from pellucid.errors import Argument, Interrupted
 from pellucid.files import path_of
 
 
@@ -20,8 +21,11 @@ def place(out: str | os.PathLike[str] | None) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="pellucid-index-"))
     try:
         yield folder
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, Interrupted):  # which says that something is kept there
+            none = "interrupted; nothing of it is kept, since it has no folder ("
+            raise Interrupted(none, Argument("out"), ")") from error
         raise
 
 
