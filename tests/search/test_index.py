@@ -267,6 +267,24 @@ def test_a_model_whose_files_were_replaced_since_it_was_loaded_is_loaded_again(
     assert pellucid.Index.open(built.folder, model=pellucid.load(folder)).verify() == 2
 
 
+def test_the_revision_that_built_an_index_reads_for_it(
+    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    repository, old, new = tmp_path / "models--o--tiny", "a" * 40, "b" * 40
+    for commit in (old, new):
+        shutil.copytree(checkpoint("bert-body"), repository / "snapshots" / commit)
+    said = repository / "snapshots" / new / "config.json"
+    said.write_text(json.dumps(json.loads(said.read_text()) | {"layer_norm_eps": 0.5}))
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(new)
+    built = pellucid.Index.build(pellucid.load("o/tiny", revision=old), ["a cat", "a dog"], out=tmp_path / "a.index")
+    assert pellucid.Index.open(built.folder).verify() == 2
+    shutil.copy(repository / "snapshots" / old / "config.json", said)  # another revision, of the same files
+    shutil.rmtree(repository / "snapshots" / old)
+    assert pellucid.Index.open(built.folder).verify() == 2
+
+
 def test_an_index_of_a_model_in_4_bits_is_read_by_one_in_4_bits(own: pellucid.Index, tmp_path: Path) -> None:
     narrow = pellucid.load("all-MiniLM-L6-v2", dtype="int4")
     made = pellucid.Index.build(narrow, ["a cat", "a dog"], out=tmp_path / "narrow.index", progress=False)

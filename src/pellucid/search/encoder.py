@@ -14,7 +14,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.checkpoints.unchanged import replaced
 from pellucid.config.checks import names_of
-from pellucid.errors import Argument, InputError, counted
+from pellucid.errors import Argument, Blank, InputError, NotFoundError, counted
 from pellucid.search.corpus import Cut
 from pellucid.search.generations import digest_of
 from pellucid.search.manifest import Encoder
@@ -38,6 +38,9 @@ _PARTS = (
 )
 """What the vectors of a checkpoint depend on, beside its config and what its tokenizer does."""
 
+_FROM_NOWHERE = "a model that came from no files"
+"""How such a name begins, by which nothing can be opened."""
+
 
 def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     """What an index says of the model that makes its vectors.
@@ -46,7 +49,7 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     Raises InputError for a model whose numbers are random, since nobody could make the same vectors again, and for one
     that is edited, which would be taken for the plain one.
     """
-    name = loaded.source.name if loaded.source else loaded.config.family
+    name = loaded.source.name if loaded.source else f"{_FROM_NOWHERE} ({loaded.config.family})"
     if loaded.module.onlooker is not None:
         raise InputError(f"{name} is edited: an index is built, changed and opened outside of the block that edits it")
     reading = fingerprint(loaded.words)
@@ -98,8 +101,18 @@ def check(encoder: Encoder, loaded: Loaded) -> None:
 def reopened(encoder: Encoder, **place: Any) -> Loaded:
     """The model that made the vectors of an index, by its name, once it is found to be the same."""
     _check_reads(encoder)
+    if encoder.name.startswith(_FROM_NOWHERE):
+        raise InputError(
+            f"this index was built with {encoder.name}: open it with that one, ", Argument("model", Blank("MODEL"))
+        )
     kind = f"int{encoder.bits}" if encoder.bits else None
-    loaded = open_checkpoint(encoder.name, head=None, dtype=kind, **place)
+    how: dict[str, Any] = {"head": None, "dtype": kind} | place
+    try:
+        loaded = open_checkpoint(encoder.name, **how, revision=encoder.revision)
+    except NotFoundError:
+        if encoder.revision is None:
+            raise
+        loaded = open_checkpoint(encoder.name, **how)  # another revision may be here, of the same files
     check(encoder, loaded)
     return loaded
 
