@@ -504,7 +504,12 @@ def test_several_tables_are_numbered_on_and_their_column_is_read(minilm: pelluci
     assert texts(built(minilm, [tmp_path / "a.csv", tmp_path / "b.csv"], column="text")) == {
         "1": "a one", "2": "a two", "3": "b one", "4": "b two",
     }  # fmt: skip
+    with pytest.raises(InputError, match=r"a.csv is a table: name the column with the texts \(column=NAME\)"):
+        built(minilm, tmp_path)
     (tmp_path / "c.md").write_text("no table")
+    for source in (tmp_path, tmp_path / "c.md"):
+        with pytest.raises(InputError, match=r"c.md is no table, so it has no column 'text'"):
+            built(minilm, source, id_column="text")
     with pytest.raises(InputError, match=r"c.md is no table"):
         built(minilm, [tmp_path / "a.csv", tmp_path / "c.md"], column="text")
 

@@ -71,12 +71,13 @@ class Corpus:
         if len(paths) == 1:
             facts(paths[0])  # that there is none is said before anything else of it
         tables = [path for path in paths if path.suffix.lower() in (*TABLES, *OBJECTS)]
-        if tables and (self.column is not None or len(paths) == 1):
+        named = self.column or self.id_column
+        if tables and (named or len(tables) == len(paths)):
             if other := next((path for path in paths if path not in tables), None):
-                check_column(other, self.column)
+                check_column(other, named)
             return self._checked(itertools.chain.from_iterable(self._tables(tables)))
-        if self.column is not None:
-            check_column(paths[0], self.column)
+        if named:
+            check_column(paths[0], named)
         return self._checked(self._files(paths))
 
     def _checked(self, entries: Iterator[Entry]) -> Iterator[Entry]:
