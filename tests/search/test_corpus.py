@@ -482,6 +482,17 @@ def test_a_folder_gives_its_texts_and_says_what_it_left_out(
         built(minilm, folder / "a.md", column="text")
 
 
+def test_what_is_hidden_is_read_where_it_is_named_alone(minilm: pellucid.Model, tmp_path: Path) -> None:
+    folder = tmp_path / ".notes"
+    for name in ("a.md", ".a.md", ".git/HEAD"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"This is {name}.")
+    for source in (folder, str(folder / "*"), str(folder / "**" / "*")):
+        assert list(texts(built(minilm, source)).values()) == ["This is a.md."]
+    for source, name in ((folder / ".a.md", ".a.md"), (str(folder / ".*" / "*"), ".git/HEAD")):
+        assert list(texts(built(minilm, source)).values()) == [f"This is {name}."]
+
+
 def test_an_index_among_the_files_is_none_of_them(
     minilm: pellucid.Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -63,7 +63,8 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how:
     """Read texts, embed them, write an index.
 
     FILE is a table with its --column, or files of text, also as a pattern or a folder. What is empty is left out, and
-    so is an index among the files. A build that was broken off goes on where it was, when it is asked for again.
+    so are an index among the files and what is hidden in a folder. A build that was broken off goes on where it was,
+    when it is asked for again.
 
     \b
     Examples:

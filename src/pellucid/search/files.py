@@ -14,22 +14,28 @@ from pellucid.text.lines import facts, lines
 
 def found(name: str | Path) -> tuple[list[Path], list[Path]]:
     """The files of a pattern or of a folder, in order, and the indexes there, whose own files are no texts. Links to
-    folders are not followed, they may lead in a circle."""
+    folders are not followed, they may lead in a circle. What is hidden is left out, unless the pattern says a dot."""
     try:
         if not str(name):
             raise ValueError("it is empty")
         path = Path(name).expanduser()
         if glob.has_magic(str(path)) and not os.path.lexists(path):
             start = Path(*itertools.takewhile(lambda part: not glob.has_magic(part), path.parts))
-            every = start.glob(str(path.relative_to(start)))
+            pattern = path.relative_to(start)
+            every = start.glob(str(pattern))
+            every = every if _hidden(pattern) else (one for one in every if not _hidden(one.relative_to(start)))
         elif path.is_dir():
-            start, every = path, path.rglob("*")
+            start, every = path, (one for one in path.rglob("*") if not _hidden(one.relative_to(path)))
         else:
             return [path], []
         return _beside_indexes(sorted(every), start)
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(f"{str(name)[:200]!r} is no path, and no pattern of files: {why}") from error
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _beside_indexes(every: list[Path], start: Path) -> tuple[list[Path], list[Path]]:

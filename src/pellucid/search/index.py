@@ -79,7 +79,8 @@ class Index:
 
         model: a model or its name; None where `source` is an array of vectors, Float[ndarray, "rows dimension"].
         source: a .csv, .tsv or .jsonl file with its `column`, files of text by a path, a pattern or a folder, a data
-            frame, or what yields texts, pairs of id and text, or mappings with a `column`. What is empty is left out.
+            frame, or what yields texts, pairs of id and text, or mappings with a `column`. What is empty is left out,
+            and what is hidden in a folder.
         out: the folder to write, where nothing else may be; None keeps the index as long as this object, see `save`.
         id_column: which column holds the ids; by default texts are numbered from 1.
         metric: "cosine", "dot" or "euclidean".
