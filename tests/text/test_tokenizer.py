@@ -117,6 +117,39 @@ def test_special_tokens_that_somebody_typed_are_just_characters(minilm: "pelluci
     assert "[MASK]" in masked.tokens
 
 
+LETTERS = ["<", "/", "s", ">", "a", "▁"]
+PIECES = tokenizers.models.Unigram([("<unk>", 0.0), ("</s>", 0.0), *((one, -1.0) for one in LETTERS)], unk_id=0)
+WORDS = {"<unk>": 0, "</s>": 1, **{one: i for i, one in enumerate([*LETTERS, "</", "s>"], 2)}}
+MERGES = tokenizers.models.BPE(WORDS, [("<", "/"), ("s", ">"), ("</", "s>")])
+
+
+@pytest.mark.parametrize("typed", ["a </s> a", "a ＜/s＞ a", "</S>", "</ŝ>a", "a</s>＜/S＞a</s>"])
+@pytest.mark.parametrize(
+    ("model", "normalized"),
+    [
+        (PIECES, False),
+        (MERGES, False),
+        (MERGES, True),
+        (tokenizers.models.WordLevel(WORDS, unk_token="<unk>"), False),
+        (tokenizers.models.WordPiece(WORDS, unk_token="<unk>"), True),
+    ],
+)
+def test_no_letters_that_somebody_typed_become_a_special_token(model: object, normalized: bool, typed: str) -> None:
+    """Neither where only what the normalizer makes of them is one, nor where the model has it as a word."""
+    backend = tokenizers.Tokenizer(model)
+    steps = tokenizers.normalizers
+    backend.normalizer = steps.Sequence([steps.NFKD(), steps.StripAccents(), steps.Lowercase()])
+    if not isinstance(model, tokenizers.models.BPE):
+        backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    backend.add_special_tokens([tokenizers.AddedToken("</s>", normalized=normalized)])
+    tokenizer = pellucid.text.Tokenizer(backend, settings={"chat_template": "a{{ messages[0].content }}a</s>"})
+    assert 1 not in tokenizer.encode([typed], add_special_tokens=False)[0].ids
+    for said, ends in ((typed, 1), ("a a", 1)):
+        asked = [{"role": "user", "content": said}], {"tokenize": True, "parse_special_tokens": False}
+        assert (ids := tokenizer.apply_chat_template(asked[0], **asked[1])).count(1) == ends and ids[-1] == 1
+    assert ids == tokenizer.apply_chat_template(asked[0], tokenize=True)
+
+
 ODD = {
     "empty": "",
     "spaces": "   ",

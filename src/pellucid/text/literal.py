@@ -1,16 +1,18 @@
 """A tokenizer for which special tokens that somebody typed are plain characters, whatever model stands below."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import tokenizers
+from tokenizers import models
 
 
 def literal_twin(backend: tokenizers.Tokenizer, mask: str | None) -> tokenizers.Tokenizer:
     """A copy of `backend` that gives the id of no special token but the mask, which people write on purpose.
 
-    Not to look for special tokens is not enough: a unigram model finds `</s>` in its own vocabulary, also where only
-    normalisation makes it (`＜/s＞`), and merges may put it together from its characters.
+    Not to look for special tokens is not enough: a model of whole words or pieces finds `</s>` in its own vocabulary,
+    also where only normalisation makes it (`＜/s＞`), and merges may put it together from its characters.
     """
     page: dict[str, Any] = json.loads(backend.to_str())
     words = {token["content"] for token in page["added_tokens"] if token["special"]} - {mask}
@@ -18,20 +20,40 @@ def literal_twin(backend: tokenizers.Tokenizer, mask: str | None) -> tokenizers.
         if token["content"] == mask:
             token["special"] = False  # still looked for
     model = page["model"]
-    if model["type"] == "Unigram":
-        _rename(page, words)
-    elif model["type"] == "BPE":
+    if model["type"] == "BPE":
         model["merges"] = [pair for pair in model["merges"] if "".join(pair) not in words]
+    else:
+        _rename(page, words - {model.get("unk_token")})
     twin = tokenizers.Tokenizer.from_str(json.dumps(page))
     twin.encode_special_tokens = True
     return twin
 
 
 def _rename(page: dict[str, Any], words: set[str | None]) -> None:
-    """Gives the special pieces names with a space, which no text holds once spaces have become U+2581."""
-    for i, entry in enumerate(page["model"]["vocab"]):
-        if entry[0] in words:
-            entry[0] = f" {i} "
+    """Gives the special tokens names with a space, which no text holds once it is split or spaces are U+2581."""
+    vocab = page["model"]["vocab"]
+    if isinstance(vocab, dict):
+        page["model"]["vocab"] = {f" {i} " if word in words else word: i for word, i in vocab.items()}
+    else:
+        page["model"]["vocab"] = [[f" {i} " if word in words else word, score] for i, (word, score) in enumerate(vocab)]
     for token in page["added_tokens"]:
         if token["content"] in words:
             token["content"] = f" {token['id']} "
+
+
+def made_by_normalizing(backend: tokenizers.Tokenizer, words: Sequence[str]) -> bool:
+    """Whether `words` may be found in a text that does not hold their letters before it is normalised."""
+    if backend.normalizer is None or isinstance(backend.model, models.Unigram):
+        return backend.normalizer is not None
+    found = [token for token in backend.get_added_tokens_decoder().values() if token.content in words]
+    return any(token.normalized or _knows(backend, token.content) for token in found)
+
+
+def _knows(backend: tokenizers.Tokenizer, word: str) -> bool:
+    """Whether the model has a token for a whole word and would come to it without looking for added tokens."""
+    model, before = backend.model, backend.pre_tokenizer
+    if model.token_to_id(word) is None:
+        return False
+    if isinstance(model, models.BPE):
+        return [token.value for token in model.tokenize(word)] == [word]
+    return before is None or any(part == word for part, _ in before.pre_tokenize_str(word))

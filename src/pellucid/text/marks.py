@@ -1,22 +1,43 @@
 """Special tokens that somebody typed into a message, marked so that a chat template cannot hide who wrote them."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from tokenizers import NormalizedString, Regex
+
+from pellucid.text.cut import guarded
 
 _START, _END = "\U000f0000", "\U000f0001"
 """Two characters of private use; they are taken out of what people typed."""
 
 
-def mark(value: Any, words: Sequence[str]) -> Any:
-    """The same messages with marks around each of `words`; keys stay as they are."""
+def mark(value: Any, words: Sequence[str], normalizer: Any = None) -> Any:
+    """The same messages with marks around each of `words`, and around what `normalizer` makes one; keys stay."""
     if isinstance(value, str):
         clean = value.replace(_START, "").replace(_END, "")
-        longest_first = sorted(words, key=len, reverse=True)
-        return re.sub("|".join(map(re.escape, longest_first)), rf"{_START}\g<0>{_END}", clean)
+        found = _found(clean, words, normalizer)
+        return "".join(f"{_START}{part}{_END}" if special else part for part, special in found)
     if isinstance(value, Mapping):
-        return {key: item if key == "role" else mark(item, words) for key, item in value.items()}
-    return [mark(item, words) for item in value] if isinstance(value, list | tuple) else value
+        return {key: item if key == "role" else mark(item, words, normalizer) for key, item in value.items()}
+    return [mark(item, words, normalizer) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _found(text: str, words: Sequence[str], normalizer: Any) -> Iterator[tuple[str, bool]]:
+    """The parts of a text, each with whether it is one of `words`, as they stand or once both are normalised."""
+    for i, part in enumerate(re.split(f"({_any_of(words)})", text)):
+        if i % 2 or normalizer is None:
+            yield part, i % 2 == 1
+            continue
+        with guarded():
+            forms = {*words, *map(normalizer.normalize_str, words)} - {""}
+            normalizer.normalize(made := NormalizedString(part))
+            pieces = made.split(Regex(_any_of(forms)), "isolated")
+        yield from ((piece.original, piece.normalized in forms) for piece in pieces)
+
+
+def _any_of(words: Iterable[str]) -> str:
+    return "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
 
 
 def split_marked(text: str) -> Iterator[tuple[str, bool]]:

@@ -1,11 +1,14 @@
 """The special tokens of a tokenizer by the roles that they play."""
 
+import re
 from typing import Any
 
 import tokenizers
 
 from pellucid.lazy import cached_property
+from pellucid.text.cut import guarded
 from pellucid.text.layouts import ROLES
+from pellucid.text.literal import literal_twin, made_by_normalizing
 from pellucid.text.settings import content, extra_tokens, named_tokens
 
 
@@ -80,3 +83,21 @@ class SpecialTokens:
         added = self._backend.get_added_tokens_decoder().values()
         # A mask is something that a person writes; every other special token in a text is just characters.
         return sorted(t.content for t in added if t.special and t.content and t.content != self.mask_token)
+
+    @cached_property
+    def _making(self) -> Any:
+        """The normalizer, where it may make a special token out of other letters."""
+        with guarded("the tokenizer failed on its special tokens"):
+            return self._backend.normalizer if made_by_normalizing(self._backend, self._words) else None
+
+    @cached_property
+    def _typed(self) -> re.Pattern[str] | None:
+        # Where other letters may become a special token: always the twin.
+        return re.compile("" if self._making else "|".join(map(re.escape, self._words))) if self._words else None
+
+    def _looks_special(self, text: str) -> bool:
+        return self._typed is not None and self._typed.search(text) is not None
+
+    @cached_property
+    def _literal(self) -> tokenizers.Tokenizer:
+        return literal_twin(self._backend, self.mask_token)

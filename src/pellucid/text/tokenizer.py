@@ -1,7 +1,6 @@
 """One tokenizer for every family: words to ids and back. A thin, thread-safe shell over the `tokenizers` library."""
 
 import functools
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from pellucid.text.batch import KINDS, PADDINGS, Batch, as_kind, check_equally_l
 from pellucid.text.chat import render_chat, template_of
 from pellucid.text.cut import clean_text, cut_pair, guarded, ids_of, whole_characters
 from pellucid.text.encoded import Encoded, input_names, tiled
-from pellucid.text.literal import literal_twin
 from pellucid.text.marks import mark, marked_ids
 from pellucid.text.special import SpecialTokens
 from pellucid.text.spelling import Spelling
@@ -254,7 +252,7 @@ class Tokenizer(SpecialTokens, Spelling):
         def encode(texts: list[str], typed: bool) -> list[list[int]]:
             return [row.ids for row in self.encode(texts, add_special_tokens=False, parse_special_tokens=not typed)]
 
-        return marked_ids(render(mark(messages, self._words)), encode)
+        return marked_ids(render(mark(messages, self._words, self._making)), encode)
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
@@ -283,18 +281,3 @@ class Tokenizer(SpecialTokens, Spelling):
         whole = tokenizers.Tokenizer.from_str(self._backend.to_str())
         whole.post_processor = self._after
         return whole.to_str()
-
-    # -- special tokens that somebody typed ---------------------------------------------------------------------------
-
-    @cached_property
-    def _typed(self) -> re.Pattern[str] | None:
-        # A unigram model finds special tokens by itself, also where only its normalisation makes them: always the twin.
-        pieces = isinstance(self._backend.model, tokenizers.models.Unigram)
-        return re.compile("" if pieces else "|".join(map(re.escape, self._words))) if self._words else None
-
-    def _looks_special(self, text: str) -> bool:
-        return self._typed is not None and self._typed.search(text) is not None
-
-    @cached_property
-    def _literal(self) -> tokenizers.Tokenizer:
-        return literal_twin(self._backend, self.mask_token)
