@@ -185,6 +185,7 @@ def test_words_on_both_sides_have_their_rows(source: int, target: int, said: str
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     sizes |= {"num_decoder_layers": 1, "decoder_attention_heads": 2, "decoder_intermediate_size": 16}
     tables = {"vocab_size": target, "source_vocab_size": source, "share_embeddings": False}
+    tables["decoder_start_token_id"] = target - 1  # of the decoder's table, which may be the larger one
     config = pellucid.Config.of("transformer", head=SequenceToSequenceLM(), **sizes, **tables)
     model = pellucid.build(config, tokenizer=byte_level())
     pellucid.Model(replace(model.loaded, target_tokenizer=pieces())).save(tmp_path / "a")

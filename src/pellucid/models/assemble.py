@@ -120,25 +120,24 @@ def tie(module: nn.Module, tied: dict[str, str]) -> None:
 def _pair(config: Config, explicit: bool) -> EncoderDecoder:
     side = config.decoder
     assert side is not None  # the config saw to it
-    reads = config.replace(vocab_size=side.source_vocab_size or config.vocab_size)
     writes = config.replace(
         num_hidden_layers=side.num_decoder_layers,
         num_attention_heads=side.decoder_attention_heads,
         intermediate_size=side.decoder_intermediate_size,
     )
     return EncoderDecoder(
-        Stack(**_stack(reads, explicit)),
+        Stack(**_stack(config, explicit, rows=side.source_vocab_size)),
         Stack(**_stack(writes, explicit, cross=True), causal=True),
         head=_head(config),
         start_token_id=side.decoder_start_token_id,
     )
 
 
-def _stack(config: Config, explicit: bool, cross: bool = False) -> dict[str, Any]:
-    """The arguments of a `Stack`."""
+def _stack(config: Config, explicit: bool, cross: bool = False, rows: int | None = None) -> dict[str, Any]:
+    """The arguments of a `Stack`.  rows: of its table of tokens, where it has its own vocabulary."""
     own = config.num_hidden_groups or config.num_hidden_layers
     return {
-        "embeddings": _embeddings(config),
+        "embeddings": _embeddings(config, rows),
         "layers": [_layer(config, explicit, cross) for _ in range(own)],
         "norm": _norm(config) if config.residual == "pre" else None,
         "dropout": config.dropout.share("last_dropout"),
@@ -187,9 +186,9 @@ def _norm(config: Config, width: int | None = None) -> nn.Module:
             return blocks.RMSNorm(width or config.hidden_size, eps=eps)
 
 
-def _embeddings(config: Config) -> blocks.Embeddings:
+def _embeddings(config: Config, rows: int | None = None) -> blocks.Embeddings:
     return blocks.Embeddings(
-        config.vocab_size,
+        rows or config.vocab_size,
         config.hidden_size,
         position=_position(config),
         type_vocab_size=config.type_vocab_size,
