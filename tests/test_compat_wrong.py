@@ -73,6 +73,14 @@ def test_a_table_is_resized_by_whole_numbers(rows: dict[str, Any], tmp_path: Pat
     assert model.config.vocab_size == len(model.get_input_embeddings().weight) == 90
 
 
+def test_a_size_that_is_refused_changes_no_table(tmp_path: Path) -> None:
+    reference("gpt2", "CausalLM", tmp_path, pad_token_id=7)
+    model = ours("CausalLM", tmp_path)
+    with pytest.raises(pellucid.InputError, match=r"^pad_token_id is 7, expected the id of a token, 0 to 6"):
+        model.resize_token_embeddings(7)
+    assert model.config.vocab_size == len(model.get_input_embeddings().weight) == 90
+
+
 @pytest.mark.parametrize(
     ("options", "fragment"),
     [

@@ -251,8 +251,9 @@ class PreTrainedModel(nn.Module):
             raise InputError("this model has a vocabulary for each of its halves: neither can be resized")
         module = loaded.module.real("resizing")
         if rows != loaded.config.vocab_size:
+            config = loaded.config.replace(vocab_size=rows)  # asked first: it may refuse
             resize_vocabulary(module, loaded.config.vocab_size, rows)
-            self.pellucid = Model(replace(loaded, config=loaded.config.replace(vocab_size=rows), source=None))
+            self.pellucid = Model(replace(loaded, config=config, source=None))
         self.config.vocab_size = rows
         return self.get_input_embeddings()
 
