@@ -250,6 +250,8 @@ def test_no_more_is_written_than_the_model_has_positions_for(writer: str) -> Non
     found, why = texts(both.ours, given, max_new_tokens=40)
     assert [len(text) for text in found] == rooms and why == ["length"] * 2
     assert found == [greedy(both, [own], max_new_tokens=room)[0] for own, room in zip(given, rooms)]
+    forced = texts(both.ours, given, max_new_tokens=40, forced_eos_token_id=5)[0]  # each at the end of its own room
+    assert forced == [[*text[:-1], 5] for text in found]
 
 
 @pytest.mark.parametrize("writer", ["GPT2LMHeadModel", "BartForConditionalGeneration"])

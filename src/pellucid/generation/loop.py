@@ -176,7 +176,8 @@ class _Writing:
     def _choose(self) -> Tensor:
         logits = self.logits
         if self.written is not None:
-            logits = apply(self.settings.rules, logits, self.written)
+            left = tuple(self.rooms[row] for row in self.rows)
+            logits = apply(self.settings.rules, logits, replace(self.written, left=left))
         if not self.settings.do_sample:
             return likeliest(logits)
         return draw(logits, [self.sources[row] for row in self.rows])

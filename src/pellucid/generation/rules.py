@@ -137,8 +137,10 @@ def force_last(
     logits: Tensor, written: Written, *, forced_eos_token_id: Annotated[tuple[int, ...], tokens] = ()
 ) -> Tensor:
     """Leaves these tokens alone for the last choice that there is room for."""
-    last = forced_eos_token_id and written.new == written.most - 1
-    return _forced(logits, forced_eos_token_id) if last else logits
+    last = [left == 1 for left in written.left or (written.most - written.new,) * len(logits)]
+    if not forced_eos_token_id or not any(last):
+        return logits
+    return torch.where(torch.tensor(last, device=logits.device)[:, None], _forced(logits, forced_eos_token_id), logits)
 
 
 @rule()

@@ -13,6 +13,7 @@ class Written:
         encoder-decoder these are the decoder's, its start token among them.
     given: how many columns stood there before the first choice; what comes behind them was chosen.
     most: how many tokens may be chosen at most.
+    left: how many each text has room for by now; where it is empty, what is left of `most`.
     end_tokens: the ids that end a text.
     """
 
@@ -20,6 +21,7 @@ class Written:
     given: int
     most: int
     end_tokens: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
 
     @property
     def new(self) -> int:
