@@ -240,6 +240,27 @@ def test_a_value_out_of_range_is_named_when_it_is_used(
         )
 
 
+@pytest.mark.parametrize(
+    ("said", "asked", "texts"),
+    [
+        ({"do_sample": True}, {"do_sample": False}, 1),
+        ({"num_beams": 3}, {"num_beams": 1}, 1),
+        ({"num_beams": 3}, {"num_beams": 2}, 2),
+        ({"num_beams": 3}, {"do_sample": False}, 3),
+        ({"num_beams": 3}, {"do_sample": True}, 3),
+    ],
+)
+def test_as_many_texts_as_the_call_can_give(
+    said: dict[str, Any], asked: dict[str, Any], texts: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that asks for more than a call's own way of writing gives is no damaged file."""
+    model = pellucid.load(folder_of(tmp_path / "a", said | {"num_return_sequences": 3}))
+    assert len(model.complete("the house", max_new_tokens=2, **asked).sequences) == texts
+    assert ("num_return_sequences 3, and this call gives at most" in caplog.text) == (texts < 3)
+    with pytest.raises(InputError, match=r"^num_return_sequences is 3 and num_beams 2"):
+        model.complete("the house", max_new_tokens=2, num_beams=2, num_return_sequences=3, do_sample=False)
+
+
 def test_files_that_are_none(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "a")
     for text, fragment in (

@@ -166,7 +166,13 @@ def _agreeing(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         log.warning(APART, "the checkpoint says one of them", "searches")
     if given.get("do_sample") and "num_beams" not in given and said.pop("num_beams", 1) != 1:
         log.warning(APART, "the checkpoint says one of them", "draws")
-    if not given.get("do_sample", said.get("do_sample", False)):
+    most, texts = given.get("num_beams", said.get("num_beams", 1)), said.get("num_return_sequences")
+    draws = given.get("do_sample", said.get("do_sample", False))
+    searches = not draws and given.keys() & {"do_sample", "num_beams"} and "num_return_sequences" not in given
+    if searches and type(texts) is type(most) is int and texts > most:
+        log.warning("the checkpoint says num_return_sequences %d, and this call gives at most %d", texts, most)
+        said["num_return_sequences"] = most
+    if not draws:
         said = {name: value for name, value in said.items() if name not in OPTIONS or not OPTIONS[name].sampling}
     return said
 
