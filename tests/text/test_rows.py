@@ -167,6 +167,11 @@ def test_other_kinds_of_files_are_known_by_their_beginning(tmp_path: Path, magic
             list(read_texts(written(tmp_path, name, magic + b"\0" * 20), column))
 
 
+@pytest.mark.parametrize("text", ["SQLite is small", "SQLite format 3 is a file", "GGUF holds tables", "GGUF"])
+def test_the_name_of_a_format_is_a_word_like_any_other(tmp_path: Path, text: str) -> None:
+    assert list(lines(written(tmp_path, "a.md", text.encode()))) == [text]
+
+
 def test_an_encoding_that_is_named(tmp_path: Path) -> None:
     text = "id,text\n1,naïve “ä”\n"
     for name in ("cp1252", "utf-16", "utf-16-le", "utf-8", "utf-8-sig"):

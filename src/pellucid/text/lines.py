@@ -25,9 +25,9 @@ MAGIC = {
     b"BZh": "bzip2",
     b"\xfd7zXZ": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
-    b"SQLite": "an SQLite database",
+    b"SQLite format 3\0": "an SQLite database",
     b"\x93NUMPY": "a NumPy array",
-    b"GGUF": "a GGUF model",
+    **{b"GGUF" + bytes((version, 0, 0, 0)): "a GGUF model" for version in (1, 2, 3)},
     b"\x7fELF": "a program",
 }
 """How files begin that are often taken for text."""
@@ -56,7 +56,7 @@ def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     kind, number = encoding_named(encoding), 0
     try:
         with path.open("rb") as file:
-            _refuse_others(path, file.read(8), kind)
+            _refuse_others(path, file.read(16), kind)
         with path.open(encoding=kind, newline="") as file:
             for number, line in enumerate(_bounded(path, file), 1):
                 if "\0" in line:
