@@ -133,6 +133,28 @@ def test_texts_of_another_length_are_told_apart_in_a_sentence(show: Show) -> Non
     assert "the numbers of tokens are equal" in tab.locator(".diff-lens").inner_text()
 
 
+def test_a_layer_that_was_left_out_has_no_numbers_of_another(show: Show) -> None:
+    page = compared(0, 3)
+    for run in (page.manifest, page.manifest["other"]):
+        run["attentions"][1] |= {"query": None, "key": None}
+    tab = show(page, "#view=diff&layer=0&query=3&key=1")
+    shown = value(tab)
+    layer = tab.get_by_label("layer", exact=True)
+    layer.select_option("1")
+    for key in ("ArrowDown", "c", "Space", "t"):
+        tab.keyboard.press(key)
+        tab.evaluate(DRAWN)
+    for told in (tab.locator(".stage"), tab.get_by_role("dialog")):
+        assert "The numbers of layers.1.attention were left out" in told.inner_text()
+    assert tab.locator(".diff-list").count() == 0 and not tab.locator(".readout-value").inner_text()
+    tab.keyboard.press("Escape")
+    layer.select_option("0")
+    tab.locator(".diff-list").wait_for()
+    tab.evaluate(DRAWN)
+    point(tab, ".diff-head", 3, 1, len(TEXTS), len(TEXTS))
+    assert value(tab) == shown
+
+
 def test_without_a_second_run_there_is_no_such_view(show: Show) -> None:
     page = compared()
     page.manifest["other"] = None

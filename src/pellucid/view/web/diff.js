@@ -113,10 +113,8 @@ class Diff {
 
   drawWeights() {
     const state = this.page.state();
-    if (this.place !== state.layer) {
-      this.place = state.layer;
-      this.twins = new Twins(this.page.source, state.layer);
-    }
+    if (this.twins?.place !== state.layer) this.twins = null; // it stays so where the numbers of this layer were left out
+    this.twins ??= new Twins(this.page.source, state.layer);
     const fault = this.twins.fault();
     this.heading.textContent = `${capital(layerWords(this.page.entry()))} · head ${state.head}`;
     this.fault.textContent = fault;
@@ -212,9 +210,9 @@ class Diff {
 
   /** @returns {import("./table.js").Table} */
   table() {
-    if (!this.twins && !this.lens) return null;
     const hand = this.hand();
-    if (hand.of === "lens" && this.lens.grid) return this.lens.table(hand.token ?? this.lens.one.tokens.length - 1);
+    if (hand.of === "lens" && this.lens?.grid) return this.lens.table(hand.token ?? this.lens.one.tokens.length - 1);
+    if (!this.twins) return null;
     const { head, query, key } = this.page.state();
     const title = `${capital(layerWords(this.page.entry()))} · head ${head} · this run minus the other`;
     if (this.twins.fault()) return { title, caption: [this.twins.fault()], columns: [], rows: [] };
@@ -258,7 +256,7 @@ class Diff {
       const place = hand.place ?? this.lens.places.length - 1;
       this.set({ place, token, pinned: false });
       this.lens.grid.reveal(place, token);
-    } else if (this.twins && !this.twins.fault()) {
+    } else if (this.twins?.fault() === "") {
       const key = this.rows[token].reduce((best, value, at, row) => (Math.abs(value) > Math.abs(row[best]) ? at : best), 0);
       this.page.set({ key });
       this.heat.reveal(token, key);
@@ -267,10 +265,9 @@ class Diff {
 
   /** Arrow keys move the cell; in the overview they choose a head. */
   move(right, down) {
-    if (!this.twins && !this.lens) return;
     const [hand, state, { attentions }] = [this.hand(), this.page.state(), this.page.manifest];
     if (hand.of === "lens") {
-      if (!this.lens.grid) return;
+      if (!this.lens?.grid) return;
       const next = { place: stepped(hand.place, down, this.lens.places.length), token: stepped(hand.token, right, this.lens.one.tokens.length) };
       this.set(next);
       this.lens.grid.reveal(next.place, next.token);
@@ -279,7 +276,7 @@ class Diff {
       const head = stepped(state.head, right, attentions[layer].heads);
       this.choose(layer, head);
       this.overview.heat.reveal(layer, head);
-    } else if (!this.twins.fault()) {
+    } else if (this.twins?.fault() === "") {
       const next = { query: stepped(state.query, down, this.twins.one.queries), key: stepped(state.key, right, this.twins.one.keys) };
       this.page.set({ side: "query", ...next });
       this.heat.reveal(next.query, next.key);

@@ -20,6 +20,7 @@ export class Twins {
    * @param {number} place in manifest.attentions
    */
   constructor(source, place) {
+    this.place = place;
     const entry = source.manifest.attentions[place];
     const other = otherEntry(source.manifest, place);
     this.one = new Attention(source, entry);
