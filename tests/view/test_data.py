@@ -210,6 +210,23 @@ def test_a_trace_without_weights_is_drawn_and_says_that_nothing_was_compared(
     assert "not compared" in tab.locator(".legend").inner_text()
 
 
+@pytest.mark.parametrize(
+    "edited", ["layers.0.attention.weights", "layers.*.attention.scores", "blocks.0.attn.hook_pattern"]
+)
+def test_query_and_key_do_not_stand_for_weights_that_an_edit_changed(minilm: pellucid.Model, edited: str) -> None:
+    keep = [f"layers.{layer}.attention.{part}" for layer in (0, 1) for part in ("query", "key")]
+    with minilm.edit({edited: scale(0.5, head=0)}):
+        part, whole = minilm.trace("time flies", keep=keep), minilm.trace("time flies", keep="view")
+    with pytest.raises(
+        pellucid.InputError, match=r"changed what layers\.0\.attention makes .* record with keep='view'"
+    ):
+        pellucid.view(part)
+    found, _ = weights_of((data := pellucid.view(whole).data), data.manifest["attentions"][0], 0)
+    torch.testing.assert_close(torch.from_numpy(found).float(), whole["layers.0.attention.weights"][0, 0])
+    with minilm.edit({"layers.0.attention.query": scale(0.5, head=0)}):
+        assert pellucid.view(minilm.trace("time flies", keep=keep)).html()
+
+
 def test_one_of_several_texts(minilm: pellucid.Model, show: Show) -> None:
     texts = ["time flies like an arrow", "fruit"]
     both, alone = minilm.trace(texts, keep="view"), minilm.trace("fruit", keep="view")

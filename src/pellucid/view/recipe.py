@@ -13,8 +13,9 @@ from torch import Tensor
 
 from pellucid.config import RelativeBias
 from pellucid.config.checks import numbers_of
-from pellucid.errors import Argument, InputError
+from pellucid.errors import Argument, InputError, short
 from pellucid.trace import Trace
+from pellucid.trace.aliases import resolve
 from pellucid.trace.long import LongTrace
 from pellucid.trace.turning import angles
 from pellucid.view.arithmetic import seen_by
@@ -85,6 +86,13 @@ def _look(trace: Trace, name: str) -> Look:
             f"{name} stands behind a cache, and this trace has no {name + '.weights'!r}: record with ",
             Argument("keep", "view"),
         )
+    sample = trace.samples.get(name) if isinstance(trace, LongTrace) else None
+    if weights is None and sample is None and (edit := _edit_of_weights(trace, name)):
+        raise InputError(
+            f"{short(repr(edit))} changed what {name} makes of query and key, and this trace has no "
+            f"{name + '.weights'!r}: record with ",
+            Argument("keep", "view"),
+        )
     look = Look(name, _number(name), queries, keys, None, None, weights, "cross" if cross else "self", side)
     if not whole:
         return look if not trace.before else replace(look, keys=1)
@@ -105,10 +113,15 @@ def _look(trace: Trace, name: str) -> Look:
             )
         return look
     scale = size**-0.5 if config.attention.attention_scale is None else config.attention.attention_scale
-    sample = trace.samples.get(name) if isinstance(trace, LongTrace) else None
     window = window if mask == "window" else None
     tables = {"bias": bias, "rotation": rotation, "sample": sample}
     return replace(look, query=query, key=key, scale=scale, mask=mask, window=window, **tables)
+
+
+def _edit_of_weights(trace: Trace, name: str) -> str | None:
+    """The first edit that makes the weights of this attention others than its query and key give; None without one."""
+    between = {f"{name}.{point}" for point in ("query_rotated", "key_rotated", "scores", "weights")}
+    return next((one for one in trace.edits if between & {*resolve(one.partition(": ")[0], trace.config)}), None)
 
 
 def _bias(trace: Trace, side: str) -> Tensor | None:
