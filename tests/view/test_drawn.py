@@ -323,6 +323,14 @@ def test_a_layer_that_was_left_out_is_told() -> None:
         draw(data)
 
 
+def test_an_attention_without_the_heads_that_are_shown_first_is_drawn_with_all_of_its_own() -> None:
+    made = Made(("", tokens_of(4)))
+    made.attention(heads=4)
+    made.attention(layer=1, heads=2)
+    data = made.data(heads=[3])
+    assert draw(data, layer=1) == draw(data, layer=1, heads=[0, 1])
+
+
 def test_both_sides_of_an_encoder_decoder() -> None:
     made = Made(("encoder", tokens_of(5)), ("decoder", tokens_of(3)))
     made.attention(side="encoder")

@@ -141,6 +141,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"attention": [GOOD], "tokens": list("abc"), "include_layers": [1]}, "have layers 0 to 0"),
     ({"attention": [GOOD], "tokens": list("abc"), "layer": 1}, "layer 1 is not there"),
     ({"attention": [GOOD], "tokens": list("abc"), "heads": [2]}, "heads 0 to 1"),
+    ({"attention": [GOOD], "tokens": list("abc"), "heads": []}, r"no head was chosen: .* heads=\[8\]"),
     ({"attention": [GOOD], "tokens": list("abc"), "tensors": "*"}, "tensors come from a trace"),
     ({"attention": [GOOD], "tokens": list("abc"), "cross_attention": [GOOD]}, "both given"),
     ({"cross_attention": [GOOD], "encoder_tokens": list("abc")}, "decoder_tokens are not there"),

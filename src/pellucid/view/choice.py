@@ -70,9 +70,9 @@ def choose(
 
 
 def _heads(there: int, first: list[int], asked: Any) -> list[int]:
-    """The heads that were asked for, of so many; by default those that the page shows first."""
+    """The heads that were asked for, of so many; by default those that the page shows first, or all where none is."""
     if asked is None:
-        return [head for head in first if head < there]
+        return [head for head in first if head < there] or list(range(there))
     expected = "a number or several, such as heads=[8]"
     chosen = list(dict.fromkeys(numbers_of("heads", [asked] if isinstance(asked, int) else asked, expected)))
     for head in chosen:

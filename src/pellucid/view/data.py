@@ -139,6 +139,8 @@ def show_of(subject: Subject, wish: Wish) -> dict[str, Any]:
         raise InputError(Argument("layer"), f" {wish.layer} is not there: this page has layers {known}")
     count = found[0].heads
     heads = list(range(count)) if wish.heads is None else list(dict.fromkeys(wish.heads))
+    if not heads:
+        raise InputError("no head was chosen: heads takes their numbers, such as ", Argument("heads", [8]))
     for head in heads:
         if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < count:
             raise InputError(Argument("head"), f" {head!r} is not there: this model has heads 0 to {count - 1}")

@@ -100,7 +100,7 @@ def _still(drawing: str, cell: dict[str, str]) -> str:
 
 def table_of(data: Data, most: int = 8) -> str:
     """The strongest links of the head that is shown first, as text."""
-    choice = choose(data, heads=data.manifest["show"]["heads"][:1] or [0])
+    choice = choose(data, heads=data.manifest["show"]["heads"][:1])
     rows = [(_name(choice.queries, q), _name(choice.keys, k), f"{w:.4f}") for q, k, w in strongest(choice, most)]
     texts = " | ".join(plain(" ".join(text.split())) for text in data.manifest["texts"])
     between = " between words" if any(token["kind"] != "special" for token in choice.queries) else ""
