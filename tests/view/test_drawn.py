@@ -323,6 +323,22 @@ def test_a_layer_that_was_left_out_is_told() -> None:
         draw(data)
 
 
+@pytest.mark.parametrize("count", [8, 70])
+def test_one_weight_that_is_no_number_leaves_the_shares_true(count: int) -> None:
+    made = Made(("", tokens_of(count)))
+    entry = made.attention(heads=1)
+    weights = np.exp(made.numbers(1, count, count))
+    weights /= weights.sum(-1, keepdims=True)
+    weights[0, 1, 1] = np.nan
+    entry |= {"query": None, "key": None, "weights": made.block("weights", weights)}
+    said = " ".join(texts_of(draw(made.data(), view="heads", threshold=0.02)))
+    shown = np.nan_to_num(weights[0, :64, :64])
+    assert f"they hold {100 * shown[shown < 0.02].sum() / shown.sum():.1f} % of the weight" in said
+    if count > 64:
+        part = 100 * shown.sum() / np.nansum(weights[0, :64])
+        assert f"the links between them hold {part:.1f} % of the weight" in said
+
+
 def test_an_attention_without_the_heads_that_are_shown_first_is_drawn_with_all_of_its_own() -> None:
     made = Made(("", tokens_of(4)))
     made.attention(heads=4)

@@ -94,9 +94,9 @@ def _draw_lines(
     for one in strands:
         for query in [choice.token] if few else left:
             for key in right:
-                weight = float(one.weights[query, key])
+                weight = float(np.nan_to_num(one.weights[query, key]))
                 every += weight
-                if weight == 0 or not weight >= threshold:
+                if weight == 0 or weight < threshold:
                     continue
                 drawn += weight
                 strong = 0.22 + 0.76 * weight**0.5 if few else 0.08 + 0.87 * weight**0.7
