@@ -144,6 +144,13 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"attention": [GOOD], "tokens": list("abc"), "heads": []}, r"no head was chosen: .* heads=\[8\]"),
     ({"attention": [GOOD], "tokens": list("abc"), "tensors": "*"}, "tensors come from a trace"),
     ({"attention": [GOOD], "tokens": list("abc"), "cross_attention": [GOOD]}, "both given"),
+    (
+        {"attention": [GOOD], "tokens": list("abc"), "decoder_tokens": ["x"]},
+        "attention and decoder_tokens were both given",
+    ),
+    ({"cross_attention": [GOOD], "tokens": list("abc")}, "tokens and cross_attention were both given"),
+    ({"attention": [GOOD], "tokens": list("abc"), "model": None}, "model is None, expected a name for the page"),
+    ({"attention": [GOOD], "tokens": list("abc"), "other": 42}, "other is int, and weights .*: leave other out"),
     ({"cross_attention": [GOOD], "encoder_tokens": list("abc")}, "decoder_tokens are not there"),
     ({"attentions": [GOOD], "tokens": list("abc")}, r"no argument 'attentions' \(did you mean attention"),
     ({"attention": [GOOD], "tokens": list("abc"), "precision": "itn16"}, "did you mean int16"),

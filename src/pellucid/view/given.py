@@ -45,11 +45,14 @@ class Given:
 
 def subject_of_given(given: Given, include_layers: Iterable[int] | None = None) -> Subject:
     """What a page of these weights shows. Raises InputError, one sentence, for what fits no page."""
-    two = [
-        name
-        for name in ("encoder_attention", "decoder_attention", "cross_attention")
-        if getattr(given, name) is not None
-    ]
+    one, two, beside = (
+        [name for name in names if getattr(given, name) is not None]
+        for names in (
+            ("attention", "tokens"),
+            ("encoder_attention", "decoder_attention", "cross_attention"),
+            ("encoder_tokens", "decoder_tokens"),
+        )
+    )
     if given.attention is None and not two:
         raise InputError(
             "there is nothing to show: view takes a trace, or ",
@@ -57,8 +60,10 @@ def subject_of_given(given: Given, include_layers: Iterable[int] | None = None) 
             " with ",
             Argument("tokens", Blank("...")),
         )
-    if given.attention is not None and two:
-        raise InputError(f"attention and {two[0]} were both given: a model has one side or two")
+    if one and (two or beside):
+        raise InputError(f"{one[0]} and {[*two, *beside][0]} were both given: a model has one side or two")
+    if not isinstance(given.model, str):
+        raise InputError(Argument("model"), f" is {short(repr(given.model))}, expected a name for the page")
     layers = None if include_layers is None else set(numbers_of("include_layers", include_layers, "numbers of layers"))
     depth = max(len(listed(name, getattr(given, name), "weights of each layer")) for name in two or ["attention"])
     for layer in layers or ():
