@@ -46,3 +46,12 @@ def test_labels_in_a_list_are_as_good_as_in_a_tuple() -> None:
     names.append("neither")
     assert config == config.replace(labels=("good", "bad")) and config.labels == ("good", "bad")
     assert hash(config) == hash(config.replace(labels=["good", "bad"]))
+
+
+@pytest.mark.parametrize("said", [{"rope_type": "linear", "factor": 4.0}, "linear"])
+def test_a_scaling_is_one_of_two_types_and_no_dict(said: object) -> None:
+    """As config.json spells it, it changed no number, and a trace could not hash it."""
+    with pytest.raises(
+        InputError, match=r"^rope_scaling is .*, expected pellucid\.config\.Llama3Scaling\(\.\.\.\) or Lin"
+    ):
+        Config.of("llama", rope_scaling=said)

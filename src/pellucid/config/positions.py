@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pellucid.config.checks import choice, count, truth, within
-from pellucid.errors import InputError
+from pellucid.errors import InputError, short
 
 # -- where a token stands: added to its embedding ---------------------------------------------------------------------
 
@@ -95,6 +95,11 @@ class Rotary:
     def __post_init__(self) -> None:
         within("rope_theta", self.rope_theta, above=0.0, most=1e12)
         count("max_position_embeddings", self.max_position_embeddings)
+        if not isinstance(self.rope_scaling, Llama3Scaling | LinearScaling | None):  # a dict, as config.json has it
+            said = short(repr(self.rope_scaling))
+            raise InputError(
+                f"rope_scaling is {said}, expected pellucid.config.Llama3Scaling(...) or LinearScaling(...)"
+            )
 
 
 @dataclass(frozen=True)
