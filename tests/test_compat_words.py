@@ -489,6 +489,12 @@ def test_rows_that_are_padded_as_the_reference_pads_them() -> None:
     for row in ({"input_ids": [5, 6, 7]}, {"input_ids": torch.tensor([5, 6, 7])}):
         for options in ({}, {"padding": "max_length", "max_length": 5}):
             assert plain(ours.pad(dict(row), **options)) == plain(theirs.pad(dict(row), **options))
+    whole = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
+    for labels in ([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [[2, 2], [3, 3, 3]]):  # which only a collator may lengthen
+        rows = [{**theirs(text, **whole), "labels": label, "mine": ["x"]} for text, label in zip(texts, labels)]
+        assert plain(ours.pad(rows)) == plain(theirs.pad(rows))
+    with pytest.raises(pellucid.InputError, match=r"^labels of unequal length make no tensor"):
+        ours.pad([{"input_ids": [5], "labels": [2, 2]}, {"input_ids": [5], "labels": [3]}], return_tensors="pt")
 
 
 def test_what_lies_behind_a_text_has_no_place() -> None:

@@ -21,10 +21,12 @@ _COLUMNS: dict[str, tuple[str, Any, Any]] = {
     "token_type_ids": ("return_token_type_ids", lambda row: row.type_ids, 0),
     "attention_mask": ("return_attention_mask", lambda row: row.attention_mask, 0),
     "special_tokens_mask": ("return_special_tokens_mask", lambda row: row.special_tokens_mask, 1),
-    "offset_mapping": ("return_offsets_mapping", lambda row: row.offsets, (0, 0)),
+    "offset_mapping": ("return_offsets_mapping", lambda row: row.offsets, None),
     "length": ("return_length", lambda row: len(row.ids), None),
 }
-"""Every column: the option that asks for it, how it is read off a row, and what stands where there is no token."""
+"""Every column: the option that asks for it, how it is read off a row, and what `padded` fills it up with."""
+
+_PADDED = {name: nothing for name, (_, _, nothing) in _COLUMNS.items() if nothing is not None or name == "input_ids"}
 
 COLUMNS = {option: name for name, (option, _, _) in _COLUMNS.items() if option}
 """The columns by the options that ask for them."""
@@ -156,14 +158,12 @@ def width_of(lengths: Sequence[int], padding: bool | str, length: int | None, mu
 
 
 def padded(features: Features, width: int, left: bool, pad: int | None) -> None:
-    """Makes the rows of every column equally long, in place."""
-    nothings = {name: nothing for name, (_, _, nothing) in _COLUMNS.items()} | {"input_ids": pad, "labels": -100}
-    for name, column in features.items():
-        nothing = nothings.get(name)
+    """Makes the rows of ids and masks equally long, in place; labels and all else stay, as in the reference."""
+    for name in _PADDED.keys() & features.keys():
+        column, nothing = features[name], pad if name == "input_ids" else _PADDED[name]
         for i, row in enumerate(column):
-            if isinstance(row, list):
-                gap = [nothing] * (width - len(row))
-                column[i] = gap + row if left else row + gap
+            gap = [nothing] * (width - len(row))
+            column[i] = gap + row if left else row + gap
 
 
 def batched(features: Features, kind: str | None, single: bool, rows: Sequence[Any] = ()) -> BatchEncoding:
@@ -173,8 +173,14 @@ def batched(features: Features, kind: str | None, single: bool, rows: Sequence[A
         if single:
             features = {n: column[0] if isinstance(column[0], list) else column for n, column in features.items()}
         return BatchEncoding.with_rows(features, rows)
-    for column in features.values():
-        check_equally_long((row for row in column if isinstance(row, list)), ", and ", Argument("truncation", True))
+    for name, column in features.items():
+        lists = [row for row in column if isinstance(row, list)]
+        if name in _PADDED:
+            check_equally_long(lists, ", and ", Argument("truncation", True))
+        elif len({len(row) for row in lists}) > 1:
+            raise InputError(
+                f"{name} of unequal length make no tensor, and only ids and masks are padded: do it before"
+            )
     whole = partial(torch.tensor, device="cpu") if kind == "pt" else numpy.array
     return BatchEncoding.with_rows({name: whole(column) for name, column in features.items()}, rows)
 
