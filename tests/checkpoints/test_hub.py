@@ -20,6 +20,8 @@ from tests.quick import few
 
 pytestmark = pytest.mark.timeout(120)
 
+SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json")
+
 
 # -- what is fetched ---------------------------------------------------------------------------------------------------
 
@@ -114,13 +116,17 @@ def test_what_others_left_in_the_cache_is_enough(hub: Hub, home: Path, tmp_path:
         (["config.json", "m.gguf"], False),
         (["config.json", "model.fp16.safetensors"], False),
         (["adapter_config.json"], False),
+        (["config.json", *SHARDS], True),
+        (["config.json", *SHARDS[1:]], False),
+        (["config.json", *SHARDS[:2]], False),
+        (["config.json", SHARDS[2]], False),
     ],
 )
 def test_the_cache_holds_what_a_folder_may_hold(files: list[str], opens: bool, offline: bool, tmp_path: Path) -> None:
     snapshot = tmp_path / "models--o--tiny" / "snapshots" / ("1" * 40)
     snapshot.mkdir(parents=True)
     for name in files:
-        (snapshot / name).write_text("{}")
+        (snapshot / name).write_text(json.dumps({"weight_map": dict(zip("ab", SHARDS))} if name == SHARDS[2] else {}))
     assert cached(NAME, "1" * 40, offline, tmp_path) == (snapshot if opens else None)
     if not opens:
         assert _state(snapshot).startswith("incomplete: no")

@@ -3,7 +3,7 @@
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -12,7 +12,7 @@ from types import ModuleType
 
 from pellucid.checkpoints.installed import Packaged, packaged
 from pellucid.errors import Argument, Blank, InputError, NotFoundError, ResourceError, near, several
-from pellucid.files import FULL
+from pellucid.files import FULL, read_json
 
 FACTS = ("config.json", "modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
 WORDS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
@@ -84,8 +84,23 @@ def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = No
         place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
     names = [path.name for path in Path(found).iterdir()]
-    whole = any_of(names, WEIGHTS if "config.json" in names else ("*.gguf",)) or _is_adapter(names)
-    return Path(found) if whole else None
+    whole = not missing_weights(Path(found)) if "config.json" in names else any_of(names, ("*.gguf",))
+    return Path(found) if whole or _is_adapter(names) else None
+
+
+def missing_weights(folder: Path) -> str:
+    """The files of the weights that a folder lacks, as its index names them, or "weights" for all; "" for none."""
+    names = {path.name for path in folder.iterdir()}
+    for one, shards, index in (NUMBERS, PICKLED):
+        if one in names:
+            return ""
+        if index in names:
+            table = read_json(folder / index).get("weight_map")
+            wanted = {str(shard) for shard in table.values()} if isinstance(table, Mapping) else set()
+            return several(sorted(wanted - names))
+        if any_of(names, (shards,)):
+            return index
+    return "weights"
 
 
 def download(

@@ -7,7 +7,7 @@ from pellucid.checkpoints import installed
 from pellucid.checkpoints.adapter_facts import is_adapter, numbers_of, read_adapter_facts
 from pellucid.checkpoints.converted import at_hand
 from pellucid.checkpoints.families import families
-from pellucid.checkpoints.hub import WEIGHTS, any_of, cached_names
+from pellucid.checkpoints.hub import cached_names, missing_weights
 from pellucid.checkpoints.source import gguf_of, inside, locate, refuse_links_of_folder
 from pellucid.errors import InputError, NotFoundError, PellucidError, UnsafeFileError
 from pellucid.files import read_json
@@ -69,8 +69,11 @@ def _state(folder: Path) -> str:
         kind = read_json(folder / "config.json").get("model_type")
     except (OSError, PellucidError):
         return "incomplete: no readable config.json"
-    if not any_of((path.name for path in folder.iterdir()), WEIGHTS):
-        return "incomplete: no weights"
+    try:
+        if missing := missing_weights(folder):
+            return f"incomplete: no {missing}"
+    except PellucidError:
+        return "incomplete: no readable index of the weights"
     return "ready" if isinstance(kind, str) and kind in families() else f"family {ascii(kind)[:60]} is not known yet"
 
 
