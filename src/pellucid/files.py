@@ -64,15 +64,20 @@ def cache() -> Path:
         raise InputError("there is no home folder to keep files in: set PELLUCID_CACHE to a folder") from error
 
 
-def write_whole(target: Path, write: Callable[[IO[bytes]], object], rights: int = 0o666) -> Path:
+def write_whole(target: Path, write: Callable[[IO[bytes]], object], rights: int | None = None) -> Path:
     """Calls `write` with an open file that takes the place of `target` only when all of it is on the disk.
 
-    rights: of the file from its first moment, less what the umask takes; those of any new file, which `tempfile` does
-        not give
+    rights: of the file from its first moment, less what the umask takes; by default those of the file that was there,
+        or of any new one, which `tempfile` does not give
     """
     beside = target.parent / f".{target.name}-{secrets.token_hex(4)}"
     try:
-        with open(beside, "xb", opener=functools.partial(os.open, mode=rights)) as file:
+        held = 0o777 & target.stat().st_mode if rights is None and target.is_file() else None
+        first = rights if rights is not None else 0o666 if held is None else held
+        with open(beside, "xb", opener=functools.partial(os.open, mode=first)) as file:
+            if held is not None and hasattr(os, "fchmod"):
+                with contextlib.suppress(OSError):  # a disk that knows no rights
+                    os.fchmod(file.fileno(), held)
             write(file)
             file.flush()
             os.fsync(file.fileno())

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import tokenizers
@@ -173,6 +173,18 @@ def test_no_moment_of_saving_changes_the_umask(
     for path in (folder / "config.json", folder / WEIGHTS, whole):
         assert path.stat().st_mode == plain.stat().st_mode
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "plain", "whole"]
+
+
+@pytest.mark.parametrize("rights", [0o600, 0o640, 0o666, 0o755])
+def test_a_file_that_is_written_over_keeps_its_rights(rights: int, tmp_path: Path) -> None:
+    seen: list[int] = []
+    (path := tmp_path / "private").touch()
+    path.chmod(rights)
+
+    def write(file: IO[bytes]) -> None:
+        seen.append(os.fstat(file.fileno()).st_mode & 0o777)
+
+    assert write_whole(path, write).stat().st_mode & 0o777 == rights and seen == [rights]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
