@@ -103,15 +103,21 @@ def _check(queries: Path | None, plot: Path | None, how: dict[str, Any]) -> None
 def _labelled(path: Path, how: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Each query of a table with its right ids, and how right each is."""
     from pellucid.cli.reading import table_of
-    from pellucid.errors import InputError
+    from pellucid.errors import InputError, short
 
     found: dict[str, dict[str, float]] = {}
+    rows: dict[tuple[str, str], int] = {}
     names = [how["query_column"], how["id_column"], *([how["grade_column"]] if how["grade_column"] else [])]
     for number, (query, right, *grade) in enumerate(table_of(path, how["encoding"]).texts(*names), 1):
         try:
-            found.setdefault(query, {})[right] = float(grade[0]) if grade else 1.0
+            told = float(grade[0]) if grade else 1.0
         except ValueError:
             raise InputError(f"{path}, row {number}: the grade is {grade[0]!r}, expected a number from 0") from None
+        before = found.setdefault(query, {}).setdefault(right, told)
+        if told != before:
+            both = f"{short(repr(right))} is graded {before:g} and {told:g} for {short(repr(query))}"
+            raise InputError(f"{path}, rows {rows[query, right]} and {number}: {both}: leave one of them out")
+        rows.setdefault((query, right), number)
     return found
 
 
