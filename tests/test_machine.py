@@ -262,10 +262,10 @@ def test_the_threads_that_were_asked_for_are_set_by_whatever_opens_a_model(
         "compat": lambda: AutoModel.from_pretrained(folder),
         "index": lambda: pellucid.Index.build(folder, ["an apple"], progress=False),
     }
-    monkeypatch.setenv("PELLUCID_THREADS", "no number")
+    monkeypatch.setenv("PELLUCID_THREADS", "²")
     streams.use_threads.cache_clear()
     try:
-        with pytest.raises(InputError, match="PELLUCID_THREADS is 'no number'"):
+        with pytest.raises(InputError, match="PELLUCID_THREADS is '²'"):
             doors[door]()
     finally:
         streams.use_threads.cache_clear()

@@ -39,7 +39,7 @@ def use_threads() -> int:
     than OpenMP gives. A fork has one from then on: OpenMP's stay behind, and whoever asks for more waits for ever."""
     stated, most = os.environ.get("PELLUCID_THREADS"), _sure_threads()
     if stated is not None:
-        if not stated.isdigit() or not 1 <= int(stated) <= 1024:
+        if not (stated.isascii() and stated.isdecimal()) or not 1 <= int(stated) <= 1024:
             raise InputError(f"PELLUCID_THREADS is {stated!r}, expected a whole number from 1 to 1024")
         torch.set_num_threads(min(int(stated), most))
     elif torch.get_num_threads() > (most := min(available_cores(), most)):

@@ -153,7 +153,7 @@ def _check_own(device: torch.device) -> None:
 def _world() -> int:
     """How many processes the environment speaks of."""
     said = os.environ.get("WORLD_SIZE", "1")
-    if not said.isdigit() or not 1 <= int(said) <= 100_000:
+    if not (said.isascii() and said.isdecimal()) or not 1 <= int(said) <= 100_000:
         raise InputError(f"WORLD_SIZE is {said!r}, expected the number of processes that torchrun has started")
     missing = [name for name in _SAID if name not in os.environ]
     if int(said) > 1 and missing:
