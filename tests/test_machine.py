@@ -310,6 +310,11 @@ def test_a_device_that_is_not_there_is_one_sentence(device: str | torch.device, 
         tiny.to(device)
 
 
+def test_no_model_is_loaded_to_where_no_numbers_are(checkpoint: Callable[[str], Path]) -> None:
+    with pytest.raises(InputError, match=r"device is 'meta', which holds no numbers: load with device='cpu'"):
+        pellucid.load(checkpoint("bert-body"), device="meta")
+
+
 @pytest.mark.parametrize("dtype", [[], {}, {"float32"}])
 def test_what_names_no_kind_of_number_is_one_sentence(dtype: object) -> None:
     with pytest.raises(InputError, match=r"dtype is .*, expected one of float32, float64"):

@@ -124,6 +124,8 @@ def _numbers(
     narrower: Mapping[str, int],
 ) -> Network:
     place = choose_device(device)
+    if place.type == "meta":
+        raise InputError("device is 'meta', which holds no numbers: load with ", Argument("device", "cpu"))
     if not (isinstance(dtype, str) and dtype in BITS):
         kind = choose_dtype(dtype, plan.dtype(tensors), place, more=BITS)
         return fill(plan, tensors, place, kind, attention, seed, narrower)
