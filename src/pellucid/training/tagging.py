@@ -57,8 +57,8 @@ class TokenClassification(Objective):
     classes: the labels; None for those of the data.
     every_piece: all tokens of a word are asked for its label, not its first alone (B- goes on as I-).
     long: what happens to sentences longer than the model reads: "windows" reads them in stretches, each word asked
-        where it stands farthest from a cut; "truncate" cuts them, and what is cut off is
-        neither learned nor scored; "error" refuses them.
+        where it stands farthest from a cut; "truncate" cuts them, and neither learns nor scores
+        what is cut off; "error" refuses them.
     stride: tokens that a stretch shares with the one before; by default a quarter of what it holds.
     """
 
