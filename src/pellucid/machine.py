@@ -121,6 +121,11 @@ def fastest_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
+def widest_dtype(device: torch.device) -> torch.dtype:
+    """float64; float32 on Metal, which has nothing wider."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """The kind in which numbers of this kind are multiplied best: float32 for half precision that is no quicker."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():

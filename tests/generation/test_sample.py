@@ -9,11 +9,15 @@ import pytest
 import torch
 from scipy.stats import chisquare
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from pellucid.blocks import SinusoidalPositions, position
 from pellucid.errors import InputError
+from pellucid.generation import rules, sample
 from pellucid.generation.rules import chain
 from pellucid.generation.sample import BLOCK, _passed, draw, generators, likeliest
 from pellucid.generation.written import Written
+from pellucid.machine import widest_dtype
 
 LOGITS = [2.0, -1.0, 0.5, 1.7, -3.0, 0.0, 1.2, -0.4, 0.9, -6.0, 1.9, 0.2]
 DRAWS = 6_000
@@ -182,3 +186,30 @@ def test_broken_logits_draw_nothing(case: str) -> None:
     BROKEN[case](logits)
     with pytest.raises(InputError, match="no token can be drawn"):
         drawn(logits)
+
+
+class Metal(TorchDispatchMode):
+    """Numbers of the model's own device are in float32, and none of them may become wider."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        answer = func(*args, **(kwargs or {}))
+        wide = isinstance(answer, Tensor) and answer.dtype == torch.float64
+        assert not (wide and any(isinstance(one, Tensor) and one.dtype != torch.float64 for one in args)), func
+        return answer
+
+
+def test_what_has_nothing_wider_than_float32_draws_and_counts_places_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [widest_dtype(torch.device(kind)) for kind in ("mps", "cpu")] == [torch.float32, torch.float64]
+    logits, places = torch.tensor([LOGITS]).repeat(20, 60), torch.arange(9)[None]
+    (nucleus,) = chain({"top_p": 0.9}, sampling=True)
+
+    def chosen() -> Tensor:
+        return draw(nucleus(logits, WRITTEN), generators(range(20)))
+
+    wanted, waves = chosen(), SinusoidalPositions(9, 8)
+    wide = waves(places, places)
+    for room in (sample, rules, position):
+        monkeypatch.setattr(room, "widest_dtype", lambda device: torch.float32)
+    with Metal():
+        assert torch.equal(chosen(), wanted)
+        torch.testing.assert_close(waves(places, places), wide.float())

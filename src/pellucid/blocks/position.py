@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.errors import InputError, near
+from pellucid.machine import widest_dtype
 
 WAVES = ("interleaved", "halves", "tensor2tensor")
 
@@ -61,7 +62,8 @@ class WordPositions(Table):
 
 
 class SinusoidalPositions(nn.Module):
-    """Fixed waves (Vaswani et al., 2017, arXiv:1706.03762, section 3.5), computed in float64 when they are asked for.
+    """Fixed waves (Vaswani et al., 2017, arXiv:1706.03762, section 3.5), computed in float64 when they are asked for
+    (on Metal in float32).
 
     Column pair c turns through one radian in 10000^(2c/hidden) places, so near places look alike and far ones do not.
 
@@ -79,7 +81,7 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, places: Tensor, input_ids: Tensor) -> Tensor:
         """Int[Tensor, "batch|1 seq"]  ->  Float64[Tensor, "batch|1 seq hidden"]"""
-        pairs = torch.arange((self.hidden_size + 1) // 2, device=places.device, dtype=torch.float64)
+        pairs = torch.arange((self.hidden_size + 1) // 2, device=places.device, dtype=widest_dtype(places.device))
         steps = max(self.hidden_size / 2 - (self.waves == "tensor2tensor"), 1)
         angle = (places[..., None] + self.offset) * torch.exp(pairs * (-math.log(10000.0) / steps))
         if self.waves == "interleaved":

@@ -30,6 +30,7 @@ from pellucid.generation.registry import apply as apply
 from pellucid.generation.registry import chain as chain
 from pellucid.generation.registry import rule
 from pellucid.generation.written import Written
+from pellucid.machine import widest_dtype
 
 NEVER = -torch.inf
 
@@ -277,7 +278,7 @@ def _reached(order: Tensor, probabilities: Tensor, mass: float) -> tuple[Tensor,
     vocab = order.shape[1]
     for most in (256, 4096, vocab):
         best, which = order.topk(min(most, vocab))
-        summed = probabilities.gather(1, which).cumsum(dim=1, dtype=torch.float64)
+        summed = probabilities.gather(1, which).cumsum(dim=1, dtype=widest_dtype(order.device))
         if bool((summed[:, -1] >= mass).all()):
             break
     place = (summed < mass).sum(dim=1, keepdim=True).clamp(max=best.shape[1] - 1)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pellucid.errors import InputError
+from pellucid.machine import widest_dtype
 
 BLOCK = 256
 
@@ -43,14 +44,14 @@ def draw(logits: Tensor, sources: Sequence[torch.Generator]) -> Tensor:
     """
     probabilities = logits.softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     blocks = F.pad(probabilities, (0, -logits.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))
-    sums = blocks.sum(dim=-1, dtype=torch.float64)
+    sums = blocks.sum(dim=-1, dtype=widest_dtype(blocks.device))
     if not bool(sums.isfinite().all()):
         raise InputError("no token can be drawn: all logits of a text are -inf, or one of them is no number")
     shares = torch.stack([torch.rand(2, generator=source, dtype=torch.float64, device="cpu") for source in sources])
-    first, second = shares.to(sums.device).unbind(dim=1)
+    first, second = shares.to(sums).unbind(dim=1)
     block = _passed(sums, first)
     rows = torch.arange(len(sums), device=sums.device)
-    return block * BLOCK + _passed(blocks[rows, block].double(), second)
+    return block * BLOCK + _passed(blocks[rows, block].to(sums.dtype), second)
 
 
 def _passed(parts: Tensor, share: Tensor) -> Tensor:
