@@ -162,8 +162,9 @@ def padded(features: Features, width: int, left: bool, pad: int | None) -> None:
     for name in _PADDED.keys() & features.keys():
         column, nothing = features[name], pad if name == "input_ids" else _PADDED[name]
         for i, row in enumerate(column):
-            gap = [nothing] * (width - len(row))
-            column[i] = gap + row if left else row + gap
+            if isinstance(row, list):
+                gap = [nothing] * (width - len(row))
+                column[i] = gap + row if left else row + gap
 
 
 def batched(features: Features, kind: str | None, single: bool, rows: Sequence[Any] = ()) -> BatchEncoding:
