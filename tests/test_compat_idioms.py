@@ -274,6 +274,17 @@ def test_what_is_set_on_a_model_s_settings_is_saved(tmp_path: Path) -> None:
     assert (again.config.problem_type, again.pellucid.config.pad_token_id) == ("multi_label_classification", 5)
 
 
+def test_a_config_that_is_handed_over_is_not_changed(tmp_path: Path) -> None:
+    """As in the reference, so that one serves several models."""
+    reference("bert", "SequenceClassification", tmp_path)
+    config = compat.AutoConfig.from_pretrained(tmp_path)
+    before, kind = config.to_dict(), compat.AutoModelForSequenceClassification
+    first, second = (kind.from_pretrained(tmp_path, config=config, output_attentions=said) for said in (True, False))
+    first(torch.tensor([[5, 6]]), labels=torch.tensor([1]))
+    assert first.config.problem_type == "single_label_classification" and first.config.output_attentions
+    assert second.config.problem_type is None and config.to_dict() == before
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_padding_that_is_named_later_is_not_the_end_of_a_text(family: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ stands in place of `from transformers import ...`. Every class that the referenc
 here (`BertForMaskedLM`, `GPT2LMHeadModel`, `BertConfig`, `BertTokenizer`) can be imported in the same way.
 """
 
+import copy
 import functools
 import logging
 import os
@@ -47,6 +48,7 @@ def opened(
         config = AutoConfig.from_pretrained(name, **place)
     elif not isinstance(config, PretrainedConfig):
         raise InputError(f"config is {type(config).__name__}, expected what AutoConfig.from_pretrained gives")
+    config = copy.deepcopy(config)  # what is said here, and what the model learns of its labels, is the model's own
     for key, value in said.items():
         config.change(key, value)
     if family is not None and config.family is not family:
