@@ -135,6 +135,8 @@ def test_pairs_in_every_form(pipe: Pipe) -> None:
     assert not alike(ask(["I love glass", "a house"])[0], wanted), "a list is two texts, a tuple one pair"
     with pytest.raises(InputError, match=r"text, text_pair have \[1, 2\] entries"):
         ask(["I love glass"], ["a", "b"])
+    with pytest.raises(InputError, match=r"^text-classification was given text twice, by place and by name: leave"):
+        ask("I love glass", text="a house")
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------

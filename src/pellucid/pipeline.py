@@ -123,7 +123,11 @@ class Pipeline:
         names = self._kind.inputs
         if len(inputs) > len(names):
             raise InputError(f"{self.task} takes {', '.join(names)}, and {len(inputs)} things were given")
-        given = dict(zip(names, inputs)) | {name: options[name] for name in names if name in options}
+        given, named = dict(zip(names, inputs)), {name: options[name] for name in names if name in options}
+        if twice := next((name for name in named if name in given), None):
+            told = " twice, by place and by name: leave one of them out"
+            raise InputError(f"{self.task} was given ", Argument(twice), told)
+        given |= named
         if not given:
             raise InputError(f"{self.task} was given nothing: it takes {', '.join(names)}")
         return self._kind.gathered(given), {name: value for name, value in options.items() if name not in names}
