@@ -159,6 +159,11 @@ def test_a_person_reads_lines(command: Pellucid, models: Path) -> None:
     found = pellucid.pipeline("sentiment-analysis", models / "feel")("glass")
     share = f"{found['score']:.1%}"
     assert command("sentiment-analysis", "-m", "feel", "glass").out == f"{found['label']}  {share}\n"
+    logits = ("sentiment-analysis", "-m", "feel", "I love glass", "-O", "function_to_apply=none")
+    raw = pellucid.pipeline("sentiment-analysis", models / "feel")("I love glass", function_to_apply="none").all
+    every = command(*logits, "--top-k", "3").out.splitlines()
+    assert [line.split()[-1] for line in every] == [f"{one['score']:.4f}" for one in raw]
+    assert all(0 <= one["score"] <= 1 for one in raw) and command(*logits).out.split()[-1] == f"{raw[0]['score']:.4f}"
     several = command("sentiment-analysis", "-m", "feel", "glass", "a\nb").out.splitlines()
     assert several[0] == f"{found['label']}  {share}  glass" and several[1].endswith("  a b")
     every = command("sentiment-analysis", "-m", "feel", "glass", "--top-k", "3").out.splitlines()

@@ -36,7 +36,7 @@ def shown(answer: "Answer | Answers", item: str, several: bool, ranked: bool) ->
         yield _table(rows) if rows else _line(("nothing found", "dim"))
     elif "label" in answer and not ranked:
         beside = [(item, "dim")] if several else []
-        yield _table([[(answer["label"], "bold"), _share(answer["score"]), *beside]])
+        yield _table([[(answer["label"], "bold"), _score(answer), *beside]])
     elif "score" in answer and "labels" not in answer:
         if several:
             yield _line((item, "bold"))
@@ -64,7 +64,7 @@ def _other(answer: "Answer", item: str, several: bool, ranked: bool) -> "Iterato
 def _possible(answer: "Answer") -> list[tuple[str, str]]:
     """One line of a task that answers with a score."""
     if "label" in answer:
-        return [(answer["label"], ""), _share(answer["score"])]
+        return [(answer["label"], ""), _score(answer)]
     if "answer" in answer:
         return [(answer["answer"] or "(no answer)", "bold"), _share(answer["score"]), _place(answer)]
     return [(f"{answer['score']:.4f}", "bold")]
@@ -95,10 +95,12 @@ def _place(one: Any) -> tuple[str, str]:
     return ("" if one.get("start") is None else f"{one['start']}-{one['end']}", "dim")
 
 
-def _share(score: float) -> tuple[str, str]:
+def _score(answer: "Answer") -> tuple[str, str]:
     """A probability as a percent; what is none, as of a regression, as it is."""
-    if not 0 <= score <= 1:
-        return f"{score:.4f}", ""
+    return (f"{answer['score']:.4f}", "") if answer.raw else _share(answer["score"])
+
+
+def _share(score: float) -> tuple[str, str]:
     return f"{score:.1%}", "green" if score > 0.5 else "yellow" if score > 0.1 else "red"
 
 

@@ -68,6 +68,7 @@ class Answer(FixedDict):
     why: what mattered, where it was asked for.  mask: the number of the mask that it fills, where a text has masks.
     ids, finish_reason: of a text that was written, its tokens, an end token among them, and why it ends: "end" (such a
         token), "stop", "length" or "time".
+    raw: of text-classification, whether its score is no probability, but a logit or the number of a regression.
 
     It refuses assignment. `whole()` is a plain dict with all of this.
     """
@@ -79,6 +80,7 @@ class Answer(FixedDict):
     mask: int | None
     ids: tuple[int, ...]
     finish_reason: str | None
+    raw: bool
 
     def __init__(
         self,
@@ -91,10 +93,11 @@ class Answer(FixedDict):
         mask: int | None = None,
         ids: Iterable[int] = (),
         finish_reason: str | None = None,
+        raw: bool = False,
     ) -> None:
         super().__init__(keys)
         self._tell(all=tuple(all), read=read or Read(), window=window, why=why, mask=mask)
-        self._tell(ids=tuple(ids), finish_reason=finish_reason)
+        self._tell(ids=tuple(ids), finish_reason=finish_reason, raw=raw)
 
     def but(self, **facts: Any) -> "Answer":
         """The same answer, with other things told beside it."""

@@ -52,9 +52,10 @@ class TextClassification(Reader):
 
     def answer(self, work: Work, item: tuple[str, str | None], stretches: list[Stretch]) -> Answer:
         scores = self._scores(work, merged(stretches))
-        read, labels = what_was_read(stretches), work.loaded.config.labels
+        labels, raw = work.loaded.config.labels, self._function(work) not in ("softmax", "sigmoid")
+        told: dict[str, Any] = {"read": what_was_read(stretches), "raw": raw}
         order = scores.argsort(descending=True, stable=True)[: self.top_k].tolist()
-        every = [Answer({"label": labels[i], "score": float(scores[i])}, read=read) for i in order]
+        every = [Answer({"label": labels[i], "score": float(scores[i])}, **told) for i in order]
         return every[0].but(all=every)
 
     def aims(self, work: Work, item: tuple[str, str | None], stretches: list[Stretch], one: Answer) -> list[Aim]:
@@ -62,8 +63,11 @@ class TextClassification(Reader):
         best = max(stretches, key=lambda stretch: float(stretch.kept[number]))
         return [logit(repr(one["label"]), best.window, number)]
 
+    def _function(self, work: Work) -> str:
+        return self.function_to_apply or function_of(work)
+
     def _scores(self, work: Work, logits: Tensor) -> Tensor:
-        match self.function_to_apply or function_of(work):
+        match self._function(work):
             case "sigmoid":
                 return logits.sigmoid()
             case "softmax":
