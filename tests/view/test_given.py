@@ -150,7 +150,10 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"cross_attention": [GOOD], "tokens": list("abc")}, "tokens and cross_attention were both given"),
     ({"attention": [GOOD], "tokens": list("abc"), "model": None}, "model is None, expected a name for the page"),
-    ({"attention": [GOOD], "tokens": list("abc"), "other": 42}, "other is int, and weights .*: leave other out"),
+    (
+        {"attention": [GOOD], "tokens": list("abc"), "other": 42},
+        "were given, and 'other' beside them: a page of two runs",
+    ),
     ({"cross_attention": [GOOD], "encoder_tokens": list("abc")}, "decoder_tokens are not there"),
     ({"attentions": [GOOD], "tokens": list("abc")}, r"no argument 'attentions' \(did you mean attention"),
     ({"attention": [GOOD], "tokens": list("abc"), "precision": "itn16"}, "did you mean int16"),

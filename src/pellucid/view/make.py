@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pellucid.config.checks import number_of, numbers_of, within
-from pellucid.errors import Argument, InputError, near, short
+from pellucid.errors import InputError, near, short
 from pellucid.generation.sight import TracedStep, TracedText
 from pellucid.trace import Trace
 from pellucid.view.data import Wish, data_of, show_of
@@ -61,9 +61,7 @@ def view(
         subject = subject_of_given(Given(**_known(given)), include_layers)
         if other is not None:
             raise InputError(
-                f"other is {type(other).__name__}, and weights of attention have no page of two runs: leave ",
-                Argument("other"),
-                " out",
+                "weights of attention were given, and 'other' beside them: a page of two runs is of two traces"
             )
         extras, second = Extras(None, tensors, lens), None
     else:
