@@ -144,6 +144,17 @@ def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
         pellucid.view(trace, tensors=["layers.0.attention.key"], precision="float32", budget_mb=0.2).html()
 
 
+@pytest.mark.parametrize(
+    "texts", [("time flies like an arrow",), ("time flies like an arrow", "fruit flies like a pear")]
+)
+def test_no_layer_is_left_out_that_is_small_enough_in_16_bits(minilm: pellucid.Model, texts: tuple[str, ...]) -> None:
+    traces = [minilm.trace(text, keep="view") for text in texts]
+    exact = pellucid.view(*traces)
+    view = pellucid.view(*traces, budget_mb=page_size(exact) - 0.005)
+    assert len(view.told) == 1 and "numbers are stored as int16, since" in view.told[0]
+    assert "left_out" not in view.data.manifest and page_size(view) < page_size(exact)
+
+
 def test_only_the_opened_layer_is_decoded(minilm: pellucid.Model, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     view = pellucid.view(minilm.trace(LONG, keep="view", max_length=512))
     kept, spied = page_module.packed, "app.mount(root, () => (window.source = data.inlineSource(root)));"

@@ -68,8 +68,20 @@ def data_of(subject: Subject, wish: Wish, extras: Any = None, other: "tuple[Subj
     extras: (Store) -> {"lens": ..., "tensors": ...}, what is stored beside the attentions.
     other: a second subject and its extras, for the differences.
     """
-    told: list[str] = []
-    store = Store(_precision(subject, wish, told))
+    precision = _precision(subject) if wish.precision == "auto" else wish.precision
+    data = _whole(subject, wish, precision, extras, other)
+    if wish.most is not None and data.size > wish.most and wish.precision == "auto" and precision == "float32":
+        less = f"numbers are stored as int16, since with float32 they take {data.size / 1e6:.1f} MB"
+        data = _whole(subject, wish, "int16", extras, other)
+        data.told.append(less)
+    if wish.most is not None and data.size > wish.most:
+        _leave_out(data, wish.most, wish.precision, data.manifest["show"]["name"])
+    return data
+
+
+def _whole(subject: Subject, wish: Wish, precision: str, extras: Any, other: "tuple[Subject, Any] | None") -> Data:
+    """All of it in one precision, however large."""
+    store = Store(precision)
     parts = _stored(subject, store, extras)
     second = None
     if other is not None:
@@ -81,11 +93,7 @@ def data_of(subject: Subject, wish: Wish, extras: Any = None, other: "tuple[Subj
             "sequences": other[0].sequences,
         }
         second |= _stored(other[0], beside, other[1])
-    manifest = manifest_of(subject, parts, store.facts, show_of(subject, wish), second)
-    data = Data(manifest, store.blocks, told)
-    if wish.most is not None and data.size > wish.most:
-        _leave_out(data, wish.most, wish.precision, manifest["show"]["name"])
-    return data
+    return Data(manifest_of(subject, parts, store.facts, show_of(subject, wish), second), store.blocks)
 
 
 def _called(one: Subject, beside: Subject) -> str:
@@ -112,16 +120,9 @@ def _stored(subject: Subject, store: Store, extras: Any) -> dict[str, Any]:
 # -- how exactly ------------------------------------------------------------------------------------------------------
 
 
-def _precision(subject: Subject, wish: Wish, told: list[str]) -> str:
-    """The first of float32 and int16 that fits, unless one was asked for."""
-    if wish.precision != "auto":
-        return wish.precision
-    size = sum(_numbers(look) for look in subject.looks) * 4
-    if size <= MOST_EXACT_BYTES and (wish.most is None or size * 4 / 3 <= wish.most):
-        return "float32"
-    if size <= MOST_EXACT_BYTES:
-        told.append(f"numbers are stored as int16, since float32 takes {size * 4 / 3e6:.1f} MB")
-    return "int16"
+def _precision(subject: Subject) -> str:
+    """What is taken where none was asked for."""
+    return "float32" if sum(_numbers(look) for look in subject.looks) * 4 <= MOST_EXACT_BYTES else "int16"
 
 
 def _numbers(look: Look) -> int:
