@@ -1,13 +1,13 @@
 """What a page holds: one manifest, and blocks of numbers beside it, as exact and as large as was asked for."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pellucid.config.checks import choice
 from pellucid.errors import Argument, InputError
 from pellucid.view.manifest import entry_of, manifest_of
+from pellucid.view.page import data_size, letters
 from pellucid.view.store import MOST_MEASURED, Store
 from pellucid.view.subject import Look, Subject
 
@@ -37,11 +37,7 @@ class Data:
     @property
     def size(self) -> int:
         """Bytes of the data inside a page."""
-        return self.letters(self.blocks) + len(json.dumps(self.manifest))
-
-    def letters(self, names: Iterable[str]) -> int:
-        """What some blocks take, every three bytes of each four letters."""
-        return sum(4 * -(-len(self.blocks[name]) // 3) for name in names)
+        return data_size(self.manifest, self.blocks)
 
 
 @dataclass(frozen=True)
@@ -170,16 +166,16 @@ def _leave_out(data: Data, most: int, precision: str, shown: str) -> None:
         for entry in entries:
             if entry["name"] == name:
                 _empty(data, entry)
+        manifest["left_out"] = [name for name in names if name in dropped]
     if data.size > most:
         tensors = {tensor["block"] for run in (manifest, manifest["other"] or {}) for tensor in run.get("tensors", [])}
-        of_which = f", {data.letters(tensors) / 1e6:.2f} MB of it tensors" if tensors else ""
+        of_which = f", {letters(data.blocks[name] for name in tensors) / 1e6:.2f} MB of it tensors" if tensors else ""
         raise InputError(
             f"budget_mb leaves {most / 1e6:.2f} MB for numbers, and with a single layer they take "
             f"{data.size / 1e6:.2f} MB{of_which}: give more",
             *([] if precision == "compact" else [", or ", Argument("precision", "compact")]),
             *([", or fewer tensors"] if tensors else []),
         )
-    manifest["left_out"] = [name for name in names if name in dropped]
     data.told.append(f"left out to keep the page small, but for their pictures: {', '.join(manifest['left_out'])}")
 
 

@@ -12,7 +12,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,9 @@ def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: boo
 
 
 def scaffold_size() -> int:
-    """Bytes of a page without any data."""
+    """Most bytes of a page without any data: a title may take six for each of its letters."""
     program = packed((WEB / "page.css").read_text(encoding="utf-8"), bundle("app"))
-    return len(program) + sum((WEB / name).stat().st_size for name in ("loader.js", "page.html")) + 600
+    return len(program) + sum((WEB / name).stat().st_size for name in ("loader.js", "page.html")) + 720
 
 
 def packed(style: str, script: str) -> str:
@@ -108,12 +108,29 @@ def _wrap(name: str, source: str) -> str:
 
 def _data(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
     """Script tags of types that no browser executes; ``<`` is escaped, so no token can end one."""
+    coded = {name: base64.b64encode(block).decode("ascii") for name, block in blocks.items()}
+    return "\n".join([_manifest_tag(manifest), *(_block_tag(name, letters) for name, letters in coded.items())])
+
+
+def _manifest_tag(manifest: dict[str, Any]) -> str:
     text = json.dumps(manifest, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    tags = [f'<script type="application/json" class="pellucid-manifest">{text}</script>']
-    for name in blocks:
-        coded = base64.b64encode(blocks[name]).decode("ascii")
-        tags.append(f'<script type="application/octet-stream" data-block="{html.escape(name)}">{coded}</script>')
-    return "\n".join(tags)
+    return f'<script type="application/json" class="pellucid-manifest">{text}</script>'
+
+
+def _block_tag(name: str, letters: str) -> str:
+    return f'<script type="application/octet-stream" data-block="{html.escape(name)}">{letters}</script>'
+
+
+def data_size(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> int:
+    """Bytes of the data inside a page."""
+    return (
+        len(_manifest_tag(manifest)) + sum(len(_block_tag(name, "")) + 1 for name in blocks) + letters(blocks.values())
+    )
+
+
+def letters(blocks: Iterable[bytes]) -> int:
+    """What some blocks take, every three bytes of each four letters."""
+    return sum(4 * -(-len(block) // 3) for block in blocks)
 
 
 def _policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
