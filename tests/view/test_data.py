@@ -320,7 +320,23 @@ def test_a_pass_behind_a_cache_is_drawn_with_all_that_it_looks_at(writer: pelluc
     for rows, i in zip(computed, range(2), strict=True):
         torch.testing.assert_close(torch.tensor(rows), trace[f"layers.{i}.attention.weights"][0], atol=1e-6, rtol=0)
     sizes = [len(sequence["tokens"]) for sequence in view.data.manifest["sequences"]]
-    assert sizes == [len(trace.tokens), len(trace.before) + len(trace.tokens)]
+    assert sizes == [len(trace.before) + len(trace.tokens), len(trace.tokens)]
+
+
+def test_a_pass_behind_a_cache_is_shown_with_its_own_lens(writer: pellucid.Model, show: Show) -> None:
+    trace = writer.trace("like an arrow", after="time flies")
+    lens = logit_lens(writer.loaded, trace)
+    tab = show(pellucid.view(trace, lens=lens, tensors="layers.0.attention.weights").html(), "#view=lens")
+    tab.keyboard.press("ArrowRight")
+    until(tab, "() => document.querySelector('.readout').innerText.includes('at “like” (0)')")
+    shown = tab.locator(".words-name").count() - 1
+    assert shown == len(lens.places)
+    tab.get_by_role("button", name="Tensor", exact=True).click()
+    tab.keyboard.press("t")
+    table = tab.get_by_role("dialog")
+    for cells, tokens in (("tbody th", trace.tokens), ("thead th", [*trace.before, *trace.tokens])):
+        names = [" ".join(text.split()) for text in table.locator(cells).all_inner_texts()]
+        assert names == [f"{token} {i}" for i, token in enumerate(tokens)]
 
 
 def test_spaces_and_bytes_of_a_vocabulary_are_written_as_text(minilm: pellucid.Model) -> None:

@@ -79,7 +79,7 @@ def _look(trace: Trace, name: str) -> Look:
     side = name.partition(".")[0] if name.startswith(("encoder.", "decoder.")) else ""
     cross = name.endswith("cross_attention")
     weights = trace[f"{name}.weights"][0].detach().float().cpu() if f"{name}.weights" in trace else None
-    queries, keys = (1, 0) if cross else (int(side == "decoder"),) * 2
+    queries, keys = (1, 0) if cross or trace.before else (int(side == "decoder"),) * 2
     whole = _both(trace, name) and not trace.before
     if not whole and weights is None:
         raise InputError(
@@ -95,7 +95,7 @@ def _look(trace: Trace, name: str) -> Look:
         )
     look = Look(name, _number(name), queries, keys, None, None, weights, "cross" if cross else "self", side)
     if not whole:
-        return look if not trace.before else replace(look, keys=1)
+        return look
     query, key = (trace[f"{name}.{part}"][0].detach().float().cpu() for part in ("query", "key"))
     seq, size = query.shape[1:]
     causal = not cross and config.kind != "encoder" and side != "encoder"
@@ -143,14 +143,14 @@ def _bias(trace: Trace, side: str) -> Tensor | None:
 
 
 def _sequences(trace: Trace) -> list[dict[str, Any]]:
-    """The tokens of the text, or of both sides; behind a cache, first those of this pass, then all that it looks at."""
+    """The tokens of the text, or of both sides; behind a cache, first all that it looks at, then those of this pass."""
     row = trace.rows[0]
     tokens = read(row.tokens, row.ids, row.special, row.segments, by_bytes=row.by_bytes)
     if trace.config.kind != "encoder-decoder":
         if not row.before:
             return [{"name": "", "tokens": tokens, "cut": row.cut}]
         before = read(row.before, row.before_ids, [False] * len(row.before), by_bytes=row.by_bytes)
-        return [{"name": "this pass", "tokens": tokens, "cut": row.cut}, {"name": "all", "tokens": before + tokens}]
+        return [{"name": "all", "tokens": before + tokens}, {"name": "this pass", "tokens": tokens, "cut": row.cut}]
     marks = {trace.config.pad_token_id, trace.config.bos_token_id, *trace.config.end_tokens}
     if trace.config.decoder is not None:
         marks.add(trace.config.decoder.decoder_start_token_id)

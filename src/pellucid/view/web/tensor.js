@@ -131,8 +131,7 @@ class TensorView {
     const name = axis === null ? "" : this.tensor.axes[axis];
     if (!TOKEN_AXES.includes(name)) return null;
     const first = this.tensor.name.startsWith("encoder.") || (/cross_attention/.test(this.tensor.name) && ["source", "keys", "key"].includes(name));
-    const { tokens } = first ? sequences[0] : sequences.at(-1);
-    return tokens.length === this.slice.shape[axis] ? tokens : null;
+    return (first ? sequences.slice(0, 1) : sequences).findLast(({ tokens }) => tokens.length === this.slice.shape[axis])?.tokens ?? null;
   }
 
   axisName(which) {
