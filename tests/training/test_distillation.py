@@ -159,17 +159,6 @@ def test_a_number_is_shared_as_well(opened: Opened, scratch: "pellucid.Model") -
     assert torch.isfinite(alone)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "label"), [(TextClassification, "bert-feelings", "x"), (TextRegression, "albert-similarity", 2.0)]
-)
-def test_some_labels_are_as_none_to_whoever_hears_the_teacher_alone(
-    opened: Opened, scratch: "pellucid.Model", kind: Any, name: str, label: Any
-) -> None:
-    objective = kind(teacher=opened(name), teacher_share=1.0)
-    some, none = ([TEXTS[0] | {"label": one}, *TEXTS[1:]] for one in (label, None))
-    assert torch.equal(step(scratch.loaded, objective, some)[0], step(scratch.loaded, objective, none)[0])
-
-
 # -- tokens -----------------------------------------------------------------------------------------------------------
 
 OVER_VOCABULARY = [(FillMask, "bert-filler"), (TextGeneration, "gpt2")]

@@ -61,9 +61,9 @@ class Taught(Objective):
         check_vocabulary(teacher, loaded)
 
     def unlabelled(self, rows: Sequence[Fields]) -> bool:
-        """Whether the teacher alone is listened to, also of rows that have a label, since others have none."""
+        """Whether the teacher alone is listened to, since no row has a label."""
         alone = self.teacher is not None and self.teacher_share == 1.0
-        return alone and any(missing(row.get("label")) for row in rows)
+        return alone and all(missing(row.get("label")) for row in rows)
 
     def said_of_texts(self, loaded: Loaded, rows: Sequence[Fields]) -> Sequence[Tensor | None]:
         """What the teacher says of each row, once for the whole training, since a row's words are always the same: its
