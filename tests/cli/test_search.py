@@ -205,6 +205,8 @@ def test_an_index_is_evaluated_by_hand(index: Path, tmp_path: Path) -> None:
     assert "3 queries" in shown.stderr and "1 left out" in shown.stderr
     table.write_text("query,symbol,grade\nApple,AAPL,good\n", encoding="utf-8")
     assert "row 1: the grade is 'good', expected a number" in pellucid(*asked).stderr
+    table.write_text("query,symbol,grade\nApple,AAPL,nan\n", encoding="utf-8")
+    assert "has the grade nan, expected a number from 0" in pellucid(*asked).stderr
     table.write_text("query,symbol,grade\nApple,AAPL,3\nApple,AAPL,3.0\nApple,AAPL,0\n", encoding="utf-8")
     assert "rows 1 and 3: 'AAPL' is graded 3 and 0 for 'Apple': leave one" in pellucid(*asked).stderr
     assert "efSearch" in pellucid("index", "evaluate", index).stdout

@@ -114,7 +114,7 @@ def _labelled(path: Path, how: dict[str, Any]) -> dict[str, dict[str, float]]:
         except ValueError:
             raise InputError(f"{path}, row {number}: the grade is {grade[0]!r}, expected a number from 0") from None
         before = found.setdefault(query, {}).setdefault(right, told)
-        if told != before:
+        if told != before and (query, right) in rows:
             both = f"{short(repr(right))} is graded {before:g} and {told:g} for {short(repr(query))}"
             raise InputError(f"{path}, rows {rows[query, right]} and {number}: {both}: leave one of them out")
         rows.setdefault((query, right), number)

@@ -124,15 +124,20 @@ def _line(*parts: tuple[str, str]) -> "Text":
     return Text.assemble(*((clean(text), style) for text, style in parts))
 
 
+_IN_LINE = str.maketrans({"\n": r"\n", "\r": r"\r", "\t": r"\t"})
+"""White space that would break a line, as it is written in one."""
+
+
 def _why(why: "Reason") -> "Iterator[Text]":
     """The tokens, shaded where there are colours, and the most telling ones with sign and number."""
     most = max((abs(score) for score in why.scores), default=0.0) or 1.0
+    tokens = [token.translate(_IN_LINE) for token in why.tokens]
     yield _line(("why: ", "bold"), (f"{why.said}  ({why.method}: {LIMITS[why.method]})", "dim"))
     paper = console()
     if paper.is_terminal and not paper.no_color:
-        yield _line(*(part for token, score in zip(why.tokens, why.scores) for part in _shaded(token, score / most)))
-    order = sorted(range(len(why.tokens)), key=lambda i: -abs(why.scores[i]))[:TELLING]
-    yield _line(("   ".join(f"{why.tokens[i]} {why.scores[i]:+.2g}" for i in order), ""))
+        yield _line(*(part for token, score in zip(tokens, why.scores) for part in _shaded(token, score / most)))
+    order = sorted(range(len(tokens)), key=lambda i: -abs(why.scores[i]))[:TELLING]
+    yield _line(("   ".join(f"{tokens[i]} {why.scores[i]:+.2g}" for i in order), ""))
 
 
 def _shaded(token: str, share: float) -> list[tuple[str, str]]:
