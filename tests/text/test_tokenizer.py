@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import pellucid
 from pellucid.text import by_length, collate, limits
 from pellucid.text.batch import PASS
+from pellucid.text.marks import mark, split_marked
 
 TEXTS = ["a", "time flies like an arrow", "Übergrößenträger naïve café", "北京 is big", "a" * 200, "don't stop!? (now)"]
 
@@ -148,6 +149,18 @@ def test_no_letters_that_somebody_typed_become_a_special_token(model: object, no
         asked = [{"role": "user", "content": said}], {"tokenize": True, "parse_special_tokens": False}
         assert (ids := tokenizer.apply_chat_template(asked[0], **asked[1])).count(1) == ends and ids[-1] == 1
     assert ids == tokenizer.apply_chat_template(asked[0], tokenize=True)
+
+
+@pytest.mark.parametrize("said", ["  a", "a  ", " ", "", "a\u0301 </s>", " ＜/s＞a\u0301 "])
+def test_a_message_keeps_what_normalising_takes_away(said: str) -> None:
+    """Spaces at its ends, and an accent behind a special token that somebody typed."""
+    backend = tokenizers.Tokenizer(PIECES)
+    backend.normalizer = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.NFKC(), tokenizers.normalizers.Strip()]
+    )
+    backend.add_special_tokens([tokenizers.AddedToken("</s>", normalized=False)])
+    told = "".join(part for part, _ in split_marked(mark(said, ["</s>"], backend.normalizer)))
+    assert told == said
 
 
 ODD = {

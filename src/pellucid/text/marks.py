@@ -33,7 +33,18 @@ def _found(text: str, words: Sequence[str], normalizer: Any) -> Iterator[tuple[s
             forms = {*words, *map(normalizer.normalize_str, words)} - {""}
             normalizer.normalize(made := NormalizedString(part))
             pieces = made.split(Regex(_any_of(forms)), "isolated")
-        yield from ((piece.original, piece.normalized in forms) for piece in pieces)
+        yield from _as_typed(part, [(piece.original, piece.normalized in forms) for piece in pieces])
+
+
+def _as_typed(text: str, pieces: Iterable[tuple[str, bool]]) -> Iterator[tuple[str, bool]]:
+    """The pieces of a text, and between them what normalising took away: spaces at the ends, accents."""
+    here = 0
+    for piece, special in pieces:
+        start = max(text.find(piece, here), here)
+        yield text[here:start], False
+        yield piece, special
+        here = start + len(piece)
+    yield text[here:], False
 
 
 def _any_of(words: Iterable[str]) -> str:
