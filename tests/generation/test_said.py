@@ -14,7 +14,7 @@ import transformers
 import pellucid
 from pellucid.checkpoints.generation import FILE, LEGACY, MOST
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.generation.said import UNFOLLOWED, settings_of
+from pellucid.generation.said import UNFOLLOWED, settings_of, start_of
 from pellucid.models import Output
 from pellucid.tasks.reasons import reason_of_writing
 from tests.checkpoints.families import facts_of
@@ -162,7 +162,7 @@ def test_the_start_token_of_the_file_begins_a_text(caplog: pytest.LogCaptureFixt
 
 
 def test_without_a_start_token_nothing_is_written_scored_or_explained() -> None:
-    model = writer(byte_level(), "t5", decoder_start_token_id=None)
+    model = writer(byte_level(), "t5", decoder_start_token_id=None, bos_token_id=None)
     for ask in (
         lambda: model.generate("the", max_new_tokens=2),
         lambda: model.complete("the", num_beams=2),
@@ -172,6 +172,13 @@ def test_without_a_start_token_nothing_is_written_scored_or_explained() -> None:
     ):
         with pytest.raises(InputError, match="this model has no decoder_start_token_id, which stands before the first"):
             ask()
+
+
+def test_a_pair_without_a_start_token_begins_as_a_text_does() -> None:
+    model = writer(byte_level(), "bart", decoder_start_token_id=None, bos_token_id=4)
+    assert start_of(model.loaded) == 4
+    assert start_of(replace(model.loaded, generation={"bos_token_id": 5})) == 5
+    assert start_of(replace(model.loaded, generation={"bos_token_id": 5, "decoder_start_token_id": 6})) == 6
 
 
 @pytest.mark.parametrize("family", ["t5", "llama"])

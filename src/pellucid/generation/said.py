@@ -90,10 +90,15 @@ def with_ends(loaded: Loaded, more: Iterable[int] = ()) -> Loaded:
 
 def start_of(loaded: Loaded) -> int | None:
     """The token that a decoder beside an encoder begins a text with: what is said of writing counts before what the
-    architecture says, as in the reference. None where nothing says it, and for a model without an encoder."""
+    architecture says, and either before the token that begins a text, as in the reference. None where nothing says it,
+    and for a model without an encoder."""
     side, said = loaded.config.decoder, loaded.generation.get("decoder_start_token_id")
-    if side is None or type(said) is not int:
-        return None if side is None else side.decoder_start_token_id
+    if side is None:
+        return None
+    if type(said) is not int and side.decoder_start_token_id is not None:
+        return side.decoder_start_token_id
+    if type(said) is not int and type(said := loaded.generation.get("bos_token_id")) is not int:
+        return loaded.config.bos_token_id
     try:
         token("decoder_start_token_id", said, loaded.config.vocab_size)
     except InputError as error:

@@ -23,8 +23,8 @@ class Settings:
     """How a text is to be written.
 
     max_new_tokens: tokens to choose at most.
-    max_time: seconds after which no further token is chosen, reading included; all prompts of a call share them, and in
-        a task those that are written side by side.
+    max_time: seconds after which no further token is chosen, reading included, but one for each prompt; all prompts of
+        a call share them, and in a task those that are written side by side.
     do_sample: draw the next token by its probability; else the likeliest is taken.
     seed: of what is drawn; the same seed gives the same text, in float32 and float64 whatever else is written beside
         it; in fewer bits what stands beside it may round otherwise. None is a new one.
