@@ -84,7 +84,10 @@ def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = No
         place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
     names = [path.name for path in Path(found).iterdir()]
-    whole = not missing_weights(Path(found)) if "config.json" in names else any_of(names, ("*.gguf",))
+    if "config.json" not in names:
+        whole = any_of(names, ("*.gguf",))
+    else:  # offline, whoever needs the weights says which of them are missing
+        whole = any_of(names, WEIGHTS) if offline else not missing_weights(Path(found))
     return Path(found) if whole or _is_adapter(names) else None
 
 
