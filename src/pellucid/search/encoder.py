@@ -103,7 +103,9 @@ def reopened(encoder: Encoder, **place: Any) -> Loaded:
     _check_reads(encoder)
     if encoder.name.startswith(_FROM_NOWHERE):
         raise InputError(
-            f"this index was built with {encoder.name}: open it with that one, ", Argument("model", Blank("MODEL"))
+            f"this index was built with {encoder.name}: give that one as ",
+            Argument("model", Blank("MODEL")),
+            ", or save it, and build the index again with what is loaded from there",
         )
     kind = f"int{encoder.bits}" if encoder.bits else None
     how: dict[str, Any] = {"head": None, "dtype": kind} | place
@@ -173,7 +175,7 @@ def _fingerprint(loaded: Loaded) -> str:
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from error
     for path in filter(_counts, replaced(loaded.source) if loaded.source else ()):
-        raise InputError(f"{path} was replaced since {loaded.name} was loaded from it: load it again")
+        raise InputError(f"{path} was replaced or added since {loaded.name} was loaded from there: load it again")
     if loaded.pooling is not None and loaded.pooling.do_lower_case:  # which no file of these tells
         whole.update(b"lower case")
     if loaded.source is None:

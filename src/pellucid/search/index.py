@@ -283,7 +283,8 @@ class Index:
         manifest = newest(self.folder)
         if manifest != self.manifest:
             if (manifest.encoder, manifest.settings.metric) != (self.manifest.encoder, self.manifest.settings.metric):
-                raise InputError(f"{self.folder} was built anew by {manifest.encoder.name} meanwhile: open it again")
+                by = f"{manifest.encoder.name}, for {manifest.settings.metric!r}"
+                raise InputError(f"{self.folder} was built anew by {by} meanwhile: open it again")
             self._to(manifest)
 
     def _to(self, manifest: Manifest) -> None:
