@@ -445,16 +445,17 @@ def test_ctrl_c_is_of_the_kind_that_tells_what_is_kept(
         pellucid.Index.build(minilm, POOL, progress=False)
 
 
+def break_off(*_: object, **__: object) -> None:
+    """Stands for whatever was at work when somebody pressed Ctrl-C."""
+    raise KeyboardInterrupt
+
+
 def test_ctrl_c_in_the_middle_of_a_change_leaves_the_old_one_and_no_lock(
     minilm: pellucid.Model, vectors: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = build(minilm, tmp_path / "a.index")
     before = held(index, vectors)
-
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("pellucid.search.building.write_vectors", stop)
+    monkeypatch.setattr("pellucid.search.building.write_vectors", break_off)
     with pytest.raises(KeyboardInterrupt):
         index.add([("new", POOL[0])], progress=False)
     monkeypatch.undo()
@@ -468,12 +469,8 @@ def test_ctrl_c_behind_a_change_says_that_it_is_made(
 ) -> None:
     index = build(minilm, tmp_path / "a.index")
     before = held(index, vectors)
-
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(change, "MOST_SEGMENTS", 1)
-    monkeypatch.setattr(change, "compacted", stop)
+    monkeypatch.setattr(change, "compacted", break_off)
     with pytest.raises(Interrupted, match=r"a.index is changed already, as it was asked to: do not do the same again$"):
         index.add([("new", POOL[0])], progress=False)
     monkeypatch.undo()
