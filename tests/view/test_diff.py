@@ -14,6 +14,12 @@ from tests.trace.small import small
 from tests.view.conftest import Show, until
 from tests.view.written import DRAWN, HEADS, LAYERS, PLACES, TEXTS, Written, compared
 
+INK = f"""(canvas) => {{
+  const {{ width, height, data }} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const start = (layer) => 4 * (Math.floor((layer + 0.5) * height / {LAYERS}) * width + Math.floor(width / {HEADS} / 2));
+  return [...Array({LAYERS}).keys()].map((layer) => [...data.subarray(start(layer), start(layer) + 4)]);
+}}"""
+"""The colours of head 0 of every layer, in the overview."""
 ALL_DONE = "() => document.querySelector('.legend').textContent.includes('overview is the largest difference')"
 
 
@@ -131,6 +137,8 @@ def test_texts_of_another_length_are_told_apart_in_a_sentence(show: Show) -> Non
     tab.get_by_role("button", name="lens", exact=True).click()
     tab.evaluate(DRAWN)
     assert "the numbers of tokens are equal" in tab.locator(".diff-lens").inner_text()
+    tab.keyboard.press("t")
+    assert "words can be compared place by place only" in tab.get_by_role("dialog").inner_text()
 
 
 def test_a_layer_that_was_left_out_has_no_numbers_of_another(show: Show) -> None:
@@ -146,8 +154,17 @@ def test_a_layer_that_was_left_out_has_no_numbers_of_another(show: Show) -> None
         tab.evaluate(DRAWN)
     for told in (tab.locator(".stage"), tab.get_by_role("dialog")):
         assert "The numbers of layers.1.attention were left out" in told.inner_text()
-    assert tab.locator(".diff-list").count() == 0 and not tab.locator(".readout-value").inner_text()
+        assert not told.locator("table").count()
+    assert tab.locator(".diff-list").is_hidden() and not tab.locator(".readout-value").inner_text()
     tab.keyboard.press("Escape")
+    until(tab, ALL_DONE)
+    assert "Layers that cannot be compared stay empty" in tab.locator(".legend").inner_text()
+    every = tab.locator(".diff-overview .plot canvas")
+    assert [colour[3] for colour in every.evaluate(INK)] == [255 * (layer != 1) for layer in range(LAYERS)]
+    point(tab, ".diff-overview", 1, 0, LAYERS, HEADS)
+    tab.evaluate(DRAWN)
+    assert "layer 1 · head 0 · largest difference" in (told := tab.locator(".readout").inner_text())
+    assert "not comparable" in told
     layer.select_option("0")
     tab.locator(".diff-list").wait_for()
     tab.evaluate(DRAWN)
@@ -272,8 +289,8 @@ def test_weights_that_are_no_numbers_are_no_sameness(show: Show) -> None:
     page.blocks[name] = page.numbers[name].numpy().tobytes()
     tab = show(page, "#view=diff&layer=0&heads=0")
     overview = tab.locator(".diff-overview canvas").first
-    until(tab, """() => /head 0: not comparable/.test(document.querySelector(".diff-overview canvas").ariaLabel)""")
-    assert "not comparable" in (overview.get_attribute("aria-label") or "")
+    until(tab, """() => /head 0: NaN$/.test(document.querySelector(".diff-overview canvas").ariaLabel)""")
+    assert overview.evaluate(INK)[0] == [0, 0, 0, 255]
     assert tab.get_by_text("Both runs are the same").is_hidden()
     assert tab.locator(".diff-list").inner_text().startswith("There are none: some weights are no numbers (NaN)")
     assert "no number (NaN) is drawn black" in tab.locator(".legend").inner_text()

@@ -25,7 +25,7 @@ export class Attention {
    * @param {import("./data.js").Entry} entry its blocks must be loaded
    */
   constructor(source, entry) {
-    if (!hasNumbers(entry)) throw new Problem(`The numbers of ${entry.name} were left out to keep this page small; its picture is in the view of the whole model.`);
+    if (!hasNumbers(entry)) throw new Problem(leftOut(entry));
     this.entry = entry;
     this.heads = entry.heads;
     this.keyHeads = entry.key_heads;
@@ -219,6 +219,11 @@ function meanOf(lines) {
  */
 export function strongest(weights, places) {
   return places.reduce((best, place) => (weights[place] > weights[best] ? place : best), places[0]);
+}
+
+/** What is said of an attention without numbers. */
+export function leftOut({ name }) {
+  return `The numbers of ${name} were left out to keep this page small; its picture is in the view of the whole model.`;
 }
 
 /** Does the page hold what the weights come from? @param {import("./data.js").Entry} entry */

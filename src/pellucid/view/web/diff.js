@@ -1,4 +1,5 @@
 // diff.js: the diff view. Two runs of a model, this one minus the other: one head as a matrix, all heads at a glance, and the lens.
+import { Problem } from "./data.js";
 import { button, make, mark } from "./dom.js";
 import { scaleSwitch } from "./controls.js";
 import { LensDiff } from "./difflens.js";
@@ -113,8 +114,7 @@ class Diff {
 
   drawWeights() {
     const state = this.page.state();
-    if (this.twins?.place !== state.layer) this.twins = null; // it stays so where the numbers of this layer were left out
-    this.twins ??= new Twins(this.page.source, state.layer);
+    if (this.twins?.place !== state.layer) this.twins = new Twins(this.page.source, state.layer);
     const fault = this.twins.fault();
     this.heading.textContent = `${capital(layerWords(this.page.entry()))} · head ${state.head}`;
     this.fault.textContent = fault;
@@ -187,13 +187,13 @@ class Diff {
   /** What the legend says about the picture. */
   legend() {
     if (this.hand().of === "lens") return this.lens.legend();
-    if (this.twins.fault()) return [this.twins.fault()];
+    if (this.twins.fault()) return [this.overview.legend()];
     const end = exact(this.largest);
     const scale = `on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`;
     return [
       this.largest ? `This run minus the other: orange is more here, blue is more there, from −${end} to ${end} ${scale}` : "",
       this.heat.pooling(),
-      this.broken ? "A cell where a weight of a run is no number (NaN) is drawn black, on a dark page white." : "",
+      this.broken || this.overview.broken() ? "A cell where a weight of a run is no number (NaN) is drawn black, on a dark page white." : "",
       this.overview.legend(),
     ].filter(Boolean);
   }
@@ -211,11 +211,11 @@ class Diff {
   /** @returns {import("./table.js").Table} */
   table() {
     const hand = this.hand();
-    if (hand.of === "lens" && this.lens?.grid) return this.lens.table(hand.token ?? this.lens.one.tokens.length - 1);
-    if (!this.twins) return null;
-    const { head, query, key } = this.page.state();
+    if (hand.of === "lens" && this.lens) return this.lens.table(hand.token ?? this.lens.one.tokens.length - 1);
+    const { layer, head, query, key } = this.page.state();
+    if (this.twins?.place !== layer) return null; // its numbers could not be read: the table of attention says why
     const title = `${capital(layerWords(this.page.entry()))} · head ${head} · this run minus the other`;
-    if (this.twins.fault()) return { title, caption: [this.twins.fault()], columns: [], rows: [] };
+    if (this.twins.fault()) throw new Problem(this.twins.fault());
     const [queries, keys] = [around(query, WHOLE, this.twins.one.queries), around(key, WHOLE, this.twins.one.keys)];
     const left = this.twins.one.queries * this.twins.one.keys - queries.length * keys.length;
     const caption = `A row is a query, a column is a key.${left ? ` ${left.toLocaleString("en")} cells around these are left out: move the cell in hand.` : ""}`;

@@ -1,4 +1,5 @@
 // difflens.js: where two runs say different words, at every place between the layers.
+import { Problem } from "./data.js";
 import { make } from "./dom.js";
 import { ramp } from "./colour.js";
 import { LensNumbers, placeName } from "./lens.js";
@@ -90,6 +91,7 @@ export class LensDiff {
 
   /** @returns {import("./table.js").Table} */
   table(token) {
+    if (!this.grid) throw new Problem(this.fault());
     const line = (row) => {
       const { one, other, there } = this.pair(row, token);
       return [visible(one.text), exact(one.log), visible(other.text), exact(other.log), there === null ? "not kept" : exact(there)];

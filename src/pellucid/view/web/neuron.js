@@ -6,6 +6,7 @@ import { Chain } from "./chain.js";
 import { headColour } from "./colour.js";
 import { Column, layOut } from "./column.js";
 import { scaleSwitch } from "./controls.js";
+import { Problem } from "./data.js";
 import { endsOf, sharing, turnsOf } from "./headfacts.js";
 import { KeyList } from "./keylist.js";
 import { exact, inNodes, sought, visible } from "./tokens.js";
@@ -249,7 +250,7 @@ class Neuron {
   table() {
     const { head } = this.page.state();
     const title = `Layer ${this.page.layerName()} · head ${head}`;
-    if (!this.whole) return { title, caption: [WHY], columns: [], rows: [] };
+    if (!this.whole) throw new Problem(WHY);
     const steps = this.steps(this.pair.key);
     const columns = [["query before", steps.queryBefore], ["query", steps.query], ["key before", steps.keyBefore], ["key", steps.key], ["product", steps.products]].filter(([, numbers]) => numbers);
     const caption = ["From ", ...inNodes(this.tokens.query, this.pair.query), " to ", ...inNodes(this.tokens.key, this.pair.key),

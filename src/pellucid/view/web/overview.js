@@ -22,7 +22,7 @@ export class Overview {
     this.element = make("section", { class: "diff-overview", "aria-label": "every head" }, make("h2", {}, "Every head"),
       make("div", { class: "tensor-scroll" }, this.heat.element), (this.ends = new Ends()).element,
       this.same = make("p", { class: "quiet" }, "Both runs are the same: no weight of any head differs."));
-    /** @type {Map<number, Float64Array>} one number per head, by place; NaN where no comparison is possible */
+    /** @type {Map<number, Float64Array|null>} one number per head, by place; null where no comparison is possible */
     this.done = new Map();
     this.cells = attentions.reduce((sum, { heads, queries, keys }) => sum + heads * sequences[queries].tokens.length * sequences[keys].tokens.length, 0);
     this.ahead = this.cells <= MOST;
@@ -44,10 +44,9 @@ export class Overview {
   }
 
   async work(place) {
-    const most = new Float64Array(this.source.manifest.attentions[place].heads);
     const twins = await this.load(place);
-    if (!twins || twins.fault()) most.fill(NaN);
-    else {
+    const most = !twins || twins.fault() ? null : new Float64Array(twins.one.heads);
+    if (most) {
       for (const [head, query] of cellsOf(twins.one)) {
         if (performance.now() > this.until || !this.until) await this.rest();
         for (const value of twins.row(head, query)) if (Math.abs(value) > most[head] || Number.isNaN(value)) most[head] = Math.abs(value);
@@ -73,13 +72,13 @@ export class Overview {
   draw(at, chosen) {
     const { attentions } = this.page.manifest;
     const heads = Math.max(...attentions.map((entry) => entry.heads));
-    const largest = [...this.done.values()].reduce((most, row) => row.reduce((best, value) => (value > best ? value : best), most), 0);
+    const largest = [...this.done.values()].reduce((most, row) => (row ?? []).reduce((best, value) => (value > best ? value : best), most), 0);
     this.ends.element.hidden = !largest;
     this.same.hidden = [...attentions.keys()].some((place) => !this.done.get(place)?.every((value) => value === 0));
     this.ends.draw(largest, false, this.page.theme());
     const room = Math.min(20 * heads, Math.max(120, this.element.parentElement.clientWidth - 106));
-    const value = (place, head) => (this.done.has(place) && head < attentions[place].heads ? this.done.get(place)[head] : Infinity);
-    const names = { row: (place) => make("span", {}, layerWords(attentions[place]).replace("layer ", "")), column: String };
+    const value = (place, head) => this.done.get(place)?.[head] ?? Infinity;
+    const names = { row: (place) => make("span", { class: this.done.get(place) === null ? "quiet" : null }, layerWords(attentions[place]).replace("layer ", "")), column: String };
     this.heat.draw({ key: String(this.done.size), rows: attentions.length, columns: heads, value, largest, signed: false, scale: this.page.state().scale,
       names, axes: { row: "layer", column: "head" }, room, height: 22 * attentions.length },
     { row: at.place, column: at.head, pinned: chosen, theme: this.page.theme(),
@@ -87,8 +86,7 @@ export class Overview {
   }
 
   inWords({ place, head }) {
-    const value = this.done.get(place)?.[head];
-    const said = value === undefined ? "not worked out yet" : Number.isNaN(value) ? "not comparable" : value.toPrecision(4);
+    const said = this.done.get(place)?.[head]?.toPrecision(4) ?? this.why(place);
     return `${layerWords(this.page.manifest.attentions[place])}, head ${head}: ${said}`;
   }
 
@@ -96,13 +94,23 @@ export class Overview {
   readout({ place, head }) {
     const value = this.done.get(place)?.[head];
     const words = [`${layerWords(this.page.manifest.attentions[place])} · head ${head} · largest difference`];
-    if (value === undefined) return { words, note: "not worked out yet" };
-    return Number.isNaN(value) ? { words, note: "not comparable" } : { words, value: exact(value) };
+    return value === undefined ? { words, note: this.why(place) } : { words, value: exact(value) };
+  }
+
+  /** Why a head has no number. */
+  why(place) {
+    return this.done.has(place) ? "not comparable" : "not worked out yet";
+  }
+
+  /** Did a run have no number (NaN) anywhere? */
+  broken() {
+    return [...this.done.values()].some((row) => row?.some(Number.isNaN));
   }
 
   legend() {
     const count = this.page.manifest.attentions.length;
-    if (this.done.size === count) return "A cell of the overview is the largest difference of any weight of that head, in the colours below it.";
+    const blank = [...this.done.values()].includes(null) ? " Layers that cannot be compared stay empty." : "";
+    if (this.done.size === count) return `A cell of the overview is the largest difference of any weight of that head, in the colours below it.${blank}`;
     const rest = this.ahead ? " so far" : "; of texts this long a layer is worked out when it is opened";
     return `${this.done.size} of ${count} layers of the overview are worked out${rest}.`;
   }

@@ -1,5 +1,5 @@
 // twins.js: two attentions of the same name, one of this run and one of the other, number minus number.
-import { Attention, blocksOf } from "./attention.js";
+import { Attention, blocksOf, hasNumbers, leftOut } from "./attention.js";
 
 /** Which attention of the other run has the same name; null if none has. */
 export function otherEntry(manifest, place) {
@@ -23,14 +23,17 @@ export class Twins {
     this.place = place;
     const entry = source.manifest.attentions[place];
     const other = otherEntry(source.manifest, place);
-    this.one = new Attention(source, entry);
-    this.other = other && new Attention(source, other);
+    this.entry = entry;
+    this.one = hasNumbers(entry) ? new Attention(source, entry) : null;
+    this.other = other && hasNumbers(other) ? new Attention(source, other) : null;
+    this.paired = Boolean(other);
   }
 
   /** Why these two cannot be compared, in a sentence; empty if they can. */
   fault() {
     const { one, other } = this;
-    if (!other) return `The other run has no ${one.entry.name}.`;
+    if (!this.paired) return `The other run has no ${this.entry.name}.`;
+    if (!one || !other) return leftOut(this.entry);
     if (one.heads !== other.heads) return `This run has ${one.heads} heads and the other ${other.heads}: they cannot be compared one by one.`;
     if (one.queries === other.queries && one.keys === other.keys) return "";
     const size = ({ queries, keys }) => (queries === keys ? `${keys} tokens` : `${queries} queries and ${keys} keys`);
