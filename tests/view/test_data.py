@@ -210,6 +210,24 @@ def test_numbers_that_are_none_are_shown_as_such(minilm: pellucid.Model, show: S
     assert "Red cells are not numbers" in tab.locator(".legend").inner_text()
     for precision in ("compact", "int16"):
         assert pellucid.view(dataclasses.replace(trace, points=points), precision=precision).html()
+    tab = show(view.html(), "#view=grid&head=2&heads=2")
+    assert "some weights are not finite (NaN)" in tab.locator(".readout").inner_text()
+    assert "(NaN) or above 1 are drawn as 1" in tab.locator(".legend").inner_text()
+
+
+def test_a_picture_tells_the_largest_weight_that_it_cannot_show(minilm: pellucid.Model, show: Show) -> None:
+    name = "layers.0.attention.weights"
+    with minilm.edit({name: scale(2.5, head=1)}) as edited:
+        trace = edited.trace("time flies like an arrow")
+    first, second = pellucid.view(trace).data.manifest["attentions"][:2]
+    largest = trace[name][0, 1].max().item()
+    assert first["beyond"] == {"1": pytest.approx(largest)} and largest > 1 and "beyond" not in second
+    tab = show(pellucid.view(trace, show="grid", heads=[1]).html())
+    assert f"largest weight about {largest:.1f}" in tab.locator(".readout").inner_text()
+    assert "above 1 are drawn as 1" in tab.locator(".legend").inner_text()
+    tab.keyboard.press("t")
+    cell = tab.locator("dialog tbody tr").first.locator("td").nth(1)
+    assert float(cell.inner_text()) == pytest.approx(largest, rel=1e-2)
 
 
 def test_a_trace_without_weights_is_drawn_and_says_that_nothing_was_compared(

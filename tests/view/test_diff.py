@@ -16,7 +16,8 @@ from tests.view.written import DRAWN, HEADS, LAYERS, PLACES, TEXTS, Written, com
 
 INK = f"""(canvas) => {{
   const {{ width, height, data }} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  const start = (layer) => 4 * (Math.floor((layer + 0.5) * height / {LAYERS}) * width + Math.floor(width / {HEADS} / 2));
+  const row = (layer) => Math.floor((layer + 0.5) * height / {LAYERS});
+  const start = (layer) => 4 * (row(layer) * width + Math.floor(width / {HEADS} / 2));
   return [...Array({LAYERS}).keys()].map((layer) => [...data.subarray(start(layer), start(layer) + 4)]);
 }}"""
 """The colours of head 0 of every layer, in the overview."""

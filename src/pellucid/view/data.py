@@ -108,7 +108,7 @@ def _stored(subject: Subject, store: Store, extras: Any) -> dict[str, Any]:
         size = look.heads * look.shape[0] * look.shape[1]
         entry = entry_of(look, store.look(look, int(MOST_MEASURED * size / max(cells, 1))))
         pictured = look.weights is not None or look.sample is not None or cells <= MOST_PICTURED
-        entry["thumb"] = store.thumb(look, side) if pictured else None
+        entry |= store.thumb(look, side) if pictured else {"thumb": None}
         entries.append(entry)
     return {"attentions": entries, "lens": None, "tensors": [], **(extras(store) if extras else {})}
 

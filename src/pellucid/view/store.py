@@ -4,6 +4,7 @@ Queries and keys are stored instead of weights, because they grow with the numbe
 browser computes the weights again. What that costs is measured here, from the stored bytes, against the model's own.
 """
 
+import math
 import zlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,9 @@ from torch.nn.functional import adaptive_max_pool2d
 
 from pellucid.view.arithmetic import DTYPES, scaled
 from pellucid.view.subject import Look
+
+MOST_SHARE = 1.001
+"""Weights of a softmax are below it; where they are not, somebody edited them."""
 
 MOST_ERROR = {"int16": 3e-3, "float32": 1e-3}
 """Weights that come out further from the model's own than this need more exact queries and keys, or are stored
@@ -135,7 +139,7 @@ class Store:
         """The weights themselves: in one byte each where the page is compact and they are shares, else as numbers."""
         weights = all_weights(look)
         name = f"{look.name}.weights"
-        shares = bool(((weights >= 0) & (weights < 1.001)).all())  # edited ones may be anything, which no byte holds
+        shares = bool(_are_shares(weights).all())  # edited ones may be anything, which no byte holds
         if self.precision == "compact" and shares:
             coded = _bytes(weights, step=2)
             block = self.add(name, coded, "uint8", coding="sqrt", deflate=True)
@@ -148,14 +152,18 @@ class Store:
         error = _difference(torch.from_numpy(stored), weights.double())
         return {"query": None, "key": None, "weights": block, "max_error": error, "recipe": _mask(look)}
 
-    def thumb(self, look: Look, side: int) -> str:
-        """A small picture of every head, at most `side` x `side`: of each part its largest weight."""
-        if look.sample is not None:
-            return self.add(f"{look.name}.thumb", _bytes(look.sample.picture), "uint8", coding="sqrt", deflate=True)
-        weights = all_weights(look)
-        queries, keys = look.shape
-        small = adaptive_max_pool2d(weights.nan_to_num(nan=1.0)[None], (min(side, queries), min(side, keys)))[0]
-        return self.add(f"{look.name}.thumb", _bytes(small), "uint8", coding="sqrt", deflate=True)
+    def thumb(self, look: Look, side: int) -> dict[str, Any]:
+        """A small picture of every head, at most `side` x `side`: of each part its largest weight. Of heads whose
+        weights are beyond a picture (NaN, or of an edited pass and not from 0 to 1) the largest is told, None if not
+        finite."""
+        (queries, keys), sample = look.shape, look.sample
+        size = (min(side, queries), min(side, keys))
+        picture = adaptive_max_pool2d(all_weights(look)[None], size)[0] if sample is None else sample.picture
+        heads = (~_are_shares(picture)).any((1, 2)).nonzero().flatten().tolist()
+        most = {str(head): float(picture[head].max()) for head in heads}
+        name = self.add(f"{look.name}.thumb", _bytes(picture.nan_to_num(nan=1.0)), "uint8", coding="sqrt", deflate=True)
+        beyond = {head: value if math.isfinite(value) else None for head, value in most.items()}
+        return {"thumb": name, **({"beyond": beyond} if beyond else {})}
 
 
 def all_weights(look: Look) -> Tensor:
@@ -197,6 +205,10 @@ def _smaller_as_weights(look: Look) -> bool:
     if look.query is None or look.key is None:
         return True
     return 0.6 * look.heads * look.shape[0] * look.shape[1] <= 2 * (look.query.numel() + look.key.numel())
+
+
+def _are_shares(weights: Tensor) -> Tensor:
+    return (weights >= 0) & (weights < MOST_SHARE)
 
 
 def _bytes(weights: Tensor, step: int = 1) -> np.ndarray:

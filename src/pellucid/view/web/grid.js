@@ -7,7 +7,7 @@ import { covered } from "./dialogs.js";
 import { before, onSheet } from "./paper.js";
 import { onPointer } from "./pointer.js";
 import { groupOf, groupPlaces } from "./state.js";
-import { largestIn, paintThumbs, thumbsOf } from "./thumbs.js";
+import { largestOf, paintThumbs, thumbsOf } from "./thumbs.js";
 
 /** Pixels: least and most width of a picture, the gap to the next, room for the layers' numbers, for the heads' numbers, for a title. */
 const SIZE = { least: 22, most: 120, gap: 6, side: 42, head: 24, title: 38 };
@@ -159,11 +159,12 @@ class Grid {
   readout() {
     const { layer, head } = this.page.state();
     const cell = this.hover ?? { place: layer, head };
-    const { thumb } = this.entries[cell.place];
-    const most = thumb && largestIn(thumbsOf(this.page.source, this.entries[cell.place]), cell.head);
+    const entry = this.entries[cell.place];
+    const most = entry.thumb && largestOf(entry, thumbsOf(this.page.source, entry), cell.head);
+    const largest = Number.isNaN(most) ? "some weights are not finite (NaN)" : `largest weight about ${most?.toPrecision(2)}`;
     const opens = this.page.views.find((view) => view.name === this.opens())?.label;
     return { words: [`${this.nameOf(cell.place)} · head ${cell.head}`], value: "",
-      note: [thumb && `largest weight about ${most.toPrecision(2)}`, `${this.hover ? "a click" : "Enter"} opens it in ${opens}`].filter(Boolean).join(" · ") };
+      note: [entry.thumb && largest, `${this.hover ? "a click" : "Enter"} opens it in ${opens}`].filter(Boolean).join(" · ") };
   }
 
   /** What the legend says about the picture. */
@@ -173,6 +174,7 @@ class Grid {
     return [
       "A row is a layer, a picture is one head: a line of it is a query, a column a key.",
       `Colour runs from 0 to ${this.page.state().ends === "one" ? "1" : "the largest weight of each head"} on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
+      this.entries.some(({ beyond }) => beyond) ? "Weights that are no number (NaN) or above 1 are drawn as 1, those below 0 as 0." : "",
       patches ? "Each dot is the largest weight of a patch of tokens." : "", masked ? "Empty parts are masked." : "",
       onSheet(this.element, ...this.inSight()),
     ].filter(Boolean);
@@ -200,7 +202,7 @@ class Grid {
   table() {
     const rows = this.order.filter((place) => this.entries[place].thumb).map((place) => {
       const thumbs = thumbsOf(this.page.source, this.entries[place]);
-      return { name: this.nameOf(place), cells: Array.from({ length: thumbs.heads }, (_, head) => largestIn(thumbs, head).toPrecision(3)) };
+      return { name: this.nameOf(place), cells: Array.from({ length: thumbs.heads }, (_, head) => largestOf(this.entries[place], thumbs, head).toPrecision(3)) };
     });
     const caption = ["The largest weight of each head, from pictures with one byte per weight. A row is a layer, a column is a head."];
     return { title: "All heads", caption, columns: Array.from({ length: this.columns }, (_, head) => String(head)), rows };

@@ -43,8 +43,18 @@ function patch(place, size) {
   return [Math.floor(place * size), Math.ceil((place + 1) * size) - 1];
 }
 
+/**
+ * The largest weight of one head, near enough; NaN where its weights are not finite.
+ * @param {import("./data.js").Entry} entry
+ * @param {Thumbs} thumbs
+ * @param {number} head
+ */
+export function largestOf({ beyond = {} }, thumbs, head) {
+  return head in beyond ? beyond[head] ?? NaN : largestIn(thumbs, head);
+}
+
 /** The largest weight in the picture of one head. */
-export function largestIn({ weights, rows, columns }, head) {
+function largestIn({ weights, rows, columns }, head) {
   const from = head * rows * columns;
   return weights.subarray(from, from + rows * columns).reduce((most, weight) => Math.max(most, weight), 0);
 }
