@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from pellucid.edits import zero
 from pellucid.errors import InputError, NotFoundError
 from pellucid.search.encoder import check, encoder_of, places_to_cut
 from pellucid.search.manifest import read_manifest, write_manifest
+from pellucid.training.manifest import digest_of_model
 
 
 def ids(hits: list) -> list[str]:
@@ -256,19 +258,33 @@ def test_a_model_whose_files_were_replaced_since_it_was_loaded_is_loaded_again(
     shutil.copy(weights, tmp_path / "new")
     (folder / "README.md").write_text("of no vector")
     built = pellucid.Index.build(old, ["a cat", "a dog"], out=tmp_path / "a.index", progress=False)
+    built.add(["a mouse"], progress=False)
     (tmp_path / "new").replace(weights)
     for ask in (
         lambda: pellucid.Index.build(old, ["a cat", "a dog"], out=tmp_path / "b.index", progress=False),
         lambda: pellucid.Index.open(built.folder, model=old),
+        lambda: built.add(["a bird"], progress=False),
     ):
-        with pytest.raises(InputError, match=rf"{weights} was replaced or added since .* was loaded"):
+        with pytest.raises(InputError, match=rf"{weights} was replaced, added or removed since .* was loaded"):
             ask()
     assert not (tmp_path / "b.index").exists()
-    again = pellucid.load(folder)
-    assert pellucid.Index.open(built.folder, model=again).verify() == 2
-    again.save(folder, overwrite=True)  # which holds the model's own numbers then
-    held = pellucid.Index.build(again, ["a cat", "a dog"], out=tmp_path / "c.index", progress=False)
-    assert pellucid.Index.open(held.folder, model=again).verify() == 2
+    assert pellucid.Index.open(built.folder, model=pellucid.load(folder)).verify() == 3
+
+
+def test_an_index_of_a_model_just_trained_is_opened_by_what_was_written(
+    checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The files tell the kind of their numbers; the model that they were written from was never told."""
+    rows = [{"anchor": f"cat {i}", "positive": f"stone {i}"} for i in range(4)]
+    how: dict[str, Any] = {"criterion": "multiple-negatives", "epochs": 1, "batch_size": 4, "progress": False}
+    folder = shutil.copytree(checkpoint("bert-body"), tmp_path / "model")
+    old = pellucid.load(folder)
+    new = pellucid.train(old, rows, "sentence-similarity", out=folder, overwrite=True, **how)
+    built = pellucid.Index.build(new, ["a cat", "a dog"], out=tmp_path / "a.index", progress=False)
+    assert pellucid.Index.open(built.folder).search("a cat", k=1)[0]["score"] == pytest.approx(1, abs=1e-6)
+    assert digest_of_model(pellucid.load(folder).loaded) == digest_of_model(new.loaded)
+    with pytest.raises(InputError, match=r"since .* was loaded from there: load it again"):
+        pellucid.Index.open(built.folder, model=old)
 
 
 def test_the_revision_that_built_an_index_reads_for_it(

@@ -37,8 +37,10 @@ class Loaded:
     generation: dict[str, Any] = field(default_factory=dict)
 
     def facts(self, **changes: Any) -> bytes:
-        """What `config.json` would say of it, always in the same order, for digests. changes: of its config."""
+        """What `config.json` would say of it, always in the same order, for digests; but for the kind of its numbers,
+        which only a saved one tells. changes: of its config."""
         said = self.family.write(self.config.replace(**changes))
+        said = {key: value for key, value in said.items() if key not in ("dtype", "torch_dtype")}
         return json.dumps(said, sort_keys=True, default=str).encode()
 
     @property

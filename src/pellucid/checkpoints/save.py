@@ -14,7 +14,6 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.moves import Move
 from pellucid.checkpoints.names import Names, Rows
 from pellucid.checkpoints.sentence import write_pooling
-from pellucid.checkpoints.unchanged import written
 from pellucid.errors import InputError, several
 from pellucid.files import path_of
 from pellucid.models import assemble, ties
@@ -40,9 +39,6 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
     check_target(target, overwrite=overwrite)
     with beside(target) as folder:
         _write(loaded, folder)
-    own = loaded.source
-    if own is not None and own.file is None and target.resolve() == own.folder.resolve():
-        written(own)
     return target
 
 

@@ -39,13 +39,6 @@ def marked(source: Source) -> Source:
     return replace(source, marks=_marks(source) | (source.base.marks if source.base else {}))
 
 
-def written(source: Source) -> None:
-    """Takes note that a checkpoint's files are as they are now because the model itself was saved there."""
-    marks = marked(source).marks
-    source.marks.clear()
-    source.marks.update(marks)
-
-
 def replaced(source: Source) -> list[Path]:
     """The files of a checkpoint that are others than when it was marked."""
     after = _marks(source)

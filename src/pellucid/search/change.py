@@ -16,7 +16,7 @@ from pellucid.config.checks import choice, count
 from pellucid.errors import Argument, InputError, Interrupted, PellucidError, counted, several
 from pellucid.search.building import Builder, Staged, write_numbers
 from pellucid.search.corpus import READING, Corpus, Passages
-from pellucid.search.encoder import encoded, encoder_of, places_to_cut
+from pellucid.search.encoder import check_files, encoded, encoder_of, places_to_cut
 from pellucid.search.entries import Entry, write_entries, write_numbered
 from pellucid.search.generations import BUILDING, commit, forget, generations, write_segment
 from pellucid.search.hits import bits
@@ -95,6 +95,7 @@ def added(
     progress: bool | None,
 ) -> Manifest:
     """A generation with more texts. See `Index.add`."""
+    check_files(loaded)
     said = manifest.corpus
     for name in read:
         choice("read", name, READING)

@@ -128,6 +128,14 @@ def _check_reads(encoder: Encoder) -> None:
         )
 
 
+def check_files(loaded: Loaded) -> None:
+    """Refuses a model whose files are others than those that it was loaded from."""
+    for path in filter(_counts, replaced(loaded.source) if loaded.source else ()):
+        raise InputError(
+            f"{path} was replaced, added or removed since {loaded.name} was loaded from there: load it again"
+        )
+
+
 def encoded(
     loaded: Loaded,
     texts: Sequence[str],
@@ -174,8 +182,7 @@ def _fingerprint(loaded: Loaded) -> str:
             whole.update(f"{path.name} {digest_of(path)}\n".encode())
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from error
-    for path in filter(_counts, replaced(loaded.source) if loaded.source else ()):
-        raise InputError(f"{path} was replaced or added since {loaded.name} was loaded from there: load it again")
+    check_files(loaded)
     if loaded.pooling is not None and loaded.pooling.do_lower_case:  # which no file of these tells
         whole.update(b"lower case")
     if loaded.source is None:
