@@ -151,16 +151,28 @@ def test_no_letters_that_somebody_typed_become_a_special_token(model: object, no
     assert ids == tokenizer.apply_chat_template(asked[0], tokenize=True)
 
 
-@pytest.mark.parametrize("said", ["  a", "a  ", " ", "", "a\u0301 </s>", " ＜/s＞a\u0301 "])
-def test_a_message_keeps_what_normalising_takes_away(said: str) -> None:
-    """Spaces at its ends, and an accent behind a special token that somebody typed."""
+@pytest.mark.parametrize(
+    ("said", "special"),
+    [
+        ("  a", []),
+        ("a  ", []),
+        (" ", []),
+        ("", []),
+        ("a\u0301 </s>", ["</s>"]),
+        (" ＜/s＞a\u0301 ", ["＜/s＞"]),
+        ("oﬃce ½", ["ﬃ", "½"]),
+    ],
+)
+def test_a_message_keeps_what_normalising_takes_away(said: str, special: list[str]) -> None:
+    """Spaces at its ends, an accent behind a special token that somebody typed, and a letter that becomes several."""
     backend = tokenizers.Tokenizer(PIECES)
     backend.normalizer = tokenizers.normalizers.Sequence(
         [tokenizers.normalizers.NFKC(), tokenizers.normalizers.Strip()]
     )
     backend.add_special_tokens([tokenizers.AddedToken("</s>", normalized=False)])
-    told = "".join(part for part, _ in split_marked(mark(said, ["</s>"], backend.normalizer)))
-    assert told == said
+    parts = list(split_marked(mark(said, ["</s>", "ff", "2"], backend.normalizer)))
+    assert "".join(part for part, _ in parts) == said
+    assert [part for part, marked in parts if marked] == special
 
 
 ODD = {

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tokenizers import NormalizedString, Regex
+from tokenizers import PreTokenizedString, Regex
 
 from pellucid.text.cut import guarded
 
@@ -31,19 +31,21 @@ def _found(text: str, words: Sequence[str], normalizer: Any) -> Iterator[tuple[s
             continue
         with guarded():
             forms = {*words, *map(normalizer.normalize_str, words)} - {""}
-            normalizer.normalize(made := NormalizedString(part))
-            pieces = made.split(Regex(_any_of(forms)), "isolated")
-        yield from _as_typed(part, [(piece.original, piece.normalized in forms) for piece in pieces])
+            whole = PreTokenizedString(part)
+            whole.normalize(normalizer.normalize)
+            whole.split(lambda _, text: text.split(Regex(_any_of(forms)), "isolated"))
+            pieces = whole.get_splits(offset_referential="original", offset_type="char")
+        yield from _as_typed(part, [place for piece, place, _ in pieces if piece in forms])
 
 
-def _as_typed(text: str, pieces: Iterable[tuple[str, bool]]) -> Iterator[tuple[str, bool]]:
-    """The pieces of a text, and between them what normalising took away: spaces at the ends, accents."""
+def _as_typed(text: str, special: Iterable[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
+    """The parts of a text, of which some places are special; two of them may lie in one letter."""
     here = 0
-    for piece, special in pieces:
-        start = max(text.find(piece, here), here)
-        yield text[here:start], False
-        yield piece, special
-        here = start + len(piece)
+    for first, last in special:
+        if last > here:
+            yield text[here:first], False
+            yield text[max(first, here) : last], True
+            here = last
     yield text[here:], False
 
 
