@@ -174,11 +174,39 @@ def test_without_a_start_token_nothing_is_written_scored_or_explained() -> None:
             ask()
 
 
-def test_a_pair_without_a_start_token_begins_as_a_text_does() -> None:
+@pytest.mark.parametrize("family", ["Bart", "T5"])
+@pytest.mark.parametrize("written", [None, {}, {"bos_token_id": 5}, {"bos_token_id": 5, "decoder_start_token_id": 6}])
+@pytest.mark.parametrize("start", [None, 7])
+def test_a_text_begins_with_the_token_that_the_reference_takes(
+    family: str, written: dict[str, int] | None, start: int | None, tmp_path: Path
+) -> None:
+    """written: the file beside the config, which says nothing of what stands there once there is one."""
+    small = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1} if family == "T5" else {
+        "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8,
+        "encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 16}  # fmt: skip
+    ends = {"bos_token_id": 4, "eos_token_id": 2, "pad_token_id": 1, "forced_eos_token_id": None}
+    config = getattr(transformers, f"{family}Config")(vocab_size=9, decoder_start_token_id=start, **ends, **small)
+    getattr(transformers, f"{family}ForConditionalGeneration")(config).save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    if written is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, "pad_token_id": 1} | written))
+    theirs = getattr(transformers, f"{family}ForConditionalGeneration").from_pretrained(tmp_path)
+    ours = start_of(pellucid.load(tmp_path).loaded)
+    if written == {}:  # where it says neither, the reference refuses, and `config.json` is asked here
+        with pytest.raises(ValueError, match="decoder_start_token_id"):
+            theirs.generate(torch.tensor([[3, 2]]), max_new_tokens=1)
+        assert ours == (start or 4)
+    else:
+        assert ours == theirs.generate(torch.tensor([[3, 2]]), max_new_tokens=1)[0, 0]
+
+
+def test_the_error_names_the_key_that_is_wrong() -> None:
     model = writer(byte_level(), "bart", decoder_start_token_id=None, bos_token_id=4)
-    assert start_of(model.loaded) == 4
-    assert start_of(replace(model.loaded, generation={"bos_token_id": 5})) == 5
-    assert start_of(replace(model.loaded, generation={"bos_token_id": 5, "decoder_start_token_id": 6})) == 6
+    odd = pellucid.Model(replace(model.loaded, generation={"bos_token_id": 7000}))
+    with pytest.raises(
+        CorruptFileError, match=r"generation_config.json: bos_token_id is 7000, expected the id of a token"
+    ):
+        odd.generate("the")
 
 
 @pytest.mark.parametrize("family", ["t5", "llama"])

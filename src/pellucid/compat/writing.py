@@ -100,9 +100,8 @@ def _begun_by(loaded: Loaded, asked: dict[str, Any]) -> Loaded:
     """The same, with the token that a decoder beside an encoder begins with where settings name one for texts alone."""
     said = loaded.generation
     start = _listed(asked.pop("decoder_start_token_id", said.get("decoder_start_token_id")))
-    if loaded.config.decoder is None:  # begins with its prompt, and files name tokens that it does not have
+    if loaded.config.decoder is None or start is None:  # begins with its prompt, and files name what it does not have
         return loaded
-    start = said.get("bos_token_id") if start is None else start
     token("decoder_start_token_id", start, loaded.config.vocab_size)
     return replace(loaded, generation=said | {"decoder_start_token_id": start})
 

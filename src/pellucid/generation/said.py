@@ -90,26 +90,28 @@ def with_ends(loaded: Loaded, more: Iterable[int] = ()) -> Loaded:
 
 def start_of(loaded: Loaded) -> int | None:
     """The token that a decoder beside an encoder begins a text with: what is said of writing counts before what the
-    architecture says, and either before the token that begins a text, as in the reference. None where nothing says it,
-    and for a model without an encoder."""
-    side, said = loaded.config.decoder, loaded.generation.get("decoder_start_token_id")
+    architecture says, and in either the start token before the one that begins a text, as in the reference. None where
+    nothing says it, and for a model without an encoder."""
+    side = loaded.config.decoder
     if side is None:
         return None
-    if type(said) is not int and side.decoder_start_token_id is not None:
-        return side.decoder_start_token_id
-    if type(said) is not int and type(said := loaded.generation.get("bos_token_id")) is not int:
-        return loaded.config.bos_token_id
-    try:
-        token("decoder_start_token_id", said, loaded.config.vocab_size)
-    except InputError as error:
-        raise blamed(loaded, error) from error
-    return said
+    for name in ("decoder_start_token_id", "bos_token_id"):
+        if type(said := loaded.generation.get(name)) is int:
+            try:
+                token(name, said, loaded.config.vocab_size)
+            except InputError as error:
+                raise blamed(loaded, error) from error
+            return said
+    return loaded.config.bos_token_id if side.decoder_start_token_id is None else side.decoder_start_token_id
 
 
 def started(loaded: Loaded) -> int:
     """The same; InputError where there is none."""
     if (start := start_of(loaded)) is None:
-        raise InputError("this model has no decoder_start_token_id, which stands before the first word: set it")
+        raise InputError(
+            "this model has no decoder_start_token_id, which stands before the first word, and no bos_token_id: set "
+            "one in its config.json"
+        )
     return start
 
 

@@ -109,8 +109,13 @@ class EncoderDecoder(Swift):
 
     def shifted(self, ids: Tensor | None) -> Tensor:
         """The ids one place to the right, behind the start token: what the decoder has read when it writes them."""
-        if ids is None or self.start_token_id is None:
-            raise InputError("decoder_input_ids are needed: this pass has no ids to move, or the model no start token")
+        if ids is None:
+            raise InputError("decoder_input_ids are needed: this pass has no ids to move")
+        if self.start_token_id is None:
+            raise InputError(
+                "this model has no decoder_start_token_id, behind which its decoder reads: set it in its config.json, "
+                "or give ids of its decoder (decoder_input_ids)"
+            )
         start = torch.full_like(ids[:, :1], self.start_token_id)
         return torch.cat((start, ids[:, :-1]), dim=1)
 

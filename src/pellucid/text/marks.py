@@ -1,7 +1,7 @@
 """Special tokens that somebody typed into a message, marked so that a chat template cannot hide who wrote them."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tokenizers import PreTokenizedString, Regex
@@ -30,12 +30,16 @@ def _found(text: str, words: Sequence[str], normalizer: Any) -> Iterator[tuple[s
             yield part, i % 2 == 1
             continue
         with guarded():
-            forms = {*words, *map(normalizer.normalize_str, words)} - {""}
-            whole = PreTokenizedString(part)
-            whole.normalize(normalizer.normalize)
-            whole.split(lambda _, text: text.split(Regex(_any_of(forms)), "isolated"))
-            pieces = whole.get_splits(offset_referential="original", offset_type="char")
-        yield from _as_typed(part, [place for piece, place, _ in pieces if piece in forms])
+            places = _places(part, {*words, *map(normalizer.normalize_str, words)} - {""}, normalizer)
+        yield from _as_typed(part, places)
+
+
+def _places(text: str, forms: Collection[str], normalizer: Any) -> list[tuple[int, int]]:
+    """Where a text, once normalised, holds one of `forms`, in characters of the text itself."""
+    whole = PreTokenizedString(text)
+    whole.normalize(normalizer.normalize)
+    whole.split(lambda _, part: part.split(Regex(_any_of(forms)), "isolated"))
+    return [place for piece, place, _ in whole.get_splits("original", "char") if piece in forms]
 
 
 def _as_typed(text: str, special: Iterable[tuple[int, int]]) -> Iterator[tuple[str, bool]]:

@@ -45,7 +45,7 @@ defaults = Config(
 keys = Keys(
     same=tuple(
         """vocab_size relative_attention_num_buckets relative_attention_max_distance decoder_start_token_id
-        classifier_dropout pad_token_id eos_token_id tie_word_embeddings""".split()
+        classifier_dropout pad_token_id bos_token_id eos_token_id tie_word_embeddings""".split()
     ),
     renamed={
         "d_model": "hidden_size",
