@@ -71,7 +71,8 @@ Cache = str | os.PathLike[str] | None
 def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = None) -> Path | None:
     """The snapshot in the hub's cache; None where there is none, or where its download was broken off.
 
-    offline: be content with config and weights; other tools fetch less than pellucid would.
+    offline: be content with a config; other tools fetch less than pellucid would, and whoever needs words or weights
+        says which of them are missing.
     """
     hub, needed = _hub(), ["config.json", *NUMBERS, *ADAPTER] if offline else list(_NEEDED)
     try:
@@ -79,16 +80,15 @@ def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = No
             name, revision=revision, local_files_only=True, allow_patterns=needed, cache_dir=cache_dir
         )
     except hub.errors.LocalEntryNotFoundError:
-        return None
+        there = hub.try_to_load_from_cache(name, "config.json", cache_dir, revision) if offline else None
+        return Path(there).parent if isinstance(there, str) else None
     except (OSError, UnicodeDecodeError) as error:  # a folder in place of a file, one that is closed, bytes for text
         place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
     names = [path.name for path in Path(found).iterdir()]
     if "config.json" not in names:
-        whole = any_of(names, ("*.gguf",))
-    else:  # offline, whoever needs the weights says which of them are missing
-        whole = any_of(names, WEIGHTS) if offline else not missing_weights(Path(found))
-    return Path(found) if whole or _is_adapter(names) else None
+        return Path(found) if any_of(names, ("*.gguf",)) or _is_adapter(names) else None
+    return Path(found) if offline or _is_adapter(names) or not missing_weights(Path(found)) else None
 
 
 def missing_weights(folder: Path) -> str:
@@ -187,8 +187,18 @@ def nowhere(name: str, package: Packaged | None, why: str) -> str:
 
 def cached_names() -> dict[Path, str]:
     """Each folder of the hub's cache, and the name of what lies in it."""
-    folders = sorted(Path(_hub().constants.HF_HUB_CACHE).glob("models--*"))
-    return {folder: folder.name.removeprefix("models--").replace("--", "/") for folder in folders}
+    return {folder: _named(folder) for folder in sorted(Path(_hub().constants.HF_HUB_CACHE).glob("models--*"))}
+
+
+def brings(folder: Path) -> str:
+    """What brings the files that a snapshot lacks, as the end of a sentence; nothing for a folder of another kind."""
+    repository = folder.absolute().parent.parent
+    of_hub = folder.absolute().parent.name == "snapshots" and repository.name.startswith("models--")
+    return f"; run: pellucid pull {_named(repository)}, with network" if of_hub else ""
+
+
+def _named(repository: Path) -> str:
+    return repository.name.removeprefix("models--").replace("--", "/")
 
 
 def _others(name: str) -> Iterator[str]:

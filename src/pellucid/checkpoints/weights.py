@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.hub import brings
 from pellucid.checkpoints.pickled import read_pickled
 from pellucid.checkpoints.source import inside
 from pellucid.checkpoints.tensors import check_name, spans
@@ -54,6 +55,7 @@ def stored(folder: Path) -> dict[str, Stored]:
         raise NotFoundError(f"{folder} holds a config.json and no weights but {packed[0].name}: give its path")
     others = sorted(path.name for path in folder.glob("*.safetensors*"))
     advice = f"; it holds {several(others)}, which are read by those names alone: rename them" if others else ""
+    advice = advice or brings(folder)
     raise NotFoundError(
         f"{folder} holds no weights: expected model.safetensors, its shards, or pytorch_model.bin{advice}"
     )
@@ -84,9 +86,8 @@ def _shards(folder: Path, index: Path, form: str) -> dict[str, Stored]:
     missing = [shard for shard, path in paths.items() if not path.exists()]
     if missing:
         here = len(shards) - len(missing)
-        raise NotFoundError(
-            f"{folder}: {here} of {len(shards)} files of the weights are here; missing {several(missing)}"
-        )
+        told = f"{folder}: {here} of {len(shards)} files of the weights are here; missing {several(missing)}"
+        raise NotFoundError(told + brings(folder))
     found: dict[str, Stored] = {}
     for shard, path in paths.items():
         held = one_file(path, form)
