@@ -1,11 +1,15 @@
 """pellucid index evaluate"""
 
+import contextlib
+import math
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import check_place, clean, draw, json_of, say
+from pellucid.cli.output import check_place, clean, draw, in_line, json_of, say
+from pellucid.cli.reading import placed
 from pellucid.cli.typed import first_typed
 from pellucid.errors import counted
 
@@ -67,7 +71,8 @@ def command(
     labelled = None if queries is None else _labelled(queries, how)
     if labelled is not None:
         given = {name: how[name] for name in ("by", "unlisted", "mode")}
-        judged = held.evaluate(list(labelled), list(labelled.values()), depths, **given)
+        with placed(labelled.place):
+            judged = held.evaluate(list(labelled.answers), list(labelled.answers.values()), depths, **given)
         found["labelled"] = judged.data()
         if not as_json:
             _show_evaluation(judged)
@@ -100,30 +105,50 @@ def _check(queries: Path | None, plot: Path | None, how: dict[str, Any]) -> None
     check_place("--plot", plot, ".svg", ".png")
 
 
-def _labelled(path: Path, how: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Each query of a table with its right ids, and how right each is."""
+@dataclass(frozen=True)
+class _Labelled:
+    """Each query of a table with its right ids, and how right each is; and the row where it stands first."""
+
+    path: Path
+    answers: dict[str, dict[Any, float]] = field(default_factory=dict)
+    rows: list[int] = field(default_factory=list)
+
+    def place(self, number: int) -> str:
+        return f"{self.path}, row {self.rows[number]}"
+
+
+def _labelled(path: Path, how: dict[str, Any]) -> _Labelled:
     from pellucid.cli.reading import table_of
     from pellucid.errors import InputError, short
 
-    found: dict[str, dict[str, float]] = {}
-    rows: dict[tuple[str, str], int] = {}
+    found = _Labelled(path)
+    rows: dict[tuple[str, Any], int] = {}
     names = [how["query_column"], how["id_column"], *([how["grade_column"]] if how["grade_column"] else [])]
-    for number, (query, right, *grade) in enumerate(table_of(path, how["encoding"]).texts(*names), 1):
-        try:
-            told = float(grade[0]) if grade else 1.0
-        except ValueError:
-            raise InputError(f"{path}, row {number}: the grade is {grade[0]!r}, expected a number from 0") from None
-        before = found.setdefault(query, {}).setdefault(right, told)
-        if told != before and (query, right) in rows:
+    read = table_of(path, how["encoding"]).texts(*names, numbers=names[1:])
+    for number, (query, right, *grade) in enumerate(read, 1):
+        told = _grade(grade[0], f"{path}, row {number}") if grade else 1.0
+        if query not in found.answers:
+            found.rows.append(number)
+        before = found.answers.setdefault(query, {}).setdefault(right, told)
+        if told != before:
             both = f"{short(repr(right))} is graded {before:g} and {told:g} for {short(repr(query))}"
             raise InputError(f"{path}, rows {rows[query, right]} and {number}: {both}: leave one of them out")
         rows.setdefault((query, right), number)
     return found
 
 
-def _curve(index: "Index", labelled: dict[str, dict[str, float]] | None, k: int) -> "Curve":
+def _grade(value: Any, place: str) -> float:
+    from pellucid.errors import InputError
+
+    with contextlib.suppress(ValueError):
+        if 0 <= (told := float(value)) < math.inf:
+            return told
+    raise InputError(f"{place}: the grade is {value!r}, expected a number from 0")
+
+
+def _curve(index: "Index", labelled: _Labelled | None, k: int) -> "Curve":
     """Recall against time, on the queries that were given."""
-    return index.curve(None if labelled is None else list(labelled), k=k)
+    return index.curve(None if labelled is None else list(labelled.answers), k=k)
 
 
 def _show_evaluation(judged: "Evaluation") -> None:
@@ -137,7 +162,8 @@ def _show_evaluation(judged: "Evaluation") -> None:
     say(f"{asked}, {each:.1f} ms each{left_out}; {len(judged.misses):,} went wrong")
     for miss in judged.misses[:SHOWN]:
         place = "was not found" if miss.place is None else f"came as number {miss.place}"
-        draw(Text(clean(f"  {miss.query[:80]}: {', '.join(miss.wanted)[:80]} {place}, first was {miss.instead}")))
+        told = f"{miss.query[:80]}: {', '.join(miss.wanted)[:80]} {place}, first was {miss.instead}"
+        draw(Text(f"  {clean(in_line(told))}"))
 
 
 def _show_curve(curve: "Curve") -> None:

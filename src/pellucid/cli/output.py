@@ -22,6 +22,9 @@ _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]
 _ENDING = re.compile(r"[\x7f-\x9f\u2028\u2029]")
 """Controls that JSON leaves as they are, and what some readers take for the end of a line."""
 
+_BREAKING = re.compile(r"[\t-\r\x1c-\x1e\x85\u2028\u2029]")
+"""Where a new line begins, or a column, for one reader or another."""
+
 
 def say(message: str) -> None:
     """A line for the person at the terminal; `--quiet` silences it."""
@@ -69,6 +72,11 @@ def table(rows: list[tuple[str, ...]]) -> None:
 def clean(text: str, *, err: bool = False) -> str:
     """Characters for stdout, or for stderr; at a terminal without those that would steer it."""
     return _STEERING.sub("\ufffd", text) if (sys.stderr if err else sys.stdout).isatty() else text
+
+
+def in_line(text: str) -> str:
+    """The same on one line: what would break it as it is written in a string, such as `\\n`."""
+    return _BREAKING.sub(lambda one: ascii(one[0])[1:-1], text)
 
 
 def json_of(value: Any, **how: Any) -> str:

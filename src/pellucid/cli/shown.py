@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pellucid.cli.output import clean, console
+from pellucid.cli.output import clean, console, in_line
 
 if TYPE_CHECKING:  # a person who asks for help waits for neither
     from rich.table import Table
@@ -124,14 +124,10 @@ def _line(*parts: tuple[str, str]) -> "Text":
     return Text.assemble(*((clean(text), style) for text, style in parts))
 
 
-_IN_LINE = str.maketrans({"\n": r"\n", "\r": r"\r", "\t": r"\t"})
-"""White space that would break a line, as it is written in one."""
-
-
 def _why(why: "Reason") -> "Iterator[Text]":
     """The tokens, shaded where there are colours, and the most telling ones with sign and number."""
     most = max((abs(score) for score in why.scores), default=0.0) or 1.0
-    tokens = [token.translate(_IN_LINE) for token in why.tokens]
+    tokens = list(map(in_line, why.tokens))
     yield _line(("why: ", "bold"), (f"{why.said}  ({why.method}: {LIMITS[why.method]})", "dim"))
     paper = console()
     if paper.is_terminal and not paper.no_color:

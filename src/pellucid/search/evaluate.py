@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.config.checks import choice, count, is_several, is_word, listed, numbers_of, plain_number, unwrapped
-from pellucid.errors import Argument, InputError, composed, counted, near, several
+from pellucid.errors import Argument, InputError, Item, composed, counted, near, several
 from pellucid.search.dates import dated
 from pellucid.search.ids import id_of
 from pellucid.search.opened import has_id
@@ -163,11 +163,10 @@ def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
     grades = {_name(id_of(name, there) if by is None else name, by): grade for name, grade in known}
     for name, grade in grades.items():
         if isinstance(grade, bool) or not isinstance(grade, _NUMBERS) or not 0 <= grade <= 1e30:
-            raise InputError(
-                f"the answer {name!r} of query {number} has the grade {grade!r}, expected a number from 0 to 1e30"
-            )
+            wrong = f": the answer {name!r} has the grade {grade!r}, expected a number from 0 to 1e30"
+            raise InputError(Item(number, "query"), wrong)
     if not any(grades.values()):
-        raise InputError(f"query {number} has no right answer: name one id at least")
+        raise InputError(Item(number, "query"), " has no right answer: name one id at least")
     return grades
 
 

@@ -63,16 +63,17 @@ class Rows:
         """The texts of one column, as they stand: "NA", "null" and "" are texts."""
         return (texts[0] for texts in self.texts(name))
 
-    def texts(self, *names: str) -> Iterator[tuple[str, ...]]:
+    def texts(self, *names: str, numbers: Collection[str] = ()) -> Iterator[tuple[Any, ...]]:
         """The texts of some columns, row by row; a row that lacks one, or has no text there, does not fit.
 
+        numbers: those of the names under which a number may stand as well, as JSON has it.
         Raises InputError for a column that the table has not.
         """
         for name in names:
             if self.columns is not None and as_named(name, self.columns) not in self.columns:
                 known = several(self.columns)
                 raise InputError(f"{self.path} has no column {name!r}{_near(name, self.columns)}; its columns: {known}")
-        return self._some(self._fitting(names))
+        return self._some(self._fitting(names, numbers))
 
     def bad(self, line: int, fault: str) -> None:
         """Takes note of a row that does not fit, or refuses it."""
@@ -84,10 +85,11 @@ class Rows:
         """Where the texts stand that were given as number 0, 1, ..., in words."""
         return f"{self.path}, line {self.given[number]}"
 
-    def _fitting(self, asked: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    def _fitting(self, asked: tuple[str, ...], numbers: Collection[str]) -> Iterator[tuple[Any, ...]]:
         for row in self:
             names = [as_named(name, row.fields) for name in asked]
-            fault = next((fault for name in names if (fault := _fault(row, name))), None)
+            faults = (_fault(row, name, said in numbers) for name, said in zip(names, asked))
+            fault = next(filter(None, faults), None)
             if fault is None:
                 self.given.append(row.line)
                 yield tuple(row.fields[name] for name in names)
@@ -195,13 +197,14 @@ def _objects(rows: Rows) -> Iterator[Row]:
             rows.bad(number, f"{type(found).__name__}, expected an object with names and values")
 
 
-def _fault(row: Row, name: str) -> str | None:
-    """Why a row has no text of this name."""
+def _fault(row: Row, name: str, number: bool) -> str | None:
+    """Why a row has no text of this name, or no number either."""
     if name not in row.fields:
         return f"no {name!r}{_near(name, row.fields)}"
-    if not isinstance(row.fields[name], str):
-        return f"{name!r} is {type(row.fields[name]).__name__}, expected a string"
-    return None
+    value = row.fields[name]
+    if isinstance(value, str) or (number and isinstance(value, int | float | Decimal) and not isinstance(value, bool)):
+        return None
+    return f"{name!r} is {type(value).__name__}, expected a {'number or a string' if number else 'string'}"
 
 
 def as_named(name: str, names: Collection[str]) -> str:
