@@ -15,7 +15,7 @@ from pellucid.checkpoints.hub import SPEAKING, cached
 from pellucid.checkpoints.inventory import _state
 from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
-from tests.checkpoints.hub import LOAD, NAME, Hub, ask, asking, fails, found, words
+from tests.checkpoints.hub import LOAD, LOCATE, NAME, Hub, ask, asking, closed_port, fails, found, words
 from tests.quick import few
 
 pytestmark = pytest.mark.timeout(120)
@@ -109,14 +109,14 @@ def test_what_others_left_in_the_cache_is_enough(hub: Hub, home: Path, tmp_path:
 @pytest.mark.parametrize(
     ("files", "opens"),
     [
-        (["config.json", WEIGHTS], True),
+        (["config.json", WEIGHTS], None),  # without a list of what there is the hub is asked where it can be
         (["adapter_config.json", "adapter_model.safetensors"], True),
         (["adapter_config.json", "adapter_model.bin"], True),
         (["m.gguf"], True),
-        (["config.json", "m.gguf"], None),  # offline it opens as far as it goes
+        (["config.json", "m.gguf"], None),
         (["config.json", "model.fp16.safetensors"], None),
         (["adapter_config.json"], False),
-        (["config.json", *SHARDS], True),
+        (["config.json", *SHARDS], None),
         (["config.json", *SHARDS[1:]], None),
         (["config.json", *SHARDS[:2]], None),
         (["config.json", SHARDS[2]], None),
@@ -133,7 +133,8 @@ def test_the_cache_holds_what_a_folder_may_hold(
         (snapshot / name).write_text(json.dumps({"weight_map": dict(zip("ab", SHARDS))} if name == SHARDS[2] else {}))
     there = offline if opens is None else opens
     assert cached(NAME, "1" * 40, offline, tmp_path) == (snapshot if there else None)
-    if not opens:
+    whole = opens or files in (["config.json", WEIGHTS], ["config.json", *SHARDS])
+    if not whole:
         assert _state(snapshot).startswith("incomplete: no")
 
 
@@ -149,6 +150,34 @@ def test_offline_a_download_that_was_broken_off_opens_as_far_as_it_goes(hub: Hub
         said = fails(hub.url, home, "embed", "a text", "--model", NAME, HF_HUB_OFFLINE="1")
         assert path.name in said and f"run: pellucid pull {NAME}, with network" in said
     assert found(hub, home) == snapshot and gone[0].exists()
+
+
+def test_what_makes_other_vectors_is_missed_in_a_cache(hub: Hub, home: Path, tmp_path: Path) -> None:
+    """modules.json says how vectors are made: without it a checkpoint is a plain one."""
+    hub.add(NAME, sentence(tmp_path / "repository"))
+    snapshot = found(hub, home)
+    (snapshot / "modules.json").unlink()
+    for url, how in ((hub.url, {"HF_HUB_OFFLINE": "1"}), (closed_port(), {})):
+        done = ask(url, home, "-c", LOCATE.format(NAME, ""), **how)
+        assert done.stdout.strip() == str(snapshot)
+        lacks = (
+            "o/tiny is not whole in the hub's cache, which lacks modules.json: it may answer otherwise; run: pellucid"
+        )
+        assert lacks in done.stderr
+        assert ("the hub could not be reached: o/tiny is taken from its cache" in done.stderr) == (not how)
+    assert found(hub, home) == snapshot and (snapshot / "modules.json").exists()
+
+
+def test_a_cache_that_was_filled_file_by_file_is_asked_about_once(hub: Hub, home: Path, tmp_path: Path) -> None:
+    """The reference fetches what it opens, and leaves no list of what there is."""
+    hub.add(NAME, sentence(tmp_path / "repository"))
+    fetch = "import huggingface_hub as hub; [hub.hf_hub_download({0!r}, name) for name in ('config.json', 'WEIGHTS')]"
+    assert ask(hub.url, home, "-c", fetch.replace("WEIGHTS", WEIGHTS).format(NAME)).returncode == 0
+    snapshot = found(hub, home, HF_HUB_OFFLINE="1")
+    assert not (snapshot / "modules.json").exists()
+    assert found(hub, home) == snapshot and (snapshot / "modules.json").exists()
+    hub.asked.clear()
+    assert found(hub, home) == snapshot and hub.asked == []
 
 
 def test_a_sentence_encoder_comes_with_its_folders(hub: Hub, home: Path, tmp_path: Path) -> None:

@@ -204,18 +204,18 @@ def test_an_index_is_evaluated_by_hand(index: Path, tmp_path: Path) -> None:
     assert shown.stdout.splitlines()[0].split() == ["k", "recall", "MRR", "nDCG"]
     assert "3 queries" in shown.stderr and "1 left out" in shown.stderr
     table.write_text("query,symbol,grade\nApple,AAPL,good\n", encoding="utf-8")
-    assert "row 1: the grade is 'good', expected a number" in pellucid(*asked).stderr
+    assert "line 2: the grade is 'good', expected a number" in pellucid(*asked).stderr
     table.write_text("query,symbol,grade\nApple,AAPL,1\nPear,AAPL,nan\nPear,AAPL,nan\n", encoding="utf-8")
-    assert f"{table}, row 2: the grade is 'nan', expected a number from 0" in pellucid(*asked).stderr
+    assert f"{table}, line 3: the grade is 'nan', expected a number from 0" in pellucid(*asked).stderr
     for odd, told in (
         (" ,AAPL,1", "is empty"),
         ("Pear,AAPL,0", "has no right answer"),
         ("Pear,KO,1e31", ": the answer 'KO'"),
     ):
         table.write_text(f"query,symbol,grade\nApple,AAPL,1\nApple,KO,1\n{odd}\n", encoding="utf-8")
-        assert f"{table}, row 3{told if told[0] == ':' else f' {told}'}" in pellucid(*asked).stderr
+        assert f"{table}, line 4{told if told[0] == ':' else f' {told}'}" in pellucid(*asked).stderr
     table.write_text("query,symbol,grade\nApple,AAPL,3\nApple,AAPL,3.0\nApple,AAPL,0\n", encoding="utf-8")
-    assert "rows 1 and 3: 'AAPL' is graded 3 and 0 for 'Apple': leave one" in pellucid(*asked).stderr
+    assert "lines 2 and 4: 'AAPL' is graded 3 and 0 for 'Apple': leave one" in pellucid(*asked).stderr
     lines = tmp_path / "queries.jsonl"
     lines.write_text(
         '{"query": "Apple", "symbol": "AAPL", "grade": 3}\n{"query": "burg\\ners", "symbol": 1, "grade": 2.5}\n'
@@ -224,6 +224,13 @@ def test_an_index_is_evaluated_by_hand(index: Path, tmp_path: Path) -> None:
     assert "1 query, " in done.stderr and "1 left out" in done.stderr, done.stderr
     lines.write_text('{"query": "Pear\\nPear", "symbol": "AAPL", "grade": 1}\n')
     assert r"  Pear\nPear: AAPL " in pellucid(*asked[:3], lines, *asked[4:]).stdout
+    for grade, told in ((10**400, "the grade is 1000"), ([1], "'grade' is list, expected a number or a string")):
+        lines.write_text(json.dumps({"query": "Pear", "symbol": "AAPL", "grade": grade}) + "\n")
+        assert told in pellucid(*asked[:3], lines, *asked[4:]).stderr
+    lines.write_text(
+        "".join(f'{{"query": "Pear", "symbol": {one}, "grade": {2 - i}}}\n\n' for i, one in enumerate((1, '"1"')))
+    )
+    assert f"{lines}, line 1: the answer '1' is graded 2 and 1" in pellucid(*asked[:3], lines, *asked[4:]).stderr
     lines.write_text('{"query": "Pear", "symbol": true, "grade": 1}\n')
     assert "'symbol' is bool, expected a number or a string" in pellucid(*asked[:3], lines, *asked[4:]).stderr
     assert "efSearch" in pellucid("index", "evaluate", index).stdout

@@ -38,12 +38,16 @@ SPEAKING = (
 )
 """Files that say what the model is: where one is saved over another, none of the older may stay."""
 
-_NEEDED = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *NUMBERS, *MODULES, *ADAPTER)
+_NEEDED = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *NUMBERS, *MODULES, *ADAPTER)
 _ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)?(?<!\.git)")
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
 _TOKEN = Argument("token", Blank("TOKEN"))
 _PATIENCE = 10
 """Seconds that the hub may take for its first answer."""
+
+
+class UnreachableError(NotFoundError):
+    """Nobody answers where the hub should be, or what answers cannot."""
 
 
 def is_hub_id(text: str) -> bool:
@@ -69,26 +73,46 @@ Cache = str | os.PathLike[str] | None
 
 
 def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = None) -> Path | None:
-    """The snapshot in the hub's cache; None where there is none, or where its download was broken off.
+    """The snapshot in the hub's cache; None where there is none, and where the hub is to be asked for more: a download
+    was broken off, or other tools, which fetch less, left no list of what there is.
 
-    offline: be content with a config; other tools fetch less than pellucid would, and whoever needs words or weights
-        says which of them are missing.
+    offline: nobody can be asked, so a config is enough: whoever needs words or weights says which of them are missing.
     """
-    hub, needed = _hub(), ["config.json", *NUMBERS, *ADAPTER] if offline else list(_NEEDED)
+    hub = _hub()
     try:
-        found = hub.snapshot_download(
-            name, revision=revision, local_files_only=True, allow_patterns=needed, cache_dir=cache_dir
-        )
+        how = {"local_files_only": True, "allow_patterns": [*_NEEDED], "cache_dir": cache_dir}
+        found, whole = Path(hub.snapshot_download(name, revision=revision, **how)), True
+    except hub.errors.IncompleteSnapshotError as error:
+        found, whole = Path(error.snapshot_path), False
     except hub.errors.LocalEntryNotFoundError:
-        there = hub.try_to_load_from_cache(name, "config.json", cache_dir, revision) if offline else None
-        return Path(there).parent if isinstance(there, str) else None
+        return None
     except (OSError, UnicodeDecodeError) as error:  # a folder in place of a file, one that is closed, bytes for text
         place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
-    names = [path.name for path in Path(found).iterdir()]
+    names = [path.name for path in found.iterdir()]
     if "config.json" not in names:
-        return Path(found) if any_of(names, ("*.gguf",)) or _is_adapter(names) else None
-    return Path(found) if offline or _is_adapter(names) or not missing_weights(Path(found)) else None
+        return found if any_of(names, ("*.gguf",)) or ((whole or offline) and _is_adapter(names)) else None
+    known = whole and _listed(found) is not None
+    return found if offline or (known and (_is_adapter(names) or not missing_weights(found))) else None
+
+
+def lost(folder: Path) -> list[str]:
+    """The files of a repository that change what its model makes and are not in its snapshot: not the words and
+    weights, which whoever needs them asks for."""
+    listed = [file for file in _listed(folder) or () if any_of([file], (*FACTS, *MODULES, *WRITING))]
+    return [file for file in listed if not (folder / file).exists()]
+
+
+def _listed(folder: Path) -> list[str] | None:
+    """The files of a repository, as the hub's client noted them when it fetched a snapshot; None where it did not."""
+    if not _is_snapshot(folder):
+        return None
+    hub, repository = _hub(), folder.parent.parent
+    try:
+        tree = hub.get_cached_repo_tree(_named(repository), revision=folder.name, cache_dir=repository.parent)
+    except (hub.errors.CachedRepoTreeNotFoundError, ValueError):
+        return None
+    return [file.path for file in tree]
 
 
 def missing_weights(folder: Path) -> str:
@@ -190,11 +214,20 @@ def cached_names() -> dict[Path, str]:
     return {folder: _named(folder) for folder in sorted(Path(_hub().constants.HF_HUB_CACHE).glob("models--*"))}
 
 
-def brings(folder: Path) -> str:
-    """What brings the files that a snapshot lacks, as the end of a sentence; nothing for a folder of another kind."""
-    repository = folder.absolute().parent.parent
-    of_hub = folder.absolute().parent.name == "snapshots" and repository.name.startswith("models--")
-    return f"; run: pellucid pull {_named(repository)}, with network" if of_hub else ""
+def brings(folder: Path, patterns: tuple[str, ...]) -> str:
+    """What brings the files that a snapshot lacks, as the end of a sentence; nothing for a folder of another kind, and
+    where its repository has no such file."""
+    folder = folder.absolute()
+    listed, repository = _listed(folder), folder.parent.parent
+    if not _is_snapshot(folder) or (listed is not None and not any_of(listed, patterns)):
+        return ""
+    main = repository / "refs" / "main"
+    revision = "" if main.exists() and main.read_text() == folder.name else f" --revision {folder.name}"
+    return f"; run: pellucid pull {_named(repository)}{revision}, with network"
+
+
+def _is_snapshot(folder: Path) -> bool:
+    return folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
 
 
 def _named(repository: Path) -> str:
@@ -238,8 +271,8 @@ def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterat
         if status in (401, 403):
             raise NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass ", _TOKEN) from error
         if not isinstance(error, OSError) and not type(error).__module__.startswith(("httpx", "httpcore", "huggingf")):
-            raise NotFoundError(nowhere(name, package, "and what answers is not the hub")) from error
-        raise NotFoundError(nowhere(name, package, f"and the hub could not be reached ({_short(error)})")) from error
+            raise UnreachableError(nowhere(name, package, "and what answers is not the hub")) from error
+        raise UnreachableError(nowhere(name, package, f"and the hub could not be reached ({_short(error)})")) from error
 
 
 def _unknown(name: str, package: Packaged | None) -> str:

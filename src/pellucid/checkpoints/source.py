@@ -1,5 +1,6 @@
 """From a name to a folder of files: a path, an installed package, the hub's cache, the hub, in this order."""
 
+import logging
 import os
 import re
 from dataclasses import dataclass, field, replace
@@ -10,8 +11,10 @@ from pellucid.checkpoints import hub, installed
 from pellucid.checkpoints.adapter_facts import FILE, is_adapter, read_adapter_facts
 from pellucid.checkpoints.converted import converted
 from pellucid.config.checks import truth
-from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, UnsafeFileError
+from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, UnsafeFileError, several
 from pellucid.files import digest_of
+
+log = logging.getLogger("pellucid")
 
 READ = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin", ".gguf", ".onnx")
 """How the files of a checkpoint end that are ever opened."""
@@ -199,7 +202,17 @@ def _on_hub(
     folder = hub.cached(name, revision, offline, cache_dir)
     if folder is None and offline:
         raise NotFoundError(hub.nowhere(name, package, "and the network is switched off"))
-    folder = folder or hub.download(name, package, revision, token, cache_dir)
+    try:
+        folder = folder or hub.download(name, package, revision, token, cache_dir)
+    except hub.UnreachableError:
+        if (folder := hub.cached(name, revision, True, cache_dir)) is None:
+            raise
+        log.warning("the hub could not be reached: %s is taken from its cache, as it stands there", name)
+    if lost := hub.lost(folder):
+        advice = hub.brings(folder, tuple(lost))
+        log.warning(
+            "%s is not whole in the hub's cache, which lacks %s: it may answer otherwise%s", name, several(lost), advice
+        )
     return Source(name, folder, "hub", revision=folder.name, file=gguf_of(folder))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.hub import brings
+from pellucid.checkpoints.hub import WEIGHTS, brings
 from pellucid.checkpoints.pickled import read_pickled
 from pellucid.checkpoints.source import inside
 from pellucid.checkpoints.tensors import check_name, spans
@@ -50,12 +50,13 @@ def stored(folder: Path) -> dict[str, Stored]:
     for name, form in _FORMS:
         if shards := sorted(path.name for path in folder.glob(f"{name.partition('.')[0]}-*-of-*.{form}")):
             index = f"{name}.index.json"
-            raise NotFoundError(f"{folder} holds {several(shards, 3)} without {index}, which places them: fetch it too")
+            advice = brings(folder, (index,)) or ": fetch it too"
+            raise NotFoundError(f"{folder} holds {several(shards, 3)} without {index}, which places them{advice}")
     if packed := sorted(folder.glob("*.gguf")):
         raise NotFoundError(f"{folder} holds a config.json and no weights but {packed[0].name}: give its path")
     others = sorted(path.name for path in folder.glob("*.safetensors*"))
     advice = f"; it holds {several(others)}, which are read by those names alone: rename them" if others else ""
-    advice = advice or brings(folder)
+    advice = advice or brings(folder, WEIGHTS)
     raise NotFoundError(
         f"{folder} holds no weights: expected model.safetensors, its shards, or pytorch_model.bin{advice}"
     )
@@ -87,7 +88,7 @@ def _shards(folder: Path, index: Path, form: str) -> dict[str, Stored]:
     if missing:
         here = len(shards) - len(missing)
         told = f"{folder}: {here} of {len(shards)} files of the weights are here; missing {several(missing)}"
-        raise NotFoundError(told + brings(folder))
+        raise NotFoundError(told + brings(folder, WEIGHTS))
     found: dict[str, Stored] = {}
     for shard, path in paths.items():
         held = one_file(path, form)

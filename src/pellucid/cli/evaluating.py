@@ -107,43 +107,44 @@ def _check(queries: Path | None, plot: Path | None, how: dict[str, Any]) -> None
 
 @dataclass(frozen=True)
 class _Labelled:
-    """Each query of a table with its right ids, and how right each is; and the row where it stands first."""
+    """Each query of a table with its right ids, and how right each is; and the line where it stands first."""
 
     path: Path
     answers: dict[str, dict[Any, float]] = field(default_factory=dict)
-    rows: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
 
     def place(self, number: int) -> str:
-        return f"{self.path}, row {self.rows[number]}"
+        return f"{self.path}, line {self.lines[number]}"
 
 
 def _labelled(path: Path, how: dict[str, Any]) -> _Labelled:
     from pellucid.cli.reading import table_of
     from pellucid.errors import InputError, short
 
-    found = _Labelled(path)
-    rows: dict[tuple[str, Any], int] = {}
-    names = [how["query_column"], how["id_column"], *([how["grade_column"]] if how["grade_column"] else [])]
-    read = table_of(path, how["encoding"]).texts(*names, numbers=names[1:])
-    for number, (query, right, *grade) in enumerate(read, 1):
-        told = _grade(grade[0], f"{path}, row {number}") if grade else 1.0
+    found, table = _Labelled(path), table_of(path, how["encoding"])
+    first: dict[tuple[str, Any], int] = {}
+    query_column, *others = filter(None, (how["query_column"], how["id_column"], how["grade_column"]))
+    read = table.texts(query_column, *others, numbers={*others} - {query_column})
+    for query, right, *grade in read:
+        line = table.given[-1]
+        told = _grade(grade[0], f"{path}, line {line}") if grade else 1.0
         if query not in found.answers:
-            found.rows.append(number)
+            found.lines.append(line)
         before = found.answers.setdefault(query, {}).setdefault(right, told)
         if told != before:
             both = f"{short(repr(right))} is graded {before:g} and {told:g} for {short(repr(query))}"
-            raise InputError(f"{path}, rows {rows[query, right]} and {number}: {both}: leave one of them out")
-        rows.setdefault((query, right), number)
+            raise InputError(f"{path}, lines {first[query, right]} and {line}: {both}: leave one of them out")
+        first.setdefault((query, right), line)
     return found
 
 
 def _grade(value: Any, place: str) -> float:
-    from pellucid.errors import InputError
+    from pellucid.errors import InputError, short
 
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         if 0 <= (told := float(value)) < math.inf:
             return told
-    raise InputError(f"{place}: the grade is {value!r}, expected a number from 0")
+    raise InputError(f"{place}: the grade is {short(repr(value))}, expected a number from 0")
 
 
 def _curve(index: "Index", labelled: _Labelled | None, k: int) -> "Curve":

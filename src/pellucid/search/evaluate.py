@@ -152,6 +152,9 @@ def _given(
         )
     if not asked:
         raise InputError("there are no queries to evaluate with")
+    for i, one in enumerate(asked):
+        if isinstance(one, str) and not one.strip():
+            raise InputError(Item(i, "query"), " is empty")
     return asked, [_grades(index, one, i, by) for i, one in enumerate(given)]
 
 
@@ -160,11 +163,15 @@ def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
     there = partial(has_id, index.segments)
     pairs = given.items() if isinstance(given, Mapping) else [(one, 1.0) for one in _all_of(given)]
     known = [(name, grade) for name, grade in pairs if not (is_missing(name) or is_word(name, ""))]
-    grades = {_name(id_of(name, there) if by is None else name, by): grade for name, grade in known}
-    for name, grade in grades.items():
+    grades: Grades = {}
+    for value, grade in known:
+        name = _name(id_of(value, there) if by is None else value, by)
         if isinstance(grade, bool) or not isinstance(grade, _NUMBERS) or not 0 <= grade <= 1e30:
             wrong = f": the answer {name!r} has the grade {grade!r}, expected a number from 0 to 1e30"
             raise InputError(Item(number, "query"), wrong)
+        if grades.setdefault(name, float(grade)) != grade:  # 1 and "1" are one id
+            both = f": the answer {name!r} is graded {grades[name]:g} and {grade:g}: leave one of them out"
+            raise InputError(Item(number, "query"), both)
     if not any(grades.values()):
         raise InputError(Item(number, "query"), " has no right answer: name one id at least")
     return grades
