@@ -13,14 +13,16 @@ import torch
 
 import pellucid
 from pellucid import Config
-from pellucid.edits import fixed, scale
+from pellucid.edits import add, fixed, scale
 from pellucid.trace.explain import logit_lens
 from pellucid.view import page as page_module
 from pellucid.view.choice import choose
+from pellucid.view.drawn import draw
 from pellucid.view.numbers import numbers_of, weights_of
 from pellucid.view.page import render
 from tests.trace.small import small
 from tests.view.conftest import READ, Show, until
+from tests.view.test_drawn import texts_of
 from tests.view.test_recipes import COMPUTE
 
 LONG = " ".join(Path(__file__).read_text(encoding="utf-8").split())
@@ -133,6 +135,11 @@ def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
     tab.evaluate(READ)
     tab.get_by_label("layer", exact=True).select_option(str(left[0]))
     assert "left out" in tab.get_by_role("alert").inner_text()
+    for key in ("n", "t"):
+        tab.keyboard.press(key)
+    assert "left out to keep this page small; its picture" in tab.get_by_role("dialog").inner_text()
+    for key in ("Escape", "h"):
+        tab.keyboard.press(key)
     tab.get_by_label("layer", exact=True).select_option("2")
     tab.evaluate(READ)
     assert tab.locator(".column.query .row").count() > 5
@@ -207,12 +214,27 @@ def test_numbers_that_are_none_are_shown_as_such(minilm: pellucid.Model, show: S
     tab = show(view.html(), "#view=matrix&head=2&heads=2&query=3&key=1")
     text, said = tab.evaluate(READ)
     assert (text, said["query"]) == ("NaN", "3")
-    assert "Red cells are not numbers" in tab.locator(".legend").inner_text()
+    assert "Red cells are NaN" in tab.locator(".legend").inner_text()
     for precision in ("compact", "int16"):
         assert pellucid.view(dataclasses.replace(trace, points=points), precision=precision).html()
     tab = show(view.html(), "#view=grid&head=2&heads=2")
-    assert "some weights are not finite (NaN)" in tab.locator(".readout").inner_text()
-    assert "(NaN) or above 1 are drawn as 1" in tab.locator(".legend").inner_text()
+    assert "some weights are NaN" in tab.locator(".readout").inner_text()
+    assert "Weights that are NaN or above 1 are drawn as 1" in tab.locator(".legend").inner_text()
+
+
+def test_weights_below_0_are_drawn_as_0_and_told(minilm: pellucid.Model, show: Show) -> None:
+    with minilm.edit({"layers.0.attention.weights": add(-0.2, head=1)}) as edited:
+        view = pellucid.view(trace := edited.trace("time flies like an arrow"), layer=0, heads=[1], show="matrix")
+    weights = trace["layers.0.attention.weights"][0, 1]
+    tab = show(view.html(), "#view=matrix&layer=0&heads=1")
+    assert "Weights below 0 are drawn as 0" in tab.locator(".legend").inner_text()
+    assert tab.evaluate("() => [-1, 0, 2].map((weight) => colour.rampStep(weight, 1, 'sqrt'))") == [0, 0, 255]
+    tab.keyboard.press("h")
+    assert "Weights below 0 have no line" in tab.locator(".legend").inner_text()
+    below = int((weights < 0).sum())
+    drawn = [draw(view.data, layer=0, heads=1, view=name) for name in ("matrix", "heads")]
+    told = f"{below} of the weights are below 0; they count as 0 here"
+    assert below and all(told in " ".join(texts_of(one)) for one in drawn)
 
 
 def test_a_picture_tells_the_largest_weight_that_it_cannot_show(minilm: pellucid.Model, show: Show) -> None:

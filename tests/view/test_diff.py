@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 from torch import Tensor
 
 import pellucid
-from pellucid.trace.edits import zero
+from pellucid.trace.edits import fixed, zero
 from pellucid.view.choice import choose
 from tests.trace.small import small
 from tests.view.conftest import Show, until
@@ -157,6 +157,8 @@ def test_a_layer_that_was_left_out_has_no_numbers_of_another(show: Show) -> None
         assert "The numbers of layers.1.attention were left out" in told.inner_text()
         assert not told.locator("table").count()
     assert tab.locator(".diff-list").is_hidden() and not tab.locator(".readout-value").inner_text()
+    assert "copied" not in tab.locator(".readout").inner_text()
+    assert "come from stored numbers" not in tab.locator(".legend").inner_text()
     tab.keyboard.press("Escape")
     until(tab, ALL_DONE)
     assert "Layers that cannot be compared stay empty" in tab.locator(".legend").inner_text()
@@ -171,6 +173,34 @@ def test_a_layer_that_was_left_out_has_no_numbers_of_another(show: Show) -> None
     tab.evaluate(DRAWN)
     point(tab, ".diff-head", 3, 1, len(TEXTS), len(TEXTS))
     assert value(tab) == shown
+
+
+def test_what_only_the_other_run_looks_at_is_drawn(minilm: "pellucid.Model", show: Show) -> None:
+    """An edit may write where the mask forbids a look."""
+    model = small("gpt2", minilm)
+    plain = model.trace("time flies like an arrow")
+    with model.edit({"layers.0.attention.weights": fixed(0.5, head=0, position=1, source=4)}) as edited:
+        ahead = edited.trace("time flies like an arrow")
+    page = pellucid.view(plain, ahead, layer=0, heads=[0])
+    tab = show(page.html(), "#view=diff&layer=0&heads=0&query=1&key=4&pinned=true")
+    until(tab, ALL_DONE)
+    assert value(tab) == -0.5 and "masked" not in tab.locator(".readout").inner_text()
+    side = f"canvas.width / {len(plain.tokens[0])}"
+    opacity = f"(canvas) => canvas.getContext('2d').getImageData(4.5 * {side}, 1.5 * {side}, 1, 1).data[3]"
+    assert tab.locator(".diff-head .plot canvas").evaluate(opacity) == 255
+    assert "equal ones may differ a little" in tab.locator(".legend").inner_text()
+
+
+def test_a_weight_that_is_infinite_is_named_and_leaves_the_scale(minilm: "pellucid.Model", show: Show) -> None:
+    plain = minilm.trace("time flies")
+    with minilm.edit({"layers.5.attention.weights": fixed(float("inf"), head=2, position=1, source=0)}) as edited:
+        broken = edited.trace("time flies")
+    assert pellucid.view(broken).data.manifest["attentions"][5]["max_error"] == 0
+    tab = show(pellucid.view(plain, broken).html(), "#view=diff&layer=5&heads=2&query=1&key=0&pinned=true")
+    until(tab, ALL_DONE)
+    assert "-Infinity" in tab.locator(".readout").inner_text() and "∞" not in tab.locator(".toolbar").inner_text()
+    assert "Infinity" not in tab.locator(".toolbar").inner_text()
+    assert "NaN or infinite is drawn black" in tab.locator(".legend").inner_text()
 
 
 def test_without_a_second_run_there_is_no_such_view(show: Show) -> None:
@@ -293,5 +323,5 @@ def test_weights_that_are_no_numbers_are_no_sameness(show: Show) -> None:
     until(tab, """() => /head 0: NaN$/.test(document.querySelector(".diff-overview canvas").ariaLabel)""")
     assert overview.evaluate(INK)[0] == [0, 0, 0, 255]
     assert tab.get_by_text("Both runs are the same").is_hidden()
-    assert tab.locator(".diff-list").inner_text().startswith("There are none: some weights are no numbers (NaN)")
-    assert "no number (NaN) is drawn black" in tab.locator(".legend").inner_text()
+    assert tab.locator(".diff-list").inner_text().startswith("There are none: some weights are NaN")
+    assert "NaN or infinite is drawn black" in tab.locator(".legend").inner_text()

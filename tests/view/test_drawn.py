@@ -281,7 +281,7 @@ def test_numbers_that_are_none_are_told() -> None:
     made.block(entry["key"], key)
     for view in ("heads", "matrix"):
         svg = draw(made.data(), view=view, heads=[2])
-        assert "36 of the weights are no numbers" in " ".join(texts_of(svg))
+        assert "36 of the weights are NaN" in " ".join(texts_of(svg))
         assert not lines_of(svg) and not cells_of(svg) and "nan" not in svg
 
 

@@ -222,8 +222,8 @@ def brings(folder: Path, patterns: tuple[str, ...]) -> str:
     if not _is_snapshot(folder) or (listed is not None and not any_of(listed, patterns)):
         return ""
     main = repository / "refs" / "main"
-    revision = "" if main.exists() and main.read_text() == folder.name else f" --revision {folder.name}"
-    return f"; run: pellucid pull {_named(repository)}{revision}, with network"
+    other = "" if main.exists() and main.read_text() == folder.name else f" and revision {folder.name}"
+    return f"; run: pellucid pull {_named(repository)}, with network{other}"
 
 
 def _is_snapshot(folder: Path) -> bool:

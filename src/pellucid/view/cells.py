@@ -38,7 +38,7 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
     chosen = choice if choice.token is None else _one_row(choice)
     fold = _fold(chosen)
     folded = [_folded(np.where(chosen.seen, weights, np.nan), fold) for weights in chosen.weights]
-    largest = max((float(np.nanmax(cells)) for cells in folded if not np.isnan(cells).all()), default=0.0)
+    largest = max([0.0, *(float(np.nanmax(cells)) for cells in folded if not np.isnan(cells).all())])
     panels = _lay_out(sheet, chosen, folded, fold)
     colours = ramp(theme)
     for panel in panels:

@@ -64,6 +64,7 @@ def choose(
         raise InputError(f"token {short(repr(token))} is not there: the text has tokens 0 to {len(queries) - 1}")
     pairs = [weights_of(data, entry, head) for head in chosen]
     weights, seen = np.stack([weights for weights, _ in pairs]), pairs[0][1]
+    weights = np.where(np.isfinite(weights), weights, np.nan)  # no drawing has a place for what is not finite
     place = None if token is None else token % len(queries)
     model = manifest["model"]
     return Choice(entry, model["name"], model["family"] == "", chosen, weights, seen, queries, keys, place)

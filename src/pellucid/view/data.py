@@ -96,7 +96,8 @@ def _called(one: Subject, beside: Subject) -> str:
     """What tells a run from the one beside it: its edits or its text, or its model where there are two."""
     if one.model == beside.model:
         return one.label
-    edits = "" if one.label == " | ".join(one.texts) else f"; {one.label}"
+    plain = [" | ".join(texts) for texts in (one.texts, one.texts[:-1])]  # what a decoder repeats is told once
+    edits = "" if one.label in plain else f"; {one.label}"
     return f"{one.model['name']} ({one.model['family']}){edits}"
 
 
@@ -176,7 +177,8 @@ def _leave_out(data: Data, most: int, precision: str, shown: str) -> None:
             *([] if precision == "compact" else [", or ", Argument("precision", "compact")]),
             *([", or fewer tensors"] if tensors else []),
         )
-    data.told.append(f"left out to keep the page small, but for their pictures: {', '.join(manifest['left_out'])}")
+    pictures = ", but for their pictures" if any(entry["thumb"] for entry in entries) else ""
+    data.told.append(f"left out to keep the page small{pictures}: {', '.join(manifest['left_out'])}")
 
 
 def _turn(place: int) -> int:

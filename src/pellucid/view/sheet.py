@@ -49,8 +49,9 @@ def percent(share: float) -> str:
 
 
 def _missing(choice: Choice) -> list[str]:
-    missing = int(np.isnan(choice.weights).sum())
-    return [f"{missing:,} of the weights are no numbers (NaN); they are not drawn."] if missing else []
+    missing, below = int(np.isnan(choice.weights).sum()), int((choice.weights < 0).sum())
+    told = [f"{missing:,} of the weights are NaN or infinite; they are not drawn."] if missing else []
+    return [*told, f"{below:,} of the weights are below 0; they count as 0 here."] if below else told
 
 
 def _exactness(choice: Choice) -> str:

@@ -154,15 +154,14 @@ class Store:
 
     def thumb(self, look: Look, side: int) -> dict[str, Any]:
         """A small picture of every head, at most `side` x `side`: of each part its largest weight. Of heads whose
-        weights are beyond a picture (NaN, or of an edited pass and not from 0 to 1) the largest is told, None if not
-        finite."""
+        weights are beyond a picture (NaN, or of an edited pass and not from 0 to 1) the largest is told, as JavaScript
+        writes it where JSON cannot."""
         (queries, keys), sample = look.shape, look.sample
         size = (min(side, queries), min(side, keys))
         picture = adaptive_max_pool2d(all_weights(look)[None], size)[0] if sample is None else sample.picture
         heads = (~_are_shares(picture)).any((1, 2)).nonzero().flatten().tolist()
-        most = {str(head): float(picture[head].max()) for head in heads}
+        beyond = {str(head): _told(float(picture[head].max())) for head in heads}
         name = self.add(f"{look.name}.thumb", _bytes(picture.nan_to_num(nan=1.0)), "uint8", coding="sqrt", deflate=True)
-        beyond = {head: value if math.isfinite(value) else None for head, value in most.items()}
         return {"thumb": name, **({"beyond": beyond} if beyond else {})}
 
 
@@ -190,7 +189,7 @@ def largest_error(look: Look, rows: Tensor, query: Tensor, key: Tensor) -> float
 
 def _difference(found: Tensor, wanted: Tensor) -> float:
     """The largest; two that are both no number agree, and one alone is further off than anything."""
-    apart = torch.where(found.isnan() & wanted.isnan(), 0.0, (found - wanted).abs())
+    apart = torch.where((found == wanted) | (found.isnan() & wanted.isnan()), 0.0, (found - wanted).abs())
     return float(apart.nan_to_num(nan=2.0).max()) if apart.numel() else 0.0
 
 
@@ -205,6 +204,10 @@ def _smaller_as_weights(look: Look) -> bool:
     if look.query is None or look.key is None:
         return True
     return 0.6 * look.heads * look.shape[0] * look.shape[1] <= 2 * (look.query.numel() + look.key.numel())
+
+
+def _told(value: float) -> float | str:
+    return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
 
 
 def _are_shares(weights: Tensor) -> Tensor:

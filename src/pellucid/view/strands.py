@@ -94,7 +94,7 @@ def _draw_lines(
     for one in strands:
         for query in [choice.token] if few else left:
             for key in right:
-                weight = float(np.nan_to_num(one.weights[query, key]))
+                weight = max(0.0, float(np.nan_to_num(one.weights[query, key])))
                 every += weight
                 if weight == 0 or weight < threshold:
                     continue
@@ -157,7 +157,7 @@ def _told(
     ]
     if len(keys) < len(choice.keys) or len(queries) < len(choice.queries):
         rows = [choice.token] if choice.token is not None else queries
-        part = sum(float(np.nan_to_num(one.weights[rows]).sum()) for one in strands)
+        part = sum(float(np.nan_to_num(one.weights[rows]).clip(min=0).sum()) for one in strands)
         which = "the keys that get most" if choice.token is not None else "the first"
         notes.append(
             f"{len(queries)} of {len(choice.queries)} queries are drawn, and {len(keys)} of {len(choice.keys)} keys "

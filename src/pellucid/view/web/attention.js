@@ -221,9 +221,9 @@ export function strongest(weights, places) {
   return places.reduce((best, place) => (weights[place] > weights[best] ? place : best), places[0]);
 }
 
-/** What is said of an attention without numbers. */
-export function leftOut({ name }) {
-  return `The numbers of ${name} were left out to keep this page small; its picture is in the view of the whole model.`;
+/** What is said of an attention without numbers. @param {import("./data.js").Entry} entry */
+export function leftOut({ name, thumb }) {
+  return `The numbers of ${name} were left out to keep this page small${thumb ? "; its picture is in the view of the whole model" : ""}.`;
 }
 
 /** Does the page hold what the weights come from? @param {import("./data.js").Entry} entry */

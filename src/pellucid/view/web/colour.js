@@ -81,13 +81,13 @@ function blend(hexes) {
 }
 
 /**
- * Where a weight stands on the ramp.
+ * Where a weight stands on the ramp; one below 0 stands at its beginning.
  * @param {number} weight
  * @param {number} largest the weight at the end of the ramp
  * @param {"linear"|"sqrt"} scale sqrt lets small weights be seen
  */
 export function rampStep(weight, largest, scale) {
-  const share = largest > 0 ? Math.min(1, weight / largest) : 0;
+  const share = largest > 0 ? Math.max(0, Math.min(1, weight / largest)) : 0;
   return Math.round(255 * (scale === "sqrt" ? Math.sqrt(share) : share));
 }
 

@@ -5,7 +5,7 @@
  * @typedef {{text: string, id: number, kind: "special"|"word"|"subword", segment: number}} Token
  * @typedef {{scale: number, mask: "full"|"causal"|"window", window?: number, bias?: string, rotation?: string}} Recipe
  * @typedef {{name: string, label?: string, layer: number, kind: "self"|"cross", side: string, queries: number, keys: number, heads: number,
- *   key_heads: number, query: string|null, key: string|null, weights: string|null, thumb: string|null, beyond?: Record<string, number|null>, recipe: Recipe,
+ *   key_heads: number, query: string|null, key: string|null, weights: string|null, thumb: string|null, beyond?: Record<string, number|string>, recipe: Recipe,
  *   max_error: number|null}} Entry
  * @typedef {{dtype: "float32"|"int16"|"uint8"|"int32", shape: number[], coding?: "sqrt"|"linear", scales?: number[],
  *   deflated?: boolean}} Shape

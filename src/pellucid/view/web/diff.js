@@ -9,7 +9,7 @@ import { Ends, Heat } from "./heat.js";
 import { layerWords, Overview } from "./overview.js";
 import { exact, inNodes, inWords, tokenLabel } from "./tokens.js";
 import { otherEntry, Twins, twinBlocks } from "./twins.js";
-import { runs } from "./tworuns.js";
+import { cut, runs } from "./tworuns.js";
 
 /** Most pixels of height, most rows and columns of a table. */
 const [TALL, WHOLE] = [560, 32];
@@ -132,13 +132,15 @@ class Diff {
     if (key !== this.key) {
       this.key = key;
       this.rows = Array.from({ length: one.queries }, (_, query) => this.twins.row(state.head, query));
-      this.largest = this.rows.reduce((most, row) => row.reduce((best, value) => (Math.abs(value) > best ? Math.abs(value) : best), most), 0);
-      this.broken = this.rows.some((row) => row.some(Number.isNaN));
+      const larger = (best, value) => (Number.isFinite(value) ? Math.max(best, Math.abs(value)) : best);
+      this.largest = this.rows.reduce((most, row) => row.reduce(larger, most), 0);
+      this.broken = this.rows.some((row) => !row.every(Number.isFinite));
       this.list.fill(this.twins, state.head, this.rows, (side) => this.tokens(side));
     }
     this.ends.element.hidden = !this.largest;
     this.ends.draw(this.largest, true, this.page.theme());
-    const value = (query, key) => (one.sees(query, key) ? this.rows[query][key] : Infinity);
+    const finite = (value) => (Number.isFinite(value) ? value : NaN);
+    const value = (query, key) => (this.twins.sees(query, key) ? finite(this.rows[query][key]) : Infinity);
     const room = Math.max(160, this.heat.element.parentElement.clientWidth - 150);
     const names = { row: (query) => this.name("query", query), column: (key) => this.name("key", key) };
     this.heat.draw({ key, rows: one.queries, columns: one.keys, value, largest: this.largest, signed: true, scale: state.scale, names,
@@ -174,7 +176,7 @@ class Diff {
     const state = this.page.state();
     if (hand.lookAt) return this.overview.readout(hand.lookAt);
     const place = `${layerWords(this.page.entry())} · head ${state.head} · `;
-    const seen = (query, key) => (this.twins.one.sees(query, key) ? "" : " · masked");
+    const seen = (query, key) => (this.twins.sees(query, key) ? "" : " · masked");
     if (this.twins.fault()) return { words: [place, "not comparable"] };
     if (state.query === null || state.key === null) return { words: [place, "point at a cell to read its difference"] };
     const [mine, theirs] = [this.twins.one, this.twins.other].map((each) => each.row(state.head, state.query)[state.key]);
@@ -193,19 +195,22 @@ class Diff {
     return [
       this.largest ? `This run minus the other: orange is more here, blue is more there, from −${end} to ${end} ${scale}` : "",
       this.heat.pooling(),
-      this.broken || this.overview.broken() ? "A cell where a weight of a run is no number (NaN) is drawn black, on a dark page white." : "",
+      this.broken || this.overview.broken() ? "A cell where a weight of a run is NaN or infinite is drawn black, on a dark page white." : "",
       this.overview.legend(),
     ].filter(Boolean);
   }
 
   /** The sentence below the legend. */
   truth() {
-    const { other } = this.page.manifest;
-    if (this.hand().of === "lens") return `The other run is “${other.label}”.`;
-    const errors = [this.twins.one, this.twins.other].map((each) => each?.entry.max_error);
-    const largest = Number(Math.max(...errors).toPrecision(2));
-    const exactly = errors.some((error) => error == null) ? "" : ` Each was compared with the model’s own: largest error ${largest}.`;
-    return `The other run is “${other.label}”. Both runs’ weights come from stored numbers in the same way.${exactly}`;
+    const told = `The other run is “${cut(this.page.manifest.other.label)}”.`;
+    if (this.hand().of === "lens" || this.twins?.fault() !== "") return told;
+    const { one, other } = this.twins;
+    const largest = Number(Math.max(one.entry.max_error, other.entry.max_error).toPrecision(2));
+    const known = one.entry.max_error != null && other.entry.max_error != null;
+    const how = one.stored === other.stored
+      ? "Both runs’ weights come from stored numbers in the same way."
+      : "The weights of one run are stored, and those of the other are computed from what is: equal ones may differ a little.";
+    return `${told} ${how}${known ? ` Each was compared with the model’s own: largest error ${largest}.` : ""}`;
   }
 
   /** @returns {import("./table.js").Table} */
@@ -227,7 +232,7 @@ class Diff {
   /** Only a difference of weights has an expression. */
   python() {
     const { of, lookAt } = this.hand();
-    if (of === "lens" || lookAt) return "";
+    if (of === "lens" || lookAt || this.twins?.fault() !== "") return "";
     const { layer, head, query, key } = this.page.state();
     const cell = `["${this.page.manifest.attentions[layer].name}.weights"][0, ${head}, ${query}, ${key}]`;
     return query === null || key === null ? "" : `trace${cell} - other${cell}`;

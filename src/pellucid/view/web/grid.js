@@ -161,7 +161,7 @@ class Grid {
     const cell = this.hover ?? { place: layer, head };
     const entry = this.entries[cell.place];
     const most = entry.thumb && largestOf(entry, thumbsOf(this.page.source, entry), cell.head);
-    const largest = Number.isNaN(most) ? "some weights are not finite (NaN)" : `largest weight about ${most?.toPrecision(2)}`;
+    const largest = Number.isNaN(most) ? "some weights are NaN" : `largest weight about ${most?.toPrecision(2)}`;
     const opens = this.page.views.find((view) => view.name === this.opens())?.label;
     return { words: [`${this.nameOf(cell.place)} · head ${cell.head}`], value: "",
       note: [entry.thumb && largest, `${this.hover ? "a click" : "Enter"} opens it in ${opens}`].filter(Boolean).join(" · ") };
@@ -174,7 +174,7 @@ class Grid {
     return [
       "A row is a layer, a picture is one head: a line of it is a query, a column a key.",
       `Colour runs from 0 to ${this.page.state().ends === "one" ? "1" : "the largest weight of each head"} on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
-      this.entries.some(({ beyond }) => beyond) ? "Weights that are no number (NaN) or above 1 are drawn as 1, those below 0 as 0." : "",
+      this.entries.some(({ beyond }) => beyond) ? "Weights that are NaN or above 1 are drawn as 1, those below 0 as 0." : "",
       patches ? "Each dot is the largest weight of a patch of tokens." : "", masked ? "Empty parts are masked." : "",
       onSheet(this.element, ...this.inSight()),
     ].filter(Boolean);

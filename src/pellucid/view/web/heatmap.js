@@ -6,7 +6,7 @@ import { rampStep } from "./colour.js";
  * @typedef {object} Cells
  * @property {number} rows
  * @property {number} columns
- * @property {(row: number, column: number) => number|null} weight null may not be seen and is hatched; NaN is red
+ * @property {(row: number, column: number) => number|null} weight null may not be seen and is hatched; what is not finite is red
  * @property {number} largest the weight at the end of the ramp
  * @property {"sqrt"|"linear"} scale
  * @property {Uint8ClampedArray} colours the ramp, from colour.js
@@ -56,7 +56,7 @@ function toImage({ rows, columns, weight, largest, scale, colours }) {
     for (let column = 0; column < columns; column++, place += 4) {
       const value = weight(row, column);
       if (value === null) continue;
-      if (Number.isNaN(value)) {
+      if (!Number.isFinite(value)) {
         image.data.set(NOT_A_NUMBER, place);
         continue;
       }

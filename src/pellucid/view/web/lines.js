@@ -21,22 +21,23 @@ import { pen } from "./dom.js";
  */
 
 /**
- * Draws all lines and says how much weight they hold.
+ * Draws all lines and says how much weight they hold; weights below 0 count as none.
  * @param {HTMLCanvasElement} canvas
  * @param {Strand[]} strands
  * @param {Frame} frame
- * @returns {{all: number, drawn: number, lines: number}} summed weights, below the threshold too
+ * @returns {{all: number, drawn: number, lines: number, below: boolean}} summed weights, below the threshold too; is one below 0?
  */
 export function drawLines(canvas, strands, frame) {
   const context = pen(canvas, frame.width, frame.height);
   context.lineCap = "butt";
-  const mass = { all: 0, drawn: 0, lines: 0 };
+  const mass = { all: 0, drawn: 0, lines: 0, below: false };
   for (const strand of strands) {
     context.strokeStyle = strand.colour;
     context.setLineDash(strand.dash);
     const draw = (query, key, weight) => {
-      mass.all += weight;
-      if (!(weight >= frame.threshold) || weight === 0) return;
+      if (weight < 0) mass.below = true;
+      else mass.all += weight;
+      if (!(weight >= frame.threshold) || weight <= 0 || weight === Infinity) return;
       mass.drawn += weight;
       mass.lines += 1;
       drawLine(context, frame.from(query) + strand.shift, frame.to(key) + strand.shift, frame, weight);

@@ -57,8 +57,9 @@ class Matrix {
     const attention = this.page.attention();
     const colours = ramp(this.page.theme());
     const rows = query.map((index) => attention.row(head, index));
-    this.broken = rows.some((row) => Number.isNaN(row[0] + row.at(-1)) || row.some(Number.isNaN));
-    this.largest = rows.reduce((most, row) => key.reduce((best, index) => (row[index] > best ? row[index] : best), most), 0);
+    this.broken = rows.some((row) => !row.every(Number.isFinite));
+    this.below = rows.some((row) => row.some((weight) => weight < 0));
+    this.largest = rows.reduce((most, row) => key.reduce((best, index) => (row[index] > best && row[index] < Infinity ? row[index] : best), most), 0);
     const weight = (y, x) => (attention.sees(query[y], key[x]) ? rows[y][key[x]] : null);
     paintCells(this.canvas, { rows: query.length, columns: key.length, weight, largest: this.largest, scale, colours }, side,
       { row: this.gaps(query, "query"), column: this.gaps(key, "key") });
@@ -137,9 +138,10 @@ class Matrix {
       `Colour runs from 0 to ${exact(this.largest)}, the largest weight shown of head ${head},`
         + ` on a ${scale === "sqrt" ? "square root" : "linear"} scale.`,
       pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
-      this.page.attention().stored || pair !== "all" ? "" : "Each row adds up to 1.",
+      this.page.attention().stored || this.broken || pair !== "all" ? "" : "Each row adds up to 1.",
       maskInWords(this.page.entry().recipe),
-      this.broken ? "Red cells are not numbers (NaN)." : "",
+      this.broken ? "Red cells are NaN or infinite." : "",
+      this.below ? "Weights below 0 are drawn as 0." : "",
       onSheet(this.element, this.inSight()),
     ].filter(Boolean);
   }

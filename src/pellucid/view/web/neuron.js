@@ -1,7 +1,7 @@
 // neuron.js: the neuron view. One query and its keys taken apart: which numbers of the two vectors make a score, and how the
 // score becomes a weight.
 import { lift, make, mark } from "./dom.js";
-import { strongest } from "./attention.js";
+import { hasNumbers, leftOut, strongest } from "./attention.js";
 import { Chain } from "./chain.js";
 import { headColour } from "./colour.js";
 import { Column, layOut } from "./column.js";
@@ -250,6 +250,8 @@ class Neuron {
   table() {
     const { head } = this.page.state();
     const title = `Layer ${this.page.layerName()} · head ${head}`;
+    const entry = this.page.entry();
+    if (!hasNumbers(entry)) throw new Problem(leftOut(entry));
     if (!this.whole) throw new Problem(WHY);
     const steps = this.steps(this.pair.key);
     const columns = [["query before", steps.queryBefore], ["query", steps.query], ["key before", steps.keyBefore], ["key", steps.key], ["product", steps.products]].filter(([, numbers]) => numbers);

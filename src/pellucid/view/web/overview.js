@@ -22,7 +22,7 @@ export class Overview {
     this.element = make("section", { class: "diff-overview", "aria-label": "every head" }, make("h2", {}, "Every head"),
       make("div", { class: "tensor-scroll" }, this.heat.element), (this.ends = new Ends()).element,
       this.same = make("p", { class: "quiet" }, "Both runs are the same: no weight of any head differs."));
-    /** @type {Map<number, Float64Array|null>} one number per head, by place; null where no comparison is possible */
+    /** @type {Map<number, Float64Array|null>} one number per head, by place, NaN where weights are not finite; null where no comparison is possible */
     this.done = new Map();
     this.cells = attentions.reduce((sum, { heads, queries, keys }) => sum + heads * sequences[queries].tokens.length * sequences[keys].tokens.length, 0);
     this.ahead = this.cells <= MOST;
@@ -49,7 +49,10 @@ export class Overview {
     if (most) {
       for (const [head, query] of cellsOf(twins.one)) {
         if (performance.now() > this.until || !this.until) await this.rest();
-        for (const value of twins.row(head, query)) if (Math.abs(value) > most[head] || Number.isNaN(value)) most[head] = Math.abs(value);
+        for (const value of twins.row(head, query)) {
+          if (!Number.isFinite(value)) most[head] = NaN;
+          else if (Math.abs(value) > most[head]) most[head] = Math.abs(value);
+        }
       }
     }
     this.done.set(place, most);
@@ -102,7 +105,7 @@ export class Overview {
     return this.done.has(place) ? "not comparable" : "not worked out yet";
   }
 
-  /** Did a run have no number (NaN) anywhere? */
+  /** Was a weight of a run not finite anywhere? */
   broken() {
     return [...this.done.values()].some((row) => row?.some(Number.isNaN));
   }

@@ -44,13 +44,13 @@ function patch(place, size) {
 }
 
 /**
- * The largest weight of one head, near enough; NaN where its weights are not finite.
+ * The largest weight of one head, near enough; NaN where one is no number.
  * @param {import("./data.js").Entry} entry
  * @param {Thumbs} thumbs
  * @param {number} head
  */
 export function largestOf({ beyond = {} }, thumbs, head) {
-  return head in beyond ? beyond[head] ?? NaN : largestIn(thumbs, head);
+  return head in beyond ? Number(beyond[head]) : largestIn(thumbs, head);
 }
 
 /** The largest weight in the picture of one head. */

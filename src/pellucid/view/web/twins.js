@@ -40,6 +40,11 @@ export class Twins {
     return `This run has ${size(one)} and the other ${size(other)}: weights can be compared one by one only where the numbers of tokens are equal.`;
   }
 
+  /** May this query look at this key in one of the runs? Where an edit wrote a weight it may. */
+  sees(query, key) {
+    return this.one.sees(query, key) || this.other.sees(query, key);
+  }
+
   at(head, query, key) {
     return this.one.row(head, query)[key] - this.other.row(head, query)[key];
   }

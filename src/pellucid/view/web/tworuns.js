@@ -5,12 +5,13 @@ import { make } from "./dom.js";
 export function runs({ texts, other }) {
   const alike = texts.join("|") === other.texts.join("|"); // then the texts stand above already
   const line = (name, words, label) => {
-    const said = [...(alike ? [] : words), label && label !== words.join(" | ") ? label : alike ? "as it is" : ""].filter(Boolean);
+    const plain = [words, words.slice(0, -1)].some((some) => label === some.join(" | ")); // what a decoder repeats is told once
+    const said = [...(alike ? [] : words), label && !plain ? label : alike ? "as it is" : ""].filter(Boolean);
     return make("p", {}, make("b", {}, name), " ", ...said.flatMap((text, at) => [at ? " / " : "", make("bdi", {}, cut(text))]));
   };
   return make("div", { class: "diff-runs" }, line("this run", texts, other.beside), line("the other", other.texts, other.label));
 }
 
-function cut(text) {
+export function cut(text) {
   return text.length > 160 ? `${text.slice(0, 160)}…` : text;
 }
