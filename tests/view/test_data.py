@@ -237,6 +237,41 @@ def test_weights_below_0_are_drawn_as_0_and_told(minilm: pellucid.Model, show: S
     assert below and all(told in " ".join(texts_of(one)) for one in drawn)
 
 
+@pytest.mark.parametrize("precision", ["int16", "compact"])
+def test_one_large_weight_leaves_the_others_as_they_are(minilm: pellucid.Model, precision: str) -> None:
+    name = "layers.4.attention.weights"
+    with minilm.edit({name: fixed(1e6, head=2, position=1, source=3)}) as edited:
+        trace = edited.trace("time flies like an arrow")
+    data = pellucid.view(trace, precision=precision).data
+    entry = data.manifest["attentions"][4]
+    np.testing.assert_allclose(weights_of(data, entry, 2)[0], trace[name][0, 2].numpy(), rtol=1e-6)
+
+
+def test_an_infinite_weight_leaves_the_shares_of_the_others(minilm: pellucid.Model, show: Show) -> None:
+    name = "layers.2.attention.weights"
+    with minilm.edit({name: fixed(float("inf"), head=2, position=1, source=3)}) as edited:
+        view = pellucid.view(trace := edited.trace("time flies like an arrow"), layer=2, heads=[2])
+    weights = trace[name][0, 2]
+    known = weights[weights.isfinite()]
+    hidden = f"{100 * known[known < 0.02].sum() / known.sum():.1f} %"
+    tab = show(view.html(), "#view=heads&layer=2&heads=2&query=1&pinned=true")
+    tab.keyboard.press("Escape")
+    tab.evaluate(READ)
+    legend = tab.locator(".legend").inner_text()
+    assert f"they hold {hidden}" in legend and "NaN or infinite: no line is drawn" in legend
+    assert f"they hold {hidden}" in " ".join(texts_of(draw(view.data, layer=2, heads=2, view="heads")))
+
+
+def test_the_largest_is_among_those_that_are_seen(minilm: pellucid.Model, show: Show) -> None:
+    model = small("gpt2", minilm)
+    with model.edit({"layers.1.attention.weights": scale(-1.0, head=2)}) as edited:
+        view = pellucid.view(edited.trace("time flies like an arrow"))
+    for place in ("query=3", "key=3&side=key"):
+        tab = show(view.html(), f"#view=heads&layer=1&heads=2&{place}&pinned=true")
+        tab.evaluate(READ)
+        assert float(tab.locator(".readout-value").inner_text()) < 0
+
+
 def test_a_picture_tells_the_largest_weight_that_it_cannot_show(minilm: pellucid.Model, show: Show) -> None:
     name = "layers.0.attention.weights"
     with minilm.edit({name: scale(2.5, head=1)}) as edited:

@@ -323,5 +323,5 @@ def test_weights_that_are_no_numbers_are_no_sameness(show: Show) -> None:
     until(tab, """() => /head 0: NaN$/.test(document.querySelector(".diff-overview canvas").ariaLabel)""")
     assert overview.evaluate(INK)[0] == [0, 0, 0, 255]
     assert tab.get_by_text("Both runs are the same").is_hidden()
-    assert tab.locator(".diff-list").inner_text().startswith("There are none: some weights are NaN")
+    assert tab.locator(".diff-list").inner_text().startswith("There are none: some weights are NaN or infinite")
     assert "NaN or infinite is drawn black" in tab.locator(".legend").inner_text()

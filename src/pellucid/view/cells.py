@@ -53,7 +53,8 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
     if not chosen.seen.all():
         notes.append("Empty cells are masked.")
     sheet.say(notes)
-    return sheet.svg(f"{len(chosen.queries)} rows that look, {len(chosen.keys)} columns that are looked at")
+    told = f"{len(chosen.queries)} rows that look, {len(chosen.keys)} columns that are looked at"
+    return sheet.svg(told, chosen.weights)
 
 
 def _one_row(choice: Choice) -> Choice:

@@ -31,11 +31,11 @@ class Sheet:
         """Sentences for the foot of the drawing."""
         self.notes += notes
 
-    def svg(self, description: str) -> str:
-        """The drawing as text."""
+    def svg(self, description: str, weights: np.ndarray) -> str:
+        """The drawing as text.  weights: those that are in it."""
         y = self.bottom + 22
         quiet = theme_of(self.theme)["quiet"]
-        notes = [*self.notes, *_missing(self.choice), _exactness(self.choice)]
+        notes = [*self.notes, *_missing(weights), _exactness(self.choice)]
         for line in _wrapped(" ".join(notes), self.width - 2 * EDGE):
             self.marks.append(words(EDGE, y, line, quiet, font_size=11))
             y += 15
@@ -48,8 +48,8 @@ def percent(share: float) -> str:
     return f"{100 * share:.3f} %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
 
 
-def _missing(choice: Choice) -> list[str]:
-    missing, below = int(np.isnan(choice.weights).sum()), int((choice.weights < 0).sum())
+def _missing(weights: np.ndarray) -> list[str]:
+    missing, below = int(np.isnan(weights).sum()), int((weights < 0).sum())
     told = [f"{missing:,} of the weights are NaN or infinite; they are not drawn."] if missing else []
     return [*told, f"{below:,} of the weights are below 0; they count as 0 here."] if below else told
 

@@ -71,7 +71,7 @@ export class Column {
     const shown = this.indices.filter((index, place) => (tops[place] + 2 * row > from && tops[place] - row < to) || index === reachable);
     const keep = new Set(shown);
     for (const [index, element] of this.rows) if (!keep.has(index)) this.rows.delete(index), element.remove();
-    const largest = look.weight ? Math.max(...this.indices.map(look.weight)) : 0;
+    const largest = look.weight ? Math.max(0, ...this.indices.map(look.weight).filter(Number.isFinite)) : 0;
     let last;
     for (const index of shown) {
       last = this.rows.get(index) ?? this.makeRow(index, last);
@@ -101,7 +101,7 @@ export class Column {
     mark(element, "data-unseen", Boolean(look.weight) && weight === null);
     const number = weight !== null ? weight.toFixed(6) : look.weight ? "masked" : "";
     if (element.lastChild.textContent !== number) element.lastChild.textContent = number;
-    element.style.setProperty("--weight", weight > 0 && largest > 0 ? weight / largest : 0);
+    element.style.setProperty("--weight", weight > 0 && weight < Infinity && largest > 0 ? weight / largest : 0);
   }
 
   /** Puts the keyboard on a token. */

@@ -27,7 +27,7 @@ export class DifferenceList {
       return make("li", {}, line);
     };
     const cells = largestOf(rows, LISTED);
-    const none = () => (rows.some((row) => row.some(Number.isNaN)) ? "some weights are NaN, the others are the same" : "every weight is the same");
+    const none = () => (rows.some((row) => row.some(Number.isNaN)) ? "some weights are NaN or infinite, the others are the same" : "every weight is the same");
     this.element.replaceChildren(...(cells.length ? cells.map(item) : [make("li", { class: "quiet" }, `There are none: ${none()}.`)]));
   }
 }

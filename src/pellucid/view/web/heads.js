@@ -53,7 +53,7 @@ class Heads {
     this.drawColumns(state, top, height);
     this.drawCanvas(state, top, height);
     const { all, drawn } = this.mass;
-    this.hidden = percent(all > drawn && all < Infinity ? 1 - drawn / all : 0);
+    this.hidden = percent(all > drawn ? 1 - drawn / all : 0);
     this.slider.draw(state, all && state.threshold ? this.hidden : "");
     this.drawKey(state);
   }
@@ -155,7 +155,6 @@ class Heads {
   legend() {
     const state = this.page.state();
     if (!state.heads.length) return ["No head is on: switch one on above."];
-    if (!Number.isFinite(this.mass.all)) return ["Some of these weights are NaN or infinite: no line is drawn for them."];
     const coloured = state.heads.includes(state.head) ? `, colour is head ${state.head}` : "";
     const rows = this.partial ? " of the rows on screen" : "";
     return [
@@ -164,6 +163,7 @@ class Heads {
         ? `Lines below ${state.threshold} are hidden: they hold ${this.hidden} of the weight${rows}.`
         : "Every line is drawn, nothing is hidden.",
       this.mass.below ? "Weights below 0 have no line." : "",
+      this.mass.broken ? "Some of these weights are NaN or infinite: no line is drawn for them." : "",
       state.pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
       onSheet(this.scroller, this.inSight("query", "queries"), this.inSight("key", "keys")),
     ].filter(Boolean);

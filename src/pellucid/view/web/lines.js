@@ -21,21 +21,24 @@ import { pen } from "./dom.js";
  */
 
 /**
- * Draws all lines and says how much weight they hold; weights below 0 count as none.
+ * Draws all lines and says how much weight they hold; weights below 0 count as none, and so do
+ * those that are not finite.
  * @param {HTMLCanvasElement} canvas
  * @param {Strand[]} strands
  * @param {Frame} frame
- * @returns {{all: number, drawn: number, lines: number, below: boolean}} summed weights, below the threshold too; is one below 0?
+ * @returns {{all: number, drawn: number, lines: number, below: boolean, broken: boolean}} summed weights, below the threshold too; is one
+ *   below 0, is one not finite?
  */
 export function drawLines(canvas, strands, frame) {
   const context = pen(canvas, frame.width, frame.height);
   context.lineCap = "butt";
-  const mass = { all: 0, drawn: 0, lines: 0, below: false };
+  const mass = { all: 0, drawn: 0, lines: 0, below: false, broken: false };
   for (const strand of strands) {
     context.strokeStyle = strand.colour;
     context.setLineDash(strand.dash);
     const draw = (query, key, weight) => {
-      if (weight < 0) mass.below = true;
+      if (!Number.isFinite(weight)) mass.broken = true;
+      else if (weight < 0) mass.below = true;
       else mass.all += weight;
       if (!(weight >= frame.threshold) || weight <= 0 || weight === Infinity) return;
       mass.drawn += weight;

@@ -57,8 +57,8 @@ class Matrix {
     const attention = this.page.attention();
     const colours = ramp(this.page.theme());
     const rows = query.map((index) => attention.row(head, index));
-    this.broken = rows.some((row) => !row.every(Number.isFinite));
-    this.below = rows.some((row) => row.some((weight) => weight < 0));
+    this.broken = rows.some((row) => key.some((index) => !Number.isFinite(row[index])));
+    this.below = rows.some((row) => key.some((index) => row[index] < 0 && row[index] > -Infinity));
     this.largest = rows.reduce((most, row) => key.reduce((best, index) => (row[index] > best && row[index] < Infinity ? row[index] : best), most), 0);
     const weight = (y, x) => (attention.sees(query[y], key[x]) ? rows[y][key[x]] : null);
     paintCells(this.canvas, { rows: query.length, columns: key.length, weight, largest: this.largest, scale, colours }, side,

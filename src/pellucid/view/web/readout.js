@@ -76,8 +76,12 @@ export class Readout {
     const attention = this.page.attention();
     const shown = this.page.shown();
     if (query !== null && key !== null) return { query, key, note: attention.sees(query, key) ? "" : `masked: ${whyNot(attention, query, key)}` };
-    if (key === null) return { query, key: strongest(attention.row(head, query), shown.key), note: "its largest" };
-    return { query: strongest(attention.column(head, key), shown.query), key, note: "the largest that it gets" };
+    if (key === null) {
+      const keys = shown.key.filter((one) => attention.sees(query, one));
+      return { query, key: strongest(attention.row(head, query), keys.length ? keys : shown.key), note: "its largest" };
+    }
+    const queries = shown.query.filter((one) => attention.sees(one, key));
+    return { query: strongest(attention.column(head, key), queries.length ? queries : shown.query), key, note: "the largest that it gets" };
   }
 }
 

@@ -30,7 +30,7 @@ export class Strip {
     context.fillStyle = theme === "dark" ? "#ffffff18" : "#00000010";
     context.fillRect(0, top * scale, WIDTH, height * scale);
     const colours = ramp(theme);
-    const largest = marks.reduce((most, { weight }) => Math.max(most, weight), 0);
+    const largest = marks.reduce((most, { weight }) => (Number.isFinite(weight) ? Math.max(most, weight) : most), 0);
     const drawMark = ({ at, weight }) => {
       const step = 3 * rampStep(weight, largest, "sqrt");
       context.fillStyle = `rgb(${colours[step]} ${colours[step + 1]} ${colours[step + 2]})`;
