@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.checkpoints.hub import SPEAKING, cached
+from pellucid.checkpoints.cache import cached, is_whole
+from pellucid.checkpoints.hub import SPEAKING
 from pellucid.checkpoints.inventory import _state
 from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
@@ -105,37 +106,30 @@ def test_what_others_left_in_the_cache_is_enough(hub: Hub, home: Path, tmp_path:
     assert (snapshot / "vocab.txt").exists()
 
 
-@pytest.mark.parametrize("offline", [True, False])
 @pytest.mark.parametrize(
-    ("files", "opens"),
+    ("files", "opens", "whole"),
     [
-        (["config.json", WEIGHTS], None),  # without a list of what there is the hub is asked where it can be
-        (["adapter_config.json", "adapter_model.safetensors"], True),
-        (["adapter_config.json", "adapter_model.bin"], True),
-        (["m.gguf"], True),
-        (["config.json", "m.gguf"], None),
-        (["config.json", "model.fp16.safetensors"], None),
-        (["adapter_config.json"], False),
-        (["config.json", *SHARDS], None),
-        (["config.json", *SHARDS[1:]], None),
-        (["config.json", *SHARDS[:2]], None),
-        (["config.json", SHARDS[2]], None),
-        (["config.json"], None),
-        ([SHARDS[0]], False),
+        (["config.json", WEIGHTS], True, False),  # without a list of what there is nobody knows
+        (["adapter_config.json", "adapter_model.safetensors"], True, False),
+        (["adapter_config.json", "adapter_model.bin"], True, False),
+        (["m.gguf"], True, True),
+        (["config.json", "m.gguf"], True, False),
+        (["config.json", *SHARDS], True, False),
+        (["config.json", *SHARDS[1:]], True, False),
+        (["config.json"], True, False),
+        (["adapter_config.json"], False, False),
+        ([SHARDS[0]], False, False),
     ],
 )
-def test_the_cache_holds_what_a_folder_may_hold(
-    files: list[str], opens: bool | None, offline: bool, tmp_path: Path
-) -> None:
+def test_the_cache_holds_what_a_folder_may_hold(files: list[str], opens: bool, whole: bool, tmp_path: Path) -> None:
     snapshot = tmp_path / "models--o--tiny" / "snapshots" / ("1" * 40)
     snapshot.mkdir(parents=True)
     for name in files:
         (snapshot / name).write_text(json.dumps({"weight_map": dict(zip("ab", SHARDS))} if name == SHARDS[2] else {}))
-    there = offline if opens is None else opens
-    assert cached(NAME, "1" * 40, offline, tmp_path) == (snapshot if there else None)
-    whole = opens or files in (["config.json", WEIGHTS], ["config.json", *SHARDS])
-    if not whole:
-        assert _state(snapshot).startswith("incomplete: no")
+    assert cached(NAME, "1" * 40, tmp_path) == (snapshot if opens else None)
+    assert is_whole(snapshot) == whole
+    if files == ["config.json", *SHARDS[1:]]:
+        assert _state(snapshot) == f"incomplete: no {SHARDS[0]}"
 
 
 def test_offline_a_download_that_was_broken_off_opens_as_far_as_it_goes(hub: Hub, home: Path, tmp_path: Path) -> None:
@@ -164,7 +158,8 @@ def test_what_makes_other_vectors_is_missed_in_a_cache(hub: Hub, home: Path, tmp
             "o/tiny is not whole in the hub's cache, which lacks modules.json: it may answer otherwise; run: pellucid"
         )
         assert lacks in done.stderr
-        assert ("the hub could not be reached: o/tiny is taken from its cache" in done.stderr) == (not how)
+        told = "o/tiny is taken from the hub's cache as it stands there: the hub could not be reached ("
+        assert (told in done.stderr) == (not how)
     assert found(hub, home) == snapshot and (snapshot / "modules.json").exists()
 
 
@@ -175,9 +170,28 @@ def test_a_cache_that_was_filled_file_by_file_is_asked_about_once(hub: Hub, home
     assert ask(hub.url, home, "-c", fetch.replace("WEIGHTS", WEIGHTS).format(NAME)).returncode == 0
     snapshot = found(hub, home, HF_HUB_OFFLINE="1")
     assert not (snapshot / "modules.json").exists()
+    hub.broken = 403
+    done = ask(hub.url, home, "-c", LOCATE.format(NAME, ""))
+    assert done.stdout.strip() == str(snapshot) and "as it stands there: the hub refused 'o/tiny'" in done.stderr
+    hub.broken = None
+    hub.add(NAME, sentence(tmp_path / "another"))  # which is not what is there
+    hub.asked.clear()
     assert found(hub, home) == snapshot and (snapshot / "modules.json").exists()
+    assert WEIGHTS not in hub.fetched()
     hub.asked.clear()
     assert found(hub, home) == snapshot and hub.asked == []
+
+
+def test_an_adapter_that_was_fetched_file_by_file_is_asked_about_once(hub: Hub, home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    for name in ("adapter_config.json", "adapter_model.safetensors", "modules.json"):
+        with_file(name, {"base_model_name_or_path": "o/base", "of": name})(folder)
+    hub.add(NAME, folder)
+    fetch = "import huggingface_hub as hub; [hub.hf_hub_download({0!r}, name) for name in ('adapter_config.json', "
+    assert ask(hub.url, home, "-c", (fetch + "'adapter_model.safetensors')]").format(NAME)).returncode == 0
+    ask(hub.url, home, "-c", LOCATE.format(NAME, ""))  # its base is not there
+    assert "modules.json" in hub.fetched()
 
 
 def test_a_sentence_encoder_comes_with_its_folders(hub: Hub, home: Path, tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_an_index_is_evaluated_by_hand(index: Path, tmp_path: Path) -> None:
     for odd, told in (
         (" ,AAPL,1", "is empty"),
         ("Pear,AAPL,0", "has no right answer"),
-        ("Pear,KO,1e31", ": the answer 'KO'"),
+        ("Pear,KO,1e31", ": the grade is '1e31'"),
     ):
         table.write_text(f"query,symbol,grade\nApple,AAPL,1\nApple,KO,1\n{odd}\n", encoding="utf-8")
         assert f"{table}, line 4{told if told[0] == ':' else f' {told}'}" in pellucid(*asked).stderr

@@ -1,5 +1,6 @@
 """The hub and its cache: which files are fetched, and what goes wrong on the way as one sentence."""
 
+import errno
 import os
 import re
 import threading
@@ -38,7 +39,6 @@ SPEAKING = (
 )
 """Files that say what the model is: where one is saved over another, none of the older may stay."""
 
-_NEEDED = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *NUMBERS, *MODULES, *ADAPTER)
 _ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)?(?<!\.git)")
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
 _TOKEN = Argument("token", Blank("TOKEN"))
@@ -47,7 +47,9 @@ _PATIENCE = 10
 
 
 class UnreachableError(NotFoundError):
-    """Nobody answers where the hub should be, or what answers cannot."""
+    """Nobody answers where the hub should be, or what answers cannot.  reason: that alone."""
+
+    reason = ""
 
 
 def is_hub_id(text: str) -> bool:
@@ -65,54 +67,22 @@ def check_revision(revision: str | None) -> None:
 
 def is_offline() -> bool:
     """Whether the environment forbids the hub."""
-    return bool(_hub().constants.HF_HUB_OFFLINE)
+    return bool(client().constants.HF_HUB_OFFLINE)
 
 
 Cache = str | os.PathLike[str] | None
 """A folder in place of the hub's own cache; None for that one."""
 
 
-def cached(name: str, revision: str | None, offline: bool, cache_dir: Cache = None) -> Path | None:
-    """The snapshot in the hub's cache; None where there is none, and where the hub is to be asked for more: a download
-    was broken off, or other tools, which fetch less, left no list of what there is.
-
-    offline: nobody can be asked, so a config is enough: whoever needs words or weights says which of them are missing.
-    """
-    hub = _hub()
-    try:
-        how = {"local_files_only": True, "allow_patterns": [*_NEEDED], "cache_dir": cache_dir}
-        found, whole = Path(hub.snapshot_download(name, revision=revision, **how)), True
-    except hub.errors.IncompleteSnapshotError as error:
-        found, whole = Path(error.snapshot_path), False
-    except hub.errors.LocalEntryNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:  # a folder in place of a file, one that is closed, bytes for text
-        place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
-        raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
-    names = [path.name for path in found.iterdir()]
-    if "config.json" not in names:
-        return found if any_of(names, ("*.gguf",)) or ((whole or offline) and _is_adapter(names)) else None
-    known = whole and _listed(found) is not None
-    return found if offline or (known and (_is_adapter(names) or not missing_weights(found))) else None
-
-
-def lost(folder: Path) -> list[str]:
-    """The files of a repository that change what its model makes and are not in its snapshot: not the words and
-    weights, which whoever needs them asks for."""
-    listed = [file for file in _listed(folder) or () if any_of([file], (*FACTS, *MODULES, *WRITING))]
-    return [file for file in listed if not (folder / file).exists()]
-
-
-def _listed(folder: Path) -> list[str] | None:
-    """The files of a repository, as the hub's client noted them when it fetched a snapshot; None where it did not."""
-    if not _is_snapshot(folder):
-        return None
-    hub, repository = _hub(), folder.parent.parent
-    try:
-        tree = hub.get_cached_repo_tree(_named(repository), revision=folder.name, cache_dir=repository.parent)
-    except (hub.errors.CachedRepoTreeNotFoundError, ValueError):
-        return None
-    return [file.path for file in tree]
+def wanted_of(files: Iterable[str], there: Path | None = None) -> list[str]:
+    """Those files of a repository that make its model. there: a snapshot; weights that it has are not wanted in another
+    form."""
+    files = list(files)
+    patterns = [*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *MODULES, *ADAPTER]
+    if there is None or missing_weights(there):
+        patterns += [*NUMBERS, *(() if any_of(files, NUMBERS) else PICKLED)]
+    patterns += [] if ADAPTER[1] in files else [ADAPTER_PICKLED]
+    return [file for file in files if any_of([file], tuple(patterns))]
 
 
 def missing_weights(folder: Path) -> str:
@@ -138,30 +108,31 @@ def download(
     cache_dir: Cache = None,
     *,
     whole: bool = False,
+    there: Path | None = None,
 ) -> Path:
     """Fetches what is wanted of a repository, and not yet in the cache.
 
-    whole: refuse one without weights, of which a tokenizer alone may be wanted.
+    whole: refuse one without weights, of which a tokenizer alone may be wanted.  there: what the cache holds of it.
     """
-    hub = _hub()
+    hub = client()
     with _asking(name, package, revision):
         about = hub.HfApi(token=token).model_info(name, revision=revision, timeout=_PATIENCE)
     files = [file.rfilename for file in about.siblings or []]
-    if not _is_adapter(files):
+    if not is_adapter_repository(files):
         if "config.json" not in files:
             why = f"has no config.json, so it is not a checkpoint pellucid can open{_as_gguf(name, files)}"
             raise NotFoundError(f"{name!r} on the hub {why}")
         if whole and not any_of(files, WEIGHTS):
             why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
             raise NotFoundError(f"{name!r} on the hub {why}{_as_gguf(name, files) or _renamed(files)}")
-    wanted = [*_NEEDED, *ABOUT, *(() if any_of(files, NUMBERS) else PICKLED)]
-    wanted += [] if ADAPTER[1] in files else [ADAPTER_PICKLED]
+    wanted = [*wanted_of(files, there), *(file for file in files if file in ABOUT)]
     with _asking(name, package, revision):
         how = {"revision": revision, "token": token, "allow_patterns": wanted, "cache_dir": cache_dir}
         return Path(_aside(lambda: hub.snapshot_download(name, **how)))
 
 
-def _is_adapter(names: Collection[str]) -> bool:
+def is_adapter_repository(names: Collection[str]) -> bool:
+    """Whether files of these names are an adapter's."""
     return ADAPTER[0] in names and (ADAPTER[1] in names or ADAPTER_PICKLED in names)
 
 
@@ -211,26 +182,11 @@ def nowhere(name: str, package: Packaged | None, why: str) -> str:
 
 def cached_names() -> dict[Path, str]:
     """Each folder of the hub's cache, and the name of what lies in it."""
-    return {folder: _named(folder) for folder in sorted(Path(_hub().constants.HF_HUB_CACHE).glob("models--*"))}
+    return {folder: name_of(folder) for folder in sorted(Path(client().constants.HF_HUB_CACHE).glob("models--*"))}
 
 
-def brings(folder: Path, patterns: tuple[str, ...]) -> str:
-    """What brings the files that a snapshot lacks, as the end of a sentence; nothing for a folder of another kind, and
-    where its repository has no such file."""
-    folder = folder.absolute()
-    listed, repository = _listed(folder), folder.parent.parent
-    if not _is_snapshot(folder) or (listed is not None and not any_of(listed, patterns)):
-        return ""
-    main = repository / "refs" / "main"
-    other = "" if main.exists() and main.read_text() == folder.name else f" and revision {folder.name}"
-    return f"; run: pellucid pull {_named(repository)}, with network{other}"
-
-
-def _is_snapshot(folder: Path) -> bool:
-    return folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
-
-
-def _named(repository: Path) -> str:
+def name_of(repository: Path) -> str:
+    """The name of what lies in a folder of the hub's cache."""
     return repository.name.removeprefix("models--").replace("--", "/")
 
 
@@ -241,7 +197,8 @@ def _others(name: str) -> Iterator[str]:
     yield from (other for other in cached_names().values() if other != name)
 
 
-def _hub() -> ModuleType:
+def client() -> ModuleType:
+    """The package huggingface_hub, which is imported late."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # it is asked for the model and told nothing
     import huggingface_hub.constants
     import huggingface_hub.errors
@@ -252,7 +209,7 @@ def _hub() -> ModuleType:
 @contextmanager
 def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterator[None]:
     """Turns what goes wrong on the way into one sentence."""
-    errors = _hub().errors
+    errors = client().errors
     try:
         yield
     except errors.GatedRepoError as error:
@@ -265,14 +222,22 @@ def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterat
     except Exception as error:  # the disk, the network, and whatever else the hub's HTTP client may raise
         if isinstance(error, OSError) and error.errno in FULL:
             raise ResourceError(f"no space left while fetching {name!r} into the hub's cache") from error
+        if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EROFS:
+            raise NotFoundError(f"the hub's cache cannot be written: {error}") from error
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status == 401 and "Invalid credentials" not in str(error):  # so it answers strangers, for any name
             raise NotFoundError(_unknown(name, package)) from error
         if status in (401, 403):
             raise NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass ", _TOKEN) from error
         if not isinstance(error, OSError) and not type(error).__module__.startswith(("httpx", "httpcore", "huggingf")):
-            raise UnreachableError(nowhere(name, package, "and what answers is not the hub")) from error
-        raise UnreachableError(nowhere(name, package, f"and the hub could not be reached ({_short(error)})")) from error
+            raise _unreached(name, package, "what answers is not the hub") from error
+        raise _unreached(name, package, f"the hub could not be reached ({_short(error)})") from error
+
+
+def _unreached(name: str, package: Packaged | None, reason: str) -> UnreachableError:
+    error = UnreachableError(nowhere(name, package, f"and {reason}"))
+    error.reason = reason
+    return error
 
 
 def _unknown(name: str, package: Packaged | None) -> str:

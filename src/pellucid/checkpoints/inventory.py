@@ -5,11 +5,12 @@ from pathlib import Path
 
 from pellucid.checkpoints import installed
 from pellucid.checkpoints.adapter_facts import is_adapter, numbers_of, read_adapter_facts
+from pellucid.checkpoints.cache import lost
 from pellucid.checkpoints.converted import at_hand
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.hub import cached_names, missing_weights
 from pellucid.checkpoints.source import gguf_of, inside, locate, refuse_links_of_folder
-from pellucid.errors import InputError, NotFoundError, PellucidError, UnsafeFileError
+from pellucid.errors import InputError, NotFoundError, PellucidError, UnsafeFileError, several
 from pellucid.files import read_json
 
 
@@ -70,7 +71,7 @@ def _state(folder: Path) -> str:
     except (OSError, PellucidError):
         return "incomplete: no readable config.json"
     try:
-        if missing := missing_weights(folder):
+        if missing := missing_weights(folder) or several(lost(folder)):
             return f"incomplete: no {missing}"
     except PellucidError:
         return "incomplete: no readable index of the weights"

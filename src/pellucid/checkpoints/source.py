@@ -1,5 +1,6 @@
 """From a name to a folder of files: a path, an installed package, the hub's cache, the hub, in this order."""
 
+import functools
 import logging
 import os
 import re
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from pellucid.checkpoints import hub, installed
+from pellucid.checkpoints import cache, hub, installed
 from pellucid.checkpoints.adapter_facts import FILE, is_adapter, read_adapter_facts
 from pellucid.checkpoints.converted import converted
 from pellucid.config.checks import truth
@@ -199,21 +200,28 @@ def _on_hub(
     cache_dir: str | os.PathLike[str] | None,
 ) -> Source:
     offline = local_only or hub.is_offline()
-    folder = hub.cached(name, revision, offline, cache_dir)
+    folder = cache.cached(name, revision, cache_dir)
     if folder is None and offline:
         raise NotFoundError(hub.nowhere(name, package, "and the network is switched off"))
-    try:
-        folder = folder or hub.download(name, package, revision, token, cache_dir)
-    except hub.UnreachableError:
-        if (folder := hub.cached(name, revision, True, cache_dir)) is None:
-            raise
-        log.warning("the hub could not be reached: %s is taken from its cache, as it stands there", name)
-    if lost := hub.lost(folder):
-        advice = hub.brings(folder, tuple(lost))
-        log.warning(
-            "%s is not whole in the hub's cache, which lacks %s: it may answer otherwise%s", name, several(lost), advice
-        )
-    return Source(name, folder, "hub", revision=folder.name, file=gguf_of(folder))
+    if folder is None:
+        folder = hub.download(name, package, revision, token, cache_dir)
+    elif not offline and not cache.is_whole(folder):
+        try:  # of the commit that is there: what is loaded does not change because it is loaded
+            folder = hub.download(name, package, folder.name, token, cache_dir, there=folder)
+        except NotFoundError as error:
+            why = error.reason if isinstance(error, hub.UnreachableError) else error
+            _warn(f"{name} is taken from the hub's cache as it stands there: {why}")
+    file = gguf_of(folder)
+    if file is None and (lost := cache.lost(folder)):
+        lacks = f"{name} is not whole in the hub's cache, which lacks {several(lost)}: it may answer otherwise"
+        _warn(lacks + cache.brings(folder, tuple(lost)))
+    return Source(name, folder, "hub", revision=folder.name, file=file)
+
+
+@functools.cache
+def _warn(message: str) -> None:
+    """Once, however often one process looks for the same."""
+    log.warning("%s", message)
 
 
 def gguf_of(folder: Path) -> Path | None:

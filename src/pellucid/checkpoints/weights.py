@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.hub import WEIGHTS, brings
+from pellucid.checkpoints.cache import brings
+from pellucid.checkpoints.hub import WEIGHTS
 from pellucid.checkpoints.pickled import read_pickled
 from pellucid.checkpoints.source import inside
 from pellucid.checkpoints.tensors import check_name, spans

@@ -1,7 +1,6 @@
 """pellucid index evaluate"""
 
 import contextlib
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,9 +141,9 @@ def _grade(value: Any, place: str) -> float:
     from pellucid.errors import InputError, short
 
     with contextlib.suppress(ValueError, OverflowError):
-        if 0 <= (told := float(value)) < math.inf:
+        if 0 <= (told := float(value)) <= 1e30:
             return told
-    raise InputError(f"{place}: the grade is {short(repr(value))}, expected a number from 0")
+    raise InputError(f"{place}: the grade is {short(repr(value))}, expected a number from 0 to 1e30")
 
 
 def _curve(index: "Index", labelled: _Labelled | None, k: int) -> "Curve":
