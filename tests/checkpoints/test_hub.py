@@ -100,7 +100,8 @@ def test_what_others_left_in_the_cache_is_enough(hub: Hub, home: Path, tmp_path:
     )
     snapshot = found(hub, home, program=other)
     assert not (snapshot / "vocab.txt").exists()
-    assert found(hub, home, HF_HUB_OFFLINE="1") == snapshot
+    done = ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1")
+    assert done.stdout.strip() == str(snapshot) and "which lacks added_tokens.json, vocab.txt: it may" in done.stderr
     assert not (snapshot / "vocab.txt").exists()
     assert found(hub, home) == snapshot
     assert (snapshot / "vocab.txt").exists()
@@ -168,7 +169,9 @@ def test_a_cache_that_was_filled_file_by_file_is_asked_about_once(hub: Hub, home
     hub.add(NAME, sentence(tmp_path / "repository"))
     fetch = "import huggingface_hub as hub; [hub.hf_hub_download({0!r}, name) for name in ('config.json', 'WEIGHTS')]"
     assert ask(hub.url, home, "-c", fetch.replace("WEIGHTS", WEIGHTS).format(NAME)).returncode == 0
-    snapshot = found(hub, home, HF_HUB_OFFLINE="1")
+    done = ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1")
+    assert "without a list of what belongs to it: it may answer otherwise; run: pellucid pull o/tiny" in done.stderr
+    snapshot = Path(done.stdout.strip())
     assert not (snapshot / "modules.json").exists()
     hub.broken = 403
     done = ask(hub.url, home, "-c", LOCATE.format(NAME, ""))
@@ -180,6 +183,27 @@ def test_a_cache_that_was_filled_file_by_file_is_asked_about_once(hub: Hub, home
     assert WEIGHTS not in hub.fetched()
     hub.asked.clear()
     assert found(hub, home) == snapshot and hub.asked == []
+
+
+@pytest.mark.parametrize("gone", [WEIGHTS, "config.json"])
+def test_a_link_that_leads_nowhere_is_mended(gone: str, hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, good(tmp_path / "repository"))
+    snapshot = found(hub, home)
+    (snapshot / gone).resolve().unlink()
+    assert found(hub, home) == snapshot and (snapshot / gone).exists()
+
+
+def test_a_hub_that_gives_no_more_is_asked_once(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, sentence(tmp_path / "repository"))
+    snapshot = found(hub, home)
+    (snapshot / "modules.json").unlink()
+    hub.broken = 403
+    hub.asked.clear()
+    thrice = f"for i in range(3): {LOCATE.partition('; ')[2]}"
+    program = f"{LOCATE.partition('; ')[0]}\n{thrice}"
+    done = ask(hub.url, home, "-c", program.format(NAME, ""))
+    assert done.stdout.split() == 3 * [str(snapshot)]
+    assert len(hub.asked) == 1 and done.stderr.count("the hub refused") == done.stderr.count("lacks modules.json") == 1
 
 
 def test_an_adapter_that_was_fetched_file_by_file_is_asked_about_once(hub: Hub, home: Path, tmp_path: Path) -> None:

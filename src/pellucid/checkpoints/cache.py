@@ -1,11 +1,10 @@
 """The hub's cache: what lies there of a repository, whether that is all of it, and what brings the rest."""
 
+import shlex
 from pathlib import Path
 
 from pellucid.checkpoints.hub import (
-    FACTS,
-    MODULES,
-    WRITING,
+    SMALL,
     Cache,
     any_of,
     client,
@@ -14,6 +13,9 @@ from pellucid.checkpoints.hub import (
     wanted_of,
 )
 from pellucid.errors import InputError
+
+_ODD = (ValueError, TypeError, AttributeError, KeyError)
+"""What the hub's client raises where its own notes are damaged; bytes that are no text are ValueErrors."""
 
 
 def cached(name: str, revision: str | None, cache_dir: Cache = None) -> Path | None:
@@ -25,10 +27,10 @@ def cached(name: str, revision: str | None, cache_dir: Cache = None) -> Path | N
                                            cache_dir=cache_dir))  # fmt: skip
     except hub.errors.LocalEntryNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:  # a folder in place of a file, one that is closed, bytes for text
+    except (OSError, *_ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
         place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
-    names = [path.name for path in found.iterdir()]
+    names = [path.name for path in found.iterdir() if path.exists()]
     return found if "config.json" in names or any_of(names, ("*.gguf",)) or is_adapter_repository(names) else None
 
 
@@ -42,10 +44,15 @@ def is_whole(folder: Path) -> bool:
 
 
 def lost(folder: Path) -> list[str]:
-    """The files of a repository that change what its model makes and are not in its snapshot: not the words and
-    weights, which whoever needs them asks for."""
-    listed = [file for file in _listed(folder) or () if any_of([file], (*FACTS, *MODULES, *WRITING))]
+    """The files of a repository that change what its model makes and are not in its snapshot; not the weights, which
+    whoever needs them asks for."""
+    listed = [file for file in _listed(folder) or () if any_of([file], SMALL)]
     return [file for file in listed if not (folder / file).exists()]
+
+
+def is_known(folder: Path) -> bool:
+    """Whether somebody noted what there is beside what a snapshot holds."""
+    return _listed(folder) is not None
 
 
 def _listed(folder: Path) -> list[str] | None:
@@ -55,7 +62,7 @@ def _listed(folder: Path) -> list[str] | None:
     hub, repository = client(), folder.parent.parent
     try:
         tree = hub.get_cached_repo_tree(name_of(repository), revision=folder.name, cache_dir=repository.parent)
-    except (hub.errors.CachedRepoTreeNotFoundError, ValueError):
+    except (hub.errors.CachedRepoTreeNotFoundError, *_ODD):
         return None
     return [file.path for file in tree]
 
@@ -67,8 +74,8 @@ def brings(folder: Path, patterns: tuple[str, ...]) -> str:
     listed, repository = _listed(folder), folder.parent.parent
     if not _is_snapshot(folder) or (listed is not None and not any_of(listed, patterns)):
         return ""
-    main, cache = repository / "refs" / "main", client().constants.HF_HUB_CACHE
-    place = "" if repository.parent == Path(cache).absolute() else f"HF_HUB_CACHE={repository.parent} "
+    main, cache, own = repository / "refs" / "main", repository.parent, client().constants.HF_HUB_CACHE
+    place = "" if cache.resolve() == Path(own).resolve() else f"HF_HUB_CACHE={shlex.quote(str(cache))} "
     other = "" if main.exists() and main.read_text() == folder.name else f" and revision {folder.name}"
     return f"; run: {place}pellucid pull {name_of(repository)}, with network{other}"
 

@@ -39,6 +39,9 @@ SPEAKING = (
 )
 """Files that say what the model is: where one is saved over another, none of the older may stay."""
 
+SMALL = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *MODULES)
+"""What a checkpoint is but for its numbers."""
+
 _ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)?(?<!\.git)")
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
 _TOKEN = Argument("token", Blank("TOKEN"))
@@ -78,16 +81,17 @@ def wanted_of(files: Iterable[str], there: Path | None = None) -> list[str]:
     """Those files of a repository that make its model. there: a snapshot; weights that it has are not wanted in another
     form."""
     files = list(files)
-    patterns = [*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *MODULES, *ADAPTER]
+    patterns = [*SMALL, ADAPTER[0]]
     if there is None or missing_weights(there):
         patterns += [*NUMBERS, *(() if any_of(files, NUMBERS) else PICKLED)]
-    patterns += [] if ADAPTER[1] in files else [ADAPTER_PICKLED]
+    pickled = ADAPTER[1] not in files or (there is not None and (there / ADAPTER_PICKLED).exists())
+    patterns.append(ADAPTER_PICKLED if pickled else ADAPTER[1])
     return [file for file in files if any_of([file], tuple(patterns))]
 
 
 def missing_weights(folder: Path) -> str:
     """The files of the weights that a folder lacks, as its index names them, or "weights" for all; "" for none."""
-    names = {path.name for path in folder.iterdir()}
+    names = {path.name for path in folder.iterdir() if path.exists()}
     for one, shards, index in (NUMBERS, PICKLED):
         if one in names:
             return ""

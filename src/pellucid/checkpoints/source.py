@@ -12,7 +12,7 @@ from pellucid.checkpoints import cache, hub, installed
 from pellucid.checkpoints.adapter_facts import FILE, is_adapter, read_adapter_facts
 from pellucid.checkpoints.converted import converted
 from pellucid.config.checks import truth
-from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, UnsafeFileError, several
+from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, ResourceError, UnsafeFileError, several
 from pellucid.files import digest_of
 
 log = logging.getLogger("pellucid")
@@ -205,17 +205,39 @@ def _on_hub(
         raise NotFoundError(hub.nowhere(name, package, "and the network is switched off"))
     if folder is None:
         folder = hub.download(name, package, revision, token, cache_dir)
-    elif not offline and not cache.is_whole(folder):
-        try:  # of the commit that is there: what is loaded does not change because it is loaded
-            folder = hub.download(name, package, folder.name, token, cache_dir, there=folder)
-        except NotFoundError as error:
+    elif not cache.is_whole(folder):
+        folder = _made_whole(name, package, folder, token, cache_dir, offline)
+    return Source(name, folder, "hub", revision=folder.name, file=gguf_of(folder))
+
+
+def _made_whole(
+    name: str,
+    package: installed.Packaged | None,
+    folder: Path,
+    token: str | None,
+    cache_dir: str | os.PathLike[str] | None,
+    offline: bool,
+) -> Path:
+    """A snapshot with what it lacks, of the commit that is there: what is loaded does not change because it is loaded.
+    Where nothing can be fetched it stays as it is, and that is said."""
+    if not offline and folder not in _IN_VAIN:
+        try:
+            return hub.download(name, package, folder.name, token, cache_dir, there=folder)
+        except (NotFoundError, ResourceError) as error:
+            _IN_VAIN.add(folder)
             why = error.reason if isinstance(error, hub.UnreachableError) else error
             _warn(f"{name} is taken from the hub's cache as it stands there: {why}")
-    file = gguf_of(folder)
-    if file is None and (lost := cache.lost(folder)):
+    if lost := cache.lost(folder):
         lacks = f"{name} is not whole in the hub's cache, which lacks {several(lost)}: it may answer otherwise"
         _warn(lacks + cache.brings(folder, tuple(lost)))
-    return Source(name, folder, "hub", revision=folder.name, file=file)
+    elif offline and not cache.is_known(folder):
+        unknown = f"{name} is in the hub's cache without a list of what belongs to it: it may answer otherwise"
+        _warn(unknown + cache.brings(folder, ()))
+    return folder
+
+
+_IN_VAIN: set[Path] = set()
+"""Snapshots of which this process could get no more."""
 
 
 @functools.cache

@@ -171,10 +171,11 @@ def _leave_out(data: Data, most: int, precision: str, shown: str) -> None:
     if data.size > most:
         tensors = {tensor["block"] for run in (manifest, manifest["other"] or {}) for tensor in run.get("tensors", [])}
         of_which = f", {letters(data.blocks[name] for name in tensors) / 1e6:.2f} MB of it tensors" if tensors else ""
+        exact = any(manifest["blocks"][entry["weights"]]["dtype"] == "float32" for entry in entries if entry["weights"])
         raise InputError(
             f"budget_mb leaves {most / 1e6:.2f} MB for numbers, and with a single layer they take "
             f"{data.size / 1e6:.2f} MB{of_which}: give more",
-            *([] if precision == "compact" else [", or ", Argument("precision", "compact")]),
+            *([] if precision == "compact" or exact else [", or ", Argument("precision", "compact")]),
             *([", or fewer tensors"] if tensors else []),
         )
     pictures = ", but for their pictures" if any(entry["thumb"] for entry in entries) else ""

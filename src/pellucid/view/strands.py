@@ -7,6 +7,7 @@ import numpy as np
 from pellucid.view.choice import Choice
 from pellucid.view.colours import head_colour, head_dash, mean_colour, theme_of
 from pellucid.view.sheet import EDGE, Sheet, percent
+from pellucid.view.store import MOST_SHARE
 from pellucid.view.svg import label, strand, width_of, words
 
 MOST_TOKENS = 64
@@ -101,8 +102,9 @@ def _draw_lines(
                 if weight == 0 or weight < threshold:
                     continue
                 drawn += weight
-                strong = 0.22 + 0.76 * weight**0.5 if few else 0.08 + 0.87 * weight**0.7
-                look = {"stroke_width": f"{(1 if few else 0.7) + 7.5 * weight:.3g}", "stroke_opacity": f"{strong:.3g}"}
+                most = min(1.0, weight)
+                strong = 0.22 + 0.76 * most**0.5 if few else 0.08 + 0.87 * most**0.7
+                look = {"stroke_width": f"{(1 if few else 0.7) + 7.5 * most:.3g}", "stroke_opacity": f"{strong:.3g}"}
                 places = (start, top + left[query] + one.shift), (end, top + right[key] + one.shift)
                 named = {"data-query": query, "data-key": key, "data-weight": f"{weight:.9g}"}
                 sheet.marks.append(strand(*places, one.colour, **look, stroke_dasharray=one.dash, **named))
@@ -157,6 +159,8 @@ def _told(
         if threshold
         else "Every line is drawn."
     ]
+    if any(bool((one.weights > MOST_SHARE).any()) for one in strands):
+        notes.append("Lines of weights above 1 are drawn as those of 1.")
     if len(keys) < len(choice.keys) or len(queries) < len(choice.queries):
         rows = [choice.token] if choice.token is not None else queries
         part = sum(float(np.nan_to_num(one.weights[rows]).clip(min=0).sum()) for one in strands)

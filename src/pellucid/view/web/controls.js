@@ -88,6 +88,7 @@ export function thresholdSlider(page) {
     value.textContent = `${threshold}${hidden ? ` hides ${hidden}` : ""}`;
     mark(input, "aria-valuetext", value.textContent);
   };
+  draw(page.state(), ""); // also on a layer of which nothing can be drawn
   return { element: make("label", { class: "field" }, make("span", { class: "name" }, "Threshold"), input, value), draw };
 }
 

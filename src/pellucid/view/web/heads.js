@@ -163,6 +163,7 @@ class Heads {
         ? `Lines below ${state.threshold} are hidden: they hold ${this.hidden} of the weight${rows}.`
         : "Every line is drawn, nothing is hidden.",
       this.mass.below ? "Weights below 0 have no line." : "",
+      this.mass.above ? "Lines of weights above 1 are drawn as those of 1." : "",
       this.mass.broken ? "Some of these weights are NaN or infinite: no line is drawn for them." : "",
       state.pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
       onSheet(this.scroller, this.inSight("query", "queries"), this.inSight("key", "keys")),

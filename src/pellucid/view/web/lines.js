@@ -26,13 +26,13 @@ import { pen } from "./dom.js";
  * @param {HTMLCanvasElement} canvas
  * @param {Strand[]} strands
  * @param {Frame} frame
- * @returns {{all: number, drawn: number, lines: number, below: boolean, broken: boolean}} summed weights, below the threshold too; is one
- *   below 0, is one not finite?
+ * @returns {{all: number, drawn: number, lines: number, below: boolean, broken: boolean, above: boolean}} summed weights, below the
+ *   threshold too; is one below 0, is one not finite, is one drawn that is above 1?
  */
 export function drawLines(canvas, strands, frame) {
   const context = pen(canvas, frame.width, frame.height);
   context.lineCap = "butt";
-  const mass = { all: 0, drawn: 0, lines: 0, below: false, broken: false };
+  const mass = { all: 0, drawn: 0, lines: 0, below: false, broken: false, above: false };
   for (const strand of strands) {
     context.strokeStyle = strand.colour;
     context.setLineDash(strand.dash);
@@ -42,6 +42,7 @@ export function drawLines(canvas, strands, frame) {
       else mass.all += weight;
       if (!(weight >= frame.threshold) || weight <= 0 || weight === Infinity) return;
       mass.drawn += weight;
+      mass.above ||= weight > 1.001;
       mass.lines += 1;
       drawLine(context, frame.from(query) + strand.shift, frame.to(key) + strand.shift, frame, weight);
     };
@@ -58,8 +59,9 @@ export function drawLines(canvas, strands, frame) {
   return mass;
 }
 
-/** One line: an S that leaves and arrives level. Few lines can be stronger than many. */
-function drawLine(context, from, to, { width, few }, weight) {
+/** One line: an S that leaves and arrives level. Few lines can be stronger than many; of weights above 1 none is. */
+function drawLine(context, from, to, { width, few }, size) {
+  const weight = Math.min(1, size);
   context.globalAlpha = few ? 0.22 + 0.76 * Math.sqrt(weight) : 0.08 + 0.87 * weight ** 0.7;
   context.lineWidth = (few ? 1 : 0.7) + 7.5 * weight;
   context.beginPath();
