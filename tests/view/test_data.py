@@ -230,7 +230,7 @@ def test_weights_below_0_are_drawn_as_0_and_told(minilm: pellucid.Model, show: S
     assert "Weights below 0 are drawn as 0" in tab.locator(".legend").inner_text()
     assert tab.evaluate("() => [-1, 0, 2].map((weight) => colour.rampStep(weight, 1, 'sqrt'))") == [0, 0, 255]
     tab.keyboard.press("h")
-    assert "Weights below 0 have no line" in tab.locator(".legend").inner_text()
+    until(tab, "() => document.querySelector('.legend').innerText.includes('Weights below 0 have no line')")
     below = int((weights < 0).sum())
     drawn = [draw(view.data, layer=0, heads=1, view=name) for name in ("matrix", "heads")]
     told = f"{below} of the weights are below 0; they count as 0 here"
@@ -285,6 +285,14 @@ def test_a_picture_tells_the_largest_weight_that_it_cannot_show(minilm: pellucid
     tab.keyboard.press("t")
     cell = tab.locator("dialog tbody tr").first.locator("td").nth(1)
     assert float(cell.inner_text()) == pytest.approx(largest, rel=1e-2)
+    for key in ("Escape", "h"):
+        tab.keyboard.press(key)
+    until(
+        tab, "() => document.querySelector('.legend').innerText.includes('Lines of weights above 1 are drawn as those')"
+    )
+    drawn = draw(pellucid.view(trace).data, layer=0, heads=1, view="heads")
+    assert "Lines of weights above 1 are drawn as those of 1" in " ".join(texts_of(drawn))
+    assert max(float(part.split('"')[0]) for part in drawn.split('stroke-opacity="')[1:]) <= 1
 
 
 def test_a_trace_without_weights_is_drawn_and_says_that_nothing_was_compared(
