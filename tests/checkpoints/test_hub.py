@@ -206,6 +206,26 @@ def test_a_hub_that_gives_no_more_is_asked_once(hub: Hub, home: Path, tmp_path: 
     assert len(hub.asked) == 1 and done.stderr.count("the hub refused") == done.stderr.count("lacks modules.json") == 1
 
 
+def test_another_token_is_tried_at_once(hub: Hub, home: Path, tmp_path: Path) -> None:
+    repository = hub.add(NAME, sentence(tmp_path / "repository"))
+    snapshot = found(hub, home)
+    (snapshot / "modules.json").unlink()
+    repository.token = "hf_right"
+    program = (
+        "from pellucid.checkpoints.source import locate\nfor token in (None, 'hf_right'): locate('o/tiny', token=token)"
+    )
+    done = ask(hub.url, home, "-c", program)
+    assert "the hub does not know 'o/tiny'" in done.stderr and done.returncode == 0
+    assert (snapshot / "modules.json").exists()
+
+
+def test_the_list_of_a_snapshot_is_open_to_those_who_share_it(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, good(tmp_path / "repository"))
+    snapshot = found(hub, home)
+    listed = home / "hub" / "models--o--tiny" / "trees" / f"{snapshot.name}.json"
+    assert listed.stat().st_mode == (snapshot / "config.json").stat().st_mode
+
+
 def test_an_adapter_that_was_fetched_file_by_file_is_asked_about_once(hub: Hub, home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "adapter"
     folder.mkdir()

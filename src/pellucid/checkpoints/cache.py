@@ -25,12 +25,12 @@ def cached(name: str, revision: str | None, cache_dir: Cache = None) -> Path | N
     try:
         found = Path(hub.snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=[],
                                            cache_dir=cache_dir))  # fmt: skip
+        names = [path.name for path in found.iterdir() if path.exists()]
     except hub.errors.LocalEntryNotFoundError:
         return None
     except (OSError, *_ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
         place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
-    names = [path.name for path in found.iterdir() if path.exists()]
     return found if "config.json" in names or any_of(names, ("*.gguf",)) or is_adapter_repository(names) else None
 
 

@@ -1,18 +1,19 @@
 """The hub and its cache: which files are fetched, and what goes wrong on the way as one sentence."""
 
-import errno
+import glob
 import os
 import re
+import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 
 from pellucid.checkpoints.installed import Packaged, packaged
-from pellucid.errors import Argument, Blank, InputError, NotFoundError, ResourceError, near, several
+from pellucid.errors import Argument, Blank, InputError, NotFoundError, PellucidError, ResourceError, near, several
 from pellucid.files import FULL, read_json
 
 FACTS = ("config.json", "modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
@@ -82,7 +83,7 @@ def wanted_of(files: Iterable[str], there: Path | None = None) -> list[str]:
     form."""
     files = list(files)
     patterns = [*SMALL, ADAPTER[0]]
-    if there is None or missing_weights(there):
+    if there is None or _lacks_weights(there):
         patterns += [*NUMBERS, *(() if any_of(files, NUMBERS) else PICKLED)]
     pickled = ADAPTER[1] not in files or (there is not None and (there / ADAPTER_PICKLED).exists())
     patterns.append(ADAPTER_PICKLED if pickled else ADAPTER[1])
@@ -102,6 +103,14 @@ def missing_weights(folder: Path) -> str:
         if any_of(names, (shards,)):
             return index
     return "weights"
+
+
+def _lacks_weights(folder: Path) -> bool:
+    """Whether weights are missing; where their index cannot be read, whoever needs it says so."""
+    try:
+        return bool(missing_weights(folder))
+    except PellucidError:
+        return True
 
 
 def download(
@@ -129,10 +138,22 @@ def download(
         if whole and not any_of(files, WEIGHTS):
             why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
             raise NotFoundError(f"{name!r} on the hub {why}{_as_gguf(name, files) or _renamed(files)}")
-    wanted = [*wanted_of(files, there), *(file for file in files if file in ABOUT)]
+    wanted = [glob.escape(file) for file in (*wanted_of(files, there), *(file for file in files if file in ABOUT))]
     with _asking(name, package, revision):
         how = {"revision": revision, "token": token, "allow_patterns": wanted, "cache_dir": cache_dir}
-        return Path(_aside(lambda: hub.snapshot_download(name, **how)))
+        found = Path(_aside(lambda: hub.snapshot_download(name, **how)))
+    _open_list(found)
+    return found
+
+
+def _open_list(folder: Path) -> None:
+    """Gives the list of a snapshot's files the rights of the snapshot: the hub's client lets nobody else read it, and
+    others who share the cache would not know whether it is whole."""
+    listed = folder.parent.parent / "trees" / f"{folder.name}.json"
+    some = next((path for path in folder.iterdir() if path.is_file()), None)
+    with suppress(OSError):
+        if some is not None:
+            shutil.copymode(some, listed)
 
 
 def is_adapter_repository(names: Collection[str]) -> bool:
@@ -226,7 +247,7 @@ def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterat
     except Exception as error:  # the disk, the network, and whatever else the hub's HTTP client may raise
         if isinstance(error, OSError) and error.errno in FULL:
             raise ResourceError(f"no space left while fetching {name!r} into the hub's cache") from error
-        if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EROFS:
+        if isinstance(error, OSError) and error.filename is not None:
             raise NotFoundError(f"the hub's cache cannot be written: {error}") from error
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status == 401 and "Invalid credentials" not in str(error):  # so it answers strangers, for any name

@@ -51,7 +51,11 @@ def _cached() -> list[Entry]:
     entries = []
     for repository, name in cached_names().items():
         for snapshot in sorted((repository / "snapshots").glob("*")):
-            entries.append(Entry(name, "hub", _state(snapshot), _size(snapshot), _licence(snapshot), "", snapshot))
+            try:
+                entry = Entry(name, "hub", _state(snapshot), _size(snapshot), _licence(snapshot), "", snapshot)
+            except OSError as error:
+                entry = Entry(name, "hub", f"cannot be read: {error.strerror}", 0, "", "", snapshot)
+            entries.append(entry)
     return entries
 
 

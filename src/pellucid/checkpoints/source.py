@@ -1,9 +1,11 @@
 """From a name to a folder of files: a path, an installed package, the hub's cache, the hub, in this order."""
 
-import functools
+import glob
 import logging
+import math
 import os
 import re
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -220,30 +222,32 @@ def _made_whole(
 ) -> Path:
     """A snapshot with what it lacks, of the commit that is there: what is loaded does not change because it is loaded.
     Where nothing can be fetched it stays as it is, and that is said."""
-    if not offline and folder not in _IN_VAIN:
-        try:
+    if time.monotonic() - _IN_VAIN.get((folder, token), -math.inf) < _AGAIN:
+        return folder  # which was said
+    told = []
+    try:
+        if not offline:
             return hub.download(name, package, folder.name, token, cache_dir, there=folder)
-        except (NotFoundError, ResourceError) as error:
-            _IN_VAIN.add(folder)
-            why = error.reason if isinstance(error, hub.UnreachableError) else error
-            _warn(f"{name} is taken from the hub's cache as it stands there: {why}")
+    except (NotFoundError, ResourceError) as error:
+        why = error.reason if isinstance(error, hub.UnreachableError) else error
+        told.append(f"{name} is taken from the hub's cache as it stands there: {why}")
+    _IN_VAIN[folder, token] = time.monotonic()
     if lost := cache.lost(folder):
         lacks = f"{name} is not whole in the hub's cache, which lacks {several(lost)}: it may answer otherwise"
-        _warn(lacks + cache.brings(folder, tuple(lost)))
+        told.append(lacks + cache.brings(folder, tuple(map(glob.escape, lost))))
     elif offline and not cache.is_known(folder):
         unknown = f"{name} is in the hub's cache without a list of what belongs to it: it may answer otherwise"
-        _warn(unknown + cache.brings(folder, ()))
+        told.append(unknown + cache.brings(folder, ()))
+    for line in told:
+        log.warning("%s", line)
     return folder
 
 
-_IN_VAIN: set[Path] = set()
-"""Snapshots of which this process could get no more."""
+_IN_VAIN: dict[tuple[Path, str | None], float] = {}
+"""When this process was last given no more of a snapshot, by its folder and the token."""
 
-
-@functools.cache
-def _warn(message: str) -> None:
-    """Once, however often one process looks for the same."""
-    log.warning("%s", message)
+_AGAIN = 60.0
+"""Seconds after which it asks, and says so, once more."""
 
 
 def gguf_of(folder: Path) -> Path | None:
