@@ -206,7 +206,7 @@ def test_a_hub_that_gives_no_more_is_asked_once(hub: Hub, home: Path, tmp_path: 
     assert len(hub.asked) == 1 and done.stderr.count("the hub refused") == done.stderr.count("lacks modules.json") == 1
 
 
-def test_another_token_is_tried_at_once(hub: Hub, home: Path, tmp_path: Path) -> None:
+def test_another_token_and_the_network_are_tried_at_once(hub: Hub, home: Path, tmp_path: Path) -> None:
     repository = hub.add(NAME, sentence(tmp_path / "repository"))
     snapshot = found(hub, home)
     (snapshot / "modules.json").unlink()
@@ -216,6 +216,12 @@ def test_another_token_is_tried_at_once(hub: Hub, home: Path, tmp_path: Path) ->
     )
     done = ask(hub.url, home, "-c", program)
     assert "the hub does not know 'o/tiny'" in done.stderr and done.returncode == 0
+    assert (snapshot / "modules.json").exists()
+    (snapshot / "modules.json").unlink()
+    repository.token = None
+    program = program.replace("token in (None, 'hf_right')", "here in (True, False)")
+    program = program.replace("token=token", "local_files_only=here")
+    assert "which lacks modules.json" in ask(hub.url, home, "-c", program).stderr
     assert (snapshot / "modules.json").exists()
 
 

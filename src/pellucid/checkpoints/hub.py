@@ -1,4 +1,4 @@
-"""The hub and its cache: which files are fetched, and what goes wrong on the way as one sentence."""
+"""The hub: which files are fetched, and what goes wrong on the way as one sentence."""
 
 import glob
 import os

@@ -222,7 +222,7 @@ def _made_whole(
 ) -> Path:
     """A snapshot with what it lacks, of the commit that is there: what is loaded does not change because it is loaded.
     Where nothing can be fetched it stays as it is, and that is said."""
-    if time.monotonic() - _IN_VAIN.get((folder, token), -math.inf) < _AGAIN:
+    if time.monotonic() - _IN_VAIN.get((folder, token, offline), -math.inf) < _AGAIN:
         return folder  # which was said
     told = []
     try:
@@ -231,7 +231,7 @@ def _made_whole(
     except (NotFoundError, ResourceError) as error:
         why = error.reason if isinstance(error, hub.UnreachableError) else error
         told.append(f"{name} is taken from the hub's cache as it stands there: {why}")
-    _IN_VAIN[folder, token] = time.monotonic()
+    _IN_VAIN[folder, token, offline] = time.monotonic()
     if lost := cache.lost(folder):
         lacks = f"{name} is not whole in the hub's cache, which lacks {several(lost)}: it may answer otherwise"
         told.append(lacks + cache.brings(folder, tuple(map(glob.escape, lost))))
@@ -243,8 +243,8 @@ def _made_whole(
     return folder
 
 
-_IN_VAIN: dict[tuple[Path, str | None], float] = {}
-"""When this process was last given no more of a snapshot, by its folder and the token."""
+_IN_VAIN: dict[tuple[Path, str | None, bool], float] = {}
+"""When this process was last given no more of a snapshot, by its folder, the token, and whether nobody was asked."""
 
 _AGAIN = 60.0
 """Seconds after which it asks, and says so, once more."""

@@ -145,9 +145,7 @@ class Store:
             block = self.add(name, coded, "uint8", coding="sqrt", deflate=True)
             stored = (coded.astype(np.float64) / 255) ** 2
         else:
-            kind = (
-                self.kind if shares else "float32"
-            )  # beside one large number 16 bits would leave nothing of the others
+            kind = self.kind if shares else "float32"  # in 16 bits one large number leaves nothing of the others
             numbers = Numbers.of(weights, kind)
             block = self.add(name, numbers.array, kind, scales=numbers.scales, deflate=True)
             stored = numbers.read().double().numpy()

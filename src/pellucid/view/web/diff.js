@@ -207,11 +207,11 @@ class Diff {
     const { one, other } = this.twins;
     const largest = Number(Math.max(one.entry.max_error, other.entry.max_error).toPrecision(2));
     const known = one.entry.max_error != null && other.entry.max_error != null;
-    const how = [one, other].map(({ stored, dtype, coding }) => [stored, dtype, coding].join());
-    const same = how[0] === how[1]
+    const [mine, theirs] = [one, other].map(({ stored, dtype, coding }) => [stored, dtype, coding].join());
+    const how = mine === theirs
       ? "Both runs’ weights come from stored numbers in the same way."
       : "The two runs’ weights are stored in different ways: equal ones may differ a little.";
-    return `${told} ${same}${known ? ` Each was compared with the model’s own: largest error ${largest}.` : ""}`;
+    return `${told} ${how}${known ? ` Each was compared with the model’s own: largest error ${largest}.` : ""}`;
   }
 
   /** @returns {import("./table.js").Table} */

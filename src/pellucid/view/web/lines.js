@@ -37,10 +37,10 @@ export function drawLines(canvas, strands, frame) {
     context.strokeStyle = strand.colour;
     context.setLineDash(strand.dash);
     const draw = (query, key, weight) => {
-      if (!Number.isFinite(weight)) mass.broken = true;
-      else if (weight < 0) mass.below = true;
-      else mass.all += weight;
-      if (!(weight >= frame.threshold) || weight <= 0 || weight === Infinity) return;
+      if (!Number.isFinite(weight)) return void (mass.broken = true);
+      if (weight < 0) return void (mass.below = true);
+      mass.all += weight;
+      if (weight < frame.threshold || weight === 0) return;
       mass.drawn += weight;
       mass.above ||= weight > 1.001;
       mass.lines += 1;
