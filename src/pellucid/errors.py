@@ -131,6 +131,14 @@ def memory_asked(error: BaseException) -> str:
     return found[1] if found and isinstance(error, RuntimeError) else ""
 
 
+def was_interrupted(error: BaseException | None) -> bool:
+    """Was Ctrl-C pressed before this came of it? PyTorch, stopped while one of its modes is off its stack, ends with a
+    RuntimeError about that stack."""
+    while error and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
 def near(name: str, known: Iterable[str], most: int = 3) -> str:
     """` (did you mean a, b?)` for the names nearest to `name`, or nothing when none is near, as none is to a page. One
     that looks the same, of other characters, is written by their numbers."""

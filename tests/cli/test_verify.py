@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
+from torch import overrides
 
 import pellucid
 from tests.cli.called import Pellucid
@@ -70,6 +72,25 @@ def test_interrupted_it_leaves_nothing_behind(folder: Path, tmp_path: Path) -> N
     _, said = process.communicate(timeout=120)
     assert (process.returncode, said.strip()) == (130, "pellucid: interrupted")
     assert not list(left.iterdir())
+
+
+@pytest.mark.parametrize("pops", [1, 40])
+def test_interrupted_within_a_mode_of_torch_it_says_so(
+    command: Pellucid, folder: Path, monkeypatch: pytest.MonkeyPatch, pops: int
+) -> None:
+    """Ctrl-C while PyTorch has taken a mode off its stack: what comes out is another error, or a wrong verdict."""
+    real, count = overrides._pop_mode, iter(range(pops))
+
+    def pop() -> Any:
+        mode = real()
+        if next(count, None) == pops - 1:
+            raise KeyboardInterrupt
+        return mode
+
+    monkeypatch.setattr(overrides, "_pop_mode", pop)
+    done = command("verify", "./tiny", "--dtype", "float64")
+    assert (done.code, done.err) == (130, "pellucid: interrupted\n")
+    assert "transformers" not in done.out and not overrides._get_current_function_mode_stack()
 
 
 def test_diff_shows_what_differs(command: Pellucid) -> None:

@@ -217,6 +217,19 @@ def test_a_cell_of_a_lens_and_its_scale_reach_the_address(show: Show) -> None:
     until(tab, "() => location.hash.endsWith('&scale=linear&cell=1.4')")
 
 
+@pytest.mark.parametrize("address", ["#view=lens", "#view=diff&diff=lens"])
+def test_a_word_stays_where_it_is_as_the_pointer_passes(show: Show, address: str) -> None:
+    """Or a click is lost: no browser tells of one whose press and release fell on two elements."""
+    tab = show(compared(0, 3), address)
+    word = tab.locator(".word[data-row='1'][data-column='4'] .token").first
+    tab.evaluate(READ)
+    word.evaluate("(word) => { window.word = word; }")
+    word.hover()
+    tab.evaluate(READ)
+    assert tab.locator(".word[data-row='1'][data-column='4']").get_attribute("aria-selected") == "true"
+    assert word.evaluate("(word) => word === window.word")
+
+
 @pytest.mark.parametrize("word", few(["lens.3.0", "lens.0.7", "lens.x", "lens.1", "lensing"], ["lens.3.0", "lensing"]))
 def test_a_cell_of_two_lenses_that_is_not_there_is_left_out(show: Show, word: str) -> None:
     tab = show(compared(0, 3), f"#view=diff&diff={word}")

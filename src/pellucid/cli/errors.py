@@ -11,7 +11,7 @@ from click.exceptions import Exit
 
 from pellucid.cli.output import clean
 from pellucid.cli.typed import as_typed, running
-from pellucid.errors import InParts, PellucidError, memory_asked, near
+from pellucid.errors import InParts, PellucidError, memory_asked, near, was_interrupted
 from pellucid.files import FULL
 
 OK, FAILED, USAGE, NO_ROOM, INTERRUPTED = 0, 1, 2, 6, 130
@@ -52,13 +52,15 @@ def run(app: click.Command) -> int:
 
 
 def _unforeseen(error: Exception) -> int:
-    """A full disk behind stdout and memory that PyTorch did not get, in words of their own; and what nobody has thought
-    of."""
+    """A full disk behind stdout, memory that PyTorch did not get, and Ctrl-C that became another error, in words of
+    their own; and what nobody has thought of."""
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
         _end_output()
         return _say("no space left where the answer is written", NO_ROOM)
     if memory_asked(error):
         return _say(NO_MEMORY, NO_ROOM)
+    if was_interrupted(error):
+        return _say("interrupted", INTERRUPTED)
     return _say(f"this should not happen: {type(error).__name__}: {error}; --debug shows where", FAILED)
 
 

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
-from pellucid.errors import several
+from pellucid.errors import several, was_interrupted
 from pellucid.machine import REAL, no_grad, require_memory
 from pellucid.models import count
 
@@ -64,16 +64,17 @@ def _open(loaded: Loaded, folder: Path, **form: str) -> Any:
         try:
             model, report = model_class.from_pretrained(folder, dtype=kind, **ways)
         except Exception as error:  # another library's errors can be anything
-            raise NoReference(f"it does not open these files: {_first_line(error)}") from error
+            raise _no("it does not open these files", error) from error
     missing = [name for name in report["missing_keys"] if loaded.config.pools or "pooler" not in name]
     if missing:  # it would compute with numbers drawn by chance
         raise NoReference(f"it finds no numbers for {several(sorted(missing), 3)}")
     return model.eval()
 
 
-def _first_line(error: Exception) -> str:
-    """What another library complains of, as one short line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+def _no(what: str, error: Exception) -> BaseException:
+    """What another library complains of, as one short line; Ctrl-C, where that is what it came of."""
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return KeyboardInterrupt() if was_interrupted(error) else NoReference(f"{what}: {first[:160]}")
 
 
 @contextlib.contextmanager
@@ -119,4 +120,4 @@ def ask(model: Any, **inputs: Any) -> Any:
         try:
             return model(**inputs, **settings)
         except Exception as error:  # as above
-            raise NoReference(f"it does not read this input: {_first_line(error)}") from error
+            raise _no("it does not read this input", error) from error

@@ -32,7 +32,6 @@ function buttons(group) {
 /** One button of the group can be reached: the one in hand, or else the chosen one, or else the first. */
 function tidy(group, now = group.querySelector("button:focus")) {
   const all = buttons(group);
-  const stop = now ?? all.find((button) => button.tabIndex === 0 && button.dataset.stop) ??
-    all.find((button) => button.matches("[aria-current='true'], [aria-pressed='true']")) ?? all[0];
+  const stop = now ?? all.find((button) => button.matches("[aria-current='true'], [aria-pressed='true']")) ?? all[0];
   for (const button of all) if (button.tabIndex !== (button === stop ? 0 : -1)) button.tabIndex = button === stop ? 0 : -1;
 }

@@ -61,7 +61,7 @@ export class WordGrid {
     for (let column = first; column < last; column++) columns.add(column);
     this.drawColumns(this.top, columns, (column) => this.makeHeading(column), () => {});
     this.rows.forEach((element, row) => this.drawColumns(element, columns, (column) => this.makeCell(row, column), (cell, column) => {
-      if (fresh || !cell.dataset.drawn) this.paint(cell, row, column);
+      if (fresh || !cell.hasChildNodes()) this.paint(cell, row, column);
       mark(cell, "tabindex", row === reachable.row && column === reachable.column ? 0 : -1);
       mark(cell, "aria-selected", row === look.row && column === look.column);
       mark(cell, "data-pinned", look.pinned && row === look.row && column === look.column);
@@ -124,7 +124,6 @@ export class WordGrid {
     cell.style.color = luminance(red, green, blue) > 0.179 ? "#000000" : "#ffffff";
     mark(cell, "title", title);
     mark(cell, "data-mark", broken ? null : sign);
-    mark(cell, "data-drawn", true);
     cell.replaceChildren(broken ? "NaN" : text);
   }
 
