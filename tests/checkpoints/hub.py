@@ -7,8 +7,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -46,6 +47,10 @@ class Hub:
     """A status with which every request is answered."""
     holds: str = ""
     """A file of which it gives the half, and then nothing for as long as somebody waits for more."""
+    trickles: str = ""
+    """A file that it gives little by little: in twenty seconds."""
+    listless: int = 0
+    """A status with which it answers whoever asks for the list of a commit's files."""
     portal: bytes = b""
     """A page that answers in its place, as that of a network that asks for a name first."""
 
@@ -86,6 +91,8 @@ class _Answers(BaseHTTPRequestHandler):
         self.hub.asked.append(f"{self.command} {path}")
         if self.hub.broken:
             return self._fail(self.hub.broken, "")
+        if self.hub.listless and "/tree/" in path:
+            return self._fail(self.hub.listless, "")
         if self.hub.portal:
             return self._answer(self.hub.portal)
         if path.startswith("/api/models/"):
@@ -123,10 +130,22 @@ class _Answers(BaseHTTPRequestHandler):
         if file not in files:
             return self._fail(404, "EntryNotFound")
         body = files[file].read_bytes()
+        if file == self.hub.trickles and self.command == "GET":
+            return self._trickle(body)
         self._answer(body, commit, _digest(files[file]), len(body) // 2 if file == self.hub.holds else None)
         if file == self.hub.holds and self.command == "GET":
             self.rfile.read(1)
         return None
+
+    def _trickle(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        step = len(body) // 100 + 1
+        with suppress(OSError):  # nobody reads any more
+            for start in range(0, len(body), step):
+                self.wfile.write(body[start : start + step])
+                time.sleep(0.2)
 
     def _open(self, name: str, revision: str) -> tuple[str, dict[str, Path]] | None:
         """The commit and its files; as the real hub does, a stranger is not told whether there is such a name."""

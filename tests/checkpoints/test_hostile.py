@@ -174,7 +174,7 @@ PLACES = [
     Case("A23 folder", instead(Path.mkdir), CORRUPT, "model.safetensors is not a regular file"),
     Case("A23 device", instead(lambda p: p.symlink_to("/dev/zero")), UNSAFE, "link to /dev/zero, outside"),
     Case("A35 link outside", instead(outside), UNSAFE, "outside the checkpoint"),
-    Case("dangling link", instead(lambda p: p.symlink_to("nothing")), CORRUPT, "is not a regular file"),
+    Case("dangling link", instead(lambda p: p.symlink_to("nothing")), ABSENT, "is a link to a file that is gone"),
     Case("no weights", instead(lambda path: None), ABSENT, "holds no weights: expected model.safetensors"),
 ]
 

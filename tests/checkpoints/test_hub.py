@@ -12,8 +12,8 @@ import torch
 
 import pellucid
 from pellucid.checkpoints.cache import cached, is_whole
-from pellucid.checkpoints.hub import SPEAKING
 from pellucid.checkpoints.inventory import _state
+from pellucid.checkpoints.wanted import SPEAKING
 from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
 from tests.checkpoints.hub import LOAD, LOCATE, NAME, Hub, ask, asking, closed_port, fails, found, words
@@ -308,6 +308,87 @@ def test_a_download_that_is_ended_waits_for_no_byte(asked: int, hub: Hub, home: 
         assert process.wait(9) == (130 if asked == signal.SIGINT else -asked)  # the hub's own patience is ten seconds
     hub.holds = ""
     assert words(found(hub, home)) == words(repository)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="this system has no such signals")
+def test_a_script_that_is_interrupted_ends(hub: Hub, home: Path, repository: Path) -> None:
+    """The hub's client fetches in threads that Python waits for when it ends."""
+    hub.add(NAME, repository)
+    hub.trickles = WEIGHTS
+    command, environment = asking(hub.url, home, "-c", LOCATE.format(NAME, ""))
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not list(home.glob("hub/*/blobs/*.incomplete")):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == -signal.SIGINT
+    hub.trickles = ""
+    assert words(found(hub, home)) == words(repository)
+
+
+@pytest.mark.parametrize("how", ["gated", "listless", "full"])
+def test_an_update_that_fails_leaves_the_model_that_was_there(how: str, hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, good(tmp_path / "a", vocab_size=50))
+    old = found(hub, home)
+    hub.add(NAME, tmp_path / "a", good(tmp_path / "b", vocab_size=60), gated=how == "gated")
+    hub.listless = 403 if how == "listless" else 0
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY)); "
+    program = "from pellucid.checkpoints.source import pull; pull({0!r})"
+    done = ask(hub.url, home, "-c", ((full if how == "full" else "") + program).format(NAME))
+    assert (
+        done.returncode == 1
+        and {"gated": "is gated", "listless": "the hub refused", "full": "no space"}[how]
+        in (done.stderr.splitlines()[-1])
+    )
+    assert found(hub, home, HF_HUB_OFFLINE="1") == found(hub, home) == old
+    hub.listless, hub.repositories[NAME].gated = 0, False
+    assert words(Path(ask(hub.url, home, "pull", NAME).stdout.strip())) == 60
+
+
+def test_what_the_hub_did_not_give_is_no_success(hub: Hub, home: Path, tmp_path: Path) -> None:
+    """Without the list of files the hub's client takes what is there for all that there is."""
+    hub.add(NAME, sentence(tmp_path / "repository"))
+    fetch = "import huggingface_hub as hub; [hub.hf_hub_download({0!r}, name) for name in ('config.json', 'WEIGHTS')]"
+    assert ask(hub.url, home, "-c", fetch.replace("WEIGHTS", WEIGHTS).format(NAME)).returncode == 0
+    hub.listless = 403
+    lacks = "the hub did not give 1_Pooling/config.json, modules.json, sentence_bert_config.json"
+    assert f"'o/tiny' was not fetched: {lacks}; try again" in fails(hub.url, home, "pull", NAME)
+    done = ask(hub.url, home, "-c", LOCATE.format(NAME, ""))
+    assert f"o/tiny is taken from the hub's cache as it stands there: {lacks}\n" in done.stderr
+    assert "without a list of what belongs to it: it may answer otherwise" in done.stderr
+
+
+def test_a_pull_asks_once_where_there_is_nothing_new(hub: Hub, home: Path, repository: Path) -> None:
+    hub.add(NAME, repository)
+    assert ask(hub.url, home, "pull", NAME).returncode == 0
+    hub.asked.clear()
+    assert ask(hub.url, home, "pull", NAME).returncode == 0
+    assert hub.asked == [f"GET /api/models/{NAME}"]
+
+
+def test_what_cannot_be_opened_is_asked_for_at_once_again(hub: Hub, home: Path, repository: Path) -> None:
+    """The network is back, or the token is there now."""
+    hub.add(NAME, repository, token="hf_right")
+    fetch = "import huggingface_hub as hub; hub.hf_hub_download({0!r}, 'config.json', token='hf_right')"
+    assert ask(hub.url, home, "-c", fetch.format(NAME)).returncode == 0
+    program = """
+import os, pellucid
+from pellucid.checkpoints.source import locate
+for token in ("hf_other", "hf_right"):
+    os.environ["HF_TOKEN"] = token
+    print(os.listdir(locate("o/tiny").folder))
+"""
+    first, second = ask(hub.url, home, "-c", program).stdout.splitlines()
+    assert WEIGHTS not in first and WEIGHTS in second
+
+
+def test_a_link_to_nowhere_is_mended_beside_another_form(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, good(tmp_path / "repository"))
+    snapshot = found(hub, home)
+    (snapshot / WEIGHTS).resolve().unlink()
+    (snapshot / PICKLED).write_bytes(as_bin(good(tmp_path / "other")).joinpath(PICKLED).read_bytes())
+    told = fails(hub.url, home, "embed", "a text", "--model", NAME, HF_HUB_OFFLINE="1")
+    assert f"{WEIGHTS} is a link to a file that is gone; run: pellucid pull {NAME}, with network" in told
+    assert found(hub, home) == snapshot and (snapshot / WEIGHTS).exists()
 
 
 # -- the list of models ------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What goes wrong between here and the hub: one sentence, exit code 3, and what to do about it."""
 
 import os
+import shlex
 import shutil
 import socket
 from pathlib import Path
@@ -84,6 +85,7 @@ def test_offline_and_not_cached_says_what_to_run(hub: Hub, home: Path) -> None:
     assert "the network is switched off; run: pellucid pull o/tiny" in told
     told = fails(hub.url, home, "pull", NAME, HF_HUB_OFFLINE="1")  # which is what was advised
     assert told == "pellucid: HF_HUB_OFFLINE switches the network off: unset it to fetch 'o/tiny' from the hub\n"
+    assert "TRANSFORMERS_OFFLINE switches" in fails(hub.url, home, "pull", NAME, TRANSFORMERS_OFFLINE="1")
     assert hub.asked == []
 
 
@@ -102,7 +104,9 @@ def test_a_hub_that_is_ill(status: int, hub: Hub, home: Path) -> None:
 @pytest.mark.parametrize("page", [b"<html>Your name, please</html>", b'{"answer": 1}'])
 def test_something_else_answers_for_the_hub(page: bytes, hub: Hub, home: Path) -> None:
     hub.portal = page
-    told = fails(hub.url, home, "pull", NAME)
+    told = "'o/tiny' was not fetched: what answers is not the hub; try again with network"
+    assert told in fails(hub.url, home, "pull", NAME)
+    told = fails(hub.url, home, "describe", NAME)
     assert "'o/tiny' is no folder" in told and "and what answers is not the hub; run: pellucid pull o/tiny" in told
 
 
@@ -126,6 +130,50 @@ def test_the_disk_is_full(hub: Hub, home: Path, repository: Path) -> None:
 def test_what_can_be_no_revision_is_one_sentence(revision: object) -> None:
     with pytest.raises(pellucid.InputError, match=r"revision is .*, expected a branch, a tag or a commit"):
         pellucid.load("o/tiny", revision=revision)
+
+
+def test_the_command_that_is_advised_brings_what_was_asked_for(
+    hub: Hub, home: Path, repository: Path, tmp_path: Path
+) -> None:
+    hub.add(NAME, repository)
+    program = LOCATE.format(NAME, f", revision='v0', cache_dir={str(tmp_path / 'my cache')!r}, local_files_only=True")
+    told = ask(hub.url, home, "-c", program).stderr
+    place = f"HF_HUB_CACHE={shlex.quote(str(tmp_path / 'my cache'))}"
+    advice = f"not in the hub's cache at revision v0, and the network is switched off; run: {place} pellucid pull"
+    assert f"{advice} --revision v0 {NAME}, with network" in told
+    done = ask(hub.url, home, "pull", NAME, "--revision", "v0", HF_HUB_CACHE=str(tmp_path / "my cache"))
+    assert done.returncode == 0
+    assert ask(hub.url, home, "-c", program).stdout == done.stdout
+
+
+def test_the_beginning_of_a_branch_is_no_damage(hub: Hub, home: Path, repository: Path) -> None:
+    hub.add(NAME, repository).refs["feature/x"] = "1" * 40
+    found(hub, home, ", revision='feature/x'")
+    told = ask(hub.url, home, "-c", LOCATE.format(NAME, ", revision='feature'")).stderr
+    assert "'o/tiny' has no revision 'feature' on the hub" in told
+
+
+@pytest.mark.parametrize("token", ["", " ", "hf_a b", "hf_ä", 5, b"hf_secret"])
+def test_what_can_be_no_token_is_one_sentence_that_does_not_show_it(token: object) -> None:
+    with pytest.raises(
+        pellucid.InputError, match=r"^the token, given or in HF_TOKEN, is none of the hub: expected one word"
+    ):
+        pellucid.load("o/tiny", token=token)
+
+
+def test_a_token_from_a_file_may_end_with_its_line(hub: Hub, home: Path, repository: Path) -> None:
+    hub.add(NAME, repository, token="hf_right")
+    assert "'o/tiny'" in (told := fails(hub.url, home, "pull", NAME, "--token", "hf_wrong\n")) and "wrong" not in told
+    assert ask(hub.url, home, "pull", NAME, "--token", "hf_right\n").returncode == 0
+    for command in ("pull", "describe"):
+        assert "in HF_TOKEN, is none of the hub" in fails(hub.url, home, command, "o/b", HF_TOKEN="hf_geheïm")
+
+
+def test_a_cache_has_a_place(tmp_path: Path) -> None:
+    with pytest.raises(pellucid.InputError, match=r"^cache_dir is empty, expected a folder$"):
+        locate("o/tiny", cache_dir="")
+    with pytest.raises(pellucid.InputError, match=r"^5 is int, expected the path of a file or folder$"):
+        locate("o/tiny", cache_dir=5)
 
 
 @pytest.mark.parametrize(

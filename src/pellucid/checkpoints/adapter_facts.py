@@ -135,8 +135,8 @@ def _facts(raw: dict[str, Any]) -> AdapterFacts:
     if not isinstance(base, str) or not base.strip():
         raise InputError(f"base_model_name_or_path is {ascii(base)[:60]}, expected the name of the model it belongs to")
     revision = raw.get("revision")
-    if revision is not None and not isinstance(revision, str):
-        raise InputError(f"revision is {ascii(revision)[:60]}, expected a name")
+    if revision is not None and (not isinstance(revision, str) or not revision.strip()):
+        raise InputError(f"revision is {ascii(revision)[:60]}, expected a branch, a tag or a commit of its base")
     task = raw.get("task_type")
     if task is not None and (not isinstance(task, str) or task not in TASKS):
         raise InputError(f"task_type is {ascii(task)[:60]}, expected one of {', '.join(TASKS)}")

@@ -1,21 +1,43 @@
 """The hub's cache: what lies there of a repository, whether that is all of it, and what brings the rest."""
 
+import os
 import shlex
+import shutil
+from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
-from pellucid.checkpoints.hub import (
-    SMALL,
-    Cache,
-    any_of,
-    client,
-    is_adapter_repository,
-    name_of,
-    wanted_of,
-)
+from pellucid.checkpoints.wanted import SMALL, any_of, of_adapter, wanted_of
 from pellucid.errors import InputError
+from pellucid.files import write_whole
 
-_ODD = (ValueError, TypeError, AttributeError, KeyError)
+Cache = str | os.PathLike[str] | None
+"""A folder in place of the hub's own cache; None for that one."""
+
+ODD = (ValueError, TypeError, AttributeError, KeyError)
 """What the hub's client raises where its own notes are damaged; bytes that are no text are ValueErrors."""
+
+
+def client() -> ModuleType:
+    """The package huggingface_hub, which is imported late."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # it is asked for the model and told nothing
+    import huggingface_hub.constants
+    import huggingface_hub.errors
+
+    return huggingface_hub
+
+
+# -- what lies there ---------------------------------------------------------------------------------------------------
+
+
+def cached_names() -> dict[Path, str]:
+    """Each folder of the hub's cache, and the name of what lies in it."""
+    return {folder: _name_of(folder) for folder in sorted(Path(client().constants.HF_HUB_CACHE).glob("models--*"))}
+
+
+def _name_of(repository: Path) -> str:
+    """The name of what lies in a folder of the hub's cache."""
+    return repository.name.removeprefix("models--").replace("--", "/")
 
 
 def cached(name: str, revision: str | None, cache_dir: Cache = None) -> Path | None:
@@ -28,10 +50,12 @@ def cached(name: str, revision: str | None, cache_dir: Cache = None) -> Path | N
         names = [path.name for path in found.iterdir() if path.exists()]
     except hub.errors.LocalEntryNotFoundError:
         return None
-    except (OSError, *_ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
+    except (OSError, *ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
         place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+        if revision is not None and (place / "refs" / revision).is_dir():  # others begin with its name
+            return None
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
-    return found if "config.json" in names or any_of(names, ("*.gguf",)) or is_adapter_repository(names) else None
+    return found if "config.json" in names or any_of(names, ("*.gguf",)) or of_adapter(names) else None
 
 
 def is_whole(folder: Path) -> bool:
@@ -61,10 +85,22 @@ def _listed(folder: Path) -> list[str] | None:
         return None
     hub, repository = client(), folder.parent.parent
     try:
-        tree = hub.get_cached_repo_tree(name_of(repository), revision=folder.name, cache_dir=repository.parent)
-    except (hub.errors.CachedRepoTreeNotFoundError, *_ODD):
+        tree = hub.get_cached_repo_tree(_name_of(repository), revision=folder.name, cache_dir=repository.parent)
+    except (hub.errors.CachedRepoTreeNotFoundError, *ODD):
         return None
     return [file.path for file in tree]
+
+
+# -- what brings the rest ----------------------------------------------------------------------------------------------
+
+
+def pulls(name: str, revision: str | None = None, cache_dir: Cache = None) -> str:
+    """The command that brings a repository into the hub's own cache, or into another one."""
+    own = Path(client().constants.HF_HUB_CACHE)
+    other = cache_dir is not None and Path(cache_dir).expanduser().resolve() != own.resolve()
+    place = f"HF_HUB_CACHE={shlex.quote(os.fspath(cache_dir))} " if cache_dir is not None and other else ""
+    command = f"pellucid pull --revision {revision} {name}" if revision else f"pellucid pull {name}"
+    return f"{place}{command}, with network"
 
 
 def brings(folder: Path, patterns: tuple[str, ...]) -> str:
@@ -74,10 +110,28 @@ def brings(folder: Path, patterns: tuple[str, ...]) -> str:
     listed, repository = _listed(folder), folder.parent.parent
     if not _is_snapshot(folder) or (listed is not None and not any_of(listed, patterns)):
         return ""
-    main, cache, own = repository / "refs" / "main", repository.parent, client().constants.HF_HUB_CACHE
-    place = "" if cache.resolve() == Path(own).resolve() else f"HF_HUB_CACHE={shlex.quote(str(cache))} "
-    other = "" if main.exists() and main.read_text() == folder.name else f" and revision {folder.name}"
-    return f"; run: {place}pellucid pull {name_of(repository)}, with network{other}"
+    main = repository / "refs" / "main"
+    revision = None if main.exists() and main.read_text() == folder.name else folder.name
+    return f"; run: {pulls(_name_of(repository), revision, repository.parent)}"
+
+
+def stands_for(revision: str, folder: Path) -> None:
+    """Lets a branch or a tag stand for a snapshot from now on, as the hub's client notes it. Only when all of it is
+    there: until then the name leads to what was there before."""
+    ref = folder.parent.parent / "refs" / revision
+    if revision != folder.name and not (ref.is_file() and ref.read_text() == folder.name):
+        ref.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(ref, lambda file: file.write(folder.name.encode()))
+
+
+def open_list(folder: Path) -> None:
+    """Gives the list of a snapshot's files the rights of the snapshot: the hub's client lets nobody else read it, and
+    others who share the cache would not know whether it is whole."""
+    listed = folder.parent.parent / "trees" / f"{folder.name}.json"
+    some = next((path for path in folder.iterdir() if path.is_file()), None)
+    with suppress(OSError):
+        if some is not None:
+            shutil.copymode(some, listed)
 
 
 def _is_snapshot(folder: Path) -> bool:

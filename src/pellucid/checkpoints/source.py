@@ -13,9 +13,10 @@ from typing import Literal
 from pellucid.checkpoints import cache, hub, installed
 from pellucid.checkpoints.adapter_facts import FILE, is_adapter, read_adapter_facts
 from pellucid.checkpoints.converted import converted
+from pellucid.checkpoints.wanted import ADAPTER, NAMED_TEMPLATES, lacks_weights
 from pellucid.config.checks import truth
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, ResourceError, UnsafeFileError, several
-from pellucid.files import digest_of
+from pellucid.files import digest_of, path_of
 
 log = logging.getLogger("pellucid")
 
@@ -60,7 +61,10 @@ def locate(
     An adapter stands over its base, which is looked for in the same way.
     """
     truth("local_files_only", local_files_only)
-    place = {"token": token, "local_files_only": local_files_only, "cache_dir": cache_dir}
+    if cache_dir == "":
+        raise InputError("cache_dir is empty, expected a folder")
+    cache_dir = None if cache_dir is None else path_of(cache_dir)
+    place = {"token": hub.clean_token(token), "local_files_only": local_files_only, "cache_dir": cache_dir}
     found = _located(name, revision, **place)
     refuse_links(found)
     if found.file is not None or not is_adapter(found.folder):
@@ -84,7 +88,7 @@ def _located(
     name: str | os.PathLike[str],
     revision: str | None,
     *,
-    token: str | None,
+    token: str | bool | None,
     local_files_only: bool,
     cache_dir: str | os.PathLike[str] | None,
 ) -> Source:
@@ -121,9 +125,10 @@ def pull(name: str, *, revision: str | None = None, token: str | None = None) ->
         return locate(name)
     _refuse_foreign(package, revision)
     if hub.is_offline():
-        raise NotFoundError(f"HF_HUB_OFFLINE switches the network off: unset it to fetch {name!r} from the hub")
+        switch = "HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
+        raise NotFoundError(f"{switch} switches the network off: unset it to fetch {name!r} from the hub")
     name = package.name if package else name
-    folder = hub.download(name, package, revision, token, whole=True)
+    folder = hub.download(name, package, revision, hub.clean_token(token), whole=True)
     if is_adapter(folder) and not (folder / "config.json").exists():
         return locate(name, revision=folder.name, token=token)  # its base comes with it
     return Source(name, folder, "hub", revision=folder.name)
@@ -155,7 +160,7 @@ def refuse_links_of_folder(folder: Path) -> None:
             link_inside(folder, path)
         elif below.is_symlink() and not path.is_symlink():
             link_inside(folder, below)
-    for path in folder.glob(hub.NAMED_TEMPLATES):
+    for path in folder.glob(NAMED_TEMPLATES):
         link_inside(folder, path)
 
 
@@ -197,16 +202,20 @@ def _on_hub(
     name: str,
     package: installed.Packaged | None,
     revision: str | None,
-    token: str | None,
+    token: str | bool | None,
     local_only: bool,
     cache_dir: str | os.PathLike[str] | None,
 ) -> Source:
     offline = local_only or hub.is_offline()
     folder = cache.cached(name, revision, cache_dir)
     if folder is None and offline:
-        raise NotFoundError(hub.nowhere(name, package, "and the network is switched off"))
+        raise NotFoundError(hub.nowhere(name, package, "and the network is switched off", revision, cache_dir))
     if folder is None:
-        folder = hub.download(name, package, revision, token, cache_dir)
+        try:
+            folder = hub.download(name, package, revision, token, cache_dir)
+        except hub.UnreachableError as error:
+            why = f"and {error.reason}"
+            raise NotFoundError(hub.nowhere(name, package, why, revision, cache_dir)) from error
     elif not cache.is_whole(folder):
         folder = _made_whole(name, package, folder, token, cache_dir, offline)
     return Source(name, folder, "hub", revision=folder.name, file=gguf_of(folder))
@@ -216,26 +225,29 @@ def _made_whole(
     name: str,
     package: installed.Packaged | None,
     folder: Path,
-    token: str | None,
+    token: str | bool | None,
     cache_dir: str | os.PathLike[str] | None,
     offline: bool,
 ) -> Path:
     """A snapshot with what it lacks, of the commit that is there: what is loaded does not change because it is loaded.
     Where nothing can be fetched it stays as it is, and that is said."""
-    if time.monotonic() - _IN_VAIN.get((folder, token, offline), -math.inf) < _AGAIN:
+    asked = (folder, str(token or cache.client().get_token()), offline)
+    if _opens(folder) and time.monotonic() - _IN_VAIN.get(asked, -math.inf) < _AGAIN:
         return folder  # which was said
     told = []
     try:
         if not offline:
-            return hub.download(name, package, folder.name, token, cache_dir, there=folder)
+            hub.download(name, package, folder.name, token, cache_dir, there=folder)
     except (NotFoundError, ResourceError) as error:
         why = error.reason if isinstance(error, hub.UnreachableError) else error
         told.append(f"{name} is taken from the hub's cache as it stands there: {why}")
-    _IN_VAIN[folder, token, offline] = time.monotonic()
+    if cache.is_whole(folder):
+        return folder
+    _IN_VAIN[asked] = time.monotonic()
     if lost := cache.lost(folder):
         lacks = f"{name} is not whole in the hub's cache, which lacks {several(lost)}: it may answer otherwise"
         told.append(lacks + cache.brings(folder, tuple(map(glob.escape, lost))))
-    elif offline and not cache.is_known(folder):
+    elif (offline or told) and not cache.is_known(folder):
         unknown = f"{name} is in the hub's cache without a list of what belongs to it: it may answer otherwise"
         told.append(unknown + cache.brings(folder, ()))
     for line in told:
@@ -243,7 +255,12 @@ def _made_whole(
     return folder
 
 
-_IN_VAIN: dict[tuple[Path, str | None, bool], float] = {}
+def _opens(folder: Path) -> bool:
+    """Whether what is there can be opened at all: where it cannot, whoever tries again wants it to be fetched."""
+    return (folder / ADAPTER[0]).exists() or not lacks_weights(folder)
+
+
+_IN_VAIN: dict[tuple[Path, str, bool], float] = {}
 """When this process was last given no more of a snapshot, by its folder, the token, and whether nobody was asked."""
 
 _AGAIN = 60.0

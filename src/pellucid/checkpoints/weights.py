@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.cache import brings
-from pellucid.checkpoints.hub import WEIGHTS
 from pellucid.checkpoints.pickled import read_pickled
 from pellucid.checkpoints.source import inside
 from pellucid.checkpoints.tensors import check_name, spans
+from pellucid.checkpoints.wanted import WEIGHTS
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, UnsafeFileError, several
 from pellucid.files import read_json
 
@@ -45,7 +45,10 @@ def stored(folder: Path) -> dict[str, Stored]:
     """Every tensor of a checkpoint folder by the name it has in the file; safetensors before `.bin`."""
     for name, form in _FORMS:
         if (folder / name).exists() or (folder / name).is_symlink():
-            return one_file(inside(folder, name), form)
+            path = inside(folder, name)
+            if not path.exists():
+                raise NotFoundError(f"{path} is a link to a file that is gone{brings(folder, (name,))}")
+            return one_file(path, form)
         if (folder / f"{name}.index.json").exists():
             return _shards(folder, folder / f"{name}.index.json", form)
     for name, form in _FORMS:

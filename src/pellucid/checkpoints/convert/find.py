@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
-from pellucid.checkpoints import hub, installed
+from pellucid.checkpoints import installed, wanted
 from pellucid.checkpoints.adapter_facts import is_adapter
 from pellucid.checkpoints.source import inside, link_inside, refuse_links_of_folder
 from pellucid.errors import InputError, NotFoundError, several
@@ -107,9 +107,9 @@ def _package(name: str) -> Foreign:
 
 def words(folder: Path) -> dict[str, Path]:
     """The files of the tokenizer and of sentence vectors, by name."""
-    patterns = (*hub.WORDS, *hub.OTHER_WORDS, *SENTENCE, "chat_template.jinja")
-    names = [path.name for path in folder.iterdir() if path.is_file() and hub.any_of([path.name], patterns)]
-    if not any(name in names for name in ("tokenizer.json", "vocab.txt", *hub.OTHER_WORDS)):
+    patterns = (*wanted.WORDS, *wanted.OTHER_WORDS, *SENTENCE, "chat_template.jinja")
+    names = [path.name for path in folder.iterdir() if path.is_file() and wanted.any_of([path.name], patterns)]
+    if not any(name in names for name in ("tokenizer.json", "vocab.txt", *wanted.OTHER_WORDS)):
         raise NotFoundError(f"{folder} has no tokenizer: expected tokenizer.json or vocab.txt beside config.json")
     found = {name: inside(folder, name) for name in sorted(names)}
     return found | {f"{place}/config.json": folder / place / "config.json" for place in _modules(folder)}

@@ -1,0 +1,84 @@
+"""Which files make a model, of all that a repository or a folder holds."""
+
+from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+
+from pellucid.errors import PellucidError, several
+from pellucid.files import read_json
+
+FACTS = ("config.json", "modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
+WORDS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
+OTHER_WORDS = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+WRITTEN_WORDS = "target_tokenizer.json"
+NUMBERS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
+PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
+WEIGHTS = tuple(name for name in NUMBERS + PICKLED if not name.endswith(".json"))
+"""Without the indexes of their shards."""
+
+MODULES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
+VECTORS = ("[0-9]_Pooling/config.json", "[0-9]_Normalize/config.json", "[0-9]_Dense/*")
+NAMED_TEMPLATES = "additional_chat_templates/*.jinja"
+WRITING = ("generation_config.json", "chat_template.jinja", "chat_template.json", NAMED_TEMPLATES)
+ABOUT = ("README.md", *WRITING)
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+ADAPTER_PICKLED = "adapter_model.bin"
+"""What a checkpoint consists of; nothing else is fetched, and pickles only where there is no safetensors."""
+
+SPEAKING = (
+    *(*FACTS, *VECTORS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *NUMBERS, *PICKLED, *ADAPTER),
+    ADAPTER_PICKLED,
+)
+"""Files that say what the model is: where one is saved over another, none of the older may stay."""
+
+SMALL = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *MODULES)
+"""What a checkpoint is but for its numbers."""
+
+
+def any_of(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
+    """Whether one of the names fits one of the patterns."""
+    return any(fnmatch(name, pattern) for name in names for pattern in patterns)
+
+
+def of_adapter(names: Collection[str]) -> bool:
+    """Whether files of these names are an adapter's."""
+    return ADAPTER[0] in names and (ADAPTER[1] in names or ADAPTER_PICKLED in names)
+
+
+def wanted_of(files: Iterable[str], there: Path | None = None) -> list[str]:
+    """Those files of a repository that make its model. there: a snapshot; weights that it has are not wanted in another
+    form."""
+    files = list(files)
+    patterns = [*SMALL, ADAPTER[0]]
+    if there is None or lacks_weights(there):
+        patterns += [*NUMBERS, *(() if any_of(files, NUMBERS) else PICKLED)]
+    pickled = ADAPTER[1] not in files or (there is not None and (there / ADAPTER_PICKLED).exists())
+    patterns.append(ADAPTER_PICKLED if pickled else ADAPTER[1])
+    return [file for file in files if any_of([file], tuple(patterns))]
+
+
+def missing_weights(folder: Path) -> str:
+    """The files of the weights that a folder lacks, as its index names them, or "weights" for all; "" for none. A link
+    that leads nowhere is a file that is missing."""
+    names = {path.name for path in folder.iterdir()}
+    there = {name for name in names if (folder / name).exists()}
+    for one, _, index in (NUMBERS, PICKLED):
+        if one in names:
+            return "" if one in there else one
+        if index in names:
+            return several(sorted(_shards(folder / index) - there)) if index in there else index
+    return next((index for _, shards, index in (NUMBERS, PICKLED) if any_of(names, (shards,))), "weights")
+
+
+def _shards(index: Path) -> set[str]:
+    """The files that an index names."""
+    table = read_json(index).get("weight_map")
+    return {str(shard) for shard in table.values()} if isinstance(table, Mapping) else set()
+
+
+def lacks_weights(folder: Path) -> bool:
+    """Whether weights are missing; where their index cannot be read, whoever needs it says so."""
+    try:
+        return bool(missing_weights(folder))
+    except PellucidError:
+        return True
