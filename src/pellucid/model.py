@@ -43,7 +43,7 @@ def load(
     head: str | Head | None = OWN_HEAD,
     attention: str = "fused",
     revision: str | None = None,
-    token: str | None = None,
+    token: str | bool | None = None,
     local_files_only: bool = False,
 ) -> "Model":
     """Opens a real checkpoint.

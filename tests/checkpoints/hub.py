@@ -48,7 +48,7 @@ class Hub:
     holds: str = ""
     """A file of which it gives the half, and then nothing for as long as somebody waits for more."""
     trickles: str = ""
-    """A file that it gives little by little: in twenty seconds."""
+    """A file that it gives little by little: in a minute."""
     listless: int = 0
     """A status with which it answers whoever asks for the list of a commit's files."""
     portal: bytes = b""
@@ -145,7 +145,7 @@ class _Answers(BaseHTTPRequestHandler):
         with suppress(OSError):  # nobody reads any more
             for start in range(0, len(body), step):
                 self.wfile.write(body[start : start + step])
-                time.sleep(0.2)
+                time.sleep(0.6)
 
     def _open(self, name: str, revision: str) -> tuple[str, dict[str, Path]] | None:
         """The commit and its files; as the real hub does, a stranger is not told whether there is such a name."""

@@ -8,9 +8,9 @@ from typing import Any
 from pellucid.checkpoints.adapter_facts import TASKS, AdapterFacts, numbers_of, read_adapter_facts
 from pellucid.checkpoints.contents import Contents
 from pellucid.checkpoints.families import family_in
+from pellucid.checkpoints.links import inside
 from pellucid.checkpoints.names import Names
 from pellucid.checkpoints.page import Family, HeadPage
-from pellucid.checkpoints.source import inside
 from pellucid.checkpoints.tensors import note_in
 from pellucid.checkpoints.weights import Stored, one_file
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError

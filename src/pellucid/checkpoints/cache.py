@@ -1,5 +1,6 @@
 """The hub's cache: what lies there of a repository, whether that is all of it, and what brings the rest."""
 
+import logging
 import os
 import shlex
 import shutil
@@ -8,8 +9,10 @@ from pathlib import Path
 from types import ModuleType
 
 from pellucid.checkpoints.wanted import SMALL, any_of, of_adapter, wanted_of
-from pellucid.errors import InputError
+from pellucid.errors import InputError, PellucidError
 from pellucid.files import write_whole
+
+log = logging.getLogger("pellucid")
 
 Cache = str | os.PathLike[str] | None
 """A folder in place of the hub's own cache; None for that one."""
@@ -110,18 +113,29 @@ def brings(folder: Path, patterns: tuple[str, ...]) -> str:
     listed, repository = _listed(folder), folder.parent.parent
     if not _is_snapshot(folder) or (listed is not None and not any_of(listed, patterns)):
         return ""
-    main = repository / "refs" / "main"
-    revision = None if main.exists() and main.read_text() == folder.name else folder.name
+    revision = None if _leads_to(folder, "main") else folder.name
     return f"; run: {pulls(_name_of(repository), revision, repository.parent)}"
 
 
 def stands_for(revision: str, folder: Path) -> None:
     """Lets a branch or a tag stand for a snapshot from now on, as the hub's client notes it. Only when all of it is
-    there: until then the name leads to what was there before."""
+    there: until then the name leads to what was there before. Where it cannot be noted, that is said."""
     ref = folder.parent.parent / "refs" / revision
-    if revision != folder.name and not (ref.is_file() and ref.read_text() == folder.name):
+    if revision == folder.name or _leads_to(folder, revision):
+        return
+    try:
         ref.parent.mkdir(parents=True, exist_ok=True)
         write_whole(ref, lambda file: file.write(folder.name.encode()))
+    except (OSError, PellucidError) as error:
+        log.warning("%s of %s cannot be noted in the hub's cache: %s", revision, _name_of(folder.parent.parent), error)
+
+
+def _leads_to(folder: Path, revision: str) -> bool:
+    """Whether a branch or a tag stands for a snapshot."""
+    try:
+        return (folder.parent.parent / "refs" / revision).read_bytes() == folder.name.encode()
+    except OSError:  # there is none, or it cannot be read
+        return False
 
 
 def open_list(folder: Path) -> None:

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.cache import ODD, Cache, cached_names, client, open_list, pulls, stands_for
+from pellucid.checkpoints.cache import Cache, cached_names, client, open_list, pulls
 from pellucid.checkpoints.installed import Packaged, packaged
 from pellucid.checkpoints.wanted import ABOUT, WEIGHTS, any_of, of_adapter, wanted_of
 from pellucid.errors import Argument, Blank, InputError, NotFoundError, PellucidError, ResourceError, near, several
@@ -18,6 +19,10 @@ from pellucid.files import FULL
 _ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)?(?<!\.git)")
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
 _TOKEN = Argument("token", Blank("TOKEN"))
+_NO_TOKEN = "the token, given or in HF_TOKEN, is none of the hub: expected one word such as hf_abc"
+_UNREADABLE = (JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
+"""What the hub's client raises over an answer that is not the hub's."""
+
 _PATIENCE = 10
 """Seconds that the hub may take for its first answer."""
 
@@ -55,7 +60,7 @@ def clean_token(token: str | bool | None) -> str | bool | None:
         return token
     word = token.strip() if isinstance(token, str) else ""
     if not re.fullmatch("[!-~]+", word):
-        raise InputError("the token, given or in HF_TOKEN, is none of the hub: expected one word such as hf_abc")
+        raise InputError(_NO_TOKEN)
     return word
 
 
@@ -69,15 +74,16 @@ def download(
     whole: bool = False,
     there: Path | None = None,
 ) -> Path:
-    """Fetches what is wanted of a repository, and not yet in the cache: all of one commit, or an error, after which the
-    revision stands for what it stood for before.
+    """Fetches what is wanted of one commit of a repository, and not yet in the cache: all of it, or an error. What the
+    revision stands for is the caller's to say (`cache.stands_for`).
 
     whole: refuse one without weights, of which a tokenizer alone may be wanted.  there: what the cache holds of it.
     """
     hub = client()
-    clean_token(hub.get_token())
     with _asking(name, package, revision):
         about = hub.HfApi(token=token).model_info(name, revision=revision, timeout=_PATIENCE)
+        if about.sha is None:
+            raise KeyError("sha")
     files = [file.rfilename for file in about.siblings or []]
     if not of_adapter(files):
         if "config.json" not in files:
@@ -92,7 +98,6 @@ def download(
         found = _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(wanted)], **how)
     if lacking := sorted(file for file in wanted if not (found / file).exists()):  # it takes what is there for enough
         raise _not_fetched(name, package, f"the hub did not give {several(lacking, 3)}")
-    stands_for(revision or "main", found)
     open_list(found)
     return found
 
@@ -119,7 +124,9 @@ class _StoppedError(Exception):
 
 def _fetch(name: str, **how: Any) -> Path:
     """The snapshot with what is fetched of it, in a thread of its own: in the main one Ctrl-C would wait for the hub's
-    threads, which do not hear of it, until all is fetched. They lose their connections, and open no others."""
+    threads, which do not hear of it, until all is fetched. They end with the next bytes that come, for the client's
+    connections are closed, all of this process, as it does itself when one fails; or once the client gives up waiting
+    for them, ten seconds later."""
     hub, done, stopped = client(), Future[str](), threading.Event()
 
     class Bar(hub.utils.tqdm):
@@ -187,7 +194,11 @@ def _in_words(error: BaseException, name: str, package: Packaged | None) -> Pell
         return NotFoundError(_unknown(name, package))
     if status in (401, 403):
         return NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass ", _TOKEN)
-    if isinstance(error, ODD) and not isinstance(error, OSError):  # an answer that cannot be read
+    if isinstance(error, client().errors.LocalTokenNotFoundError):
+        return NotFoundError("token=True is the one that `hf auth login` stores, and there is none")
+    if isinstance(error, UnicodeEncodeError):
+        return NotFoundError(_NO_TOKEN)
+    if isinstance(error, _UNREADABLE):
         return _not_fetched(name, package, "what answers is not the hub")
     return _not_fetched(name, package, f"the hub could not be reached ({_short(error)})")
 
@@ -208,4 +219,5 @@ def _unknown(name: str, package: Packaged | None) -> str:
 
 
 def _short(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+    return re.sub("Bearer .*", "Bearer …", first)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from pellucid.checkpoints import installed
 from pellucid.checkpoints.adapter_facts import is_adapter, numbers_of, read_adapter_facts
-from pellucid.checkpoints.cache import cached, cached_names, lost
+from pellucid.checkpoints.cache import cached_names, lost
 from pellucid.checkpoints.converted import at_hand
 from pellucid.checkpoints.families import families
-from pellucid.checkpoints.source import gguf_of, inside, refuse_links_of_folder
+from pellucid.checkpoints.links import inside, refuse_links_of_folder
+from pellucid.checkpoints.source import gguf_of, lying
 from pellucid.checkpoints.wanted import missing_weights
 from pellucid.errors import InputError, NotFoundError, PellucidError, UnsafeFileError, several
 from pellucid.files import read_json
@@ -91,21 +92,14 @@ def _state_of_adapter(folder: Path) -> str:
         return "incomplete: no weights"
     except PellucidError:
         return "incomplete: no readable adapter_config.json"
-    return "ready" if _has(facts.base, facts.revision) else f"needs its base {facts.base}"
-
-
-def _has(base: str, revision: str | None) -> bool:
-    """Whether a base is at hand; asked without a word, for nobody opens it."""
+    needs = f"needs its base {facts.base}"
     try:
-        if Path(base).expanduser().is_dir():
-            return True
-        package = installed.find(base)
-        if package is not None and revision is None and package.path() is not None:
-            return True
-        snapshot = cached(package.name if package else base, revision)
-        return snapshot is not None and _state(snapshot) == "ready"
-    except (OSError, RuntimeError, PellucidError):  # no folder that can be read, nor a name
-        return False
+        base = lying(facts.base, facts.revision)
+    except PellucidError:
+        return needs
+    if base.file is None and (is_adapter(base.folder) or (base.kind == "hub" and _state(base.folder) != "ready")):
+        return needs
+    return "ready"
 
 
 def _size(folder: Path | None) -> int:

@@ -40,7 +40,7 @@ def open_checkpoint(
     head: str | Head | None = OWN_HEAD,
     attention: str = "fused",
     revision: str | None = None,
-    token: str | None = None,
+    token: str | bool | None = None,
     local_files_only: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
     config: Config | None = None,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.facts import left_alone
-from pellucid.checkpoints.source import inside
+from pellucid.checkpoints.links import inside
 from pellucid.config.checks import count, truth
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, UnsafeFileError, near, several
 from pellucid.files import read_any, read_json

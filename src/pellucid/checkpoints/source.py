@@ -4,7 +4,6 @@ import glob
 import logging
 import math
 import os
-import re
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,15 +12,13 @@ from typing import Literal
 from pellucid.checkpoints import cache, hub, installed
 from pellucid.checkpoints.adapter_facts import FILE, is_adapter, read_adapter_facts
 from pellucid.checkpoints.converted import converted
-from pellucid.checkpoints.wanted import ADAPTER, NAMED_TEMPLATES, lacks_weights
+from pellucid.checkpoints.links import refuse_links_of_folder
+from pellucid.checkpoints.wanted import ADAPTER, lacks_weights
 from pellucid.config.checks import truth
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, ResourceError, UnsafeFileError, several
 from pellucid.files import digest_of, path_of
 
 log = logging.getLogger("pellucid")
-
-READ = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin", ".gguf", ".onnx")
-"""How the files of a checkpoint end that are ever opened."""
 
 Mark = tuple[int, ...]
 """By which it is known that a file is another one, or was written again."""
@@ -47,7 +44,7 @@ def locate(
     name: str | os.PathLike[str],
     *,
     revision: str | None = None,
-    token: str | None = None,
+    token: str | bool | None = None,
     local_files_only: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> Source:
@@ -55,6 +52,7 @@ def locate(
 
     name: a folder, a `.gguf` file, a hub id ("owner/model") or the short name of an installed package.
     revision: a branch, tag or commit on the hub.
+    token: for private and gated models; by default HF_TOKEN or the stored one (True: there must be one; False: none).
     local_files_only: never ask the network; what is in the cache is used without asking in any case.
     cache_dir: another folder than the hub's own cache.
 
@@ -91,8 +89,9 @@ def _located(
     token: str | bool | None,
     local_files_only: bool,
     cache_dir: str | os.PathLike[str] | None,
+    quiet: bool = False,
 ) -> Source:
-    """What a name stands for, whatever it is."""
+    """What a name stands for, whatever it is.  quiet: as it lies there, without a word on what it lacks."""
     text = os.fspath(name) if isinstance(name, os.PathLike) else name
     if not isinstance(text, str):
         raise InputError(f"the model is {repr(text)[:80]}, expected the name of one, a folder or a path")
@@ -112,10 +111,16 @@ def _located(
         home = converted(package, home) if package.foreign else home
         return Source(package.name, home, "package", file=gguf_of(home))
     _refuse_foreign(package, revision)
-    return _on_hub(package.name if package else text, package, revision, token, local_files_only, cache_dir)
+    name = package.name if package else text
+    return _on_hub(name, package, revision, token, local_files_only, cache_dir, quiet)
 
 
-def pull(name: str, *, revision: str | None = None, token: str | None = None) -> Source:
+def lying(name: str, revision: str | None) -> Source:
+    """What a name stands for without the network, and without a word of what it lacks, for nobody opens it."""
+    return _located(name, revision, token=None, local_files_only=True, cache_dir=None, quiet=True)
+
+
+def pull(name: str, *, revision: str | None = None, token: str | bool | None = None) -> Source:
     """Fetches a checkpoint from the hub into the hub's own cache, or brings the copy there up to date."""
     if not hub.is_hub_id(name):
         raise InputError(f"{name[:200]!r} is not a name on the hub, expected owner/model")
@@ -129,56 +134,17 @@ def pull(name: str, *, revision: str | None = None, token: str | None = None) ->
         raise NotFoundError(f"{switch} switches the network off: unset it to fetch {name!r} from the hub")
     name = package.name if package else name
     folder = hub.download(name, package, revision, hub.clean_token(token), whole=True)
+    found = Source(name, folder, "hub", revision=folder.name)
     if is_adapter(folder) and not (folder / "config.json").exists():
-        return locate(name, revision=folder.name, token=token)  # its base comes with it
-    return Source(name, folder, "hub", revision=folder.name)
-
-
-def inside(folder: Path, name: object) -> Path:
-    """A file of the checkpoint by its plain name; one that leads outside the folder is refused.
-
-    The hub's cache holds links into the `blobs` of the same repository; those, and no others, may be followed.
-    """
-    if not isinstance(name, str) or not re.fullmatch(r"[\w][\w.-]{0,254}", name):
-        raise UnsafeFileError(
-            f"{folder} names a file {str(name)[:80]!r}, expected a plain file name in the same folder"
-        )
-    return link_inside(folder, folder / name)
+        found = locate(name, revision=folder.name, token=token)  # its base comes with it
+    cache.stands_for(revision or "main", folder)
+    return found
 
 
 def refuse_links(source: Source) -> None:
     """Refuses a checkpoint in which a file that may be opened is a link out of its folder, as `inside` does."""
     if source.kind != "file":  # of which one file alone is opened, and its path was given
         refuse_links_of_folder(source.folder)
-
-
-def refuse_links_of_folder(folder: Path) -> None:
-    """The same, of a folder and of the folders in it, for the modules of sentence-transformers have theirs."""
-    for path in folder.glob("*"):
-        below = path / "config.json"
-        if path.is_symlink() and path.suffix in READ:
-            link_inside(folder, path)
-        elif below.is_symlink() and not path.is_symlink():
-            link_inside(folder, below)
-    for path in folder.glob(NAMED_TEMPLATES):
-        link_inside(folder, path)
-
-
-def link_inside(folder: Path, path: Path) -> Path:
-    """The path of a file of a checkpoint; refused where it is a link out of the folder, as `inside` says."""
-    real, root = Path(os.path.realpath(path)), folder.resolve()  # resolve() fails at links in a circle
-    blobs = _blobs(root)
-    if real.is_relative_to(root) or (blobs is not None and real.is_relative_to(blobs)):
-        return path
-    raise UnsafeFileError(f"{path} is a link to {real}, outside the checkpoint; copy the file in if it belongs there")
-
-
-def _blobs(root: Path) -> Path | None:
-    """Where the files of a snapshot in the hub's cache lie, or of a folder below one; None for any other folder."""
-    holder = next((one.parent.parent for one in (root, *root.parents) if one.parent.name == "snapshots"), None)
-    if holder is None or not (root.parent.parent == holder or holder.name.startswith("models--")):
-        return None
-    return holder / "blobs"
 
 
 def _refuse_foreign(package: installed.Packaged | None, revision: str | None) -> None:
@@ -205,6 +171,7 @@ def _on_hub(
     token: str | bool | None,
     local_only: bool,
     cache_dir: str | os.PathLike[str] | None,
+    quiet: bool,
 ) -> Source:
     offline = local_only or hub.is_offline()
     folder = cache.cached(name, revision, cache_dir)
@@ -216,7 +183,8 @@ def _on_hub(
         except hub.UnreachableError as error:
             why = f"and {error.reason}"
             raise NotFoundError(hub.nowhere(name, package, why, revision, cache_dir)) from error
-    elif not cache.is_whole(folder):
+        cache.stands_for(revision or "main", folder)
+    elif not quiet and not cache.is_whole(folder):
         folder = _made_whole(name, package, folder, token, cache_dir, offline)
     return Source(name, folder, "hub", revision=folder.name, file=gguf_of(folder))
 
@@ -231,7 +199,7 @@ def _made_whole(
 ) -> Path:
     """A snapshot with what it lacks, of the commit that is there: what is loaded does not change because it is loaded.
     Where nothing can be fetched it stays as it is, and that is said."""
-    asked = (folder, str(token or cache.client().get_token()), offline)
+    asked = (folder, token, os.environ.get("HF_TOKEN"), offline)
     if _opens(folder) and time.monotonic() - _IN_VAIN.get(asked, -math.inf) < _AGAIN:
         return folder  # which was said
     told = []
@@ -260,8 +228,8 @@ def _opens(folder: Path) -> bool:
     return (folder / ADAPTER[0]).exists() or not lacks_weights(folder)
 
 
-_IN_VAIN: dict[tuple[Path, str, bool], float] = {}
-"""When this process was last given no more of a snapshot, by its folder, the token, and whether nobody was asked."""
+_IN_VAIN: dict[tuple[Path, str | bool | None, str | None, bool], float] = {}
+"""When this process was last given no more of a snapshot, by its folder, the tokens, and whether nobody was asked."""
 
 _AGAIN = 60.0
 """Seconds after which it asks, and says so, once more."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.folder import FACTS, left_of
-from pellucid.checkpoints.source import READ, Mark, Source, locate
+from pellucid.checkpoints.links import READ
+from pellucid.checkpoints.source import Mark, Source, locate
 from pellucid.errors import CorruptFileError, NotFoundError, PellucidError
 from pellucid.files import cannot_read
 

@@ -1,6 +1,7 @@
 """The weights of a folder, whatever form they come in: one file, shards, or PyTorch's `.bin`."""
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.cache import brings
+from pellucid.checkpoints.links import inside
 from pellucid.checkpoints.pickled import read_pickled
-from pellucid.checkpoints.source import inside
 from pellucid.checkpoints.tensors import check_name, spans
 from pellucid.checkpoints.wanted import WEIGHTS
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, UnsafeFileError, several
@@ -44,13 +45,11 @@ class Stored:
 def stored(folder: Path) -> dict[str, Stored]:
     """Every tensor of a checkpoint folder by the name it has in the file; safetensors before `.bin`."""
     for name, form in _FORMS:
-        if (folder / name).exists() or (folder / name).is_symlink():
-            path = inside(folder, name)
-            if not path.exists():
-                raise NotFoundError(f"{path} is a link to a file that is gone{brings(folder, (name,))}")
-            return one_file(path, form)
-        if (folder / f"{name}.index.json").exists():
-            return _shards(folder, folder / f"{name}.index.json", form)
+        index = f"{name}.index.json"
+        if os.path.lexists(folder / name):
+            return one_file(_there(folder, name), form)
+        if os.path.lexists(folder / index):
+            return _shards(folder, _there(folder, index), form)
     for name, form in _FORMS:
         if shards := sorted(path.name for path in folder.glob(f"{name.partition('.')[0]}-*-of-*.{form}")):
             index = f"{name}.index.json"
@@ -64,6 +63,13 @@ def stored(folder: Path) -> dict[str, Stored]:
     raise NotFoundError(
         f"{folder} holds no weights: expected model.safetensors, its shards, or pytorch_model.bin{advice}"
     )
+
+
+def _there(folder: Path, name: str) -> Path:
+    path = inside(folder, name)
+    if not path.exists():
+        raise NotFoundError(f"{path} is a link to a file that is gone{brings(folder, (name,))}")
+    return path
 
 
 def one_file(path: Path, form: str) -> dict[str, Stored]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pellucid.checkpoints import installed, wanted
 from pellucid.checkpoints.adapter_facts import is_adapter
-from pellucid.checkpoints.source import inside, link_inside, refuse_links_of_folder
+from pellucid.checkpoints.links import inside, link_inside, refuse_links_of_folder
 from pellucid.errors import InputError, NotFoundError, several
 from pellucid.files import path_of
 

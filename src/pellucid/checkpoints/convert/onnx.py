@@ -14,7 +14,7 @@ from torch import Tensor
 from pellucid.checkpoints.convert.functions import laid_out
 from pellucid.checkpoints.convert.graph import Graph, Held, Node
 from pellucid.checkpoints.convert.onnx_plain import open_plain
-from pellucid.checkpoints.source import link_inside
+from pellucid.checkpoints.links import link_inside
 from pellucid.errors import (
     CheckpointMismatchError,
     CorruptFileError,
