@@ -23,9 +23,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def path_of(name: str | os.PathLike[str]) -> Path:
     """The path that `name` stands for, `~` as the home. Raises InputError for what is no path, and where nothing can
-    lie: a name that is too long or holds a NUL, the home of nobody, a closed folder."""
+    lie: a name that is empty, is too long or holds a NUL, the home of nobody, a closed folder."""
     if not isinstance(name, str | os.PathLike):
         raise InputError(f"{short(repr(name))} is {type(name).__name__}, expected the path of a file or folder")
+    if name == "":  # which Python takes for the folder that it is in
+        raise InputError("the name is empty, expected the path of a file or folder")
     try:
         path = Path(name).expanduser()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):

@@ -176,7 +176,7 @@ def test_what_was_stored_and_is_not_there_says_how_to_store_it(hub: Hub, home: P
 
 
 def test_a_cache_has_a_place(tmp_path: Path) -> None:
-    with pytest.raises(pellucid.InputError, match=r"^cache_dir is empty, expected a folder$"):
+    with pytest.raises(pellucid.InputError, match=r"^the name is empty, expected the path of a file or folder$"):
         locate("o/tiny", cache_dir="")
     with pytest.raises(pellucid.InputError, match=r"^5 is int, expected the path of a file or folder$"):
         locate("o/tiny", cache_dir=5)

@@ -306,6 +306,13 @@ def test_a_folder_with_files_is_refused(tmp_path: Path, tiny: pellucid.Model) ->
     assert listing(tmp_path) == ["model", *(f"model/{name}" for name in ("config.json", "diary.txt", WEIGHTS))]
 
 
+def test_no_name_is_no_folder(tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(pellucid.InputError, match=r"^the name is empty, expected the path of a file or folder$"):
+        tiny.save("")
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_empty_folder_is_used(tmp_path: Path, tiny: pellucid.Model) -> None:
     (tmp_path / "model").mkdir()
     assert tiny.save(tmp_path / "model") == tmp_path / "model"

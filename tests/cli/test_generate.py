@@ -200,6 +200,8 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "no such model": (["generate", "x", "--model", "./nowhere"], 3, "no folder './nowhere'"),
     "no such dtype": (["generate", "x", "--dtype", "float3"], 3, "float3"),
     "chat with an encoder": (["chat", "x", "--model", "all-MiniLM-L6-v2"], 3, "kind 'encoder'"),
+    "nothing to answer": (["chat", " "], 3, "MESSAGE is empty: there is nothing to answer"),
+    "nothing piped": (["chat", "-"], 3, "standard input is empty: there is nothing to answer"),
     "a chat too long": (["chat", "x" * 300], 3, "tokens"),
 }
 

@@ -169,6 +169,8 @@ def test_what_fits_no_page_is_told_in_a_sentence(arguments: dict[str, Any], sent
 def test_a_page_is_of_a_trace_or_of_weights(minilm: pellucid.Model) -> None:
     with pytest.raises(pellucid.InputError, match="a trace was given, and 'tokens' beside it"):
         pellucid.view(minilm.trace("time"), tokens=["a"])
+    with pytest.raises(pellucid.InputError, match=r"^view has no argument 'layr' \(did you mean layer\?\)$"):
+        pellucid.view(minilm.trace("time"), layr=1)
     with pytest.raises(pellucid.InputError, match="include_layers names no layer"):
         pellucid.view(minilm.trace("time"), include_layers=[])
     with pytest.raises(pellucid.InputError, match=r"not of TracedText: view\(model.trace\(prompt \+ text\)\)"):

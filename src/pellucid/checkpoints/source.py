@@ -59,8 +59,6 @@ def locate(
     An adapter stands over its base, which is looked for in the same way.
     """
     truth("local_files_only", local_files_only)
-    if cache_dir == "":
-        raise InputError("cache_dir is empty, expected a folder")
     cache_dir = None if cache_dir is None else path_of(cache_dir)
     place = {"token": hub.clean_token(token), "local_files_only": local_files_only, "cache_dir": cache_dir}
     found = _located(name, revision, **place)

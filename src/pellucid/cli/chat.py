@@ -40,12 +40,15 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
       cat questions.txt | pellucid chat
     """
     import pellucid
+    from pellucid.errors import InputError
 
     options = asked(given)
+    given_as, text = ("standard input", standard_text().strip()) if message == "-" else ("MESSAGE", message)
+    if text is not None and not text.strip():
+        raise InputError(f"{given_as} is empty: there is nothing to answer")
     opened = pellucid.load(model, dtype=dtype)
     start: Turns = [] if system is None else [{"role": "system", "content": system}]
-    if message is not None:
-        text = standard_text().strip() if message == "-" else message
+    if text is not None:
         _answer(opened, [*start, {"role": "user", "content": text}], options)
     else:
         _talk(opened, start, options)

@@ -88,7 +88,7 @@ Examples:
 )
 @click.option("--whole", is_flag=True, help="FILE, or standard input, is one text.")
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
-@click.option("--skip-bad-rows", is_flag=True, help="Leave out what is no row, or has no text, and list it.")
+@click.option("--skip-bad-rows", is_flag=True, help="Leave out what is no row, or lacks a field, and list it.")
 @click.option(
     "--dtype",
     default="float32",

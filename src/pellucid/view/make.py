@@ -1,6 +1,7 @@
 """From what a person has to a view: a trace, two traces, or weights of attention from anywhere."""
 
 import functools
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -89,7 +90,7 @@ def view(
 
 
 def _of_trace(trace: Trace, given: dict[str, Any], include_layers: Iterable[int] | None) -> Subject:
-    if given:
+    if _known(given):
         raise InputError(f"a trace was given, and {next(iter(given))!r} beside it: a page is of one or the other")
     return subject_of(_a_trace(trace), include_layers)
 
@@ -109,9 +110,10 @@ def _a_trace(given: Any) -> Trace:
 
 def _known(given: dict[str, Any]) -> dict[str, Any]:
     """Only what `Given` has; anything else is a slip of the pen."""
+    own = [name for name in inspect.signature(view).parameters if name != "given"]
     for name in given:
         if name not in Given.__dataclass_fields__:
-            raise InputError(f"view has no argument {name!r}{near(name, Given.__dataclass_fields__)}")
+            raise InputError(f"view has no argument {name!r}{near(name, [*own, *Given.__dataclass_fields__])}")
     return given
 
 
