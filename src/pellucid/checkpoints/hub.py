@@ -54,9 +54,7 @@ def is_offline() -> bool:
 def clean_token(token: str | bool | None) -> str | bool | None:
     """A token without the line break that a file ends with. Raises InputError, which does not show it, for what cannot
     be one."""
-    if token is None or isinstance(
-        token, bool
-    ):  # which the hub's client reads as "the one that was stored", and "none"
+    if token is None or isinstance(token, bool):  # True is the one that was stored, False none
         return token
     word = token.strip() if isinstance(token, str) else ""
     if not re.fullmatch("[!-~]+", word):

@@ -89,7 +89,7 @@ def _located(
     cache_dir: str | os.PathLike[str] | None,
     quiet: bool = False,
 ) -> Source:
-    """What a name stands for, whatever it is.  quiet: as it lies there, without a word on what it lacks."""
+    """What a name stands for, whatever it is.  quiet: as it lies there, not looked at and without a word on it."""
     text = os.fspath(name) if isinstance(name, os.PathLike) else name
     if not isinstance(text, str):
         raise InputError(f"the model is {repr(text)[:80]}, expected the name of one, a folder or a path")
@@ -105,8 +105,9 @@ def _located(
     hub.check_revision(revision)
     package = installed.find(text)
     if package is not None and revision is None and (home := package.path()) is not None:
-        _verify(package, home)
-        home = converted(package, home) if package.foreign else home
+        if not quiet:
+            _verify(package, home)
+            home = converted(package, home) if package.foreign else home
         return Source(package.name, home, "package", file=gguf_of(home))
     _refuse_foreign(package, revision)
     name = package.name if package else text
