@@ -382,6 +382,18 @@ def test_the_name_of_an_adapter_moves_after_its_base_is_there(hub: Hub, home: Pa
     assert found(hub, home) == found(hub, home, HF_HUB_OFFLINE="1") == old
 
 
+def test_an_adapter_that_came_before_its_base_opens_with_it(hub: Hub, home: Path, tmp_path: Path) -> None:
+    base = hub.add("o/base", good(tmp_path / "base"), gated=True)
+    (folder := tmp_path / "adapter").mkdir()
+    with_file("adapter_config.json", {"base_model_name_or_path": "o/base", "peft_type": "LORA"})(folder)
+    with_file("adapter_model.safetensors", {})(folder)
+    hub.add(NAME, folder)
+    assert "'o/base' is gated" in fails(hub.url, home, "pull", NAME)
+    base.gated = False
+    assert ask(hub.url, home, "pull", "o/base").returncode == 0
+    assert found(hub, home, HF_HUB_OFFLINE="1").name == "1" * 40
+
+
 @pytest.mark.parametrize("there", ["branch in place of a folder", "folder in place of a branch", "bytes"])
 def test_a_name_that_cannot_be_noted_leaves_the_model(there: str, hub: Hub, home: Path, repository: Path) -> None:
     hub.add(NAME, repository).refs["feature/x"] = "1" * 40
@@ -416,10 +428,24 @@ def test_tokens_are_told_apart(hub: Hub, home: Path, tmp_path: Path) -> None:
     assert (snapshot / "modules.json").exists()
     (snapshot / "modules.json").unlink()
     done = ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_TOKEN="hf_bäd")
-    assert "as it stands there: the token, given or in HF_TOKEN, is none" in done.stderr and done.returncode == 0
+    assert (
+        "as it stands there: the token, given, stored or in HF_TOKEN, is none" in done.stderr and done.returncode == 0
+    )
     assert found(hub, home, ", token='hf_right'", HF_TOKEN="hf_bäd") == snapshot
     assert (snapshot / "modules.json").exists()
+    (snapshot / "modules.json").unlink()
+    program = """
+import pathlib
+from pellucid.checkpoints.source import locate
+locate("o/tiny")
+pathlib.Path({0!r}).write_text("hf_right")  # as one who logs in does
+locate("o/tiny")
+"""
+    assert "does not know 'o/tiny'" in ask(hub.url, home, "-c", program.format(str(home / "token"))).stderr
+    assert (snapshot / "modules.json").exists()
+    (home / "token").unlink()
     (home / "token").mkdir()
+    assert "the stored token of the hub cannot be read" in fails(hub.url, home, "pull", NAME)
     assert found(hub, home, ", token='hf_right'") == snapshot
     (snapshot / "modules.json").unlink()
     assert "lacks modules.json" in ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1").stderr

@@ -156,7 +156,7 @@ def test_the_beginning_of_a_branch_is_no_damage(hub: Hub, home: Path, repository
 @pytest.mark.parametrize("token", ["", " ", "hf_a b", "hf_ä", 5, b"hf_secret"])
 def test_what_can_be_no_token_is_one_sentence_that_does_not_show_it(token: object) -> None:
     with pytest.raises(
-        pellucid.InputError, match=r"^the token, given or in HF_TOKEN, is none of the hub: expected one word"
+        pellucid.InputError, match=r"^the token, given, stored or in HF_TOKEN, is none of the hub: expected one word"
     ):
         pellucid.load("o/tiny", token=token)
 
@@ -165,8 +165,10 @@ def test_a_token_from_a_file_may_end_with_its_line(hub: Hub, home: Path, reposit
     hub.add(NAME, repository, token="hf_right")
     assert "'o/tiny'" in (told := fails(hub.url, home, "pull", NAME, "--token", "hf_wrong\n")) and "wrong" not in told
     assert ask(hub.url, home, "pull", NAME, "--token", "hf_right\n").returncode == 0
-    for command in ("pull", "describe"):
-        assert "in HF_TOKEN, is none of the hub" in fails(hub.url, home, command, "o/b", HF_TOKEN="hf_geheïm")
+    hub.asked.clear()
+    for command, token in (("pull", "hf_geheïm"), ("describe", "hf_geheïm"), ("describe", "hf_a b")):
+        assert "in HF_TOKEN, is none of the hub" in fails(hub.url, home, command, "o/b", HF_TOKEN=token)
+    assert hub.asked == []
 
 
 def test_what_was_stored_and_is_not_there_says_how_to_store_it(hub: Hub, home: Path, repository: Path) -> None:

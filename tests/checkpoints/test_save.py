@@ -313,6 +313,15 @@ def test_no_name_is_no_folder(tmp_path: Path, tiny: pellucid.Model, monkeypatch:
     assert not list(tmp_path.iterdir())
 
 
+def test_the_folder_one_is_in_is_a_place(tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    tiny.save(".", overwrite=True)
+    monkeypatch.chdir(tmp_path / "here" / "below")
+    tiny.save("..", overwrite=True)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(["below", "config.json", "here", WEIGHTS])
+
+
 def test_an_empty_folder_is_used(tmp_path: Path, tiny: pellucid.Model) -> None:
     (tmp_path / "model").mkdir()
     assert tiny.save(tmp_path / "model") == tmp_path / "model"

@@ -117,11 +117,14 @@ def brings(folder: Path, patterns: tuple[str, ...]) -> str:
     return f"; run: {pulls(_name_of(repository), revision, repository.parent)}"
 
 
-def stands_for(revision: str, folder: Path) -> None:
+def stands_for(revision: str, folder: Path, *, first: bool = False) -> None:
     """Lets a branch or a tag stand for a snapshot from now on, as the hub's client notes it. Only when all of it is
-    there: until then the name leads to what was there before. Where it cannot be noted, that is said."""
+    there: until then the name leads to what was there before. Where it cannot be noted, that is said.
+
+    first: only where it stands for nothing yet.
+    """
     ref = folder.parent.parent / "refs" / revision
-    if revision == folder.name or _leads_to(folder, revision):
+    if revision == folder.name or _leads_to(folder, revision) or (first and ref.exists()):
         return
     try:
         ref.parent.mkdir(parents=True, exist_ok=True)

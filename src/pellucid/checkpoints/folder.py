@@ -52,6 +52,7 @@ def beside(target: Path) -> Iterator[Path]:
     come back where anything goes wrong, Ctrl-C included. Of two processes that write into one folder the second is
     refused: both would leave a part of each model. What killed ones have left goes once the new files are in place.
     """
+    target = target if target.name not in ("", "..") else target.resolve()  # "." has no name to be told apart by
     around = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

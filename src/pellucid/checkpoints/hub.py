@@ -19,7 +19,7 @@ from pellucid.files import FULL
 _ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)?(?<!\.git)")
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
 _TOKEN = Argument("token", Blank("TOKEN"))
-_NO_TOKEN = "the token, given or in HF_TOKEN, is none of the hub: expected one word such as hf_abc"
+_NO_TOKEN = "the token, given, stored or in HF_TOKEN, is none of the hub: expected one word such as hf_abc"
 _UNREADABLE = (JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
 """What the hub's client raises over an answer that is not the hub's."""
 
@@ -62,6 +62,16 @@ def clean_token(token: str | bool | None) -> str | bool | None:
     return word
 
 
+def token_sent(token: str | bool | None) -> str | bool | None:
+    """The token that the hub's client sends: the given one, or what it finds. Raises InputError as `clean_token`."""
+    if token is not None and token is not True:
+        return token
+    try:
+        return clean_token(client().get_token())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the stored token of the hub cannot be read ({error}): run `hf auth login`") from error
+
+
 def download(
     name: str,
     package: Packaged | None,
@@ -78,6 +88,7 @@ def download(
     whole: refuse one without weights, of which a tokenizer alone may be wanted.  there: what the cache holds of it.
     """
     hub = client()
+    token_sent(token)
     with _asking(name, package, revision):
         about = hub.HfApi(token=token).model_info(name, revision=revision, timeout=_PATIENCE)
         if about.sha is None:
@@ -194,8 +205,6 @@ def _in_words(error: BaseException, name: str, package: Packaged | None) -> Pell
         return NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass ", _TOKEN)
     if isinstance(error, client().errors.LocalTokenNotFoundError):
         return NotFoundError("token=True is the one that `hf auth login` stores, and there is none")
-    if isinstance(error, UnicodeEncodeError):
-        return NotFoundError(_NO_TOKEN)
     if isinstance(error, _UNREADABLE):
         return _not_fetched(name, package, "what answers is not the hub")
     return _not_fetched(name, package, f"the hub could not be reached ({_short(error)})")

@@ -95,7 +95,7 @@ def _state_of_adapter(folder: Path) -> str:
     needs = f"needs its base {facts.base}"
     try:
         base = lying(facts.base, facts.revision)
-    except PellucidError:
+    except (PellucidError, OSError):  # a folder that is closed
         return needs
     if base.file is None and (is_adapter(base.folder) or (base.kind == "hub" and _state(base.folder) != "ready")):
         return needs

@@ -133,10 +133,11 @@ def pull(name: str, *, revision: str | None = None, token: str | bool | None = N
         raise NotFoundError(f"{switch} switches the network off: unset it to fetch {name!r} from the hub")
     name = package.name if package else name
     folder = hub.download(name, package, revision, hub.clean_token(token), whole=True)
-    found = Source(name, folder, "hub", revision=folder.name)
-    if is_adapter(folder) and not (folder / "config.json").exists():
-        found = locate(name, revision=folder.name, token=token)  # its base comes with it
-    cache.stands_for(revision or "main", folder)
+    found, adds = Source(name, folder, "hub", revision=folder.name), not (folder / "config.json").exists()
+    cache.stands_for(revision or "main", folder, first=adds)
+    if adds:  # an adapter, whose base comes with it
+        found = locate(name, revision=folder.name, token=token)
+        cache.stands_for(revision or "main", folder)
     return found
 
 
@@ -198,14 +199,14 @@ def _made_whole(
 ) -> Path:
     """A snapshot with what it lacks, of the commit that is there: what is loaded does not change because it is loaded.
     Where nothing can be fetched it stays as it is, and that is said."""
-    asked = (folder, token, os.environ.get("HF_TOKEN"), offline)
+    asked = (folder, offline or _token(token))
     if _opens(folder) and time.monotonic() - _IN_VAIN.get(asked, -math.inf) < _AGAIN:
         return folder  # which was said
     told = []
     try:
         if not offline:
             hub.download(name, package, folder.name, token, cache_dir, there=folder)
-    except (NotFoundError, ResourceError) as error:
+    except (InputError, ResourceError) as error:
         why = error.reason if isinstance(error, hub.UnreachableError) else error
         told.append(f"{name} is taken from the hub's cache as it stands there: {why}")
     if cache.is_whole(folder):
@@ -227,8 +228,15 @@ def _opens(folder: Path) -> bool:
     return (folder / ADAPTER[0]).exists() or not lacks_weights(folder)
 
 
-_IN_VAIN: dict[tuple[Path, str | bool | None, str | None, bool], float] = {}
-"""When this process was last given no more of a snapshot, by its folder, the tokens, and whether nobody was asked."""
+def _token(token: str | bool | None) -> str | bool | None:
+    try:
+        return hub.token_sent(token)
+    except InputError:  # which is said once the hub is to be asked
+        return None
+
+
+_IN_VAIN: dict[tuple[Path, str | bool | None], float] = {}
+"""When this process was last given no more of a snapshot, by its folder and the token; True where nobody was asked."""
 
 _AGAIN = 60.0
 """Seconds after which it asks, and says so, once more."""
