@@ -17,7 +17,7 @@ log = logging.getLogger("pellucid")
 Cache = str | os.PathLike[str] | None
 """A folder in place of the hub's own cache; None for that one."""
 
-ODD = (ValueError, TypeError, AttributeError, KeyError)
+_ODD = (ValueError, TypeError, AttributeError, KeyError)
 """What the hub's client raises where its own notes are damaged; bytes that are no text are ValueErrors."""
 
 
@@ -53,7 +53,7 @@ def cached(name: str, revision: str | None, cache_dir: Cache = None) -> Path | N
         names = [path.name for path in found.iterdir() if path.exists()]
     except hub.errors.LocalEntryNotFoundError:
         return None
-    except (OSError, *ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
+    except (OSError, *_ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
         place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
         if revision is not None and (place / "refs" / revision).is_dir():  # others begin with its name
             return None
@@ -89,7 +89,7 @@ def _listed(folder: Path) -> list[str] | None:
     hub, repository = client(), folder.parent.parent
     try:
         tree = hub.get_cached_repo_tree(_name_of(repository), revision=folder.name, cache_dir=repository.parent)
-    except (hub.errors.CachedRepoTreeNotFoundError, *ODD):
+    except (hub.errors.CachedRepoTreeNotFoundError, *_ODD):
         return None
     return [file.path for file in tree]
 

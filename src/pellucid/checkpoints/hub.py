@@ -19,7 +19,6 @@ from pellucid.files import FULL
 _ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)?(?<!\.git)")
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
 _TOKEN = Argument("token", Blank("TOKEN"))
-_NO_TOKEN = "the token, given, stored or in HF_TOKEN, is none of the hub: expected one word such as hf_abc"
 _UNREADABLE = (JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
 """What the hub's client raises over an answer that is not the hub's."""
 
@@ -58,7 +57,9 @@ def clean_token(token: str | bool | None) -> str | bool | None:
         return token
     word = token.strip() if isinstance(token, str) else ""
     if not re.fullmatch("[!-~]+", word):
-        raise InputError(_NO_TOKEN)
+        raise InputError(
+            "the token, given, stored or in HF_TOKEN, is none of the hub: expected one word such as hf_abc"
+        )
     return word
 
 

@@ -11,7 +11,7 @@ import rich_click as click
 from click import get_current_context
 
 from pellucid.cli.output import clean, say
-from pellucid.cli.reading import TEXT, standard_line, standard_text
+from pellucid.cli.reading import TEXT, one_text, standard_line
 from pellucid.cli.typed import as_typed
 from pellucid.cli.writing import asked, put, writing_options
 
@@ -40,12 +40,9 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
       cat questions.txt | pellucid chat
     """
     import pellucid
-    from pellucid.errors import InputError
 
     options = asked(given)
-    given_as, text = ("standard input", standard_text().strip()) if message == "-" else ("MESSAGE", message)
-    if text is not None and not text.strip():
-        raise InputError(f"{given_as} is empty: there is nothing to answer")
+    text = None if message is None else one_text(message, "MESSAGE", "answer")
     opened = pellucid.load(model, dtype=dtype)
     start: Turns = [] if system is None else [{"role": "system", "content": system}]
     if text is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, quiet, say
-from pellucid.cli.reading import TEXT, standard_text
+from pellucid.cli.reading import TEXT, one_text
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
@@ -69,7 +69,6 @@ def command(
       pellucid look - -m SmolLM2-135M-Instruct --serve --open < long.txt
     """
     import pellucid
-    from pellucid.errors import InputError
     from pellucid.view.drawn import DRAWN
 
     drawings = {kind: given.pop(kind) for kind in ("svg", "png")}
@@ -77,9 +76,7 @@ def command(
     started = time.perf_counter()
     if Path(text).suffix and os.path.isfile(text):  # noqa: PTH113 - a text may be longer than any name
         say(f"read as text; `pellucid look - < {text}` reads the file of this name")
-    given_as, text = ("standard input", standard_text().strip()) if text == "-" else ("TEXT", text)
-    if not text.strip():
-        raise InputError(f"{given_as} is empty: there is nothing to look at")
+    text = one_text(text, "TEXT", "look at")
     loaded = pellucid.load(model)
     if given["lens"] or given["view"] == "lens":
         _check_lens(loaded)

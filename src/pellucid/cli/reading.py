@@ -196,3 +196,16 @@ def standard_line(number: int) -> str | None:
 def standard_text() -> str:
     """All of standard input, as one text."""
     return "\n".join(standard_lines())
+
+
+def one_text(typed: str, called: str, purpose: str) -> str:
+    """A text that was typed, or all of standard input for `-`. Raises InputError for an empty one.
+
+    called: what the command calls it.  purpose: what is done with it, such as "look at".
+    """
+    from pellucid.errors import InputError
+
+    given_as, text = ("standard input", standard_text().strip()) if typed == "-" else (called, typed)
+    if not text.strip():
+        raise InputError(f"{given_as} is empty: there is nothing to {purpose}")
+    return text

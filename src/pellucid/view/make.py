@@ -110,10 +110,10 @@ def _a_trace(given: Any) -> Trace:
 
 def _known(given: dict[str, Any]) -> dict[str, Any]:
     """Only what `Given` has; anything else is a slip of the pen."""
-    own = [name for name in inspect.signature(view).parameters if name != "given"]
     for name in given:
         if name not in Given.__dataclass_fields__:
-            raise InputError(f"view has no argument {name!r}{near(name, [*own, *Given.__dataclass_fields__])}")
+            known = [*inspect.signature(view).parameters, *Given.__dataclass_fields__]
+            raise InputError(f"view has no argument {name!r}{near(name, known)}")
     return given
 
 
