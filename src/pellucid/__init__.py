@@ -8,7 +8,9 @@ torch.Size([2, 384])
 Public names are resolved on first use, so that `import pellucid` costs nothing: not even torch is loaded.
 """
 
+import gc
 import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -59,15 +61,30 @@ _HOMES = {
     "CheckpointMismatchError": "pellucid.errors",
     "ResourceError": "pellucid.errors",
 }
+_ON_TORCH = {"pellucid.model", "pellucid.pipeline", "pellucid.learning"}
 __all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'pellucid' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def _module(home: str) -> ModuleType:
+    """A module of ours. What it brings would have Python's collector walk once over all that torch has made, which
+    takes half as long again as our modules themselves; so the collector rests meanwhile, once torch is there."""
+    if home in _ON_TORCH:
+        importlib.import_module("torch")
+    rests = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(home)
+    finally:
+        if rests:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -386,9 +386,11 @@ def test_a_graph_is_what_faiss_writes_for_every_metric_and_size(tmp_path: Path) 
             numbers = np.random.default_rng(0).normal(size=(rows, 5)).astype(np.float32)
             folder = tmp_path / f"{metric}{rows}.index"
             pellucid.Index.build(None, numbers, folder, kind="hnsw", metric=metric, M=many)
-            check_graph(folder / GRAPH, rows, 5, metric)
+            path, other = folder / GRAPH, "euclidean" if metric != "euclidean" else "dot"
+            held = np.fromfile(path, np.uint8)
+            check_graph(path, held, rows, 5, metric)
             with pytest.raises(CorruptFileError):
-                check_graph(folder / GRAPH, rows, 5, "euclidean" if metric != "euclidean" else "dot")
+                check_graph(path, held, rows, 5, other)
             assert len(pellucid.Index.open(folder).search(np.ones(5), k=1)) == 1
 
 

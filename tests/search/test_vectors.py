@@ -1,5 +1,6 @@
 """The nearest vectors: those that comparing every one finds, whatever the metric, the filter, the ties and the way."""
 
+import gc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def test_a_query_has_the_same_answer_alone_among_others_and_among_equals(metric:
     numbers = prepared(np.repeat(clusters(300), 7, axis=0), metric)
     queries = prepared(clusters(40, seed=1), metric)
     graph = hnsw.built(numbers, Settings(metric))
-    for held in (Vectors(numbers, metric), Vectors(hnsw.inside(graph), metric, graph)):
+    for held in (Vectors(numbers, metric), Vectors(numbers, metric, graph)):
         together = held.scored(queries, 10, None, 32)
         for query, (rows, score) in zip(queries, together):
             ((alone, own),) = held.scored(query[None], 10, None, 32)
@@ -103,7 +104,7 @@ def test_what_float32_cannot_tell_apart_is_ordered_exactly() -> None:
 def walked() -> Vectors:
     numbers = prepared(clusters(20_000), "cosine")
     graph = hnsw.built(numbers, Settings("cosine"))
-    return Vectors(hnsw.inside(graph), "cosine", graph)
+    return Vectors(numbers, "cosine", graph)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.98, 0.7, 0.4, 0.1, 0.01, 0.0005])
@@ -160,6 +161,22 @@ def test_the_effort_that_is_settled_on_is_enough_for_new_texts(metric: str) -> N
     assert recall(effort) >= 0.94
     assert recall(4) < 0.9, "the least effort was enough: this test shows nothing"
     assert 30 * effort < len(numbers), "every row was compared: this test shows nothing"
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_graph_that_is_read_lies_where_the_processor_likes_it_and_finds_the_same(metric: str, tmp_path: Path) -> None:
+    numbers, queries = prepared(clusters(2_000), metric), prepared(clusters(40, seed=5), metric)
+    graph, path = hnsw.built(numbers, Settings(metric)), tmp_path / "graph"
+    hnsw.write_graph(graph, path)
+    again, held = hnsw.read_graph(path, *numbers.shape, metric)
+    assert held.ctypes.data % hnsw.LINE == 0
+    assert np.array_equal(held, numbers)
+    del held
+    path.unlink()
+    gc.collect()
+    others = [np.full(numbers.nbytes, 255, np.uint8) for _ in range(8)]  # what was let go is written over
+    assert np.array_equal(hnsw.walked(again, queries, 10, None, 32), hnsw.walked(graph, queries, 10, None, 32))
+    assert others
 
 
 def test_equal_vectors_do_not_raise_the_effort() -> None:

@@ -53,9 +53,12 @@ class _Reader:
             )
 
 
-def check_graph(path: Path, rows: int, dimension: int, metric: str) -> None:
-    """Raises CorruptFileError for a file with which FAISS could read outside of what it holds."""
-    read = _Reader(path, np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8))
+def check_graph(path: Path, held: np.ndarray, rows: int, dimension: int, metric: str) -> None:
+    """Raises CorruptFileError for a file with which FAISS could read outside of what it holds.
+
+    held: the bytes of the file, UInt8[ndarray, "bytes"].
+    """
+    read = _Reader(path, held)
     read.header(b"IHNf", rows, dimension, _METRIC[metric])
     read.list("<f8")
     upto, levels, starts, neighbours = (read.list(kind) for kind in ("<i4", "<i4", "<u8", "<i4"))

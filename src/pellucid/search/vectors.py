@@ -231,5 +231,5 @@ def read_vectors(path: Path, rows: int, dimension: int, metric: str) -> Vectors:
 
 def read_graph(path: Path, rows: int, dimension: int, metric: str) -> Vectors:
     """A graph with the vectors inside it, which are not copied. Raises CorruptFileError for any other file."""
-    graph = hnsw.read_graph(path, rows, dimension, metric)
-    return Vectors(hnsw.inside(graph), metric, graph)
+    graph, numbers = hnsw.read_graph(path, rows, dimension, metric)
+    return Vectors(numbers, metric, graph)
