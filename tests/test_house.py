@@ -135,3 +135,25 @@ def test_importing_touches_no_network_and_changes_nothing() -> None:
     )
     code = "import torch, huggingface_hub, tqdm.auto\n" + code
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+RESTING = """
+import gc, torch
+
+walks = []
+gc.callbacks.append(lambda phase, told: walks.append(told["generation"]))
+SETTING
+before = gc.isenabled()
+import pellucid
+pellucid.load
+print(max(walks, default=0), gc.isenabled() is before)
+"""
+
+
+@pytest.mark.parametrize("setting", ["", "gc.disable()"])
+def test_what_is_imported_at_the_first_use_has_nobody_walk_over_torch_and_leaves_the_collector_as_it_was(
+    setting: str,
+) -> None:
+    done = subprocess.run([sys.executable, "-c", RESTING.replace("SETTING", setting)], capture_output=True, text=True)
+    assert done.stdout.split()[-1] == "True", done.stderr
+    assert int(done.stdout.split()[0]) < 2

@@ -74,8 +74,8 @@ def __getattr__(name: str) -> object:
 
 
 def _module(home: str) -> ModuleType:
-    """A module of ours. What it brings would have Python's collector walk once over all that torch has made, which
-    takes half as long again as our modules themselves; so the collector rests meanwhile, once torch is there."""
+    """A module of ours. What it brings would have Python's collector walk once over all that torch has made, for more
+    than half the time that our modules take themselves; so the collector rests meanwhile, once torch is there."""
     if home in _ON_TORCH:
         importlib.import_module("torch")
     rests = gc.isenabled()
