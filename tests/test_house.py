@@ -116,7 +116,9 @@ HELP = "from pellucid.cli.app import app\napp.main(['{}', '--help'], standalone_
 
 
 def test_import_and_help_load_no_torch() -> None:
-    assert not loads_torch("import pellucid; pellucid.__version__; pellucid.Config; pellucid.InputError")
+    assert not loads_torch(
+        "import pellucid; pellucid.__version__; pellucid.Config; pellucid.InputError; pellucid.train_tokenizer"
+    )
     assert not loads_torch("from pellucid.cli.app import app\napp.main(['--help'], standalone_mode=False)")
     assert not loads_torch(HELP.format("look"))
 
@@ -145,15 +147,16 @@ gc.callbacks.append(lambda phase, told: walks.append(told["generation"]))
 SETTING
 before = gc.isenabled()
 import pellucid
-pellucid.load
+pellucid.NAME
 print(max(walks, default=0), gc.isenabled() is before)
 """
 
 
-@pytest.mark.parametrize("setting", ["", "gc.disable()"])
+@pytest.mark.parametrize(("name", "setting"), [("load", ""), ("load", "gc.disable()"), ("Index", "")])
 def test_what_is_imported_at_the_first_use_has_nobody_walk_over_torch_and_leaves_the_collector_as_it_was(
-    setting: str,
+    name: str, setting: str
 ) -> None:
-    done = subprocess.run([sys.executable, "-c", RESTING.replace("SETTING", setting)], capture_output=True, text=True)
+    code = RESTING.replace("NAME", name).replace("SETTING", setting)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.split()[-1] == "True", done.stderr
     assert int(done.stdout.split()[0]) < 2

@@ -61,7 +61,7 @@ _HOMES = {
     "CheckpointMismatchError": "pellucid.errors",
     "ResourceError": "pellucid.errors",
 }
-_ON_TORCH = {"pellucid.model", "pellucid.pipeline", "pellucid.learning"}
+_WITHOUT_TORCH = {"pellucid.errors", "pellucid.checkpoints.families", "pellucid.text.learned"}
 __all__ = ["__version__", *_HOMES]
 
 
@@ -76,14 +76,15 @@ def __getattr__(name: str) -> object:
 def _module(home: str) -> ModuleType:
     """A module of ours. What it brings would have Python's collector walk once over all that torch has made, for more
     than half the time that our modules take themselves; so the collector rests meanwhile, once torch is there."""
-    if home in _ON_TORCH:
-        importlib.import_module("torch")
-    rests = gc.isenabled()
+    if home in _WITHOUT_TORCH:
+        return importlib.import_module(home)
+    importlib.import_module("torch")
+    collects = gc.isenabled()
     gc.disable()
     try:
         return importlib.import_module(home)
     finally:
-        if rests:
+        if collects:
             gc.enable()
 
 

@@ -98,7 +98,8 @@ def read_graph(path: Path, rows: int, dimension: int, metric: str) -> tuple[Any,
     """The graph of a file, once its numbers were looked at, and the vectors inside it, Float32[ndarray, "rows
     dimension"]; both lie in the one memory into which the file was read. Raises CorruptFileError for any other file."""
     library = faiss()
-    memory, vectors = _read(path, 4 * rows * dimension)
+    size = 4 * rows * dimension
+    memory = _read(path, size)
     check_graph(path, memory, rows, dimension, metric)
     try:
         graph = library.read_index(library.ZeroCopyIOReader(library.swig_ptr(memory), len(memory)))
@@ -107,17 +108,16 @@ def read_graph(path: Path, rows: int, dimension: int, metric: str) -> tuple[Any,
     if not isinstance(graph, library.IndexHNSWFlat) or (graph.ntotal, graph.d) != (rows, dimension):
         raise CorruptFileError(f"{path} is no graph of {rows:,} vectors of {dimension} numbers")
     graph.referenced_objects = [memory]  # which FAISS does not copy
-    return graph, vectors.view("<f4").reshape(rows, dimension)
+    return graph, memory[-size:].view("<f4").reshape(rows, dimension)
 
 
-def _read(path: Path, last: int) -> tuple[np.ndarray, np.ndarray]:
-    """A file, and as many of its last bytes as are vectors, which begin where a line of the processor's cache does:
-    UInt8[ndarray, "bytes"] twice. NumPy's memory lies on large pages where the system has them, and FAISS's own does
-    not: a walk, which goes from line to line all over it, takes three quarters of the time."""
+def _read(path: Path, last: int) -> np.ndarray:
+    """A file whose last bytes, so many, are vectors, in memory where these begin with a line of the processor's cache:
+    UInt8[ndarray, "bytes"]. NumPy's memory lies on large pages where the system has them, and FAISS's own does not: a
+    walk, which goes from line to line all over it, takes three quarters of the time."""
     size = path.stat().st_size
     room = np.empty(size + LINE, np.uint8)
     start = -(room.ctypes.data + size - last) % LINE
     with path.open("rb") as file:
         size = file.readinto(room[start : start + size].data)  # less where somebody cuts it off meanwhile
-    memory = room[start : start + size]
-    return memory, memory[max(size - last, 0) :]
+    return room[start : start + size]
