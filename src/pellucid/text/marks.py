@@ -74,9 +74,11 @@ def marked_ids(text: str, encode: Callable[[list[str], bool], list[list[int]]]) 
     for part, typed in split_marked(text):
         # Behind a newline no model puts a space before the part, nor behind a letter, which is asked where the
         # vocabulary joins newlines with the white space behind them. The ids of what stands before go again.
-        for before in ("\n", "x", "") if ids else ("",):
+        for before in ("\n", "x") if ids else ():
             alone, both = encode([before, f"{before}{part}"], typed)
             if both[: len(alone)] == alone:
                 break
+        else:
+            alone, both = encode(["", part], typed)
         ids += both[len(alone) :]
     return ids
