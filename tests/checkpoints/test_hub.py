@@ -312,14 +312,16 @@ def test_a_download_that_is_ended_waits_for_no_byte(asked: int, hub: Hub, home: 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="this system has no such signals")
-def test_a_script_that_is_interrupted_ends(hub: Hub, home: Path, repository: Path) -> None:
+@pytest.mark.parametrize("waits", [0.0, 0.5])  # before the file's first answer and after it
+def test_a_script_that_is_interrupted_ends(waits: float, hub: Hub, home: Path, repository: Path) -> None:
     """The hub's client fetches in threads that Python waits for when it ends."""
     hub.add(NAME, repository)
     hub.trickles = WEIGHTS
     command, environment = asking(hub.url, home, "-c", LOCATE.format(NAME, ""))
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not list(home.glob("hub/*/blobs/*.incomplete")):
-            time.sleep(0.05)
+            time.sleep(0.001)
+        time.sleep(waits)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == -signal.SIGINT  # the next byte, or the hub's own patience
     hub.trickles = ""

@@ -135,12 +135,17 @@ class _StoppedError(Exception):
 def _fetch(name: str, **how: Any) -> Path:
     """The snapshot with what is fetched of it, in a thread of its own: in the main one Ctrl-C would wait for the hub's
     threads, which do not hear of it, until all is fetched. They end with the next bytes that come, for the client's
-    connections are closed, all of this process, as it does itself when one fails; or once the client gives up waiting
-    for them, ten seconds later."""
+    connections are closed, all of this process, as it does itself when one fails; with the first answer, where they
+    ask again after that; or once the client gives up waiting for either, ten seconds later."""
     hub, done, stopped = client(), Future[str](), threading.Event()
 
     class Bar(hub.utils.tqdm):
-        def update(self, n: float | None = 1) -> bool | None:
+        def refresh(self, *args: Any, **how: Any) -> bool | None:  # at a file's first answer
+            if stopped.is_set():
+                raise _StoppedError
+            return super().refresh(*args, **how)
+
+        def update(self, n: float | None = 1) -> bool | None:  # at every ten million bytes of it
             if stopped.is_set():
                 raise _StoppedError
             return super().update(n)
