@@ -5,18 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import pellucid
-from pellucid import edits
-from pellucid.blocks.learning import Lesson
+from pellucid.blocks.learning import LONGEST, Lesson
 from pellucid.checkpoints.sentence import Pooling
-from pellucid.config import Dropout, Head, SequenceClassification
-from pellucid.errors import InputError
+from pellucid.config import Dropout, Head, Rotary, SequenceClassification
 from pellucid.models import Encoder
+from pellucid.training.learner import Learner
+from pellucid.training.pairs import SentenceSimilarity
+from pellucid.training.settings import Settings
 from tests.trace.everyone import HEADS, config_of
+from tests.training.learned import ready
 
 READERS = [
     (family, head)
@@ -99,37 +102,80 @@ def test_a_pooler_of_somebody_else_s_reads_every_position(checkpoint: Callable[[
     assert found["score"] == pytest.approx(float(wanted), abs=1e-5)
 
 
-def test_what_learns_gives_the_first_position_and_no_other() -> None:
-    config = config_of("bert").replace(dropout=Dropout(0.0, 0.0))
-    module: Any = pellucid.build(config, seed=3).to(dtype=torch.float64).module
-    given = batch()
-    first = module.learning(Lesson(torch.float64)).states(*given.values(), first=True)
-    wanted = module.states(*given.values())[:, :1]
-    torch.testing.assert_close(first, wanted, rtol=0, atol=1e-12)
-    assert torch.equal(module.first_states(*given.values()), wanted)
+# -- while it learns --------------------------------------------------------------------------------------------------
+
+STILL = Dropout(0.0, 0.0)
 
 
-def test_who_looks_on_is_told_of_every_position(checkpoint: Callable[[str], Path]) -> None:
-    model = pellucid.load(checkpoint("bert-feelings"))
-    told: list[tuple[int, ...]] = []
-
-    def noted(value: Tensor) -> Tensor:
-        told.append(tuple(value.shape))
-        return value
-
-    last = f"layers.{model.config.num_hidden_layers - 1}.residual.post"
-    with model.edit({last: edits.change(noted)}) as edited:
-        found = pellucid.pipeline("text-classification", model=edited)(TEXTS[1])
-    assert told and told[0][1] > 1
-    wanted = pellucid.pipeline("text-classification", model=model)(TEXTS[1])
-    assert found["label"] == wanted["label"] and found["score"] == pytest.approx(wanted["score"], abs=1e-5)
+def slopes(module: nn.Module, said: Tensor) -> dict[str, Tensor]:
+    """The gradients of a sum in which every number counts."""
+    module.zero_grad()
+    (said * torch.linspace(-1.0, 1.0, said.numel(), dtype=said.dtype).view(said.shape)).sum().backward()
+    return {name: one.grad for name, one in module.named_parameters() if one.grad is not None}
 
 
-def test_where_order_counts_the_first_position_is_not_computed_alone() -> None:
-    """It would see what stands behind it, and nobody hear of it."""
-    module: Any = pellucid.build(config_of("gpt2"), seed=3).module
-    with pytest.raises(InputError, match="where all look both ways"):
-        module.states(batch()["input_ids"], first=True)
-    reader: Any = pellucid.build(config_of("bert"), seed=3).module
-    with pytest.raises(InputError, match="without segments or a cache"):
-        reader.states(batch()["input_ids"], segments=batch()["attention_mask"], first=True)
+def learns_alike(module: Any, given: dict[str, Tensor], lesson: Lesson) -> None:
+    """What is said, and every gradient, to 1e-12 of the largest; the last layer computes one position."""
+    twin = module.learning(lesson)
+    wanted, seen = module(**given)["logits"], positions(twin)
+    found = twin.logits(**given)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    assert seen[-1] == 1 and set(seen[:-1]) == {given["input_ids"].shape[1]}
+    theirs, ours = slopes(module, wanted), slopes(module, found)
+    assert ours.keys() == theirs.keys()
+    most = max(float(one.abs().max()) for one in theirs.values())
+    for name, one in theirs.items():
+        torch.testing.assert_close(ours[name], one, rtol=0, atol=1e-12 * most, msg=lambda text, name=name: name + text)
+
+
+def module_of(family: str, head: Head | None = None, **facts: Any) -> Any:
+    return pellucid.build(config_of(family, head, dropout=STILL, **facts), seed=3).to(dtype=torch.float64).module
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["remembered", "again"])
+@pytest.mark.parametrize(("family", "head"), READERS)
+def test_a_text_is_learned_from_as_by_the_plain_module(family: str, head: Head, again: bool) -> None:
+    learns_alike(module_of(family, head), batch(), Lesson(torch.float64, again=again))
+
+
+def test_whatever_scores_are_made_of() -> None:
+    head = dict(READERS)["bert"]
+    turned = module_of("bert", head, attention_position=Rotary(), hidden_size=24, num_attention_heads=4)
+    learns_alike(turned, batch(), Lesson(torch.float64))
+    long = module_of("bert", head, max_position_embeddings=LONGEST + 50)
+    ids = torch.randint(5, 90, (2, LONGEST + 20), generator=torch.Generator().manual_seed(1))
+    learns_alike(long, {"input_ids": ids}, Lesson(torch.float64))  # PyTorch's one kernel
+
+
+def test_one_position_drops_out_and_the_same_where_layers_are_computed_again() -> None:
+    drops = {"dropout": Dropout(0.3, 0.3)}
+    module: Any = pellucid.build(config_of("bert", dict(READERS)["bert"], **drops), seed=3).module
+    found = []
+    for again, step in ((False, 3), (True, 3), (False, 4)):
+        lesson = Lesson(torch.float32, seed=5, again=again)
+        lesson.begin(step, 0)
+        said = module.learning(lesson).logits(**batch())
+        found.append((said, slopes(module, said)))
+    (one, wanted), (same, gradients), (other, _) = found
+    torch.testing.assert_close(same, one, rtol=0, atol=1e-6)
+    assert not torch.allclose(other, one, atol=1e-3) and not torch.allclose(module(**batch())["logits"], one, atol=1e-3)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-5)
+
+
+def test_only_the_pooled_position_of_pairs_is_learned_from(checkpoint: Callable[[str], Path]) -> None:
+    loaded = replace(pellucid.load(checkpoint("bert-body")).loaded, pooling=Pooling(("cls",)))
+    rows = [{"sentence1": a, "sentence2": b, "score": 1.0} for a in TEXTS for b in TEXTS]
+    settings = Settings(precision="float32", dropout=0.0, attention_dropout=0.0)
+    objective, loaded = ready(loaded, SentenceSimilarity(criterion="cosine"), rows, settings)
+    learner = Learner(loaded, settings)
+    seen = positions(learner.twin)
+    examples = list(objective.examples(loaded, rows))
+    piece = objective.collate(loaded, examples, np.random.default_rng(0))
+    found = slopes(learner.module, objective.loss(learner, piece)[None])
+    assert seen[-1] == 1 and min(seen[:-1]) > 1
+    vectors = [learner.module.states(torch.tensor([ids]))[0, 0] for one in examples for ids in one.ids]
+    cosines = torch.cosine_similarity(*torch.stack(vectors).unflatten(0, (-1, 2)).unbind(1))
+    wanted = slopes(learner.module, ((cosines - torch.tensor([one.target.score for one in examples])) ** 2).sum()[None])
+    for name, one in wanted.items():
+        torch.testing.assert_close(found[name], one, rtol=0, atol=1e-5, msg=lambda text, name=name: name + text)

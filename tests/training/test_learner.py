@@ -237,13 +237,13 @@ def learner_of(model: "pellucid.Model", **said: Any) -> Learner:
     return Learner(model.loaded, replace(Settings(precision="float32"), **said))
 
 
-def test_a_learner_answers_as_its_module_and_leaves_it_evaluating() -> None:
+def test_a_learner_drops_out_and_leaves_its_module_evaluating() -> None:
     head = dict(HEADS)["bert"]
     model = model_of("bert", head, dropout=Dropout(0.3, 0.3))
     batch, learner = batch_of(model), learner_of(model)
-    first, second = learner(**batch), learner(**batch)
-    assert first["logits"].dtype == torch.float32
-    assert not torch.equal(first["logits"], second["logits"]), "each pass drops others"
+    first, second = learner.logits(**batch), learner.logits(**batch)
+    assert first.dtype == torch.float32
+    assert not torch.equal(first, second), "each pass drops others"
     assert not any(part.training for part in model.loaded.module.modules())
     assert set(learner.parameters()) == {name for name, _ in model.loaded.module.named_parameters()}
     with pytest.raises(InputError, match="no decoder that looks across"):

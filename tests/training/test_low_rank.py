@@ -208,7 +208,7 @@ def test_gradients_are_those_of_peft(checkpoint: Checkpoint, tmp_path: Path) -> 
     nn.functional.cross_entropy(theirs(input_ids=IDS).logits, labels).backward()
     learner = Learner(loaded, settings)
     learner.begin(0, 0)
-    nn.functional.cross_entropy(learner(input_ids=IDS)["logits"], labels).backward()
+    nn.functional.cross_entropy(learner.logits(input_ids=IDS), labels).backward()
     wanted = {name: one.grad for name, one in theirs.named_parameters() if one.requires_grad}
     for i in (0, 1):
         for ours, word in (("attention.query", "attention.self.query"), ("feed_forward.up", "intermediate.dense")):

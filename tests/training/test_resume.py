@@ -309,12 +309,14 @@ def test_damage_is_told_and_nothing_is_lost(body: "pellucid.Model", feelings: Fe
 
 
 def test_the_best_numbers_are_checked_where_they_are_needed(
-    body: "pellucid.Model", feelings: Feelings, half: Path
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path
 ) -> None:
-    path = half / "training" / "best-00000005.safetensors"
+    said: dict[str, Any] = {"validation": feelings(10, seed=9), "learning_rate": 1e-12}  # later looks are no better
+    broken(body, feelings(30), tmp_path / "half", step=8, **said)
+    path = tmp_path / "half" / "training" / "best-00000005.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptFileError, match=r"best-00000005.safetensors was changed since it was written"):
-        study(body, feelings(30), half, resume=True, validation=feelings(10, seed=9))
+        study(body, feelings(30), tmp_path / "half", resume=True, **said)
 
 
 def test_what_somebody_puts_there_stays(body: "pellucid.Model", feelings: Feelings, half: Path) -> None:

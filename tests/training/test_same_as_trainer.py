@@ -58,7 +58,7 @@ class NextWord(Objective):
         return float(batch["input_ids"][:, 1:].numel())
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        logits = learner(**batch)["logits"][:, :-1]
+        logits = learner.logits(**batch)[:, :-1]
         return functional.cross_entropy(logits.flatten(0, 1), batch["input_ids"][:, 1:].flatten(), reduction="sum")
 
 

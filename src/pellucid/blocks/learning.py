@@ -205,18 +205,21 @@ class LearningAttention(Attention):
     ) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run, lesson = run or Pass(), self.lesson
-        seq, source = x.shape[1], (x if memory is None else memory).shape[1]
-        if self.share == 0.0 and (x.device.type != "cpu" or seq * source > LONGEST**2):
+        source = (x if memory is None else memory).shape[1]
+        if self.share == 0.0 and (x.device.type != "cpu" or x.shape[1] * source > LONGEST**2):
             return super().forward(x, run, memory=memory, bias=bias)
-        if memory is None:
+        if memory is None and (not run.first or run.rotation is not None):
             own, other = self._product(x), None
         else:
-            own, other = lesson.product(x, self.query), lesson.product(memory, self.key, self.value)
-        kept = None
+            own = lesson.product(run.going_on(x), self.query)
+            other = lesson.product(x if memory is None else memory, self.key, self.value)
+            bias = bias if bias is None else run.going_on(bias, 2)
+        kept, seq = None, own.shape[1]
         if self.share:
             kept = lesson.chance.mask((len(x), self.num_heads, seq, source), self.share).to(own.dtype)
         summand, turn = lesson.summand(run, seq, source, own), None if memory is not None else run.rotation
-        return self.output(backward.Mix.apply(own, other, bias, summand, turn, kept, self._form()))
+        mixed = backward.Mix.apply(own, other, bias, summand, turn, kept, self._form())
+        return self.output(run.going_on(mixed))
 
     def _form(self) -> backward.Heads:
         return backward.Heads(self.num_heads, self.num_key_value_heads, self.head_dim, self.value_head_dim, self.scale)
@@ -260,7 +263,7 @@ class LearningPostNormLayer(LearningLayer, PostNormLayer):
 
     def _step(self, x: Tensor, run: Pass) -> Tensor:
         added, own, across = self.lesson.added, self.attention, self.cross_attention
-        x = self.attention_norm(added(x, own(x, run, bias=run.bias), own.output_share))
+        x = self.attention_norm(added(run.going_on(x), own(x, run, bias=run.bias), own.output_share))
         if across is not None and self.cross_attention_norm is not None:
             found = across(x, run.looking_across(), memory=run.memory)
             x = self.cross_attention_norm(added(x, found, across.output_share))
@@ -272,7 +275,7 @@ class LearningPreNormLayer(LearningLayer, PreNormLayer):
 
     def _step(self, x: Tensor, run: Pass) -> Tensor:
         added, own, across = self.lesson.added, self.attention, self.cross_attention
-        x = added(x, own(self.attention_norm(x), run, bias=run.bias), own.output_share)
+        x = added(run.going_on(x), own(self.attention_norm(x), run, bias=run.bias), own.output_share)
         if across is not None and self.cross_attention_norm is not None:
             found = across(self.cross_attention_norm(x), run.looking_across(), memory=run.memory)
             x = added(x, found, across.output_share)

@@ -64,12 +64,12 @@ class Encoder(Stack, Swift):
     ) -> Tensor:
         """Those of the first positions: Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch 1 hidden"]
 
-        Where this is laid out for speed, its last layer computes no others.
+        Where this is a copy made for speed, its last layer computes no others.
         """
         return self.states(input_ids, attention_mask, token_type_ids, first=self.quick)[:, :1]
 
     def logits(self, **batch: Tensor) -> Tensor:
-        """What is laid out for speed makes no state in its last layer that a head does not read."""
+        """A copy made for speed makes no state in its last layer that a head does not read."""
         head, pooler = self.head, self.pooler
         plain = isinstance(pooler, Pooler | None) and "segments" not in batch  # another pooler may read every position
         if not (self.quick and plain and isinstance(head, TextLabels) and head.reads_first):

@@ -17,7 +17,7 @@ from pellucid.models.watched import Onlooker, Watched
 class Swift(Watched):
     """A network that keeps packed copies of itself.
 
-    laid_out: whether it is itself such a copy.
+    laid_out: whether it is itself such a copy.  learns: whether it is the copy that learns.
     bits: per number of its tables, where it holds 8 or 4, and is such a copy without an original; None where it holds
         real numbers.
     reads_on: whether it can read token after token, as writing asks for.
@@ -25,6 +25,7 @@ class Swift(Watched):
 
     bits: int | None = None
     laid_out: bool = False
+    learns: bool = False
     reads_on: ClassVar[bool] = False
 
     @property
@@ -34,8 +35,8 @@ class Swift(Watched):
 
     @property
     def quick(self) -> bool:
-        """Whether it is laid out for speed, and nobody looks on."""
-        return self.laid_out and self.onlooker is None
+        """Whether it is a copy made for speed, and nobody looks on."""
+        return (self.laid_out or self.learns) and self.onlooker is None
 
     @property
     def heard(self) -> bool:
@@ -89,7 +90,9 @@ class Swift(Watched):
         Raises InputError for one of 8 or 4 bits, for one that somebody looks on at, and for one with parts of others.
         """
         self.check_learns()
-        return _alone(learning(self, lesson))
+        copy = _alone(learning(self, lesson))
+        copy.learns = True
+        return copy
 
     def check_learns(self) -> None:
         """Raises InputError as `learning` does: asked of the model that was given, since a training that takes over its

@@ -2,7 +2,7 @@
 
 import logging
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -147,7 +147,7 @@ def _run(
                 progress(len(group))
 
 
-def pooled_states(module: Network, batch: dict[str, Tensor], plan: Pooling) -> tuple[Tensor, Tensor | None]:
+def pooled_states(module: Network, batch: Mapping[str, Tensor], plan: Pooling) -> tuple[Tensor, Tensor | None]:
     """What is pooled of texts that are padded behind their end, and its mask; see `pool`.
 
     Of an encoder whose first position alone is read it is that position.

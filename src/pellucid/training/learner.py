@@ -9,12 +9,12 @@ from pellucid.blocks.learning import Lesson
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.machine import choose_dtype, keep_memory
-from pellucid.models import EncoderDecoder, Output
+from pellucid.models import EncoderDecoder
 from pellucid.training.settings import Settings
 
 
 class Learner:
-    """A network in training, called like the network itself.
+    """A network in training.
 
     Passes run on a twin that shares every parameter of the plain module (`pellucid.blocks.learning`). The plain module
     itself always evaluates. Which parameters learn, and which maps are adapted, is looked at when a learner is made.
@@ -37,10 +37,12 @@ class Learner:
         """Sets chance to that of a piece of a step: what is dropped follows from it and from the passes since."""
         self.lesson.begin(step, piece)
 
-    def __call__(self, **batch: Any) -> Output:
-        """One pass, as the module answers it; logits in float32."""
-        answer = self.twin(**batch)
-        return Output({name: _wide(value) if name == "logits" else value for name, value in answer.items()})
+    def logits(self, **batch: Any) -> Tensor:
+        """What the head says, in float32; the last layer makes no state that it does not read.
+
+        batch: input_ids, attention_mask, token_type_ids: Int[Tensor, "batch seq"]
+        """
+        return _wide(self.twin.logits(**batch))
 
     def states(self, **batch: Any) -> Tensor:
         """The last hidden states before a head, of an encoder-decoder those of the encoder.

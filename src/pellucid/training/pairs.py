@@ -33,8 +33,6 @@ SCORED, MATCHED, NEGATIVE, SCORE = ("sentence1", "sentence2"), ("anchor", "posit
 FIVE = 5.0
 """The score of two sentences that mean the same, in the data of STS (Agirre et al., 2012, S12-1051)."""
 
-READ = ("input_ids", "attention_mask", "token_type_ids")
-
 Pieces = list[tuple[int, dict[str, Tensor]]]
 
 
@@ -186,10 +184,9 @@ class SentenceSimilarity(Objective):
 
     def _vectors(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         """Float[Tensor, "pairs texts modes*hidden"]"""
-        given = {name: batch[name] for name in READ if name in batch}
-        states = learner.states(**given).float()
         whole = replace(self.plan(learner.loaded), truncate_dim=None)  # a loss is of all numbers, as in the reference
-        vectors = pool(states, batch.get("attention_mask"), whole)
+        states, mask = pooled_states(learner.twin, batch, whole)
+        vectors = pool(states.float(), mask, whole)
         return vectors.unflatten(0, tuple(batch["texts"].shape))
 
     def _together(self, vectors: Tensor, scores: Tensor, numbers: Tensor) -> Tensor:
