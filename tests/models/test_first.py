@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import pellucid
+from pellucid import edits
 from pellucid.blocks.learning import LONGEST, Lesson
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.config import Dropout, Head, Rotary, SequenceClassification
+from pellucid.errors import InputError
 from pellucid.models import Encoder
 from pellucid.training.learner import Learner
 from pellucid.training.pairs import SentenceSimilarity
@@ -100,6 +102,33 @@ def test_a_pooler_of_somebody_else_s_reads_every_position(checkpoint: Callable[[
     found = pellucid.pipeline("text-classification", model=model, function_to_apply="none")(TEXTS[1])
     wanted = model(TEXTS[1])["logits"].detach().max()
     assert found["score"] == pytest.approx(float(wanted), abs=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_who_looks_on_is_told_of_every_position(checkpoint: Callable[[str], Path], dtype: str) -> None:
+    model = pellucid.load(checkpoint("bert-feelings"), dtype=dtype)
+    told: list[tuple[int, ...]] = []
+
+    def noted(value: Tensor) -> Tensor:
+        told.append(tuple(value.shape))
+        return value
+
+    last = f"layers.{model.config.num_hidden_layers - 1}.residual.post"
+    with model.edit({last: edits.change(noted)}) as edited:
+        found = pellucid.pipeline("text-classification", model=edited)(TEXTS[1])
+    assert told and told[0][1] > 1
+    wanted = pellucid.pipeline("text-classification", model=model)(TEXTS[1])
+    assert found["label"] == wanted["label"] and found["score"] == pytest.approx(wanted["score"], abs=1e-5)
+
+
+def test_where_order_counts_the_first_position_is_not_computed_alone() -> None:
+    """It would see what stands behind it, and nobody hear of it."""
+    module: Any = pellucid.build(config_of("gpt2"), seed=3).module
+    with pytest.raises(InputError, match="where all look both ways"):
+        module.states(batch()["input_ids"], first=True)
+    reader: Any = pellucid.build(config_of("bert"), seed=3).module
+    with pytest.raises(InputError, match="without segments or a cache"):
+        reader.states(batch()["input_ids"], segments=batch()["attention_mask"], first=True)
 
 
 # -- while it learns --------------------------------------------------------------------------------------------------

@@ -187,8 +187,8 @@ class LearningLayerNorm(nn.LayerNorm):
 
 
 class LearningAttention(Attention):
-    """One product for query, key and value, and between the maps plain products and softmax, as one step with its way
-    back. What is dropped of its output is dropped by the layer."""
+    """One product for query, key and value, or two where the first position alone asks; and between the maps plain
+    products and softmax, as one step with its way back. What is dropped of its output is dropped by the layer."""
 
     lesson: Lesson
     output_dropout: Any

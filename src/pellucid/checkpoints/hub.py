@@ -140,10 +140,10 @@ def _fetch(name: str, **how: Any) -> Path:
     hub, done, stopped = client(), Future[str](), threading.Event()
 
     class Bar(hub.utils.tqdm):
-        def refresh(self, *args: Any, **how: Any) -> bool | None:  # at a file's first answer
-            if stopped.is_set():
+        def refresh(self, nolock: bool = False, lock_args: Any = None) -> bool | None:  # at a file's first answer
+            if stopped.is_set() and not nolock:  # which tqdm's own thread asks with, long afterwards
                 raise _StoppedError
-            return super().refresh(*args, **how)
+            return super().refresh(nolock, lock_args)
 
         def update(self, n: float | None = 1) -> bool | None:  # at every ten million bytes of it
             if stopped.is_set():

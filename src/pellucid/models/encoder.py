@@ -59,20 +59,25 @@ class Encoder(Stack, Swift):
             answer["logits"] = run.see("logits", self.head(stream, pooled, input_ids, attention_mask))
         return Output(answer)
 
+    @property
+    def frugal(self) -> bool:
+        """Whether it makes no more than is read: laid out for speed, or learning, and nobody looks on."""
+        return self.quick or self.learns
+
     def first_states(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Those of the first positions: Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch 1 hidden"]
 
-        Where this is a copy made for speed, its last layer computes no others.
+        Where this is `frugal`, its last layer computes no others.
         """
-        return self.states(input_ids, attention_mask, token_type_ids, first=self.quick)[:, :1]
+        return self.states(input_ids, attention_mask, token_type_ids, first=self.frugal)[:, :1]
 
     def logits(self, **batch: Tensor) -> Tensor:
-        """A copy made for speed makes no state in its last layer that a head does not read."""
+        """Where this is `frugal`, its last layer makes no state that a head does not read."""
         head, pooler = self.head, self.pooler
         plain = isinstance(pooler, Pooler | None) and "segments" not in batch  # another pooler may read every position
-        if not (self.quick and plain and isinstance(head, TextLabels) and head.reads_first):
+        if not (self.frugal and plain and isinstance(head, TextLabels) and head.reads_first):
             return super().logits(**batch)
         stream = self.first_states(**batch)
         pooled = None if pooler is None else pooler(stream)

@@ -97,7 +97,6 @@ class Stack(Watched):
             layer = layers[int(i / (self.depth / len(layers)))]  # rounded where the reference rounds
             here = run.at_layer(i, None if cache is None else cache.layers[i])
             stream = layer(stream, here._replace(first=True) if first and i == self.depth - 1 else here)
-        stream = stream[:, :1] if first else stream  # a layer may have computed more
         stream = stream if isinstance(self.norm, nn.Identity) else run.see("norm.output", self.norm(stream))
         return self.dropout(stream)
 

@@ -35,8 +35,8 @@ class Swift(Watched):
 
     @property
     def quick(self) -> bool:
-        """Whether it is a copy made for speed, and nobody looks on."""
-        return (self.laid_out or self.learns) and self.onlooker is None
+        """Whether it is laid out for speed, and nobody looks on."""
+        return self.laid_out and self.onlooker is None
 
     @property
     def heard(self) -> bool:

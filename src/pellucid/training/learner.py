@@ -38,7 +38,7 @@ class Learner:
         self.lesson.begin(step, piece)
 
     def logits(self, **batch: Any) -> Tensor:
-        """What the head says, in float32; the last layer makes no state that it does not read.
+        """What the head says, in float32; the last layer of an encoder makes no state that it does not read.
 
         batch: input_ids, attention_mask, token_type_ids: Int[Tensor, "batch seq"]
         """
