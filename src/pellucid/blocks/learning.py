@@ -203,7 +203,7 @@ class LearningAttention(Attention):
     def forward(
         self, x: Tensor, run: Pass | None = None, *, memory: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
-        """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
+        """Float[Tensor, "batch seq hidden"]  ->  the same shape, or "batch 1 hidden" for `run.first`"""
         run, lesson = run or Pass(), self.lesson
         source = (x if memory is None else memory).shape[1]
         if self.share == 0.0 and (x.device.type != "cpu" or x.shape[1] * source > LONGEST**2):
