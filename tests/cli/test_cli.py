@@ -5,6 +5,7 @@ import io
 import json
 import os
 import platform
+import shlex
 import signal
 import subprocess
 import sys
@@ -359,6 +360,25 @@ def test_a_column_that_is_called_otherwise(command: Pellucid, tmp_path: Path) ->
     done = command("train", "classify", "train.csv", "-m", "all-MiniLM-L6-v2", "-o", "model")
     assert done.code == 3
     assert done.err.endswith("its columns are text, mood: --column label=NAME says which one is meant\n")
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        (("run", "sentiment-analysis", "-", "-o"), "rows.csv"),
+        (("embed", "-", "-o"), "rows.npy"),
+        (("look", "-", "-o"), "page.html"),
+        (("look", "-", "--svg"), "drawn.svg"),
+        (("embed", "rows.npy", "--column", "text", "-o"), "rows.npy"),
+    ],
+)
+def test_what_is_read_is_not_written_over(tmp_path: Path, asked: tuple[str, ...], name: str) -> None:
+    """The file that a shell put at standard input is known by its number, whatever it is called."""
+    (tmp_path / name).write_text("I love glass\n")
+    command = shlex.join([sys.executable, "-m", "pellucid", *asked, name]) + (f" < {name}" if "-" in asked else "")
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "") and "is the FILE that is read" in done.stderr
+    assert (tmp_path / name).read_text() == "I love glass\n"
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:

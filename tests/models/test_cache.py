@@ -1,5 +1,8 @@
 """What is remembered changes nothing: a text read piece by piece gives the numbers of the text read at once."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -151,21 +154,47 @@ def test_what_the_plain_module_has_read_its_packed_copy_does_not_read_on(backwar
             "together": lambda: Cache.together([cache, cache]),
             "apart": lambda: cache.apart([2, 2], 20),
         }[carried]()
-        with pytest.raises(InputError, match=r"columns in .*nor its packed copy; make a new cache"):
+        with pytest.raises(InputError, match="filled by another model, or by the packed copy of this one"):
             second(ids(rows=len(cache.positions), length=1), cache=cache)
 
 
-def test_a_cache_of_a_pass_that_was_broken_off_is_refused() -> None:
-    module = decoder("llama").module
+@torch.no_grad()
+def test_what_one_model_has_read_no_other_reads_on() -> None:
+    """Of the same shapes: the numbers would be nobody's. A copy of a cache is read on by whoever comes first."""
+    config = Config.of("gpt2", **SMALL, **DECODERS["gpt2"], head=CausalLM())
+    module, other = (pellucid.build(config, seed=seed, dtype="float64").module for seed in (1, 2))
     cache = module.new_cache(20)
     module(ids(length=4), cache=cache)
+    with pytest.raises(InputError, match="filled by another model"):
+        other(ids(length=1), cache=cache)
+    again, stored = copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))
+    read = module(ids(length=1), cache=cache).logits
+    for one in (again, stored):
+        assert torch.equal(module(ids(length=1), cache=one).logits, read)
+        with pytest.raises(InputError, match="filled by another model"):
+            other(ids(length=1), cache=one)
+
+
+@pytest.mark.parametrize("place", ["layers.1.attention", "layers.1.feed_forward", "head"])
+@pytest.mark.parametrize("family", ["llama", "bart"])
+def test_a_cache_of_a_pass_that_was_broken_off_is_refused(family: str, place: str) -> None:
+    """Behind the last attention everything is remembered already: asked again, the token would be read twice."""
+    if family == "bart":
+        config = Config.of("bart", **SMALL, **PAIRS["bart"], head=SequenceToSequenceLM())
+        module, given = pellucid.build(config, seed=2).module, {"memory": torch.randn(2, 3, 24)}
+        place = place if place == "head" else f"decoder.{place}"
+    else:
+        module, given = decoder("llama").module, {}
+    name = "decoder_input_ids" if given else "input_ids"
+    cache = module.new_cache(20)
+    module(**{name: ids(length=4)}, **given, cache=cache)
 
     def ends(*_: object) -> None:
         raise KeyboardInterrupt
 
-    broken = module.layers[1].register_forward_pre_hook(ends)
+    broken = module.get_submodule(place).register_forward_pre_hook(ends)
     with pytest.raises(KeyboardInterrupt):
-        module(ids(length=1), cache=cache)
+        module(**{name: ids(length=1)}, **given, cache=cache)
     broken.remove()
     with pytest.raises(InputError, match="a pass was broken off at position 5 of this cache: make a new one"):
-        module(ids(length=1), cache=cache)
+        module(**{name: ids(length=1)}, **given, cache=cache)

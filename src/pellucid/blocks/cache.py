@@ -8,8 +8,9 @@ next free slots of memory that was set aside beforehand, and looks at everything
                 0   1   2   3   4   .   .   .       row 1
 """
 
+import weakref
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -166,6 +167,14 @@ class Cache:
         """Int[Tensor, "rows filled"]: where the token of each slot stands in its text; -1 for padding."""
         self.padded = False
         """Whether any slot holds padding."""
+        self.whole = True
+        """Whether the last pass came to its end, its head's answer too."""
+        self.reader: weakref.ref[object] | None = None
+        """Whose passes these are."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, and what a file holds, belong to whoever reads on first."""
+        return vars(self) | {"reader": None}
 
     @classmethod
     def together(cls, caches: Sequence["Cache"]) -> "Cache":
@@ -175,6 +184,7 @@ class Cache:
         padded = [pad(cache.positions, (whole.filled - cache.filled, 0), value=-1) for cache in caches]
         whole.positions = torch.cat(padded)
         whole.padded = bool((whole.positions < 0).any())
+        whole.whole, whole.reader = all(cache.whole for cache in caches), caches[0].reader
         for i, layer in enumerate(whole.layers):
             layer.own = KeyValues.together([cache.layers[i].own for cache in caches], flush_right=True)
             across = [cache.layers[i].across for cache in caches]
@@ -186,27 +196,41 @@ class Cache:
         """Texts that were read end to end in one row, from now on side by side: all end at the same slot."""
         whole = Cache(len(self.layers), capacity)
         whole.filled, whole.padded = max(lengths), len(set(lengths)) > 1
+        whole.whole, whole.reader = self.whole, self.reader
         places = self.positions[0].split(list(lengths))
         whole.positions = torch.stack([pad(one, (whole.filled - len(one), 0), value=-1) for one in places])
         for layer, old in zip(whole.layers, self.layers):
             layer.own = old.own.apart(lengths, capacity)
         return whole
 
-    def check(self, rows: int, new: int) -> None:
-        """Refuses a pass of `new` positions in `rows` texts that does not fit."""
+    def check(self, reader: object, rows: int, new: int) -> None:
+        """Refuses a pass of `new` positions in `rows` texts that does not fit, or by another reader than before."""
         wanted = self.filled + new
         if wanted > self.capacity:
             raise InputError(f"{wanted} positions do not fit into a cache of {self.capacity}: make a larger one")
         if self.filled and rows != len(self.positions):
             raise InputError(f"{rows} rows were given to a cache of {len(self.positions)}")
-        if any(layer.own.filled != self.filled for layer in self.layers):
+        if not self.whole:
             raise InputError(f"a pass was broken off at position {self.filled} of this cache: make a new one")
+        if self.reader is not None and self.reader() is not reader:
+            raise InputError(
+                "this cache was filled by another model, or by the packed copy of this one, or the other way round: "
+                "what one has read no other reads on; make a new cache"
+            )
 
-    def advance(self, positions: Tensor) -> None:
-        """Takes note of the positions of a pass, before its layers run. Int[Tensor, "rows new"], -1 for padding"""
+    def advance(self, reader: object, positions: Tensor) -> None:
+        """Takes note of the positions of a pass, before its layers run. Int[Tensor, "rows new"], -1 for padding
+
+        reader: whose pass it is; when it has come to its end, it says so by `finish`.
+        """
+        self.reader, self.whole = weakref.ref(reader), False
         self.positions = torch.cat((self.positions.to(positions), positions), dim=1) if self.filled else positions
         self.filled = self.positions.shape[1]
         self.padded = self.padded or bool((positions < 0).any())
+
+    def finish(self) -> None:
+        """Takes note that the pass came to its end: without it, the next one is refused."""
+        self.whole = True
 
     def next_positions(self) -> Tensor:
         """Where the next token of each text stands: Int[Tensor, "rows 1"]"""

@@ -58,7 +58,7 @@ def command(
 
     how: dict[str, Any] = {"dtype": dtype, "pooling": pooling, "normalize": normalize}
     shown = False if quiet() else None
-    check_place("--output", output, ".npy")
+    check_place("--output", output, ".npy", reads=texts)
     if output is not None and as_json:
         raise click.UsageError("--output writes numbers alone, without --json: leave one of them out")
     given, where = texts_in(texts, column, encoding)

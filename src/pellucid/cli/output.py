@@ -3,8 +3,10 @@
 import contextlib
 import json
 import logging
+import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,12 +53,18 @@ def tell_more() -> None:
         log.setLevel(logging.INFO)
 
 
-def check_place(option: str, path: Path | None, *endings: str) -> None:
-    """What a file is called says what is in it, and its folder is there; told before a model is read."""
-    if path is not None and endings:
+def check_place(option: str, path: Path | None, *endings: str, reads: Iterable[str] = ()) -> None:
+    """What a file is called says what is in it, its folder is there, and it is neither what stands at standard input
+    nor one of `reads`, a file or a text each; told before a model is read."""
+    if path is None:
+        return
+    if endings:
         check_ending(option, path, *endings)
-    if path is not None and not target_of(path).parent.is_dir():
+    if not target_of(path).parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
+    inputs = filter(os.path.isfile, (0, *reads))  # 0: standard input
+    if path.exists() and any(os.path.samefile(path, one) for one in inputs):  # noqa: PTH121 - Path knows no number
+        raise click.UsageError(f"{option} {path} is the FILE that is read, and would be written over: name another one")
 
 
 def table(rows: list[tuple[str, ...]]) -> None:

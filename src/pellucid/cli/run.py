@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -108,11 +107,7 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
 
     questions = Questions(**{field.name: given[field.name] for field in fields(Questions) if field.name in given})
     items = questions.items(task, name.task().inputs)
-    if output is not None and output.exists() and any(map(output.samefile, filter(os.path.isfile, questions.texts))):
-        raise click.UsageError(
-            f"--output {output} is the FILE that is read, and would be written over: name another one"
-        )
-    check_place("--output", output)
+    check_place("--output", output, reads=questions.texts)
     if given["stride"] is not None and (given["long"] or name.task().long) != "windows":
         raise click.UsageError("--stride is for texts that are read in stretches: add --long windows, or leave it out")
     pipe = pellucid.pipeline(task, model, dtype=dtype)

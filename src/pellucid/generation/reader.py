@@ -141,6 +141,7 @@ def _packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) ->
     last = stream[0, (lengths.cumsum(0) - 1).to(device)]
     assert module.head is not None
     logits = module.head(last[:, None], None, ids, None)[:, 0]
+    cache.finish()
     return Reader(module, cache.apart(lengths.tolist(), capacity)), _wide(module, logits)
 
 

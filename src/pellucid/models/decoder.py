@@ -52,6 +52,8 @@ class Decoder(Stack, Swift):
         if self.head is not None:
             kept = stream[:, -logits_to_keep:]
             answer["logits"] = run.see("logits", self.head(kept, None, input_ids, attention_mask))
+        if cache is not None:
+            cache.finish()
         return Output(answer)
 
     def new_cache(self, capacity: int) -> Cache:

@@ -88,6 +88,8 @@ class EncoderDecoder(Swift):
             if ids is None:
                 ids, mask = (decoder_input_ids, decoder_attention_mask)
             answer["logits"] = run.see("logits", self.head(stream, None, ids, mask))
+        if cache is not None:
+            cache.finish()
         return Output(answer)
 
     def written(self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor) -> Tensor:
