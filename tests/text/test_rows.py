@@ -115,6 +115,9 @@ SPOKEN = {
     "cp1251": "Москва столица России",
     "koi8_r": "Москва столица России",
     "cp1253": "Καλημέρα κόσμε, η Αθήνα είναι η πρωτεύουσα",
+    "cp866": "Москва столица России",
+    "cp1255": "ירושלים היא בירת ישראל",
+    "cp1256": "القاهرة هي عاصمة مصر",
     "cp874": "กรุงเทพมหานครเป็นเมืองหลวง",
     "utf-16-le": "東京は、世界一",
     "utf-16-be": "東京は、世界一",
@@ -146,6 +149,7 @@ def test_an_encoding_is_guessed_that_reads_as_people_write(tmp_path: Path, name:
         *(("latin-1", text) for text in ("Tänään on sää", "créée agréée", "Grüße aus Köln, ÄÖÜ", "più è già", "það")),
         *(("cp1250", text) for text in ("Zażółć gęślą jaźń", "Všichni lidé rodí se", "születik és egyenlő")),
         *(("cp1254", "haklar bakımından eşit doğarlar"), ("gb18030", "iPhone手机套 16GB"), ("cp1253", "ΕΛΛΑΔΑ")),
+        *(("cp1257", text) for text in ("Šiandien žmonės ėjo į mišką", "Rīgā šodien laikapstākļi")),
         *((name, "ВСЕОБЩАЯ ДЕКЛАРАЦИЯ ПРАВ") for name in ("cp1251", "koi8_r")),
     ],
 )

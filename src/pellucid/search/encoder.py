@@ -92,9 +92,10 @@ def check(encoder: Encoder, loaded: Loaded) -> None:
     side = loaded.words.truncation_side
     same = found.reading == encoder.reading if encoder.reading else side == "right"  # as all of them did before
     if not same:
+        how = "its case, its special tokens, or the end that it cuts" if encoder.reading else f"it cuts the {side} end"
         raise InputError(
-            f"this index was built with {encoder.name}, and the tokenizer of {found.name}, which cuts long texts on "
-            f"the {side}, reads otherwise than the one that built it: search with that one, or build it again"
+            f"this index was built with {encoder.name}, and the tokenizer of {found.name} reads a text otherwise than "
+            f"the one that built it ({how}): search with that one, or build it again"
         )
 
 

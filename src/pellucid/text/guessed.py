@@ -7,6 +7,9 @@ import re
 SAMPLE = 2**16
 """So many bytes are looked at."""
 
+MOST = 5
+"""Encodings that are told: whoever tries more knows better."""
+
 _OTHERS = re.compile(r"[^\0-\x7f]")
 _BESIDE, _ALONE = r"(?<=[A-Za-z])[^\0-\x7f]|[^\0-\x7f](?=[A-Za-z])", r"(?<![^\0-\x7f])[^\0-\x7f](?![^\0-\x7f])"
 _SIGNS = "\u00a0-\u00a1§ª«°´·º»¿\u2013-\u2014\u2018-\u201e•…‹-›€"
@@ -14,6 +17,7 @@ _LATIN = (
     ("cp1252", f"[{_SIGNS}À-ÖØ-öø-ÿŒœ]"),
     ("cp1254", f"[{_SIGNS}ÂÇĞÎİÖÛÜâçğîıöşûüŞ]"),
     ("cp1250", f"[{_SIGNS}ÁÂÄÇÉËÍÎÓÔÖÚÜÝßáâäçéëíîóôöúüýĂ-ćČ-ĐĘ-ěĹ-ĺĽ-ľŁ-ńŇ-ňŐ-őŔ-ŕŘ-śŞ-ťŮ-űŹ-ž]"),
+    ("cp1257", f"[{_SIGNS}ÄÅÉÓÕÖÜßäåéóõöüĀ-ąČčĒ-ēĖ-ęĢģĪ-įĶ-ķĻ-ļŅ-ņŠšŪ-ūŲ-ųŽž]"),
 )
 """Encodings of Latin scripts, and the letters of their languages."""
 
@@ -24,7 +28,9 @@ _WIDE = (
     (("euc_kr",), r"[\uac00-\ud7a3]", 0.8),
 )
 _NARROW = (
-    (("cp1251", "koi8_r", "cp1253"), r"[\u0386-\u03ce\u0401-\u045f]", 0.8),
+    (("cp1255",), r"[\u05d0-\u05ea]", 0.97),
+    (("cp1256",), r"[\u0627\u0644-\u0646\u0648\u064a]", 0.35),
+    (("cp1251", "koi8_r", "cp866", "cp1253"), r"[\u0386-\u03ce\u0401-\u045f]", 0.8),
     (("cp874",), r"[\u0e30-\u0e4e]", 0.2),
 )
 _HANS = ((("gb18030", "big5", "shift_jis", "euc_jp"), _HAN, 0.6),)
@@ -59,7 +65,7 @@ def encodings_of(sample: bytes) -> list[str]:
         for name in sorted(fit, key=lambda name: -_share(texts[name], _SMALL)):
             found |= {} if texts[name] in found.values() else {name: texts[name]}
     plain = not any(0x80 <= byte < 0xA0 for byte in sample)
-    return ["latin-1" if name == "cp1252" and plain else name for name in found]
+    return ["latin-1" if name == "cp1252" and plain else name for name in found][:MOST]
 
 
 def _read(sample: bytes, encoding: str) -> str:
