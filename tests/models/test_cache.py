@@ -77,6 +77,20 @@ def test_a_padded_batch_goes_on_as_each_text_alone(family: str, side: str) -> No
         torch.testing.assert_close(together[row], module(alone).logits[0, -3:], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("family", DECODERS)
+def test_padding_within_a_text_changes_nothing(family: str) -> None:
+    """As that of a conversation whose turns were padded each for itself."""
+    module, text = decoder(family).module, ids()
+    mask = torch.ones_like(text)
+    mask[1, :2] = mask[1, 5:9] = mask[1, 12:] = 0
+    alone = module(text[1:][:, mask[1].bool()]).logits[0]
+    torch.testing.assert_close(module(text, mask).logits[1, mask[1].bool()], alone, rtol=0, atol=1e-12)
+    cache = module.new_cache(13)
+    pieces = zip(text.split((4, 6, 3), dim=1), mask.split((4, 6, 3), dim=1))
+    read = torch.cat([module(*piece, cache=cache).logits for piece in pieces], dim=1)
+    torch.testing.assert_close(read[1, mask[1].bool()], alone, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("pieces", [(5, 8), (1,) * 13, (3, 1, 1, 8)])
 @pytest.mark.parametrize("family", DECODERS)
 def test_a_padded_batch_read_in_pieces_is_the_batch(family: str, pieces: tuple[int, ...]) -> None:

@@ -30,7 +30,7 @@ class Stack(Watched):
         neighbouring depths (Lan et al., 2019, arXiv:1909.11942, section 3.1).
     dropout: share that is dropped behind the norm.
     rotary, relative_bias: what attention knows of distances.
-    skips_padding: whether padding before a text takes no place.
+    skips_padding: whether padding takes no place, before a text or within it.
     """
 
     skips_padding = False
@@ -104,10 +104,11 @@ class Stack(Watched):
     def _places(self, input_ids: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
         """Where each token stands: Int[Tensor, "batch|1 seq"]"""
         places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        if self.skips_padding and attention_mask is not None:
+            count = attention_mask.long().cumsum(dim=1)
+            places = (count - 1).where(attention_mask.bool(), places - count.eq(0).sum(dim=1, keepdim=True))
         if cache is not None and cache.filled:
             places = places + cache.next_positions()
-        if self.skips_padding and attention_mask is not None:
-            places = places - attention_mask.long().argmax(dim=1, keepdim=True)
         self._check_length(places)
         return places if cache is None else places.expand(len(input_ids), -1)
 
@@ -183,8 +184,9 @@ class Stack(Watched):
             sees_all = seq == 1 and not cache.padded and self.window is None
             return (None if sees_all else remembered_mask(places, cache.positions, self.window)), False
         if self.window is not None and seq > self.window:
-            order = windowed_mask(seq, self.window, places.device)
-            return (order if mask is None else order & mask), False
+            if mask is None or attention_mask is None:
+                return windowed_mask(seq, self.window, places.device), False
+            return remembered_mask(places, places.where(attention_mask.bool(), -1), self.window), False
         return (None, True) if mask is None else (causal_mask(seq, seq, places.device) & mask, False)
 
 
