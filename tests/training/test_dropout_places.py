@@ -60,7 +60,9 @@ def theirs(model: Any, given: dict[str, torch.Tensor], monkeypatch: pytest.Monke
     return found
 
 
-def ours(folder: Path, given: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> Places:
+def ours(
+    folder: Path, given: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch, *, logits: bool = False
+) -> Places:
     found, lesson = Places(), Lesson(torch.float32)
     plain = lesson.chance.mask
 
@@ -69,7 +71,8 @@ def ours(folder: Path, given: dict[str, torch.Tensor], monkeypatch: pytest.Monke
         return plain(shape, share)
 
     monkeypatch.setattr(lesson.chance, "mask", mask)
-    pellucid.load(folder).loaded.module.learning(lesson)(**given)
+    twin: Any = pellucid.load(folder).loaded.module.learning(lesson)
+    _ = twin.logits(**given) if logits else twin(**given)
     return found
 
 
@@ -78,7 +81,18 @@ def test_they_are_those_of_the_reference(architecture: str, tmp_path: Path, monk
     model = tiny(tmp_path / "model", architecture, dtype=torch.float32, attention="eager", **SHARES[architecture])
     given = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
     given |= {"decoder_input_ids": IDS[:, :5]} if "ConditionalGeneration" in architecture else {}
-    assert ours(tmp_path / "model", given, monkeypatch) == theirs(model, given, monkeypatch)
+    wanted = theirs(model, given, monkeypatch)
+    assert ours(tmp_path / "model", given, monkeypatch) == wanted
+    asked = ours(tmp_path / "model", given, monkeypatch, logits=True)  # fewer positions of the last layer, and as often
+    assert _spans(asked) == _spans(wanted)
+
+
+def _spans(places: Places) -> Places:
+    """The places without the number of positions that ask."""
+    found = Places()
+    for (share, shape), count in places.items():
+        found[share, (len(shape), shape[-1])] += count
+    return found
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ class QuestionAnswering(Objective):
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         given = {name: value for name, value in batch.items() if name != "labels"}
-        logits = learner.logits(**given).float()
+        logits = learner.logits(**given)
         if (mask := batch.get("attention_mask")) is not None:
             logits = logits.masked_fill(mask[..., None] == 0, -torch.inf)
         return functional.cross_entropy(logits, batch["labels"], reduction="sum") / 2

@@ -224,7 +224,7 @@ class TextClassification(Taught):
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         beside = ("labels", "weights", "taught")
-        logits = learner.logits(**{name: value for name, value in batch.items() if name not in beside}).float()
+        logits = learner.logits(**{name: value for name, value in batch.items() if name not in beside})
         assert self._seen is not None
         weights, single = batch.get("weights"), self._seen.kind == "single"
         each = losses(self._seen.kind, logits, batch["labels"], None if single else weights, self.label_smoothing)
