@@ -45,8 +45,11 @@ def remembered_mask(places: Tensor, source_places: Tensor, window: int | None = 
     places: Int[Tensor, "rows seq"]; source_places: Int[Tensor, "rows source"]  ->  Bool[Tensor, "rows 1 seq source"]
     """
     asks, answers = places[:, None, :, None], source_places[:, None, None, :]
-    allowed = (answers >= 0) & (answers <= asks)
-    return allowed if window is None else allowed & (answers > asks - window)
+    allowed = answers <= asks
+    allowed &= answers >= 0
+    if window is not None:
+        allowed &= answers > asks - window
+    return allowed
 
 
 def segment_places(segments: Tensor) -> Tensor:
