@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid import Config
+from pellucid import Config, edits
 from pellucid.blocks import Cache
 from pellucid.config import CausalLM, SequenceToSequenceLM
 from pellucid.errors import InputError
@@ -187,6 +187,18 @@ def test_what_one_model_has_read_no_other_reads_on() -> None:
         assert torch.equal(module(ids(length=1), cache=one).logits, read)
         with pytest.raises(InputError, match="filled by another model"):
             other(ids(length=1), cache=one)
+
+
+def test_an_edited_model_reads_on_what_the_plain_one_has_read() -> None:
+    """What was read before stays as it was; the reverse, too."""
+    model, text = decoder("llama"), ids(rows=1)
+    cache = model.module.new_cache(13)
+    model.module(text[:, :8], cache=cache)
+    with model.edit({"layers.2.residual.post": edits.add(1.0, position=[9])}):
+        read = model.module(text[:, 8:12], cache=cache).logits
+        torch.testing.assert_close(read, model.module(text).logits[:, 8:12], rtol=0, atol=1e-12)
+    plain = model.module(text[:, 12:], cache=cache).logits  # an edit of the last layer leaves no trace
+    torch.testing.assert_close(plain, model.module(text).logits[:, 12:], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("place", ["layers.1.attention", "layers.1.feed_forward", "head"])

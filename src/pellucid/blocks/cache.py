@@ -170,7 +170,7 @@ class Cache:
         self.whole = True
         """Whether the last pass came to its end, its head's answer too."""
         self.reader: weakref.ref[object] | None = None
-        """Whose passes these are."""
+        """The layers whose passes these are: a model's own, edited or not, and not those of its packed copy."""
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, and what a file holds, belong to whoever reads on first."""

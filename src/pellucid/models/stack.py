@@ -89,7 +89,7 @@ class Stack(Watched):
         if first and (self.causal or segments is not None or cache is not None):
             raise InputError("first positions alone are computed where all look both ways, without segments or a cache")
         if cache is not None:
-            cache.check(self, *input_ids.shape)
+            cache.check(self.layers, *input_ids.shape)
         places = self._places(input_ids, attention_mask, cache) if segments is None else self._places_within(segments)
         run = self._pass(run or self.watched(), places, attention_mask, cache, segments, len(input_ids))
         stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=places.clamp(min=0))
@@ -147,7 +147,7 @@ class Stack(Watched):
         """The pass with everything that all layers share."""
         sources = places
         if cache is not None:
-            cache.advance(self, places if attention_mask is None else places.where(attention_mask.bool(), -1))
+            cache.advance(self.layers, places if attention_mask is None else places.where(attention_mask.bool(), -1))
             sources = cache.positions
         standing_at(run, places, attention_mask, cache, rows)
         if segments is None:
