@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pellucid
+from pellucid import compat
 from pellucid.training.data import read
 from pellucid.training.said import as_wanted
 
@@ -112,7 +113,12 @@ def test_it_is_a_column_to_learn_from() -> None:
 @pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
 def test_so_are_names_among_options(checkpoint: Callable[[str], Path], holder: Callable[[list[str]], Any]) -> None:
     ask, names = pellucid.pipeline("token-classification", checkpoint("bert-people")), ["O", "PER"]
-    assert ask(TEXTS, ignore_labels=holder(names)) == ask(TEXTS, ignore_labels=names)
+    wanted = ask(TEXTS, ignore_labels=names)
+    assert ask(TEXTS, ignore_labels=holder(names)) == wanted
+    kept = pellucid.pipeline("token-classification", ask.model, ignore_labels=holder(names))
+    assert [kept(TEXTS), kept(TEXTS)] == [wanted, wanted]
+    theirs = compat.pipeline("token-classification", model=ask.model, ignore_labels=holder(names))
+    assert theirs(TEXTS) == theirs(TEXTS) == theirs(TEXTS, ignore_labels=names)
     found = as_wanted("lora_targets", holder(names), tuple[str, ...])
     assert found == tuple(names) and {type(one) for one in found} == {str}
 

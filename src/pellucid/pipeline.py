@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pellucid.bars import bar
-from pellucid.config.checks import is_several, plain_numbers, unwrapped
+from pellucid.config.checks import is_several, kept, plain_numbers, unwrapped
 from pellucid.errors import Argument, InputError, near, several
 from pellucid.machine import choose_dtype
 from pellucid.model import Model, load
@@ -77,7 +77,7 @@ class Pipeline:
     def __init__(
         self, name: Name, model: Model, dtype: str | torch.dtype | None = None, options: Mapping[str, Any] | None = None
     ) -> None:
-        self._name, self._kind, self.model, self._options = name, name.task(), model, plain_numbers(options or {})
+        self._name, self._kind, self.model, self._options = name, name.task(), model, plain_numbers(kept(options or {}))
         self._dtype = None if dtype is None else choose_dtype(dtype, model.dtype, model.device)
         self._kind.check(model.loaded)
         self._question({})

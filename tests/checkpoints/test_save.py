@@ -16,11 +16,13 @@ import pytest
 import tokenizers
 import torch
 from safetensors.torch import load_file
+from torch import nn
 from torch.nn.utils import prune
 
 import pellucid
 from pellucid.checkpoints.convert import convert
 from pellucid.checkpoints.folder import beside, write_tensors
+from pellucid.checkpoints.save import check_network
 from pellucid.checkpoints.tensors import note_in, spans
 from pellucid.config import Head, MaskedLM, SequenceClassification, TokenClassification
 from pellucid.errors import InputError, NotFoundError
@@ -101,6 +103,29 @@ def test_a_fact_that_no_config_json_can_say_is_refused(
     model = pellucid.build(pellucid.Config.of(family, **TINY[family]).replace(**facts))
     with pytest.raises(InputError, match=f"cannot be saved: its {name} is "):
         model.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("path", "new"),
+    [
+        ("attention.scale", 3.0),
+        ("feed_forward.activation", torch.sin),
+        ("feed_forward.activation", nn.Tanh()),
+        ("attention_norm.eps", 1.0),
+    ],
+    ids=["scale", "function", "module", "eps"],
+)
+@pytest.mark.parametrize("family", ["llama", "bert", "gpt2"])
+def test_so_is_a_fact_of_a_part_that_was_changed(family: str, path: str, new: object, tmp_path: Path) -> None:
+    """It would be lost in the files, and where the model learns."""
+    model = pellucid.build(pellucid.Config.of(family, **TINY[family]))
+    part, _, name = f"layers.1.{path}".rpartition(".")
+    setattr(model.module.get_submodule(part), name, new)
+    with pytest.raises(InputError, match=f"cannot be saved: {name} of {part} is not what its config says"):
+        model.save(tmp_path / "model")
+    with pytest.raises(InputError, match=f"cannot be trained: {name} of {part} is not what its config says"):
+        check_network(model.loaded, "trained")
     assert not list(tmp_path.iterdir())
 
 

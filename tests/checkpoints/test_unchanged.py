@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,24 @@ def test_so_is_one_shard(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_file_that_has_gone_meanwhile_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = good(tmp_path / "model")
     before(monkeypatch, load, "fill", (folder / WEIGHTS).unlink)
+    with pytest.raises(CorruptFileError, match=rf"{WEIGHTS} was replaced while it was read"):
+        pellucid.load(folder)
+
+
+def test_a_file_that_was_written_over_in_place_is_told_by_more_than_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copying tools put back the time of the original, and two models of one shape have files of one size."""
+    folder = good(tmp_path / "model")
+    weights = folder / WEIGHTS
+
+    def written() -> None:
+        found, content = weights.stat(), weights.read_bytes()
+        time.sleep(0.02)  # longer than the clock of the disk takes
+        weights.write_bytes(content[:-4] + bytes(4))
+        os.utime(weights, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+    before(monkeypatch, load, "fill", written)
     with pytest.raises(CorruptFileError, match=rf"{WEIGHTS} was replaced while it was read"):
         pellucid.load(folder)
 

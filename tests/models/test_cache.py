@@ -141,6 +141,29 @@ def test_a_pair_remembers_both_texts(family: str) -> None:
     torch.testing.assert_close(torch.cat(read, dim=1), whole.logits, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("family", PAIRS)
+def test_a_pair_in_pieces_counts_padding_as_at_once(family: str) -> None:
+    config = Config.of(family, **SMALL, **PAIRS[family], head=SequenceToSequenceLM())
+    module = pellucid.build(config, seed=2, dtype="float64").module
+    source, text = ids(), ids(length=6)
+    mask, own = torch.ones_like(source), torch.ones_like(text)
+    own[0, 2] = own[1, 0] = own[1, 5] = 0
+    whole = module(source, mask, text, own)
+    cache, memory = module.new_cache(6), whole.encoder_last_hidden_state
+    pieces = zip(text.split((3, 1, 2), dim=1), own.split((3, 1, 2), dim=1))
+    read = torch.cat([module(None, mask, *piece, memory=memory, cache=cache).logits for piece in pieces], dim=1)
+    torch.testing.assert_close(read[own.bool()], whole.logits[own.bool()], rtol=0, atol=1e-12)
+
+
+def test_caches_of_two_models_do_not_go_together() -> None:
+    module = decoder("llama").module
+    caches = [one.new_cache(9) for one in (module, decoder("llama").module)]
+    for one, cache in zip((module, decoder("llama").module), caches):
+        one(ids(length=4), cache=cache)
+    with pytest.raises(InputError, match="filled by several models"):
+        Cache.together(caches)
+
+
 def test_a_full_cache_says_so() -> None:
     module = decoder("llama").module
     cache = module.new_cache(13)

@@ -85,6 +85,17 @@ def twice(old: nn.Linear) -> nn.Linear:
     return new
 
 
+class Masked(nn.Module):
+    """A table of which some numbers count."""
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones_like(table))
+
+    def forward(self, table: Tensor) -> Tensor:
+        return table * self.mask
+
+
 def check_plain_and_swift_agree(model: pellucid.Model, before: Tensor, ids: Tensor = IDS) -> None:
     plain = model(ids).last_hidden_state.detach()
     assert not torch.allclose(plain, before, atol=1e-3)
@@ -100,6 +111,42 @@ def test_a_part_of_somebody_else_s_is_asked(folder: Path, path: str, way: Callab
     check_plain_and_swift_agree(model, before)
     with pytest.raises(InputError, match=r"layers\.0\..* is of another library"):
         model.module.learning(Lesson(torch.float32))
+
+
+def test_a_buffer_that_was_written_to_is_asked(folder: Path) -> None:
+    model = pellucid.load(folder)
+    part = model.module.get_submodule("layers.0.feed_forward.down")
+    parametrize.register_parametrization(part, "weight", Masked(part.weight))
+    before = states(model)
+    part.parametrizations.weight[0].mask.zero_()
+    check_plain_and_swift_agree(model, before)
+
+
+@pytest.mark.parametrize("gone", ["query", "key", "value"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "qwen2"])
+def test_a_bias_that_was_taken_away_takes_no_other_with_it(family: str, gone: str) -> None:
+    model = pellucid.build(pellucid.Config.of(family, **TINY[family]), seed=3)
+    part, attention = "layers.0.attention", model.module.get_submodule("layers.0.attention")
+    with torch.no_grad():
+        for one in (attention.query, attention.key, attention.value):
+            one.bias.normal_()
+        getattr(attention, gone).bias.zero_()
+    wanted = model(IDS).last_hidden_state.detach()
+    model.module.get_submodule(f"{part}.{gone}").bias = None
+    assert torch.equal(model(IDS).last_hidden_state, wanted)
+    torch.testing.assert_close(states(model), wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "bart"])
+def test_the_layers_that_are_there_are_run(family: str) -> None:
+    config = pellucid.Config.of(family, **TINY[family])
+    model, short = (pellucid.build(config.replace(num_hidden_layers=n), seed=3) for n in (3, 2))
+    stack, other = (getattr(one.module, "encoder", one.module) for one in (model, short))
+    other.load_state_dict(stack.state_dict(), strict=False)
+    stack.layers = stack.layers[:2]
+    assert torch.equal(stack.states(IDS), other.states(IDS)) and stack.depth == 2
+    stack.layers.append(stack.layers[0])
+    assert not torch.allclose(stack.states(IDS), other.states(IDS), atol=1e-3)
 
 
 @pytest.mark.parametrize("family", ["llama", "bert", "gpt2"])

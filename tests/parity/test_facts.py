@@ -18,6 +18,8 @@ _LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_f
 def numbers(reference: Any, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
     """The reference's hidden states and ours: Float64[Tensor, "batch seq hidden"] each."""
     inputs = batch(padded=False, types=False)
+    if reference.config.is_encoder_decoder:
+        inputs |= {"decoder_input_ids": inputs["input_ids"]}
     with torch.no_grad(), in_full():
         wanted = reference(**inputs).last_hidden_state
     return wanted, pellucid.load(folder, dtype="float64")(**inputs).last_hidden_state
@@ -137,6 +139,17 @@ def test_an_activation_by_another_word(word: str, ours: str, tmp_path: Path) -> 
     wanted, found = numbers(reference, tmp_path)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
     assert pellucid.load(tmp_path).config.hidden_act == ours
+
+
+@pytest.mark.parametrize("word", ["swish", "gelu_fast", "gelu_python", "silu", "gelu_new", "gelu", "tanh"])
+@pytest.mark.parametrize("gate", ["", "gated-"])
+def test_an_activation_of_t5_by_any_word(gate: str, word: str, tmp_path: Path) -> None:
+    reference = tiny(tmp_path / "a", "T5Model", dtype=torch.float64, feed_forward_proj=gate + word)
+    wanted, found = numbers(reference, tmp_path / "a")
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+    model = pellucid.load(tmp_path / "a")
+    model.save(tmp_path / "b")
+    assert pellucid.load(tmp_path / "b").config.feed_forward == model.config.feed_forward
 
 
 @pytest.mark.parametrize("word", ["gelu_10", "quick_gelu", "gelu_accurate", "relu2"])

@@ -1,5 +1,6 @@
 """An index as a person uses it: built, opened, asked, changed, saved."""
 
+import copy
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import pellucid
 from pellucid.checkpoints.loaded import Loaded
@@ -242,11 +244,32 @@ def test_another_model_is_refused(own: pellucid.Index) -> None:
     other = pellucid.load("all-MiniLM-L6-v2")
     with np.errstate(all="ignore"):
         next(iter(other.parameters())).data.mul_(2)
-    assert pellucid.Index.open(own.folder, model=other)  # the same files; numbers in memory are the user's own affair
+    assert pellucid.Index.open(own.folder, model=other)  # the same files; what is written past PyTorch nobody hears
     bert = pellucid.Config.of("bert", vocab_size=30522, hidden_size=384, num_hidden_layers=1, num_attention_heads=12)
     untrained = pellucid.build(bert, tokenizer=other.tokenizer)
     with pytest.raises(InputError, match="not trained"):
         pellucid.Index.open(own.folder, model=untrained)
+
+
+def test_a_model_whose_numbers_were_changed_since_it_was_loaded_is_saved_first(
+    checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Another process would open the index with the numbers of the files, and find nothing."""
+    folder = shutil.copytree(checkpoint("bert-body"), tmp_path / "model")
+    model = pellucid.load(folder)
+    for same in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        built = pellucid.Index.build(same, ["a cat"], out=tmp_path / "a.index", overwrite=True, progress=False)
+    with torch.no_grad():
+        model.module.layers[0].attention.query.weight.add_(0.1)
+    for ask in (
+        lambda: pellucid.Index.build(model, ["a cat"], progress=False),
+        lambda: pellucid.Index.open(built.folder, model=model),
+        lambda: pellucid.Index.open(built.folder, model=copy.deepcopy(model)),
+    ):
+        with pytest.raises(InputError, match="were changed since it was loaded, and an index is opened with those of"):
+            ask()
+    saved = pellucid.load(model.save(tmp_path / "new"))
+    assert pellucid.Index.build(saved, ["a cat"], progress=False).search("a cat")[0].similarity > 0.999
 
 
 def test_a_model_whose_files_were_replaced_since_it_was_loaded_is_loaded_again(

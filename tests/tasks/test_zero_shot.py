@@ -250,8 +250,9 @@ def test_a_label_alone_needs_its_contrary(tmp_path: Path) -> None:
     ("numbers", "told"),
     [
         ({"ENTAILMENT": 2, "NEUTRAL": 1, "CONTRADICTION": 0}, "'ENTAILMENT', 'CONTRADICTION'"),
-        ({"ENTAILMENT": "0", "NEUTRAL": 1}, ""),
-        ({"yes": 1}, ""),
+        ({"ENTAILMENT": "0", "NEUTRAL": 1, "CONTRADICTION": 2}, ""),
+        ({"yes": 1}, "'ENTAILMENT', 'NEUTRAL', 'CONTRADICTION', 'yes'"),
+        ({"LABEL_0": 0, "LABEL_1": 1}, ""),
     ],
 )
 def test_a_label_of_two_numbers_is_told(

@@ -83,6 +83,15 @@ def test_a_class_of_another_family_is_refused_where_the_file_does_not_tell_how_i
         read_tokenizer(made)
 
 
+@pytest.mark.parametrize("kind", ["T5Tokenizer", "GPT2Tokenizer", "RobertaTokenizerFast", "XLMRobertaTokenizer"])
+def test_so_is_a_class_whose_files_have_another_form(tmp_path: Path, kind: str) -> None:
+    words = tmp_path / "vocab.txt"
+    words.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    made = folder_of(tmp_path / "other", "bert", {"vocab.txt": words}, tokenizer_class=kind)
+    with pytest.raises(InputError, match=rf"'{kind}', and .* vocab.txt: add its tokenizer.json"):
+        read_tokenizer(made)
+
+
 def test_the_unknown_token_that_is_stated_stands_for_unknown_words(tmp_path: Path) -> None:
     words = tmp_path / "vocab.txt"
     words.write_text("[PAD]\n[OTHER]\n[CLS]\n[SEP]\n[MASK]\na\n")

@@ -139,6 +139,7 @@ def test_a_sweep_shows_where_the_answer_stands(smollm: pellucid.Model) -> None:
         ({"metric": lambda output: "high"}, "the metric gave str, expected one number"),
         ({"metric": ("time", "unbelievably odd")}, "'unbelievably odd' is .* tokens, expected one"),
         ({"metric": ("time",)}, "a metric is 1 word,"),
+        ({"metric": {"time", "flies"}}, "a metric are a set, which has no order"),
         ({"source": {"pooled": torch.zeros(1, 24)}}, "what was given has no layers.0.attention.heads"),
         ({"text": ["a", "b"]}, "one text"),
         ({"metric": ("time", "time")}, "'time' and 'time' are the same to this model: their difference is 0"),

@@ -316,6 +316,16 @@ def test_what_a_later_row_alone_has_is_not_passed_over(body: "pellucid.Model") -
         asked(body, [{"sentence1": "a", "sentence2": "b"}, *scored(1)], criterion="multiple-negatives")
 
 
+def test_what_is_not_read_is_told_of_in_whichever_row_it_stands(
+    body: "pellucid.Model", caplog: pytest.LogCaptureFixture
+) -> None:
+    pairs = matched(2)
+    asked(body, [*pairs, pairs[0] | {"score": 0.0}], criterion="multiple-negatives")
+    assert "'score' is not read: 'multiple-negatives' takes each pair as one that means alike" in caplog.text
+    asked(body, [*scored(2), scored(1)[0] | {"negative": "z"}])
+    assert "'negative' is not read: 'cosent' learns from scores" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("criterion", "more"), [("cosent", {"score": 0.5}), ("multiple-negatives", {}), ("cosine", {"score": 0.5})]
 )

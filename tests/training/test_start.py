@@ -81,6 +81,12 @@ def test_the_given_model_stays_as_it_is(body: "pellucid.Model") -> None:
     assert all(one.requires_grad for one in body.parameters())
 
 
+def test_a_model_whose_layers_were_taken_away_does_not_learn_with_random_ones(body: "pellucid.Model") -> None:
+    body.module.layers = body.module.layers[:1]
+    with pytest.raises(InputError, match=r"cannot be trained: its parts were changed, and layers\.1\."):
+        beginning(body.loaded, CLASSES, Settings())
+
+
 def test_the_same_labels_keep_their_head(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     given = opened("bert-feelings")
     found = beginning(given.loaded, Headed("sequence-classification"), Settings())

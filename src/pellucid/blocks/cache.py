@@ -164,7 +164,8 @@ class Cache:
         self.capacity = capacity
         self.filled = 0
         self.positions = torch.empty(0, 0, dtype=torch.long, device="cpu")
-        """Int[Tensor, "rows filled"]: where the token of each slot stands in its text; -1 for padding."""
+        """Int[Tensor, "rows filled"]: where the token of each slot stands in its text; -1 for padding, and -2 - n for
+        padding that takes place n of it."""
         self.padded = False
         """Whether any slot holds padding."""
         self.whole = True
@@ -178,7 +179,12 @@ class Cache:
 
     @classmethod
     def together(cls, caches: Sequence["Cache"]) -> "Cache":
-        """Texts of different lengths, read apart, from now on side by side: all end at the same slot."""
+        """Texts of different lengths, read apart, from now on side by side: all end at the same slot.
+
+        Raises InputError for caches of several models.
+        """
+        if any(cache.reader != caches[0].reader for cache in caches):
+            raise InputError("these caches were filled by several models, and none reads on what another has read")
         whole = cls(len(caches[0].layers), caches[0].capacity)
         whole.filled = max(cache.filled for cache in caches)
         padded = [pad(cache.positions, (whole.filled - cache.filled, 0), value=-1) for cache in caches]
@@ -219,7 +225,7 @@ class Cache:
             )
 
     def advance(self, reader: object, positions: Tensor) -> None:
-        """Takes note of the positions of a pass, before its layers run. Int[Tensor, "rows new"], -1 for padding
+        """Takes note of the positions of a pass, before its layers run. Int[Tensor, "rows new"], as held
 
         reader: whose pass it is; when it has come to its end, it says so by `finish`.
         """
@@ -234,7 +240,8 @@ class Cache:
 
     def next_positions(self) -> Tensor:
         """Where the next token of each text stands: Int[Tensor, "rows 1"]"""
-        return self.positions.amax(dim=1, keepdim=True) + 1
+        taken = self.positions.where(self.positions > -2, -2 - self.positions)
+        return taken.amax(dim=1, keepdim=True) + 1
 
     def choose(self, rows: Tensor, *, since: int = 0) -> Self:
         """Keeps these texts in this order; one may come several times, as the beams of a search need it.

@@ -34,7 +34,15 @@ def adjoin(*linears: nn.Linear) -> None:
 def joined(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
     """Weight [all rows, in] and bias [all rows] of these maps as one; without a copy where they lie end to end."""
     weights, biases = [linear.weight for linear in linears], [linear.bias for linear in linears]
-    return end_to_end(weights), None if biases[0] is None else end_to_end(biases)
+    if all(bias is None for bias in biases):
+        return end_to_end(weights), None
+    return end_to_end(weights), end_to_end([offset(linear) for linear in linears])
+
+
+def offset(linear: nn.Linear) -> Tensor:
+    """The bias of a map, 0 where it has none: Float[Tensor, "out"]"""
+    weight, bias = linear.weight, linear.bias
+    return weight.new_zeros(len(weight)) if bias is None else bias
 
 
 def end_to_end(parts: Sequence[Tensor]) -> Tensor:

@@ -5,6 +5,7 @@ module stays the reference, and only work that asks for speed uses the packed tw
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from pellucid.blocks import compiled
 from pellucid.blocks import packed as fast
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.feed_forward import FeedForward, GatedFeedForward
+from pellucid.blocks.joined import offset
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.packing import Packing, Part
@@ -78,13 +80,13 @@ class _Twin:
     def linear(self, *inner: str, activation: str | None = None, paired: dict[str, int] | None = None) -> nn.Module:
         """These linear maps of one input as one packed map; "" is the module itself. paired: see `Part`."""
         maps = {name: self.module.get_submodule(name) for name in inner}
+        biased = any(linear.bias is not None for linear in maps.values())  # somebody may have taken one of several away
         weights, biases = (
             [
-                Part(self.at(f"{name}.{kind}".removeprefix(".")), parameter.detach(), (paired or {}).get(name))
-                for name, linear in maps.items()
-                if (parameter := getattr(linear, kind)) is not None
+                Part(self.at(f"{name}.{kind}".removeprefix(".")), numbers(linear).detach(), (paired or {}).get(name))
+                for name, linear in of.items()
             ]
-            for kind in ("weight", "bias")
+            for kind, numbers, of in (("weight", attrgetter("weight"), maps), ("bias", offset, maps if biased else {}))
         )
         many = self.packing.linear(weights, biases, activation)
         return compiled.for_few(many, weights, biases, activation) if self.compiles else many

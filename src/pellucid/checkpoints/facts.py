@@ -55,6 +55,9 @@ _TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_
 _LEFT_OPEN = ("sliding_window", "num_key_value_heads")
 """Numbers that may be null also in a family whose default is a number."""
 
+_UNNAMED = re.compile(r"LABEL_\d+")
+"""What the reference calls a label that nobody has named."""
+
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
 
 
@@ -264,7 +267,10 @@ def _labels(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 def _check_numbers_of_labels(raw: dict[str, Any], labels: tuple[str, ...], path: Path) -> None:
     """Says where a file gives a label two numbers; the reference's zero-shot classification would follow the other."""
     numbers = raw.get("label2id") if raw.get("id2label") is not None else None
-    other = isinstance(numbers, dict) and [name for i, name in enumerate(labels) if str(numbers.get(name, i)) != str(i)]
+    held = {name: str(i) for i, name in enumerate(labels)}
+    told = {str(name): str(number) for name, number in (numbers if isinstance(numbers, dict) else {}).items()}
+    told = {name: one for name, one in told.items() if name in held or not _UNNAMED.fullmatch(name)}
+    other = told and [name for name in {**held, **told} if held.get(name) != told.get(name)]
     if other:
         shown = several(ascii(name)[:60] for name in other)
         log.warning("%s: id2label and label2id disagree about %s; id2label is followed: correct the other", path, shown)

@@ -12,7 +12,7 @@ from pellucid.checkpoints.contents import Contents
 from pellucid.checkpoints.facts import named_architecture, tell_of_states
 from pellucid.checkpoints.families import family_in, stranger
 from pellucid.checkpoints.fill import BITS, fill, fill_packed
-from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.loaded import Loaded, stands
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.plan import Plan, make_plan
 from pellucid.checkpoints.unchanged import located
@@ -90,12 +90,14 @@ def open_checkpoint(
         if source.base is not None and is_word(dtype, "int4"):
             log.warning("%s: 4 bits round away much of what an adapter adds; 8 bits (int8) keep it", source.name)
         del contents  # a vocabulary of GGUF takes ten megabytes, and is not needed beside the tokenizer
+        module = _numbers(plan, tensors, device, dtype, attention, seed, narrower)
         return Loaded(
-            module=_numbers(plan, tensors, device, dtype, attention, seed, narrower),
+            module=module,
             config=plan.config,
             family=family,
             source=source,
             untrained=tuple(sorted({name.partition(".")[0] for name in plan.fresh})),
+            written=stands(module),
             **parts,
         )
 

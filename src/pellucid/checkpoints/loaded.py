@@ -24,6 +24,7 @@ class Loaded:
     source: where it came from; None for a model that was built, not loaded.
     untrained: names of parts whose numbers are random.
     generation: what the checkpoint says about how it writes, by the reference's keys.
+    written: where the numbers stood when they were read, and how often each was written by then; see `stands`.
     """
 
     module: Network
@@ -35,6 +36,7 @@ class Loaded:
     source: Source | None = None
     untrained: tuple[str, ...] = ()
     generation: dict[str, Any] = field(default_factory=dict)
+    written: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
 
     def facts(self, **changes: Any) -> bytes:
         """What `config.json` would say of it, always in the same order, for digests; but for the kind of its numbers,
@@ -91,3 +93,9 @@ class Loaded:
         """The token that stands where a row has ended: by which the model knows it, else the tokenizer's, else 0."""
         own, words = self.config.pad_token_id, self.tokenizer
         return own if own is not None else (words.pad_token_id if words else None) or 0
+
+
+def stands(module: Network) -> tuple[tuple[int, int], ...]:
+    """Where the numbers of a module stand, and how often each was written: the same as long as nobody changes them."""
+    numbers = module.parameters()
+    return tuple((one.data_ptr(), 0 if one.is_inference() else one._version) for one in numbers)

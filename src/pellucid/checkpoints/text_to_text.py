@@ -2,31 +2,38 @@
 
 from typing import Any
 
-from pellucid.checkpoints.facts import Computed
+from pellucid.checkpoints.facts import SPELLINGS, Computed
 from pellucid.config import Config, Gated, Plain
-from pellucid.config.checks import choice, count, truth
-from pellucid.errors import InputError
+from pellucid.config.checks import ACTIVATIONS, count, truth
+from pellucid.errors import InputError, short
 
-_ACTIVATIONS = {"gated-gelu": "gelu_new", "gated-silu": "silu", "gated-relu": "relu", "relu": "relu", "gelu": "gelu"}
+_GATED = "gated-"
+_PLAIN = {name: name for name in ACTIVATIONS} | SPELLINGS
+_BEHIND_A_GATE = {_GATED + name: one for name, one in _PLAIN.items() if name != "gelu"}
+_ACTIVATIONS = {"gated-gelu": "gelu_new"} | _PLAIN | _BEHIND_A_GATE
+"""What stands behind each word of the file, as the reference reads it; what is written comes first."""
 
 
 def _read_feed_forward(raw: dict[str, Any]) -> dict[str, Any]:
     said, width = raw.get("feed_forward_proj", "relu"), raw.get("d_ff", 2048)
-    choice("feed_forward_proj", said, tuple(_ACTIVATIONS))
+    if not isinstance(said, str) or said not in _ACTIVATIONS:
+        known = f"expected one of {', '.join(_PLAIN)}, or {_GATED!r} before one"
+        raise InputError(f"feed_forward_proj is {short(repr(said))}, {known}")
     count("d_ff", width)
-    for key, meant in (("dense_act_fn", _ACTIVATIONS[said]), ("is_gated_act", said.startswith("gated-"))):
-        if raw.get(key, meant) != meant:  # the reference would follow this one
+    for key, meant in (("dense_act_fn", _ACTIVATIONS[said]), ("is_gated_act", said.startswith(_GATED))):
+        other = raw.get(key, meant)
+        if (_PLAIN.get(other, other) if isinstance(other, str) else other) != meant:  # the reference would follow it
             raise InputError(
                 f"{key} is {raw[key]!r}, and feed_forward_proj {said!r} means {meant!r}: correct one of them"
             )
-    kind = Gated if said.startswith("gated-") else Plain
+    kind = Gated if said.startswith(_GATED) else Plain
     return {"feed_forward": kind(width, _ACTIVATIONS[said], False), "decoder_intermediate_size": width}
 
 
 def _write_feed_forward(config: Config) -> dict[str, Any]:
     part, gated = config.feed_forward, isinstance(config.feed_forward, Gated)
     for said, ours in _ACTIVATIONS.items():
-        if ours == part.hidden_act and said.startswith("gated-") == gated:
+        if ours == part.hidden_act and said.startswith(_GATED) == gated:
             return {"feed_forward_proj": said, "d_ff": part.intermediate_size}
     raise InputError(f"hidden_act is {part.hidden_act!r}, for which T5's files have no word: {', '.join(_ACTIVATIONS)}")
 

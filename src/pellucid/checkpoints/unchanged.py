@@ -74,5 +74,5 @@ def _mark(path: Path) -> Mark | None:
     """None for a link that leads nowhere, and for what has gone."""
     with suppress(OSError):
         held = path.stat()
-        return held.st_dev, held.st_ino, held.st_size, held.st_mtime_ns
+        return held.st_dev, held.st_ino, held.st_size, held.st_mtime_ns, held.st_ctime_ns  # the first can be put back
     return None

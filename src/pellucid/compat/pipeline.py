@@ -16,7 +16,7 @@ from pellucid.compat.asked_writing import Continued, Rewritten
 from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import PLACE, followed, placed, warn_of_code
 from pellucid.compat.words import AutoTokenizer
-from pellucid.config.checks import is_several, is_word, one_value, unwrapped
+from pellucid.config.checks import is_several, is_word, kept, one_value, unwrapped
 from pellucid.errors import InputError, near, several
 from pellucid.model import Model, load
 from pellucid.pipeline import Pipeline as Task
@@ -153,7 +153,7 @@ class Pipeline:
     ) -> None:
         self.task, self.tokenizer, self._task, self._network = _full_name(task, made), tokenizer, made, network
         self._asked = _kind(made.task)
-        self._options = self._known(options)
+        self._options = kept(self._known(options))
 
     @property
     def model(self) -> Model:

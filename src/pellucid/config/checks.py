@@ -3,7 +3,7 @@
 import math
 import operator
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
@@ -20,6 +20,11 @@ def plain_number(value: Any) -> Any:
 def plain_numbers(said: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by name, the numbers of NumPy among them as Python's own."""
     return {name: plain_number(value) for name, value in said.items()}
+
+
+def kept(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that are asked about more than once: what can be walked through but once, as a list."""
+    return {name: list(value) if isinstance(value, Iterator) else value for name, value in said.items()}
 
 
 def count(name: str, value: object, most: int = 100_000_000, least: int = 1) -> None:

@@ -27,7 +27,7 @@ class Moment:
     def __init__(self, module: nn.Module) -> None:
         self.facts, self.said = _facts(module)
         parts = list(module.modules())
-        numbers = [one for part in parts for one in part._parameters.values() if one is not None]
+        numbers = [one for part in parts for one in _numbers(part) if one is not None]
         self.members = [weakref.ref(one) for one in (*parts, *numbers)]
         self.memories = [StorageWeakRef(one.untyped_storage()) for one in numbers]  # their addresses are kept
 
@@ -53,12 +53,16 @@ def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
             (0 if part is module else id(part), len(part._forward_hooks), len(part._forward_pre_hooks), len(own))
         )
         said += islice(own.values(), _USUAL, None)
-        for one in part._parameters.values():
+        for one in _numbers(part):
             if one is not None:
                 written = 0 if one.is_inference() else one._version
                 found.append((id(one), one.untyped_storage()._cdata, one.data_ptr(), written))
         parts += [inner for inner in part._modules.values() if inner is not None]
     return found, said
+
+
+def _numbers(part: nn.Module) -> list[torch.Tensor | None]:
+    return [*part._parameters.values(), *part._buffers.values()]
 
 
 _USUAL = len(vars(nn.Module()))

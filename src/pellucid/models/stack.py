@@ -56,7 +56,12 @@ class Stack(Watched):
         self.rotary = rotary
         self.relative_bias = relative_bias
         self.causal, self.window = causal, window
-        self.depth = depth or len(layers)
+        self.shared_depth = None if depth == len(layers) else depth
+
+    @property
+    def depth(self) -> int:
+        """How many layers a token runs through: those that are there now, or of shared ones as many as was said."""
+        return self.shared_depth or len(self.layers)
 
     @property
     def device(self) -> torch.device:
@@ -147,7 +152,9 @@ class Stack(Watched):
         """The pass with everything that all layers share."""
         sources = places
         if cache is not None:
-            cache.advance(self.layers, places if attention_mask is None else places.where(attention_mask.bool(), -1))
+            padding = -1 if self.skips_padding else -2 - places
+            real = None if attention_mask is None else attention_mask.bool()
+            cache.advance(self.layers, places if real is None else places.where(real, padding))
             sources = cache.positions
         standing_at(run, places, attention_mask, cache, rows)
         if segments is None:

@@ -110,7 +110,8 @@ def standing_at(run: Pass, places: Tensor, attention_mask: Tensor | None, cache:
         if cache is None:
             reads = sources = _real(places, attention_mask)
         else:
-            reads, sources = cache.positions[:, -places.shape[1] :], cache.positions
+            sources = cache.positions.clamp(min=-1)
+            reads = sources[:, -places.shape[1] :]
         run.watch.stand(run, reads, sources, rows)
 
 

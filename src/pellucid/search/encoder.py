@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pellucid.checkpoints.load import open_checkpoint
-from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.loaded import Loaded, stands
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.checkpoints.unchanged import replaced
 from pellucid.config.checks import names_of
@@ -130,11 +130,30 @@ def _check_reads(encoder: Encoder) -> None:
 
 
 def check_files(loaded: Loaded) -> None:
-    """Refuses a model whose files are others than those that it was loaded from."""
+    """Refuses a model whose files are others than those that it was loaded from, or hold other numbers than it has."""
     for path in filter(_counts, replaced(loaded.source) if loaded.source else ()):
         raise InputError(
             f"{path} was replaced, added or removed since {loaded.name} was loaded from there: load it again"
         )
+    same = loaded.source is None or loaded.module.bits or stands(loaded.module) == loaded.written
+    if not (same or _as_in_files(loaded)):
+        raise InputError(
+            f"the numbers of {loaded.name} were changed since it was loaded, and an index is opened with those of its "
+            "files: save the model, and use what is loaded from there"
+        )
+
+
+def _as_in_files(loaded: Loaded) -> bool:
+    """Whether a module that was copied, moved or written to still has the numbers of its files."""
+    assert loaded.source is not None
+    own = loaded.module.state_dict()
+    theirs = open_checkpoint(loaded.name, head=None, revision=loaded.source.revision, narrower={}).module.state_dict()
+    names = {name for name in {**own, **theirs} if not name.startswith(("head.", "pooler."))}
+    return all(name in own and name in theirs and _equal(own[name], theirs[name]) for name in names)
+
+
+def _equal(own: torch.Tensor, theirs: torch.Tensor) -> bool:
+    return own.shape == theirs.shape and torch.equal(own, theirs.to(own))
 
 
 def encoded(

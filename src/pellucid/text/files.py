@@ -14,7 +14,7 @@ from pellucid.text.cut import guarded, whole_characters
 from pellucid.text.dress import make_special, with_roles
 from pellucid.text.encoded import input_names
 from pellucid.text.growth import check_growth, check_tables
-from pellucid.text.layouts import ROLES, layout_of, pads_left, stranger
+from pellucid.text.layouts import ROLES, Form, layout_of, pads_left, stranger
 from pellucid.text.settings import marked, read_settings, stated_length, without
 from pellucid.text.stated import follow, lower_first
 from pellucid.text.tokenizer import Tokenizer
@@ -61,7 +61,7 @@ def open_tokenizer(
         layout = layout_of(None, settings)
         token_types = layout is not None and layout.numbers_texts
     plain = name in sentencepiece.FILES and layout_of(model_type, settings, "sentencepiece") is None
-    if name != "tokenizer.json" and (other := stranger(settings)) is not None:
+    if name != "tokenizer.json" and (other := stranger(settings, _BRINGS.get(name, "sentencepiece"))) is not None:
         raise InputError(
             f"{folder}: tokenizer_class is {other!r}, and how that class reads words is not told by {name}: "
             "add its tokenizer.json"
@@ -178,6 +178,9 @@ def _as_it_stands(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
 def _from_pairs(path: Path, settings: dict[str, Any], model_type: str | None) -> Opened:
     return open_bytelevel(path.parent, settings, model_type)
 
+
+_BRINGS: dict[str, Form] = {"vocab.txt": "wordpiece", "vocab.json": "bytelevel"}
+"""How words are read by files that say nothing else; those of sentencepiece by its own."""
 
 _FORMS: dict[str, Callable[[Path, dict[str, Any], str | None], Opened]] = {
     "tokenizer.json": _from_json,

@@ -108,11 +108,14 @@ _ANY = ("PreTrained", "PreTrainedTokenizerBase", "TokenizersBackend", "PythonBac
 """Classes, without `Tokenizer` and `Fast`, that say nothing of how words are read."""
 
 
-def stranger(settings: Mapping[str, Any]) -> str | None:
-    """The class that the settings state, where it is of a family that no layout knows."""
+def stranger(settings: Mapping[str, Any], form: Form) -> str | None:
+    """The class that the settings state, where it is of a family that no layout knows, or whose files have another
+    form."""
     stated = settings.get("tokenizer_class")
     plain = _plain(stated)
-    return stated if plain and plain not in _ANY and _named(plain) is None else None
+    own = _named(plain)
+    fits = plain in _ANY if own is None else LAYOUTS[own].form == form
+    return stated if plain and not fits else None
 
 
 def pads_left(settings: Mapping[str, Any]) -> bool:

@@ -60,10 +60,11 @@ class Entry:
                 "(edits hold inside the block, for this model and in this thread)"
             )
         for word, one in self._missing():
-            if beyond(one, self.reach[word]) is not None:
-                why = f"{word} {shown(one)} does not exist, no pass had more than {self.reach[word]} {UNIT[word]} there"
+            asked, reach = f"{word} {short(shown(one))}", self.reach[word]
+            if beyond(one, reach) is not None:
+                why = f"{asked} does not exist, no pass had more than {reach} {UNIT[word]} there"
             else:
-                why = f"{word} {shown(one)} was not among the {UNIT[word]} that were computed there"
+                why = f"{asked} was not among the {UNIT[word]} that were computed there"
             raise InputError(f"an edit never fired, of {self}: {why}")
 
     def _missing(self) -> list[tuple[str, int | slice]]:

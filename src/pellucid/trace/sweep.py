@@ -1,7 +1,7 @@
 """One edit tried everywhere: at each layer and head, or at each layer and position, with a number for each."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 import torch
@@ -134,6 +134,8 @@ def _difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Te
     spoken = loaded.target_tokenizer or loaded.tokenizer
     if spoken is None or not loaded.config.writes:
         raise InputError("two words are compared behind a text, and this model does not write: give a function")
+    if isinstance(words, Set):
+        raise InputError("the words of a metric are a set, which has no order: give the right one and then the other")
     words = tuple(listed("metric", words, "a function or two words"))
     if len(words) != 2:
         raise InputError(

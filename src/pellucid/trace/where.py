@@ -104,7 +104,7 @@ class Where:
                 raise InputError(f"{word}={said}: {name} has no {UNIT[word]}, its axes are {', '.join(axes)}")
             if axis in sizes and (lost := beyond(chosen, sizes[axis])) is not None:
                 what = f"key and value {UNIT[word]}" if axis == "key_heads" else UNIT[word]
-                raise InputError(f"{word}={shown(lost)} does not exist: {name} has {sizes[axis]} {what}")
+                raise InputError(f"{word}={short(shown(lost))} does not exist: {name} has {sizes[axis]} {what}")
 
     def mask(self, value: Tensor, spot: Spot) -> Tensor | None:
         """Bool[Tensor, "..."] that spreads over `value`, True where it is chosen; None where all of it is.

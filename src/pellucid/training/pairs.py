@@ -112,11 +112,13 @@ class SentenceSimilarity(Objective):
                     "choose ",
                     Argument("criterion", "cosent"),
                 )
+            if scored is not None:
+                log.warning("'score' is not read: %r takes each pair as one that means alike", self.criterion)
             return self
         if SCORE not in rows[0]:
             learns = Argument("criterion", self.criterion), " learns from scores: for pairs that mean alike pass "
             raise InputError(f"{place(rows[0], 0)} has no 'score', and ", learns, _MATCHES)
-        if NEGATIVE in columns:
+        if any(NEGATIVE in row for row in rows):
             log.warning("'negative' is not read: %r learns from scores", self.criterion)
         return self if self.top_score else replace(self, top_score=_top(rows))
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import InputError, NotFoundError, PellucidError, ResourceError, near, several
+from pellucid.files import MOST_BYTES
 
 if TYPE_CHECKING:
     from pellucid.training.data import Data
@@ -140,6 +141,8 @@ def read_recipe(path: Path) -> Recipe:
     Raises NotFoundError where there is none, and InputError, with the file and the key, for what is no TOML, for a key
     that nobody knows and for a value of another type.
     """
+    if path.exists() and (not path.is_file() or path.stat().st_size > MOST_BYTES):
+        raise InputError(f"{path} is no recipe: expected a file of at most {MOST_BYTES:,} bytes")
     try:
         found = tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # some editors begin a file with a mark
     except FileNotFoundError as error:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.utils.parametrize import is_parametrized
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.save import check_network
 from pellucid.config import Config, Dropout, Head, SequenceClassification
 from pellucid.errors import InputError, several
 from pellucid.models import Network, freeze, ties, untrained
@@ -30,6 +31,7 @@ def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded
     """
     given.module.check_learns()
     _check_held(given.module)
+    check_network(given, "trained")
     config = _config(given, objective, settings)
     for key in _LAYERS_LEFT_OUT:
         if config.inert.get(key):
