@@ -102,7 +102,11 @@ def check_plain_and_swift_agree(model: pellucid.Model, before: Tensor, ids: Tens
     torch.testing.assert_close(states(model, ids), plain, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("way", [Doubled, twice])
+def bent(old: nn.Linear) -> nn.Module:
+    return nn.Sequential(old, nn.Threshold(1e3, 1.0))
+
+
+@pytest.mark.parametrize("way", [Doubled, twice, bent])
 @pytest.mark.parametrize("path", ["attention.query", "attention.output", "feed_forward.gate", "feed_forward.down"])
 def test_a_part_of_somebody_else_s_is_asked(folder: Path, path: str, way: Callable[[nn.Linear], nn.Module]) -> None:
     model = pellucid.load(folder)

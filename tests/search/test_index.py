@@ -257,8 +257,9 @@ def test_a_model_whose_numbers_were_changed_since_it_was_loaded_is_saved_first(
     """Another process would open the index with the numbers of the files, and find nothing."""
     folder = shutil.copytree(checkpoint("bert-body"), tmp_path / "model")
     model = pellucid.load(folder)
-    for same in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        built = pellucid.Index.build(same, ["a cat"], out=tmp_path / "a.index", overwrite=True, progress=False)
+    built = pellucid.Index.build(model, ["a cat"], out=tmp_path / "a.index", progress=False)
+    for same in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert pellucid.Index.open(built.folder, model=same)
     with torch.no_grad():
         model.module.layers[0].attention.query.weight.add_(0.1)
     for ask in (

@@ -5,8 +5,7 @@ module stays the reference, and only work that asks for speed uses the packed tw
 """
 
 from collections.abc import Callable
-from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -79,15 +78,14 @@ class _Twin:
 
     def linear(self, *inner: str, activation: str | None = None, paired: dict[str, int] | None = None) -> nn.Module:
         """These linear maps of one input as one packed map; "" is the module itself. paired: see `Part`."""
-        maps = {name: self.module.get_submodule(name) for name in inner}
-        biased = any(linear.bias is not None for linear in maps.values())  # somebody may have taken one of several away
-        weights, biases = (
-            [
-                Part(self.at(f"{name}.{kind}".removeprefix(".")), numbers(linear).detach(), (paired or {}).get(name))
-                for name, linear in of.items()
-            ]
-            for kind, numbers, of in (("weight", attrgetter("weight"), maps), ("bias", offset, maps if biased else {}))
-        )
+        maps = {name: cast(nn.Linear, self.module.get_submodule(name)) for name in inner}
+
+        def part(name: str, kind: str, numbers: Tensor) -> Part:
+            return Part(self.at(f"{name}.{kind}".removeprefix(".")), numbers.detach(), (paired or {}).get(name))
+
+        biased = any(one.bias is not None for one in maps.values())  # somebody may have taken one of several away
+        weights = [part(name, "weight", one.weight) for name, one in maps.items()]
+        biases = [part(name, "bias", offset(one)) for name, one in maps.items() if biased]
         many = self.packing.linear(weights, biases, activation)
         return compiled.for_few(many, weights, biases, activation) if self.compiles else many
 

@@ -71,15 +71,20 @@ _USUAL = len(vars(nn.Module()))
 
 def foreign(module: nn.Module, path: str = "") -> str | None:
     """The first part by its name that only the plain blocks can run, if there is one: of a kind that is neither ours
-    nor PyTorch's (an adapter of another library, say), or with something that its own call alone hears, as a hook. What
-    a table is computed from may be anything, since everybody asks for the table."""
-    room = type(module).__module__.partition(".")[0]
-    if room not in ("pellucid", "torch") or is_hooked(module):
-        return path or type(module).__name__
+    nor one of PyTorch's that ours are made of (an adapter of another library, say, or several maps in the place of
+    one), or with something that its own call alone hears, as a hook. What a table is computed from may be anything,
+    since everybody asks for the table."""
     if isinstance(module, ParametrizationList):
         return None
+    rooms = [kind.__module__.partition(".")[0] for kind in type(module).__mro__]  # a parametrized part is of a new kind
+    known = "pellucid" in rooms or isinstance(module, _MADE_OF) or not (module._parameters or module._modules)
+    if rooms[0] not in ("pellucid", "torch") or not known or is_hooked(module):
+        return path or type(module).__name__
     parts = (foreign(part, f"{path}.{name}".lstrip(".")) for name, part in module.named_children())
     return next((name for name in parts if name), None)
+
+
+_MADE_OF = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.ModuleList, nn.ModuleDict)
 
 
 @no_grad()
