@@ -8,7 +8,8 @@ from safetensors.torch import load_file
 
 import pellucid
 from pellucid.checkpoints.weights import stored
-from pellucid.config import Config
+from pellucid.config import Config, Gated, Plain
+from pellucid.config.checks import ACTIVATIONS
 from pellucid.errors import CorruptFileError
 from tests.checkpoints.builders import CORRUPT, MISMATCH, WEIGHTS, Case, each, refused, with_config, write_raw
 from tests.checkpoints.families import TINY, runs, save
@@ -127,11 +128,13 @@ def test_honest_lists_and_scalings_load(tmp_path: Path) -> None:
     assert pellucid.load(folder).config.end_tokens == (2, 5, 9)
 
 
-def test_a_hidden_act_that_t5_has_no_word_for_is_not_saved(tmp_path: Path) -> None:
-    config = Config.of("t5", **TINY["t5"], hidden_act="tanh")
-    with pytest.raises(pellucid.InputError, match="hidden_act is 'tanh', for which"):
-        pellucid.build(config).save(tmp_path / "model")
-    assert not (tmp_path / "model").exists()
+@pytest.mark.parametrize("kind", [Gated, Plain])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_activation_has_a_word_in_t5_s_files(kind: type[Gated] | type[Plain], name: str, tmp_path: Path) -> None:
+    """The word "gated-gelu" is another one's, by the reference's first files."""
+    part = kind(40, name, False)
+    config = Config.of("t5", **TINY["t5"]).replace(feed_forward=part)
+    assert pellucid.load(pellucid.build(config).save(tmp_path / "model")).config.feed_forward == part
 
 
 # -- files that change or are not what they take --------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A recipe: what is written is read, what is wrong is named by file and key, and a saved one repeats its training."""
 
 import logging
+import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -113,6 +114,19 @@ def test_no_file_and_no_text(tmp_path: Path) -> None:
         read_recipe(tmp_path / "bytes.toml")
     with pytest.raises(InputError, match="cannot read"):
         read_recipe(tmp_path)
+
+
+def test_what_has_no_end_is_no_recipe(tmp_path: Path) -> None:
+    """It stands beside a model that somebody else has made, and is read unasked where the model is evaluated."""
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "link.toml").symlink_to("/dev/zero")
+    with (tmp_path / "long.toml").open("wb") as file:
+        file.truncate(2**40)
+    for name in ("pipe", "link", "long"):
+        with pytest.raises(
+            InputError, match=rf"{name}\.toml is no recipe: expected a file of at most 20,000,000 bytes"
+        ):
+            read_recipe(tmp_path / f"{name}.toml")
 
 
 def test_a_mark_at_the_beginning_is_passed_over(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def read_recipe(path: Path) -> Recipe:
     Raises NotFoundError where there is none, and InputError, with the file and the key, for what is no TOML, for a key
     that nobody knows and for a value of another type.
     """
-    if path.exists() and (not path.is_file() or path.stat().st_size > MOST_BYTES):
+    if path.exists() and not path.is_dir() and (not path.is_file() or path.stat().st_size > MOST_BYTES):
         raise InputError(f"{path} is no recipe: expected a file of at most {MOST_BYTES:,} bytes")
     try:
         found = tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # some editors begin a file with a mark

@@ -36,8 +36,7 @@ def test_a_place_is_the_answer_of_a_model_that_stops_there(minilm: pellucid.Mode
     model = built(minilm.tokenizer, family, head)
     lens = model.explain.logit_lens(TEXT, k=3)
     stack = model.module.decoder if family == "t5" else model.module
-    stack.depth = 1  # the rest of the layers is left out, the norm and the head are kept
-    stack.layers = stack.layers[:1]
+    stack.layers = stack.layers[:1]  # the norm and the head are kept
     shallow = model.trace(TEXT, keep="logits")["logits"][0].log_softmax(-1).topk(3)
     assert torch.equal(lens.ids[1], shallow.indices)
     torch.testing.assert_close(lens.log_probabilities[1], shallow.values)
