@@ -79,6 +79,7 @@ class Pipeline:
     ) -> None:
         self._name, self._kind, self.model, self._options = name, name.task(), model, plain_numbers(kept(options or {}))
         self._dtype = None if dtype is None else choose_dtype(dtype, model.dtype, model.device)
+        model.module.check_kind(self._dtype)
         self._kind.check(model.loaded)
         self._question({})
 

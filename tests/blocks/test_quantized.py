@@ -267,8 +267,8 @@ def test_another_kind_is_not_passed_over(bits: int, checkpoint: Callable[[str], 
     work: list[Callable[[], object]] = [
         lambda: body.embed("a book", dtype="float16"),
         lambda: body.embed("a book", dtype="auto"),
-        lambda: pellucid.pipeline("text-classification", model=judge, dtype="bfloat16")("a book"),
-        lambda: pellucid.pipeline("text-generation", model=writer, dtype="bfloat16")("a book"),
+        lambda: pellucid.pipeline("text-classification", model=judge, dtype="bfloat16"),
+        lambda: pellucid.pipeline("text-generation", model=writer, dtype="bfloat16"),
         lambda: pellucid.Index.build(body, ["a book"], tmp_path / "index", dtype="bfloat16"),
     ]
     for asked in work:

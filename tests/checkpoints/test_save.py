@@ -22,7 +22,7 @@ from torch.nn.utils import prune
 import pellucid
 from pellucid.checkpoints.convert import convert
 from pellucid.checkpoints.folder import beside, write_tensors
-from pellucid.checkpoints.save import check_network
+from pellucid.checkpoints.network import check_network
 from pellucid.checkpoints.tensors import note_in, spans
 from pellucid.config import Head, MaskedLM, SequenceClassification, TokenClassification
 from pellucid.errors import InputError, NotFoundError

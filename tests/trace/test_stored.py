@@ -103,6 +103,8 @@ def test_cut_short_edited_or_absent(stored: Path) -> None:
         pellucid.open_trace(stored.with_name("b.trace"))
     with pytest.raises(InputError, match="is a folder"):
         pellucid.open_trace(stored.parent)
+    with pytest.raises(PellucidError, match="/proc/self/mem"):  # opens, and cannot be read; elsewhere there is none
+        pellucid.open_trace("/proc/self/mem")
 
 
 def test_other_files_are_no_traces(stored: Path, minilm_folder: Path) -> None:

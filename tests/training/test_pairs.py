@@ -340,6 +340,8 @@ def test_a_step_of_one_pair_is_refused_where_pairs_are_compared(
         return
     with pytest.raises(InputError, match="by comparing the rows of a step: pass batch_size=2 or more"):
         pellucid.train(body, rows, "similarity", **said)
+    with pytest.raises(InputError, match=r"there is 1 row to learn from, and .* of a step: give 2"):
+        pellucid.train(body, rows[:1], "similarity", **said | {"batch_size": None})
     if criterion == "multiple-negatives":
         five = pellucid.train(body, rows[:5], "similarity", **said | {"batch_size": 4, "epochs": 3}, evaluate_every=1)
         assert len(five.report.log) == 3 and all(

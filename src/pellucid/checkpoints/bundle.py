@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.folder import write_tensors
 from pellucid.checkpoints.tensors import MOST_HEADER_BYTES, Span, note_in, spans
-from pellucid.errors import InputError, NotFoundError
+from pellucid.errors import InputError, NotFoundError, PellucidError
 from pellucid.files import cannot_read, cannot_write, to_disk
 
 _FOR_THE_REST = 2_000_000
@@ -45,5 +45,7 @@ def read_bundle(path: Path) -> tuple[dict[str, Span], dict[str, Any]]:
         if path.is_dir():
             raise InputError(f"{path} is a folder, expected a file")
         return spans(path), note_in(path)
-    except PermissionError as error:
+    except PellucidError:  # of which some are errors of the system too
+        raise
+    except OSError as error:
         raise cannot_read(path, error) from error

@@ -4,8 +4,7 @@ import json
 import os
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pellucid.checkpoints.facts import tell_of_states
 from pellucid.checkpoints.folder import beside, check_target, write_tensors
@@ -13,10 +12,11 @@ from pellucid.checkpoints.generation import write_generation
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.moves import Move
 from pellucid.checkpoints.names import Names, Rows
+from pellucid.checkpoints.network import check_network
 from pellucid.checkpoints.sentence import write_pooling
-from pellucid.errors import InputError, several
+from pellucid.errors import InputError
 from pellucid.files import path_of
-from pellucid.models import assemble, ties
+from pellucid.models import ties
 from pellucid.text.files import write_target_tokenizer, write_tokenizer
 
 
@@ -40,40 +40,6 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
     with beside(target) as folder:
         _write(loaded, folder)
     return target
-
-
-def check_network(loaded: Loaded, done: str) -> None:
-    """Refuses a network that is no longer the one that its config describes: nobody could open its files, and what
-    learns in its place would be another. done: what cannot be done with it."""
-    with torch.device("meta"):
-        as_said = assemble(loaded.config)
-    held, described = loaded.module.state_dict(), as_said.state_dict()
-    odd = [name for name in {**held, **described} if name not in held or name not in described]
-    odd += [name for name in held if name in described and held[name].shape != described[name].shape]
-    if odd:
-        raise InputError(
-            f"this model cannot be {done}: its parts were changed, and {several(sorted(odd), 2)} no longer fit its "
-            "config; put them back, or merge what was hung on them"
-        )
-    parts = dict(as_said.named_modules())
-    for path, part in loaded.module.named_modules():
-        if path in parts and (other := _differs(part, parts[path])):
-            raise InputError(
-                f"this model cannot be {done}: {other} of {path} is not what its config says, and would be lost; put "
-                "it back"
-            )
-    for name, source in ties(loaded.config).items():
-        if name in held and not torch.equal(held[name], held[source]):
-            raise InputError(
-                f"this model cannot be {done}: {name} and {source} are one table by its config, and their numbers "
-                "differ"
-            )
-
-
-def _differs(part: nn.Module, said: nn.Module) -> str | None:
-    """The first fact of a part, a scale or a function, that is another than the config says."""
-    facts = {name: fact for name, fact in vars(said).items() if type(fact) is float or name == "activation"}
-    return next((name for name, fact in facts.items() if getattr(part, name, fact) != fact), None)
 
 
 def _write(loaded: Loaded, folder: Path) -> None:

@@ -49,6 +49,12 @@ class Swift(Watched):
             raise InputError(what, f" needs real numbers, and this model has {self.bits} bits each: load it as float32")
         return self
 
+    def check_kind(self, dtype: torch.dtype | None) -> None:
+        """Refuses a kind of number that is asked of numbers of 4 or 8 bits, which have a way of their own."""
+        if self.bits and dtype is not None:
+            own_kind = f"a model of {self.bits} bits computes in its own numbers: leave "
+            raise InputError(own_kind, Argument("dtype"), " out")
+
     def swift(self, dtype: torch.dtype | None = None) -> Self:
         """The same model for answering at speed: always evaluating, its tables packed for the processor.
 
@@ -59,9 +65,7 @@ class Swift(Watched):
         One with an onlooker stays as it is, since he knows the plain blocks, and so does one with parts of others or
         with hooks; one that is laid out already too.
         """
-        if self.bits and dtype is not None:
-            own_kind = f"a model of {self.bits} bits computes in its own numbers: leave "
-            raise InputError(own_kind, Argument("dtype"), " out")
+        self.check_kind(dtype)
         if self.laid_out:
             return self
         first = next(self.parameters())

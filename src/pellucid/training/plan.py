@@ -6,7 +6,7 @@ from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import within
-from pellucid.errors import Argument, Blank, InputError
+from pellucid.errors import Argument, Blank, InputError, counted
 from pellucid.text.lines import encoding_named
 from pellucid.training.data import Data, check_names, check_there, read
 from pellucid.training.held_out import split, warn_of_learned
@@ -90,9 +90,18 @@ def planned(
     objective = objective.fitted(rows.rows)
     loaded = objective.kept(beginning(given, objective, settings))
     examples = objective.examples(loaded, rows.rows)
-    if settings.batch_size is not None and settings.batch_size < (least := objective.least(examples)):
-        few = f"batch_size is {settings.batch_size}, and what is learned is told by comparing the rows of a step: pass "
-        raise InputError(few, Argument("batch_size", least), " or more")
+    _check_compared(objective.least(examples), len(examples), settings.batch_size)
     held_examples = objective.examples(loaded, held.rows) if held else []
     base = digest_of_model(given)
     return Plan(given, loaded, objective, settings, rows, held, share or None, examples, held_examples, base)
+
+
+def _check_compared(least: int, rows: int, batch_size: int | None) -> None:
+    """Refuses fewer rows, in all or in a step, than a loss compares: it would be 0, and nothing learned."""
+    compared = "what is learned is told by comparing the rows of a step"
+    if 0 < rows < least:  # where there is none, the order says so
+        raise InputError(f"there is {counted(rows, 'row')} to learn from, and {compared}: give {least} or more")
+    if batch_size is not None and batch_size < least:
+        raise InputError(
+            f"batch_size is {batch_size}, and {compared}: pass ", Argument("batch_size", least), " or more"
+        )

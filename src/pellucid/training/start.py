@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils.parametrize import is_parametrized
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.save import check_network
+from pellucid.checkpoints.network import check_network
 from pellucid.config import Config, Dropout, Head, SequenceClassification
 from pellucid.errors import InputError, several
 from pellucid.models import Network, freeze, ties, untrained
