@@ -11,7 +11,7 @@ _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _TOLD = re.compile(
     r"\b(pass|leave|choose|give|with|try|say)(?= (?:(?:an?|another|other) )?(?:\w+ and )?([a-z]\w*)(=?))"
 )
-_COMMAND = re.compile(r"(pip install|pellucid [a-z]+) [^`\n]*")
+_COMMAND = re.compile(r"(pip install|hf download|pellucid [a-z]+) [^`\n]*")
 
 
 def typed_options(path: str, text: str) -> list[str]:

@@ -453,7 +453,7 @@ REFUSED = [
     ("token-classification", "bert-people", (GOOD,), {"offset_mapping": [(0, 1)]}, "no option 'offset_mapping'"),
     ("question-answering", "bert-reader", (), {"question": "Who?", "context": ""}, "context of item 0 is empty"),
     ("question-answering", "bert-reader", (), {"question": "Who?"}, "neither a question and a context"),
-    ("question-answering", "bert-reader", (), {"question": ["a", "b"], "context": ["c"]}, "2 questions and 1 contexts"),
+    ("question-answering", "bert-reader", (), {"question": ["a", "b"], "context": ["c"]}, "2 questions and 1 context "),
     ("fill-mask", "bert-filler", (GOOD,), {}, "item 0 has no mask"),
     ("fill-mask", "bert-filler", ("[MASK]",), {"targets": "\ud800"}, "the vocabulary has no token for any of them"),
     ("fill-mask", "bert-filler", ("[MASK]",), {"tokenizer_kwargs": True}, "tokenizer_kwargs is bool, expected a dict"),

@@ -185,7 +185,8 @@ def test_the_reference_s_trainer_trains_it(tmp_path: Path) -> None:
         str(tmp_path / "out"), max_steps=2, use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no"
     )
     rows = [{"input_ids": [5, 9, 14, 33, 21], "attention_mask": [1] * 5, "labels": i % 2} for i in range(16)]
-    done = transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
+    words = transformers.AutoTokenizer.from_pretrained(WORDS / "bert")  # whose special tokens it wants in the config
+    done = transformers.Trainer(model=model, args=arguments, train_dataset=rows, processing_class=words).train()
     assert done.global_step == 2 and 0 < done.training_loss < 5
     assert any(not torch.equal(one, old) for one, old in zip(model.parameters(), before))
 

@@ -425,12 +425,12 @@ def test_what_is_set_is_its_own(tmp_path: Path) -> None:
     [
         (lambda t: t(3), "was given int, expected a text or a list of texts"),
         (lambda t: t(["a", 3]), "text 1 is int, expected a string"),
-        (lambda t: t(["a", "b"], ["c"]), "2 texts but 1 second texts"),
+        (lambda t: t(["a", "b"], ["c"]), "2 texts but 1 second text:"),
         (
             lambda t: t("a", return_offset_mapping=True),
             r"no option 'return_offset_mapping' \(did you mean return_offsets",
         ),
-        (lambda t: t([["a"], ["b"]], [["c"]], is_split_into_words=True), "2 texts but 1 second texts"),
+        (lambda t: t([["a"], ["b"]], [["c"]], is_split_into_words=True), "2 texts but 1 second text:"),
         (
             lambda t: t.apply_chat_template([{"role": "user", "content": "x"}], sanitize_control_tokens=True),
             "sanitize_control_tokens is True and is not followed: leave it out, .* and parse_special_tokens=False",
@@ -486,9 +486,11 @@ def test_rows_that_are_padded_as_the_reference_pads_them() -> None:
     texts = ["old house", "who barks and how often"]
     said = {"padding": "max_length", "max_length": 6}
     assert plain(ours(texts, **said)) == plain(theirs(texts, **said))
-    for row in ({"input_ids": [5, 6, 7]}, {"input_ids": torch.tensor([5, 6, 7])}):
+    for row in ({"input_ids": [5, 6, 7]}, {"input_ids": torch.tensor([5, 6, 7])}, {"input_ids": [5], "labels": 1}):
         for options in ({}, {"padding": "max_length", "max_length": 5}):
             assert plain(ours.pad(dict(row), **options)) == plain(theirs.pad(dict(row), **options))
+            assert plain(ours.pad(row, **options, return_tensors="pt")) == plain(theirs.pad(dict(row), **options))
+    assert ours.pad({"input_ids": [5], "name": "q"})["name"] == "q"
     whole = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
     for labels in ([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [[2, 2], [3, 3, 3]]):  # which only a collator may lengthen
         rows = [{**theirs(text, **whole), "labels": label, "mine": ["x"]} for text, label in zip(texts, labels)]

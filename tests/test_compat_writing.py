@@ -90,7 +90,7 @@ SAID = {"eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0, "decoder_start_
 
 def beside(family: str, folder: Path, said: dict[str, Any], **facts: Any) -> tuple[Any, Any]:
     """The reference's model and ours, of a checkpoint that says this of how it writes."""
-    task = "Seq2SeqLM" if family == "bart" else "CausalLM"
+    task = "Seq2SeqLM" if family in ("bart", "t5") else "CausalLM"
     reference(family, task, folder, eos_token_id=2, bos_token_id=1, **facts)
     (folder / "generation_config.json").write_text(json.dumps(said))
     return getattr(transformers, f"AutoModelFor{task}").from_pretrained(folder), ours(task, folder)
@@ -203,9 +203,15 @@ def test_what_is_done_otherwise_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     _, pair = beside("bart", tmp_path, SAID)
     with pytest.raises(pellucid.InputError, match="attention_mask leaves out tokens within row 1"):
         pair.generate(IDS, attention_mask=torch.tensor([[1, 1, 1, 0, 0], [1, 0, 1, 1, 0]]))
+    left = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
+    with pytest.raises(pellucid.InputError, match="row 1 is padded on the left, which takes places of this encoder"):
+        pair.generate(IDS, attention_mask=left)
+    theirs, ours = beside("t5", tmp_path / "t5", SAID)  # has no places
+    how: dict[str, Any] = {"attention_mask": left, "max_new_tokens": 5, "do_sample": False}
+    assert ours.generate(IDS, **how).tolist() == theirs.generate(IDS, **how).tolist()
     words = {"bad_words_ids": [[i] for i in range(89)], "num_beams": 3, "num_return_sequences": 3}
     with pytest.raises(pellucid.InputError, match="the rules leave 2 texts for prompt 0"):
-        pair.generate(IDS, max_new_tokens=1, **words)
+        pair.generate(IDS[:1], max_new_tokens=1, **words)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -147,7 +147,7 @@ class Model(Editable):
         prompt: taken as it is; of an encoder-decoder, what its encoder reads. For conversations see `chat`.
         progress: show a bar; by default on long work at a terminal.
         options: `max_new_tokens` (256), `stop`, `do_sample`, `temperature`, `top_k`, `top_p`, `seed`, `num_beams`, and
-            all others of `pellucid.generation.Settings` and its rules; by default what the checkpoint says.
+            all others of `pellucid.generation.Settings` and its rules; by default the checkpoint's, `max_length` apart.
         """
         return generate(self.loaded, prompt, progress=progress, **options)
 

@@ -84,6 +84,26 @@ def write(
     return path
 
 
+def tiny_llama(path: Path, tensors: Mapping[str, Tensor]) -> Path:
+    """The file of a Llama of 2 layers, 4 heads over 2 and 24 numbers, whose tensors have the reference's names."""
+    heads = {"q_proj": 4, "k_proj": 2}
+    named = {
+        llamacpp_name(name): next((permuted(one, number) for part, number in heads.items() if part in name), one)
+        for name, one in tensors.items()
+    }
+    facts = {
+        "llama.context_length": 32,
+        "llama.embedding_length": 24,
+        "llama.block_count": 2,
+        "llama.feed_forward_length": 40,
+        "llama.attention.head_count": 4,
+        "llama.attention.head_count_kv": 2,
+        "llama.attention.layer_norm_rms_epsilon": 1e-6,
+        "llama.vocab_size": 60,
+    }
+    return write(path, "llama", facts, named)
+
+
 def add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
     """One fact, in the type that llama.cpp's converter would choose."""
     if isinstance(value, bool):

@@ -462,26 +462,10 @@ def test_the_base_is_found_by_the_name_of_a_package(tmp_path: Path) -> None:
 
 
 def test_the_base_may_be_a_gguf_file(tmp_path: Path) -> None:
-    from tests.checkpoints.gguf_files import llamacpp_name, permuted, write
+    from tests.checkpoints.gguf_files import tiny_llama
 
     base = base_of(tmp_path, "llama", "causal-lm", head_dim=6)
-    tensors = load_file(base / "model.safetensors")
-    heads = {"q_proj": 4, "k_proj": 2}
-    named = {
-        llamacpp_name(name): next((permuted(one, number) for part, number in heads.items() if part in name), one)
-        for name, one in tensors.items()
-    }
-    facts = {
-        "llama.context_length": 32,
-        "llama.embedding_length": 24,
-        "llama.block_count": 2,
-        "llama.feed_forward_length": 40,
-        "llama.attention.head_count": 4,
-        "llama.attention.head_count_kv": 2,
-        "llama.attention.layer_norm_rms_epsilon": 1e-6,
-        "llama.vocab_size": 60,
-    }
-    file = write(tmp_path / "base.gguf", "llama", facts, named)
+    file = tiny_llama(tmp_path / "base.gguf", load_file(base / "model.safetensors"))
     folder, model = adapted(base, tmp_path / "adapter")
     said(base_model_name_or_path=str(file))(folder)
     found = pellucid.load(folder)

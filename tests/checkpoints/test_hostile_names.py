@@ -73,14 +73,15 @@ def test_a_file_without_its_head_says_so(tmp_path: Path, caplog: pytest.LogCaptu
     assert "the weights hold no head" in caplog.text
 
 
-def test_a_model_within_another_is_told(folder: Path) -> None:
+@pytest.mark.parametrize(("prefix", "wrapper"), [("module.", "DataParallel"), ("_orig_mod.", "torch.compile")])
+def test_a_model_within_another_is_told(prefix: str, wrapper: str, folder: Path) -> None:
     def wrap(tensors: Numbers) -> None:
-        kept = {f"module.{name}": numbers for name, numbers in tensors.items()}
+        kept = {f"{prefix}{name}": numbers for name, numbers in tensors.items()}
         tensors.clear()
         tensors.update(kept)
 
     with_tensors(wrap)(folder)
-    with pytest.raises(MISMATCH, match=r"every name begins with 'module.', as of a model within Data"):
+    with pytest.raises(MISMATCH, match=f"every name begins with '{prefix}', as of a model within {wrapper}: save"):
         pellucid.load(folder)
 
 

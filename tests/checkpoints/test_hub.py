@@ -10,13 +10,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import pellucid
 from pellucid.checkpoints.cache import cached, is_whole
 from pellucid.checkpoints.inventory import _state
 from pellucid.checkpoints.wanted import SPEAKING
+from pellucid.config import CausalLM
 from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
+from tests.checkpoints.families import TINY
+from tests.checkpoints.gguf_files import tiny_llama
 from tests.checkpoints.hub import LOAD, LOCATE, NAME, Hub, ask, asking, closed_port, fails, found, words
 from tests.quick import few
 
@@ -106,6 +110,23 @@ def test_what_others_left_in_the_cache_is_enough(hub: Hub, home: Path, tmp_path:
     assert not (snapshot / "vocab.txt").exists()
     assert found(hub, home) == snapshot
     assert (snapshot / "vocab.txt").exists()
+
+
+def test_a_repository_of_one_gguf_file_is_that_file(hub: Hub, home: Path, tmp_path: Path) -> None:
+    model = pellucid.build(pellucid.Config.of("llama", **TINY["llama"] | {"head_dim": 6}, head=CausalLM()))
+    (folder := tmp_path / "repository").mkdir()
+    tiny_llama(folder / "m.gguf", load_file(model.save(tmp_path / "model") / WEIGHTS))
+    for name in ("README.md", "picture.png"):
+        (folder / name).write_text("of no model")
+    hub.add(NAME, folder)
+    snapshot = found(hub, home, program=LOAD)
+    assert hub.fetched() == {"m.gguf", "README.md"}
+    assert found(hub, home, program=LOAD, HF_HUB_OFFLINE="1") == snapshot
+    assert ask(hub.url, home, "pull", NAME).returncode == 0
+    (folder / "n.gguf").write_bytes((folder / "m.gguf").read_bytes())
+    hub.add(NAME, folder)
+    told = fails(hub.url, tmp_path / "other", "pull", NAME, "--revision", "v0")
+    assert "it holds m.gguf, n.gguf: fetch one by `hf download --revision v0 o/tiny m.gguf`" in told
 
 
 @pytest.mark.parametrize(

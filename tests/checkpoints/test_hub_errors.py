@@ -65,7 +65,7 @@ def test_a_repository_that_is_no_checkpoint(hub: Hub, home: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("m.gguf", "it holds m.gguf: fetch one by `hf download o/tiny m.gguf`, and give its path"),
+        ("m.gguf", "it holds m.gguf: fetch one by `hf download --revision v0 o/tiny m.gguf`, and give its path"),
         ("model.fp16.safetensors", "it holds model.fp16.safetensors, which are read by those names alone"),
     ],
 )
@@ -75,7 +75,7 @@ def test_a_repository_whose_weights_have_another_name(
     folder = good(tmp_path / "repository")
     (folder / WEIGHTS).rename(folder / name)
     hub.add(NAME, folder)
-    told = fails(hub.url, home, "pull", NAME)
+    told = fails(hub.url, home, "pull", NAME, "--revision", "v0")
     assert "'o/tiny' on the hub holds no weights: expected model.safetensors" in told and advice in told
     assert hub.fetched() == set()
 

@@ -295,6 +295,9 @@ def test_a_text_that_could_be_the_name_of_a_file(
     for text in ("amazon.com", "reviews.cvs", "/no/such/path", "./notes"):
         done = command(*asked, text)
         assert (done.code, done.err) == (0, f"read as text, for there is no such file: {text}\n") and done.out
+    for option, task in (("--pair", "sentence-similarity"), ("--query", "text-ranking")):
+        said = "read as text, and not as the name of a file: notes.txt\n"
+        assert command(task, "-m", "all-MiniLM-L6-v2", option, "notes.txt", "a", "b").err == said
     for text in ("3.14", "and/or", "ada@example.org", "https://example.org/robots.txt", "I wrote notes.txt"):
         assert command(*asked, text).err == ""
     (tmp_path / "reviews").write_text("glass\n")

@@ -63,6 +63,7 @@ def test_of_two_spellings_the_older_counts(said: dict[str, Any], tmp_path: Path)
         ("LlamaModel", "partial_rotary_factor", 1.0, 0.5),
         ("LlamaModel", "rope_parameters", *({"rope_type": "default", "partial_rotary_factor": n} for n in (1.0, 0.5))),
         ("LlamaModel", "layer_types", ["full_attention"] * 3, ["sliding_attention"] * 3),
+        ("MistralModel", "layer_types", ["sliding_attention"] * 3, ["full_attention"] * 3),
     ],
 )
 def test_a_fact_that_says_what_is_so_without_it_is_read(

@@ -136,7 +136,15 @@ def test_a_value_is_the_same_as_in_a_condition(minilm: pellucid.Model, right: ob
     assert index.evaluate(["alpha"], [right], k=1, by=column).recall == {1: 1.0}
 
 
-@pytest.mark.parametrize("right", [date(2026, 1, 2), "2026-01-02 00:00:00", np.datetime64("2026-01-02T00:00:00.000")])
+@pytest.mark.parametrize(
+    "right",
+    [
+        date(2026, 1, 2),
+        "2026-01-02 00:00:00",
+        np.datetime64("2026-01-02T00:00:00.000"),
+        np.datetime64("2026-01-02", "ns"),
+    ],
+)
 def test_so_is_a_date_however_it_is_spelled(minilm: pellucid.Model, right: object) -> None:
     rows = [{"text": "alpha", "d": "2026-01-02T00:00"}, {"text": "beta", "d": datetime(2026, 1, 2, tzinfo=UTC)}]
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import sys
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from pellucid.edits import zero
 from pellucid.errors import InputError, NotFoundError
 from pellucid.search.encoder import check, encoder_of, places_to_cut
 from pellucid.search.manifest import read_manifest, write_manifest
+from pellucid.text.cut import unmarked
 from pellucid.training.manifest import digest_of_model
 
 
@@ -225,6 +227,9 @@ def test_no_accent_is_lost_between_passages(minilm: pellucid.Model) -> None:
     cut = places_to_cut(minilm.loaded, 30, "")(text, 0)
     assert len(cut) > 9 and cut[-1][1] == len(text)
     assert all(text[last : last + 1] in (" ", "") for _, last in cut)
+    parted = places_to_cut(minilm.loaded, 12, "")(hindi := "\u0915\u093f\u0924\u093e\u092c " * 60, 0)
+    assert len(parted) > 9 and not any(unicodedata.category(hindi[first])[0] == "M" for first, _ in parted)
+    assert unmarked("\u0301a", 0, 2) == 0 and unmarked("a\u0301", 1, 2) == 1  # of no letter here, and nothing else
 
 
 def test_passages_are_as_long_as_the_model_reads_behind_a_prompt(
@@ -269,7 +274,17 @@ def test_a_model_whose_numbers_were_changed_since_it_was_loaded_is_saved_first(
     ):
         with pytest.raises(InputError, match="were changed since it was loaded, and an index is opened with those of"):
             ask()
+    few = pellucid.load(folder, dtype="int8")
+    assert pellucid.Index.build(few, ["a cat"], progress=False)
+    with torch.no_grad():
+        few.module.embeddings.norm.weight.mul_(-1)
+    with pytest.raises(InputError, match=r"were changed since .* with those of its files: load it again"):
+        pellucid.Index.build(few, ["a cat"], progress=False)
     saved = pellucid.load(model.save(tmp_path / "new"))
+    saved.module.layers[0].attention.scale = 3.0
+    with pytest.raises(InputError, match=r"^scale of layers\.0\.attention of .* is not what its config says"):
+        pellucid.Index.build(saved, ["a cat"], progress=False)
+    saved = pellucid.load(tmp_path / "new")
     assert pellucid.Index.build(saved, ["a cat"], progress=False).search("a cat")[0].similarity > 0.999
 
 

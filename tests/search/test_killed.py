@@ -475,4 +475,15 @@ def test_ctrl_c_behind_a_change_says_that_it_is_made(
         index.add([("new", POOL[0])], progress=False)
     monkeypatch.undo()
     assert held(index, vectors) == held(pellucid.Index.open(index.folder), vectors) == before | {"new": POOL[0]}
-    assert index.delete("new") == 1
+    taken = Path.unlink
+
+    def break_off_there(path: Path, **how: bool) -> None:
+        taken(path, **how)
+        if path.name == "lock.json":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "unlink", break_off_there)  # while the lock is given back
+    with pytest.raises(Interrupted, match="is changed already"):
+        index.delete("new")
+    monkeypatch.undo()
+    assert held(index, vectors) == before

@@ -219,6 +219,10 @@ def test_what_cannot_be(pipe: "pellucid.Pipeline", judge: Path, tmp_path: Path) 
         pellucid.pipeline("text-ranking", write("bert-people", tmp_path / "tags"))
     with pytest.raises(pellucid.InputError, match="top_k is 0"):
         pipe(QUERY, DOCUMENTS, top_k=0)
+    crossing = pellucid.pipeline("text-ranking", judge)
+    for long in ("error", "truncate", "windows"):
+        with pytest.raises(pellucid.InputError, match=r"what stands beside the text leaves no room in .*: shorten it"):
+            crossing("a b " * 400, ["b"], long=long)
     with pytest.raises(pellucid.InputError, match="2 queries and 3 lists of documents were given"):
         pipe(query=["a", "b"], documents=[["a"], ["b"], ["c"]])
     with pytest.raises(pellucid.InputError, match="item 0 is str, expected a query and its documents as a tuple"):

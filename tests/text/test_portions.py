@@ -82,7 +82,15 @@ def test_sentences_end_in_every_script(end: str) -> None:
     assert len(found) > 2 and all(one.endswith(end) for one in found)
 
 
-@pytest.mark.parametrize(("text", "end"), [("." * 30_000, 29_999), ("a" + "\n" * 60_000 + "b", 60_000)])
+@pytest.mark.parametrize("sentence", ["这是一句话。）", "二番目の文です．", "这是第二句……”", "圆周率是３．１４吧！"])
+def test_sentences_end_without_a_space_behind_all_their_signs(sentence: str) -> None:
+    found = stretches(text := sentence * 12, sentences(Reading(made["byte_level"]), text, 0, rule="windows", limit=60))
+    assert len(found) > 2 and all(one.endswith(sentence) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "end"), [("." * 30_000, 29_999), ("…" * 30_000, 29_999), ("a" + "\n" * 60_000 + "b", 60_000)]
+)
 def test_a_long_run_of_signs_is_looked_through_once(text: str, end: int) -> None:
     """A few tokens may hold all of it, and each of its signs could begin the end of a sentence."""
     start = time.process_time()

@@ -99,11 +99,23 @@ def _listed(folder: Path) -> list[str] | None:
 
 def pulls(name: str, revision: str | None = None, cache_dir: Cache = None) -> str:
     """The command that brings a repository into the hub's own cache, or into another one."""
-    own = Path(client().constants.HF_HUB_CACHE)
-    other = cache_dir is not None and Path(cache_dir).expanduser().resolve() != own.resolve()
-    place = f"HF_HUB_CACHE={shlex.quote(os.fspath(cache_dir))} " if cache_dir is not None and other else ""
     command = f"pellucid pull --revision {revision} {name}" if revision else f"pellucid pull {name}"
-    return f"{place}{command}, with network"
+    return f"{_into(cache_dir)}{command}, with network"
+
+
+def downloads(name: str, file: str, revision: str | None, cache_dir: Cache) -> str:
+    """The command of the hub's own client that brings one file."""
+    what = f"{name} {shlex.quote(file)}"
+    command = f"hf download --revision {revision} {what}" if revision else f"hf download {what}"
+    return f"{_into(cache_dir)}{command}"
+
+
+def _into(cache_dir: Cache) -> str:
+    """What stands before a command that fetches, for another cache than the hub's own."""
+    own = Path(client().constants.HF_HUB_CACHE)
+    if cache_dir is None or Path(cache_dir).expanduser().resolve() == own.resolve():
+        return ""
+    return f"HF_HUB_CACHE={shlex.quote(os.fspath(cache_dir))} "
 
 
 def brings(folder: Path, patterns: tuple[str, ...]) -> str:

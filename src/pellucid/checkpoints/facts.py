@@ -185,8 +185,9 @@ def _says_nothing(key: str, value: Any, facts: dict[str, Any]) -> bool:
             return value * facts["num_attention_heads"] == facts["hidden_size"]
         case "partial_rotary_factor" | "rotary_pct" if type(value) is not bool:
             return value in (None, 1)
-        case "layer_types" if isinstance(value, list) and facts["sliding_window"] is None:
-            return all(kind == "full_attention" for kind in value)
+        case "layer_types" if isinstance(value, list) and len(value) == facts["num_hidden_layers"]:
+            usual = "full_attention" if facts["sliding_window"] is None else "sliding_attention"
+            return all(kind == usual for kind in value)
     return value in (None, False, {}, [])
 
 

@@ -10,9 +10,9 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.cache import Cache, cached_names, client, open_list, pulls
+from pellucid.checkpoints.cache import Cache, cached_names, client, downloads, open_list, pulls
 from pellucid.checkpoints.installed import Packaged, packaged
-from pellucid.checkpoints.wanted import ABOUT, WEIGHTS, any_of, of_adapter, wanted_of
+from pellucid.checkpoints.wanted import ABOUT, WEIGHTS, any_of, of_adapter, only_gguf, wanted_of
 from pellucid.errors import Argument, Blank, InputError, NotFoundError, PellucidError, ResourceError, near, several
 from pellucid.files import FULL
 
@@ -95,14 +95,17 @@ def download(
         if about.sha is None:
             raise KeyError("sha")
     files = [file.rfilename for file in about.siblings or []]
-    if not of_adapter(files):
+    gguf = only_gguf(files)
+    if gguf is None and not of_adapter(files):
+        other = _as_gguf(name, files, revision, cache_dir)
         if "config.json" not in files:
-            why = f"has no config.json, so it is not a checkpoint pellucid can open{_as_gguf(name, files)}"
+            why = f"has no config.json, so it is not a checkpoint pellucid can open{other}"
             raise NotFoundError(f"{name!r} on the hub {why}")
         if whole and not any_of(files, WEIGHTS):
             why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
-            raise NotFoundError(f"{name!r} on the hub {why}{_as_gguf(name, files) or _renamed(files)}")
-    wanted = {*wanted_of(files, there), *(file for file in files if file in ABOUT)}
+            raise NotFoundError(f"{name!r} on the hub {why}{other or _renamed(files)}")
+    about_it = (file for file in files if file in ABOUT)
+    wanted = {*about_it, *(wanted_of(files, there) if gguf is None else [gguf])}
     with _asking(name, package, revision):
         how = {"revision": about.sha, "token": token, "cache_dir": cache_dir}
         found = _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(wanted)], **how)
@@ -112,12 +115,13 @@ def download(
     return found
 
 
-def _as_gguf(name: str, files: Iterable[str]) -> str:
+def _as_gguf(name: str, files: Iterable[str], revision: str | None, cache_dir: Cache) -> str:
     """What to do with the GGUF files that a repository does hold."""
     found = sorted(file for file in files if file.endswith(".gguf"))
     if not found:
         return ""
-    return f"; it holds {several(found, 3)}: fetch one by `hf download {name} {found[0]}`, and give its path"
+    fetch = downloads(name, found[0], revision, cache_dir)
+    return f"; it holds {several(found, 3)}: fetch one by `{fetch}`, and give its path"
 
 
 def _renamed(files: Iterable[str]) -> str:

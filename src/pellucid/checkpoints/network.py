@@ -21,19 +21,28 @@ def check_network(loaded: Loaded, done: str) -> None:
             f"this model cannot be {done}: its parts were changed, and {several(sorted(odd), 2)} no longer fit its "
             "config; put them back, or merge what was hung on them"
         )
-    parts = dict(as_said.named_modules())
-    for path, part in loaded.module.named_modules():
-        if path in parts and (other := _differs(part, parts[path])):
-            raise InputError(
-                f"this model cannot be {done}: {other} of {path} is not what its config says, and would be lost; put "
-                "it back"
-            )
+    if other := _changed(loaded.module, as_said):
+        raise InputError(
+            f"this model cannot be {done}: {other} is not what its config says, and would be lost; put it back"
+        )
     for name, source in ties(loaded.config).items():
         if name in held and not torch.equal(held[name], held[source]):
             raise InputError(
                 f"this model cannot be {done}: {name} and {source} are one table by its config, and their numbers "
                 "differ"
             )
+
+
+def changed_fact(loaded: Loaded) -> str | None:
+    """The first scale or function of a part that is another than its config says, as "scale of layers.0.attention"."""
+    with torch.device("meta"):
+        return _changed(loaded.module, assemble(loaded.config))
+
+
+def _changed(module: nn.Module, as_said: nn.Module) -> str | None:
+    parts = dict(as_said.named_modules())
+    pairs = ((path, _differs(part, parts[path])) for path, part in module.named_modules() if path in parts)
+    return next((f"{fact} of {path}" for path, fact in pairs if fact), None)
 
 
 def _differs(part: nn.Module, said: nn.Module) -> str | None:

@@ -76,9 +76,10 @@ def make_plan(
     names = family.names_with(page, lambda: config)
     pages = [(other, family.names_with(other, lambda: config)) for other in family.heads if other is not page]
     _check_depth(config, tensors, said_in)
-    if tensors and all(theirs.startswith(_WRAPPED) for theirs in tensors):
-        why = f"every name begins with {_WRAPPED!r}, as of a model within DataParallel: save its .module"
-        raise CheckpointMismatchError(f"{misfit or said_in.parent}: {why}")
+    for prefix, wrapper in _WRAPPED.items():
+        if tensors and all(theirs.startswith(prefix) for theirs in tensors):
+            why = f"every name begins with {prefix!r}, as of a model within {wrapper}: save its .{prefix.rstrip('.')}"
+            raise CheckpointMismatchError(f"{misfit or said_in.parent}: {why}")
     placed: dict[str, Place] = {}
     doubled: list[Doubled] = []
     dropped: dict[str, str] = {}
@@ -134,7 +135,7 @@ def make_plan(
     return Plan(config, placed, tuple(doubled), tied, zeros, fresh, dropped | others, tuple(others))
 
 
-_WRAPPED = "module."
+_WRAPPED = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
 
 _FEW_LAYERS = 50
 """Built in no time, so that what is missing can be named one by one."""

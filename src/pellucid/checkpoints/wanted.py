@@ -45,6 +45,12 @@ def of_adapter(names: Collection[str]) -> bool:
     return ADAPTER[0] in names and (ADAPTER[1] in names or ADAPTER_PICKLED in names)
 
 
+def only_gguf(names: Collection[str]) -> str | None:
+    """The file that is the whole model: the one of GGUF at the top, where files of these names are no checkpoint."""
+    found = [name for name in names if fnmatch(name, "*.gguf") and "/" not in name]
+    return found[0] if len(found) == 1 and FACTS[0] not in names and not of_adapter(names) else None
+
+
 def wanted_of(files: Iterable[str], there: Path | None = None) -> list[str]:
     """Those files of a repository that make its model. there: a snapshot; weights that it has are not wanted in another
     form."""

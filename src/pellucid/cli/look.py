@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, quiet, say
-from pellucid.cli.reading import TEXT, one_text
+from pellucid.cli.reading import BESIDE, TEXT, one_text
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
@@ -26,9 +26,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command("look")
 @click.argument("text", type=TEXT)
-@click.option("--pair", type=TEXT, metavar="TEXT", help="A second text; the model reads both together.")
+@click.option("--pair", type=BESIDE, metavar="TEXT", help="A second text; the model reads both together.")
 @click.option(
-    "--target", type=TEXT, metavar="TEXT", help="What the decoder of an encoder-decoder reads; by default TEXT itself."
+    "--target",
+    type=BESIDE,
+    metavar="TEXT",
+    help="What the decoder of an encoder-decoder reads; by default TEXT itself.",
 )
 @click.option("--model", "-m", default=SENTENCES, show_default=True, help="A folder, hub id or installed model.")
 @click.option("--view", type=click.Choice(VIEWS), help="What is shown first.  [default: heads]")

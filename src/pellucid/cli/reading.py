@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 
 
 class Text(click.ParamType):
-    """A text that was typed. Bytes that are none in the encoding of the system reach Python as halves of surrogates."""
+    """A text that was typed. Bytes that are none in the encoding of the system reach Python as halves of surrogates.
+
+    beside: it is read beside others, and no file stands in its place; said of what looks like one.
+    """
 
     name = "text"
+
+    def __init__(self, *, beside: bool = False) -> None:
+        self.beside = beside
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if (byte := _NO_TEXT.search(value)) is not None and not os.path.lexists(value):
@@ -29,10 +35,13 @@ class Text(click.ParamType):
             shown = clean(_NO_TEXT.sub("?", value[max(byte.start() - 20, 0) : byte.end() + 20]))
             number, encoding = ord(byte[0]) - 0xDC00, sys.getfilesystemencoding()
             raise InputError(f"{shown!r} is not {encoding} text (byte 0x{number:02x}): convert it first")
+        if self.beside and (os.path.isfile(value) or _may_be_a_path(value)):  # noqa: PTH113
+            say(f"read as text, and not as the name of a file: {clean(value)}")
         return value
 
 
 TEXT = Text()
+BESIDE = Text(beside=True)
 
 _NO_TEXT = re.compile("[\udc80-\udcff]")
 

@@ -13,7 +13,7 @@ import rich_click as click
 from pellucid.cli.options_of_tasks import options_of_answering
 from pellucid.cli.output import check_place, draw, json_of, quiet, say, table
 from pellucid.cli.questions import Questions, more, said
-from pellucid.cli.reading import TEXT, placed
+from pellucid.cli.reading import BESIDE, TEXT, placed
 from pellucid.cli.shown import shown
 from pellucid.cli.typed import Others
 from pellucid.errors import InputError, counted
@@ -60,10 +60,10 @@ Examples:
 @click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the texts.")
 @click.option("--pair-column", "--context-column", metavar="NAME", help="The column with the second of each pair.")
 @click.option(
-    "--pair", "--context", "second", type=TEXT, metavar="TEXT", help="The second of a pair, the same for all texts."
+    "--pair", "--context", "second", type=BESIDE, metavar="TEXT", help="The second of a pair, the same for all texts."
 )
 @click.option(
-    "--question", "--query", "first", type=TEXT, metavar="TEXT", help="The question about all texts, or the query."
+    "--question", "--query", "first", type=BESIDE, metavar="TEXT", help="The question about all texts, or the query."
 )
 @click.option(
     "--labels", "candidate_labels", type=TEXT, metavar="A,B,...", help="Your own labels, for zero-shot-classification."

@@ -8,7 +8,7 @@ import torch
 
 from pellucid.compat.said import Unfollowed
 from pellucid.config.checks import count
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, counted, near
 from pellucid.model import Model
 from pellucid.text import Tokenizer
 
@@ -219,9 +219,8 @@ class Read(Asked):
             contexts = context if isinstance(context, list) else itertools.repeat(context)
             asked = question if isinstance(question, list) else [question]
             if isinstance(context, list) and len(asked) != len(context):
-                raise InputError(
-                    f"{len(asked)} questions and {len(context)} contexts were given, expected as many of each"
-                )
+                both = f"{counted(len(asked), 'question')} and {counted(len(context), 'context')}"
+                raise InputError(f"{both} were given, expected as many of each")
             found: Any = [{"question": one, "context": beside} for one, beside in zip(asked, contexts)]
         else:
             found = list(inputs) if len(inputs) > 1 else next(iter((*inputs, *named)), None)

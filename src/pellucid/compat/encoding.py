@@ -21,7 +21,7 @@ from pellucid.compat.batch import (
 )
 from pellucid.compat.said import Unfollowed, followed
 from pellucid.config.checks import among, count, truth
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted
 from pellucid.text import Tokenizer
 from pellucid.text.batch import listed
 from pellucid.text.cut import cut_pair
@@ -119,7 +119,9 @@ def _raw(tokenizer: Tokenizer, text: Any, pair: Any, single: bool, asked: Asked)
 
 def _paired(firsts: list[Any], seconds: list[Any]) -> Iterable[tuple[Any, Any]]:
     if len(firsts) != len(seconds):
-        raise InputError(f"{len(firsts)} texts but {len(seconds)} second texts: a pair needs one of each")
+        raise InputError(
+            f"{counted(len(firsts), 'text')} but {counted(len(seconds), 'second text')}: a pair needs one of each"
+        )
     return zip(firsts, seconds)
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pellucid.checkpoints.facts import ARITHMETIC, INERT
 from pellucid.checkpoints.families import families, family_of
@@ -108,6 +108,10 @@ class PretrainedConfig:
         if name.startswith("_") or name == "id2label":  # asked by copy and pickle before anything stands here
             raise AttributeError(f"this {type(self).__name__} has no {name!r}")
         return getattr(self.read(), name)
+
+    def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> Self:
+        """This one: a model of texts alone has no other; decoder, encoder: as in the reference, which one is meant."""
+        return self
 
     def __repr__(self) -> str:
         return f"{type(self).__name__} {json.dumps(self.to_dict(), indent=2, sort_keys=True)}\n"

@@ -137,7 +137,8 @@ class AutoTokenizer(Vocabulary):
             features["attention_mask"] = [[1] * len(row) for row in features["input_ids"]]
         side = self.padding_side if padding_side is None else padding_side
         pad(self.pellucid, features, padding, max_length, pad_to_multiple_of, side)
-        return batched(features, return_tensors, single)
+        batch = batched(features, return_tensors, single=False)
+        return BatchEncoding({name: column[0] for name, column in batch.items()}) if single else batch
 
     # -- ids to words -------------------------------------------------------------------------------------------------
 

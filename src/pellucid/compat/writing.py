@@ -12,6 +12,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.compat.generation_config import UNFOLLOWED
 from pellucid.compat.said import followed
 from pellucid.config.checks import token
+from pellucid.config.positions import Learned, Sinusoidal
 from pellucid.errors import InputError, counted, several
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Step, room, write
@@ -75,9 +76,14 @@ def _said(said: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]
 def _prompts(loaded: Loaded, ids: Tensor, mask: Tensor) -> list[list[int]]:
     """The tokens that count, row by row."""
     kept = [keep.nonzero().flatten().tolist() for keep in mask]
+    padding_counts = loaded.config.kind == "encoder-decoder" and isinstance(
+        loaded.config.position, Learned | Sinusoidal
+    )
     for i, places in enumerate(kept):
         if loaded.config.kind != "decoder" and places and places[-1] - places[0] >= len(places):
             raise InputError(f"attention_mask leaves out tokens within row {i}, and an encoder here reads a whole text")
+        if padding_counts and places and places[0]:
+            raise InputError(f"row {i} is padded on the left, which takes places of this encoder: pad it on the right")
     return [row[places].tolist() for row, places in zip(ids, kept)]
 
 
@@ -182,7 +188,7 @@ def _length(new: int | None, whole: int | None, loaded: Loaded, given: int) -> i
     if whole is None:
         return _by_default(loaded.config.longest, given)
     if type(whole) is not int or whole <= given:
-        raise InputError(f"max_length is {whole!r}, and {given} tokens stand already: raise it, or pass max_new_tokens")
+        raise InputError(f"max_length is {whole!r}, and {_stand(given)} already: raise it, or pass max_new_tokens")
     return whole - given
 
 
@@ -191,8 +197,12 @@ def _by_default(longest: int | None, given: int) -> int:
     if longest is None:
         return DEFAULT_LENGTH
     if given >= longest:
-        raise InputError(f"{given:,} tokens stand already, and this model has {longest:,} places: cut the prompt")
+        raise InputError(f"{_stand(given)} already, and this model has {longest:,} places: cut the prompt")
     return min(DEFAULT_LENGTH, longest - given)
+
+
+def _stand(tokens: int) -> str:
+    return f"{counted(tokens, 'token')} {'stands' if tokens == 1 else 'stand'}"
 
 
 def _listed(ids: Any) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pellucid.config.checks import is_several, truth, unwrapped
+from pellucid.config.checks import is_several, plain_number, truth, unwrapped
 from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.search.entries import Entry
 from pellucid.search.files import found, whole
@@ -23,6 +23,14 @@ Cut = Callable[[str, int], list[tuple[int, int]]]
 
 READING = ("column", "id_column", "encoding", "skip_bad")
 """How a corpus is read, in the words of `Corpus`."""
+
+
+def column_named(argument: str, column: Any) -> str | None:
+    """A column by its name, which is its number where it has none. Raises InputError for what is neither."""
+    column = plain_number(column)
+    if type(column) is not int and not isinstance(column, str | None):
+        raise InputError(Argument(argument), f" is {type(column).__name__}, expected the name of a column")
+    return None if column is None else str(column)
 
 
 @dataclass
@@ -55,9 +63,8 @@ class Corpus:
     def __post_init__(self) -> None:
         truth("skip_bad", self.skip_bad)
         encoding_named(self.encoding)
-        for name in ("column", "id_column"):
-            if not isinstance(value := getattr(self, name), str | None):
-                raise InputError(Argument(name), f" is {type(value).__name__}, expected the name of a column")
+        self.column = column_named("column", self.column)
+        self.id_column = column_named("id_column", self.id_column)
 
     def __iter__(self) -> Iterator[Entry]:
         self.skipped.clear()

@@ -11,6 +11,7 @@ import torch
 
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded, stands
+from pellucid.checkpoints.network import changed_fact
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.checkpoints.unchanged import replaced
 from pellucid.config.checks import names_of
@@ -19,8 +20,8 @@ from pellucid.search.corpus import Cut
 from pellucid.search.generations import digest_of
 from pellucid.search.manifest import Encoder
 from pellucid.tasks.embed import embed
-from pellucid.text import windows
-from pellucid.text.cut import visible
+from pellucid.text import Window, windows
+from pellucid.text.cut import unmarked, visible
 from pellucid.text.fingerprint import fingerprint
 
 log = logging.getLogger("pellucid")
@@ -135,19 +136,26 @@ def check_files(loaded: Loaded) -> None:
         raise InputError(
             f"{path} was replaced, added or removed since {loaded.name} was loaded from there: load it again"
         )
-    same = loaded.source is None or loaded.module.bits or stands(loaded.module) == loaded.written
+    if fact := changed_fact(loaded):
+        raise InputError(
+            f"{fact} of {loaded.name} is not what its config says, and an index is opened with what its files say: put "
+            "it back"
+        )
+    same = loaded.source is None or stands(loaded.module) == loaded.written
     if not (same or _as_in_files(loaded)):
+        advice = "load it again" if loaded.module.bits else "save the model, and use what is loaded from there"
         raise InputError(
             f"the numbers of {loaded.name} were changed since it was loaded, and an index is opened with those of its "
-            "files: save the model, and use what is loaded from there"
+            f"files: {advice}"
         )
 
 
 def _as_in_files(loaded: Loaded) -> bool:
     """Whether a module that was copied, moved or written to still has the numbers of its files."""
     assert loaded.source is not None
-    own = loaded.module.state_dict()
-    theirs = open_checkpoint(loaded.name, head=None, revision=loaded.source.revision, narrower={}).module.state_dict()
+    how: dict[str, Any] = {"dtype": f"int{loaded.module.bits}"} if loaded.module.bits else {}
+    there = open_checkpoint(loaded.name, head=None, revision=loaded.source.revision, narrower={}, **how)
+    own, theirs = loaded.module.state_dict(), there.module.state_dict()
     names = {name for name in {**own, **theirs} if not name.startswith(("head.", "pooler."))}
     return all(name in own and name in theirs and _equal(own[name], theirs[name]) for name in names)
 
@@ -187,7 +195,7 @@ def places_to_cut(loaded: Loaded, tokens: int | None, prompt: str) -> Cut:
         if longest is None or 4 * len(text) + 8 <= longest:  # a character is four bytes, and so four tokens, at most
             return []
         found = windows(loaded.words, text, index=number, rule="windows", max_length=longest)
-        return [(first, visible(text, first, last)[1]) for first, last in (window.span() for window in found)]
+        return [(unmarked(text, first, last), visible(text, first, last)[1]) for first, last in map(Window.span, found)]
 
     return places
 

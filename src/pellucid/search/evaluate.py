@@ -12,8 +12,10 @@ import numpy as np
 
 from pellucid.config.checks import choice, count, is_several, is_word, listed, numbers_of, plain_number, unwrapped
 from pellucid.errors import Argument, InputError, Item, composed, counted, near, several
+from pellucid.search.corpus import column_named
 from pellucid.search.dates import dated
 from pellucid.search.ids import id_of
+from pellucid.search.metadata import plain
 from pellucid.search.opened import has_id
 from pellucid.search.seek import Asked
 from pellucid.search.vectors import met
@@ -90,8 +92,7 @@ def evaluated(
 ) -> Evaluation:
     """See `Index.evaluate`."""
     choice("unlisted", unlisted, ("error", "skip"))
-    if by is not None and not isinstance(by, str):
-        raise InputError(Argument("by"), f" is {type(by).__name__}, expected the name of a column")
+    by = column_named("by", by)
     ks = _depths(depths)
     asked, wanted = _given(index, queries, answers, by)
     kept = _kept(index, asked, wanted, by, unlisted)
@@ -183,6 +184,8 @@ def _all_of(given: Any) -> Iterable[Any]:
 
 def _name(value: Any, by: str | None) -> str:
     """An id; or the value of a column, in one spelling for all that are equal to it in a condition."""
+    if getattr(getattr(value, "dtype", None), "kind", "") == "M":  # in nanoseconds NumPy takes it for a number
+        value = plain(value)
     text = whole_characters(str(value))
     return text if by is None else truth_of(value) or spelled(value) or dated(value) or composed(text)
 

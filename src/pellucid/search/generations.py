@@ -143,17 +143,21 @@ def changing(folder: Path, renew: Callable[[], object]) -> Iterator[None]:
 
     renew: reads what opens; before the change, and where somebody breaks it off once it is made.
     """
-    with writing(folder):
-        renew()
-        before = max(generations(folder))
-        try:
-            yield
-        except KeyboardInterrupt as stop:
-            if max(generations(folder)) == before:
-                raise
+    made = False
+    try:
+        with writing(folder):
             renew()
-            done = f"interrupted; {folder} is changed already, as it was asked to: do not do the same again"
-            raise Interrupted(done) from stop
+            before = max(generations(folder))
+            try:
+                yield
+            finally:
+                made = max(generations(folder)) != before
+    except KeyboardInterrupt as stop:  # while the lock is given back, too
+        if not made:
+            raise
+        renew()
+        done = f"interrupted; {folder} is changed already, as it was asked to: do not do the same again"
+        raise Interrupted(done) from stop
 
 
 def _room(folder: Path) -> bool:

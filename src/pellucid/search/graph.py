@@ -46,8 +46,8 @@ class _Reader:
         return self.some(self.plain("Q")[0], kind)
 
     def header(self, kind: bytes, rows: int, dimension: int, metric: int) -> None:
-        found, width, many, _, _, trained, measure = self.plain("4siqqq?i")
-        if (found, width, many, trained, measure) != (kind, dimension, rows, True, metric):
+        found, width, many, _, _, trained, measure = self.plain("4siqqqBi")
+        if (found, width, many, trained, measure) != (kind, dimension, rows, 1, metric):
             self.fault(
                 f"it holds {many:,} vectors of {width:,} numbers ({found!r}), expected {rows:,} of {dimension:,}"
             )

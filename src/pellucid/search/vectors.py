@@ -40,7 +40,7 @@ class Unprepared:
         """Raises InputError for what is no table of numbers."""
         self.metric, self.what = metric, what
         try:
-            self.vectors = np.asarray(vectors)
+            self.vectors = np.asarray(list(vectors) if isinstance(vectors, Iterator) else vectors)
         except (TypeError, ValueError, RuntimeError) as error:  # the last of PyTorch's, that ask for gradients
             raise InputError(f"{what} are no table of numbers: {str(error)[:120]}") from error
         if self.vectors.ndim != 2:

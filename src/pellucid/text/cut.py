@@ -63,6 +63,15 @@ def visible(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
+def unmarked(text: str, start: int, end: int) -> int:
+    """Where a stretch begins without the accents of a letter before it, which `visible` gives to that one's stretch; it
+    keeps them where it holds nothing else."""
+    place = start
+    while start and place < end and is_mark(text[place]):
+        place += 1
+    return place if place < end else start
+
+
 def is_mark(character: str) -> bool:
     """Whether a character stands on the letter before it: an accent, a vowel sign, a voiced sign of half-width kana."""
     return unicodedata.category(character)[0] == "M" or character in "\uff9e\uff9f"

@@ -87,6 +87,8 @@ def windows(
             added = tokenizer.added_tokens(pair=seconds is not None)
             cut_pair(firsts, seconds, limit, added, "longest_first", tokenizer.truncation_side)
         elif excess:
+            if rule == "error" and (len(long) > excess or (seconds is not None and side is None)):
+                raise too_long(index, excess, limit)
             step = _shorten(long, excess, index, rule, limit, stride, "left" if cuts_left else "right")
     before = size - len(long) if cuts_left else 0
     done = tokenizer.finish(firsts, seconds, True)
@@ -148,8 +150,6 @@ def _shorten(
     ->  from the beginning of one stretch to that of the next, in tokens
     """
     room = len(encoding) - excess
-    if rule == "error":
-        raise too_long(index, excess, limit)
     if room < 1:
         raise InputError(
             called(index, "item"),

@@ -101,6 +101,8 @@ class Settings:
             if getattr(self, name) is not None:
                 within(name, getattr(self, name), least=0.0, most=0.999)
         choice("schedule", self.schedule, tuple(SCHEDULES))
+        if self.floor and self.schedule == "constant":
+            raise InputError("floor is where a rate ends that falls, and schedule 'constant' has none: leave one out")
         choice("precision", self.precision, PRECISIONS)
         for name in ("keep_best", "activation_checkpointing", "adapter_only"):
             truth(name, getattr(self, name))

@@ -13,7 +13,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth, within
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.models import EncoderDecoder
 from pellucid.tasks import writing as answering
 from pellucid.tasks.told import params_of, prefix_of, with_prefix
@@ -31,6 +31,9 @@ from pellucid.training.sides import BY_LANGUAGE, sides
 from pellucid.training.written import Writing, written_scores
 
 log = logging.getLogger("pellucid")
+
+_WRITTEN = ("num_beams", "length_penalty", "max_new_tokens")
+"""How held-out texts are written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +84,10 @@ class TextToText(Objective):
         for name in ("max_length", "max_target_length", "num_beams", "max_new_tokens"):
             if getattr(self, name) is not None:
                 count(name, getattr(self, name))
+        if self.generate is False and (lone := [name for name in _WRITTEN if getattr(self, name) is not None]):
+            raise InputError(
+                f"{lone[0]} is of writing, and ", Argument("generate", False), " writes nothing: leave one out"
+            )
         for name in ("prefix", "src_lang", "tgt_lang"):
             said = getattr(self, name)
             if said is not None and (not isinstance(said, str) or (name != "prefix" and not said.strip())):

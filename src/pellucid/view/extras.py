@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config.checks import names_of
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, counted, near
 from pellucid.text.spelling import written
 from pellucid.trace import Trace, axes_of
 from pellucid.view.store import Store
@@ -95,7 +95,7 @@ def _checked(lens: Any, tokens: int) -> Any:
         raise InputError("lens has no ids and log_probabilities of one shape [places, tokens, k]")
     if lens.ids.shape[1] != tokens:
         raise InputError(
-            f"lens is of {lens.ids.shape[1]} tokens, and the page of {tokens}: give the lens the same text"
+            f"lens is of {counted(lens.ids.shape[1], 'token')}, and the page of {tokens}: give the lens the same text"
         )
     return lens
 

@@ -44,7 +44,9 @@ def find(name: str) -> Foreign:
     path = path_of(name)
     if path.is_file():
         if path.suffix != ".onnx":
-            raise InputError(f"{name} is not understood: expected an .onnx file, or a folder with one")
+            whole = path.name in NUMBERS
+            advice = f"give its folder, {path.parent}" if whole else "expected an .onnx file, or a folder with one"
+            raise InputError(f"{name} is {'one file of a model' if whole else 'not understood'}: {advice}")
         return _onnx(path)
     if path.is_dir():
         return _folder(path)
