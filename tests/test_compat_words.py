@@ -491,6 +491,7 @@ def test_rows_that_are_padded_as_the_reference_pads_them() -> None:
             assert plain(ours.pad(dict(row), **options)) == plain(theirs.pad(dict(row), **options))
             assert plain(ours.pad(row, **options, return_tensors="pt")) == plain(theirs.pad(dict(row), **options))
     assert ours.pad({"input_ids": [5], "name": "q"})["name"] == "q"
+    assert plain(ours.pad({"input_ids": (5, 6)}, **said)) == plain(ours.pad({"input_ids": [5, 6]}, **said))
     whole = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
     for labels in ([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [[2, 2], [3, 3, 3]]):  # which only a collator may lengthen
         rows = [{**theirs(text, **whole), "labels": label, "mine": ["x"]} for text, label in zip(texts, labels)]

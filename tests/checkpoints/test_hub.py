@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import pellucid
 from pellucid.checkpoints.cache import cached, is_whole
 from pellucid.checkpoints.inventory import _state
-from pellucid.checkpoints.wanted import SPEAKING
+from pellucid.checkpoints.wanted import SPEAKING, only_gguf
 from pellucid.config import CausalLM
 from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
@@ -127,6 +127,24 @@ def test_a_repository_of_one_gguf_file_is_that_file(hub: Hub, home: Path, tmp_pa
     hub.add(NAME, folder)
     told = fails(hub.url, tmp_path / "other", "pull", NAME, "--revision", "v0")
     assert "it holds m.gguf, n.gguf: fetch one by `hf download --revision v0 o/tiny m.gguf`" in told
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["mmproj-F16.gguf"],
+        ["mmproj-F16.gguf", "Q4/m.gguf"],
+        ["imatrix_unsloth.gguf"],
+        ["m-00001-of-00002.gguf"],
+        ["Q4/m.gguf"],
+        ["config.json", "m.gguf"],
+        ["m.gguf", "n.gguf"],
+        ["adapter_config.json", "adapter_model.safetensors", "m.gguf"],
+    ],
+    ids=" ".join,
+)
+def test_what_lies_beside_models_is_none(names: list[str]) -> None:
+    assert only_gguf(names) is None and only_gguf(["README.md", "m.gguf"]) == "m.gguf"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The door to FAISS: what it says where the library is missing, or there and not to be opened."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +19,26 @@ from tests.importing import refuse
         (ModuleNotFoundError("No module named 'faiss'", name="faiss"), InputError, r"pip install 'pellucid\[search\]'"),
         (ModuleNotFoundError("No module named 'n'", name="n"), ResourceError, "does not open: No module named 'n'"),
         (ImportError("libgomp.so.1: Cannot allocate memory"), ResourceError, "does not open: libgomp.so.1: Cannot"),
+        (OSError("libgomp: version not found"), ResourceError, "does not open: libgomp: version not found"),
     ],
-    ids=["missing", "beside an old library", "not to be opened"],
+    ids=["missing", "beside an old library", "not to be opened", "by half"],
 )
 def test_why_there_is_no_graph(
-    refused: ImportError, error: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
+    refused: Exception, error: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, "faiss", refused)
     with pytest.raises(error, match=said):
         faiss()
+
+
+def test_a_package_of_that_name_without_graphs_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "faiss").mkdir()  # what a broken removal leaves
+    for name in [name for name in sys.modules if name.partition(".")[0] == "faiss"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(ResourceError, match=f"does not open: {tmp_path / 'faiss'} holds no graphs; install it anew"):
+        faiss()
+    sys.modules.pop("faiss", None)
 
 
 @pytest.mark.parametrize(("kind", "embedded"), [("hnsw", []), ("auto", ["text 0", "text 1"])])

@@ -1,6 +1,7 @@
 """An index as a person uses it: built, opened, asked, changed, saved."""
 
 import copy
+import itertools
 import json
 import os
 import pickle
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 import pellucid
+from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.edits import zero
 from pellucid.errors import InputError, NotFoundError
@@ -229,7 +231,8 @@ def test_no_accent_is_lost_between_passages(minilm: pellucid.Model) -> None:
     assert all(text[last : last + 1] in (" ", "") for _, last in cut)
     parted = places_to_cut(minilm.loaded, 12, "")(hindi := "\u0915\u093f\u0924\u093e\u092c " * 60, 0)
     assert len(parted) > 9 and not any(unicodedata.category(hindi[first])[0] == "M" for first, _ in parted)
-    assert unmarked("\u0301a", 0, 2) == 0 and unmarked("a\u0301", 1, 2) == 1  # of no letter here, and nothing else
+    for piece, start, first in (("\u0301a", 0, 0), ("a \u0301b", 2, 2), ("a\u0301", 1, 1), ("a\u0301b", 1, 2)):
+        assert unmarked(piece, start, len(piece)) == first  # where it is of no letter, or nothing else is there
 
 
 def test_passages_are_as_long_as_the_model_reads_behind_a_prompt(
@@ -256,8 +259,22 @@ def test_another_model_is_refused(own: pellucid.Index) -> None:
         pellucid.Index.open(own.folder, model=untrained)
 
 
+def turn(module: Any) -> None:
+    with torch.no_grad():
+        module.embeddings.norm.weight.mul_(-1)
+
+
+def empty(module: Any) -> None:
+    next(one for name, one in packed(module).items() if name.endswith("codes")).zero_()
+
+
+def swap(module: Any) -> None:
+    first, second = module.layers[:2]
+    first.attention, second.attention = second.attention, first.attention
+
+
 def test_a_model_whose_numbers_were_changed_since_it_was_loaded_is_saved_first(
-    checkpoint: Callable[[str], Path], tmp_path: Path
+    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process would open the index with the numbers of the files, and find nothing."""
     folder = shutil.copytree(checkpoint("bert-body"), tmp_path / "model")
@@ -274,17 +291,27 @@ def test_a_model_whose_numbers_were_changed_since_it_was_loaded_is_saved_first(
     ):
         with pytest.raises(InputError, match="were changed since it was loaded, and an index is opened with those of"):
             ask()
-    few = pellucid.load(folder, dtype="int8")
-    assert pellucid.Index.build(few, ["a cat"], progress=False)
-    with torch.no_grad():
-        few.module.embeddings.norm.weight.mul_(-1)
-    with pytest.raises(InputError, match=r"were changed since .* with those of its files: load it again"):
-        pellucid.Index.build(few, ["a cat"], progress=False)
+    for bits, change in itertools.product(("int8", "int4"), (turn, empty, swap)):
+        few = pellucid.load(folder, dtype=bits)
+        few.embed("a cat")
+        for same in (few, copy.deepcopy(few)):
+            assert pellucid.Index.build(same, ["a cat"], progress=False)
+        change(few.module)
+        for changed in (few, copy.deepcopy(few)):
+            with pytest.raises(InputError, match=r"were changed since .* with those of its files: load it again"):
+                pellucid.Index.build(changed, ["a cat"], progress=False)
     saved = pellucid.load(model.save(tmp_path / "new"))
     saved.module.layers[0].attention.scale = 3.0
     with pytest.raises(InputError, match=r"^scale of layers\.0\.attention of .* is not what its config says"):
         pellucid.Index.build(saved, ["a cat"], progress=False)
-    saved = pellucid.load(tmp_path / "new")
+    wide = pellucid.load(tmp_path / "new", dtype="float64")
+    for part in wide.module.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0  # of which a model that answers hears nothing
+    assert pellucid.Index.build(copy.deepcopy(wide), ["a cat"], progress=False)
+    monkeypatch.chdir(tmp_path)
+    saved = copy.deepcopy(pellucid.load("new"))
+    monkeypatch.chdir(tmp_path.parent)
     assert pellucid.Index.build(saved, ["a cat"], progress=False).search("a cat")[0].similarity > 0.999
 
 

@@ -464,6 +464,19 @@ def test_ctrl_c_in_the_middle_of_a_change_leaves_the_old_one_and_no_lock(
     assert index.add([("new", POOL[0])], progress=False) == 1
 
 
+def test_an_index_that_is_gone_hides_no_error(minilm: pellucid.Model, tmp_path: Path) -> None:
+    index = build(minilm, tmp_path / "a.index")
+
+    def rows() -> Iterator[tuple[str, str]]:
+        yield "new", POOL[0]
+        for path in index.folder.glob("generation-*"):
+            path.unlink()
+        raise RuntimeError("of the texts")
+
+    with pytest.raises(RuntimeError, match=r"^of the texts$"):
+        index.add(rows(), progress=False)
+
+
 def test_ctrl_c_behind_a_change_says_that_it_is_made(
     minilm: pellucid.Model, vectors: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -271,7 +271,10 @@ def test_a_condition_is_read_as_it_was_typed() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["n >= 2 and a = b", "n >= 2, a = b", "n != 2 OR n < 1", "a = b && n>3", "a = b; c ~ d", "a = x or y z != w"],
+    [
+        *("n >= 2 and a = b", "n >= 2, a = b", "n != 2 OR n < 1", "a = b && n>3", "a = b; c ~ d", "a = x or y z != w"),
+        *("d > 2011-01-01 and < 2013-01-01", "n >= 2, <= 5", "n > 1 && != 3", "2010 < year < 2020", "n > 1 < 3"),
+    ],
 )
 def test_two_conditions_in_one_are_not_taken_for_a_value(text: str) -> None:
     with pytest.raises(pellucid.InputError, match=r"holds a second one, '.*': give each by itself, all must hold"):
@@ -279,7 +282,7 @@ def test_two_conditions_in_one_are_not_taken_for_a_value(text: str) -> None:
 
 
 def test_what_only_looks_like_two_conditions_is_a_value() -> None:
-    values = "Rock and Roll", "Smith, Jones & Sons", "this or that", "a, b; c", "and = or", "x=1"
+    values = "Rock and Roll", "Smith, Jones & Sons", "this or that", "a, b; c", "and = or", "x=1", "a <b> c"
     assert [typed(f"a = {value}").values[0] for value in values] == list(values)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -244,3 +245,11 @@ def test_a_file_that_breaks_while_the_library_reads_it(tmp_path: Path, monkeypat
     monkeypatch.setattr(Corpus, "characters", then_it_goes)
     with pytest.raises(NotFoundError, match="there is no file"):
         train_tokenizer(path)
+
+
+def test_a_pipe_is_no_file_of_texts(tmp_path: Path) -> None:
+    """It would be waited for, or read, for ever."""
+    os.mkfifo(tmp_path / "pipe.txt")
+    for path in (tmp_path / "pipe.txt", "/dev/zero"):
+        with pytest.raises(InputError, match="is no file, expected a file"):
+            train_tokenizer(path, vocab_size=300)

@@ -105,6 +105,15 @@ class Int8Table(nn.Module):
         return self.codes[ids] * self.scale[ids].float()[..., None]
 
 
+def packed(module: nn.Module) -> dict[str, Tensor]:
+    """The numbers of 4 and 8 bits within a module, by name: they are no parameters, and in no `state_dict`."""
+    kinds = Int8Linear | Int4Linear | Int8Table
+    parts = {path: vars(part) for path, part in module.named_modules() if isinstance(part, kinds)}
+    return {
+        f"{path}.{name}": one for path, own in parts.items() for name, one in own.items() if isinstance(one, Tensor)
+    }
+
+
 def _whole_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     """x . codes x scale in whole numbers of 8 bits, whose products and sums are exact: a row's result is its own,
     whatever stands beside it.

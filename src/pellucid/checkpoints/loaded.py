@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.checkpoints.source import Source
@@ -97,5 +98,5 @@ class Loaded:
 
 def stands(module: Network) -> tuple[tuple[int, int], ...]:
     """Where the numbers of a module stand, and how often each was written: the same as long as nobody changes them."""
-    numbers = module.parameters()
+    numbers = (*module.parameters(), *packed(module).values())
     return tuple((one.data_ptr(), 0 if one.is_inference() else one._version) for one in numbers)

@@ -7,6 +7,9 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, several
 from pellucid.models import assemble, ties
 
+_FACTS = ("activation", "causal")
+"""What else than scales is no number of a file and decides what comes out."""
+
 
 def check_network(loaded: Loaded, done: str) -> None:
     """Refuses a network that is no longer the one that its config describes: nobody could open its files, and what
@@ -34,18 +37,19 @@ def check_network(loaded: Loaded, done: str) -> None:
 
 
 def changed_fact(loaded: Loaded) -> str | None:
-    """The first scale or function of a part that is another than its config says, as "scale of layers.0.attention"."""
+    """The first scale or function of a part that is another than its config says, as "scale of layers.0.attention".
+    Not what is dropped: nothing is where a model answers."""
     with torch.device("meta"):
-        return _changed(loaded.module, assemble(loaded.config))
+        return _changed(loaded.module, assemble(loaded.config), nn.Dropout)
 
 
-def _changed(module: nn.Module, as_said: nn.Module) -> str | None:
-    parts = dict(as_said.named_modules())
+def _changed(module: nn.Module, as_said: nn.Module, *but: type[nn.Module]) -> str | None:
+    parts = {path: part for path, part in as_said.named_modules() if not isinstance(part, but)}
     pairs = ((path, _differs(part, parts[path])) for path, part in module.named_modules() if path in parts)
-    return next((f"{fact} of {path}" for path, fact in pairs if fact), None)
+    return next((f"{fact} of {path}" if path else fact for path, fact in pairs if fact), None)
 
 
 def _differs(part: nn.Module, said: nn.Module) -> str | None:
     """The first fact of a part, a scale or a function, that is another than the config says."""
-    facts = {name: fact for name, fact in vars(said).items() if type(fact) is float or name == "activation"}
+    facts = {name: fact for name, fact in vars(said).items() if type(fact) is float or name in _FACTS}
     return next((name for name, fact in facts.items() if getattr(part, name, fact) != fact), None)

@@ -35,6 +35,9 @@ SMALL = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *MODULES)
 """What a checkpoint is but for its numbers."""
 
 
+_BESIDE_MODELS = ("*/*", "*-of-*.gguf", "*mmproj*", "*imatrix*")
+
+
 def any_of(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
     """Whether one of the names fits one of the patterns."""
     return any(fnmatch(name, pattern) for name in names for pattern in patterns)
@@ -46,9 +49,11 @@ def of_adapter(names: Collection[str]) -> bool:
 
 
 def only_gguf(names: Collection[str]) -> str | None:
-    """The file that is the whole model: the one of GGUF at the top, where files of these names are no checkpoint."""
-    found = [name for name in names if fnmatch(name, "*.gguf") and "/" not in name]
-    return found[0] if len(found) == 1 and FACTS[0] not in names and not of_adapter(names) else None
+    """The file that is the whole model: the only one of GGUF, where files of these names are no checkpoint. Not one
+    that lies beside models: a part, what sees pictures for one, or what one was rounded by."""
+    found = [name for name in names if name.endswith(".gguf")]
+    other = FACTS[0] in names or of_adapter(names) or len(found) != 1 or any_of(found, _BESIDE_MODELS)
+    return None if other else found[0]
 
 
 def wanted_of(files: Iterable[str], there: Path | None = None) -> list[str]:

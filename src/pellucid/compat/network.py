@@ -18,7 +18,7 @@ from pellucid.compat.output import ModelOutput, loss_of, ordered, problem_of
 from pellucid.compat.said import lacking, saving
 from pellucid.compat.writing import written
 from pellucid.config import Head, SequenceClassification, SequenceToSequenceLM
-from pellucid.config.checks import count, truth
+from pellucid.config.checks import count, plain_number, truth
 from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.model import Model, build
@@ -241,7 +241,7 @@ class PreTrainedModel(nn.Module):
         if loaded.module.onlooker is not None:
             raise InputError("this model is edited here, and would be resized for good: do it outside the block")
         if new_num_tokens is not None:
-            count("new_num_tokens", rows := new_num_tokens)
+            count("new_num_tokens", rows := plain_number(new_num_tokens))
         if pad_to_multiple_of is not None:
             count("pad_to_multiple_of", pad_to_multiple_of)
             rows += -rows % pad_to_multiple_of

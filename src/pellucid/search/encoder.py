@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded, stands
 from pellucid.checkpoints.network import changed_fact
@@ -153,9 +154,11 @@ def check_files(loaded: Loaded) -> None:
 def _as_in_files(loaded: Loaded) -> bool:
     """Whether a module that was copied, moved or written to still has the numbers of its files."""
     assert loaded.source is not None
-    how: dict[str, Any] = {"dtype": f"int{loaded.module.bits}"} if loaded.module.bits else {}
-    there = open_checkpoint(loaded.name, head=None, revision=loaded.source.revision, narrower={}, **how)
-    own, theirs = loaded.module.state_dict(), there.module.state_dict()
+    source, module = loaded.source, loaded.module
+    real = next(module.parameters()).dtype
+    kind = f"int{module.bits}" if module.bits else real if real == torch.float64 else None
+    there = open_checkpoint(source.file or source.folder, head=None, dtype=kind, narrower={}).module
+    own, theirs = module.state_dict() | packed(module), there.state_dict() | packed(there)
     names = {name for name in {**own, **theirs} if not name.startswith(("head.", "pooler."))}
     return all(name in own and name in theirs and _equal(own[name], theirs[name]) for name in names)
 

@@ -150,8 +150,10 @@ def changing(folder: Path, renew: Callable[[], object]) -> Iterator[None]:
             before = max(generations(folder))
             try:
                 yield
-            finally:
-                made = max(generations(folder)) != before
+            except KeyboardInterrupt:
+                made = max(generations(folder), default=before) != before
+                raise
+            made = max(generations(folder), default=before) != before
     except KeyboardInterrupt as stop:  # while the lock is given back, too
         if not made:
             raise

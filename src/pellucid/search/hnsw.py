@@ -23,15 +23,20 @@ HELD = 2**22
 """Candidates of several queries that are held at a time (48 MiB)."""
 
 
+_SHUT = "a search in a graph needs FAISS, which is there and does not open"
+
+
 def faiss() -> Any:
     """The library. Raises InputError that says how to install it; ResourceError where it is there and does not open."""
     try:
         import faiss as library
-    except ImportError as broken:
+    except Exception as broken:  # whatever a library that is there by half says of itself
         if isinstance(broken, ModuleNotFoundError) and broken.name == "faiss":
             raise InputError("a search in a graph needs FAISS: pip install 'pellucid[search]'") from broken
         # too little memory for it; a library beside it that is missing, or too old for it
-        raise ResourceError(f"a search in a graph needs FAISS, which is there and does not open: {broken}") from broken
+        raise ResourceError(f"{_SHUT}: {broken}") from broken
+    if not hasattr(library, "IndexHNSWFlat"):  # another package of that name, or what is left of one
+        raise ResourceError(f"{_SHUT}: {getattr(library, '__path__', ['it'])[0]} holds no graphs; install it anew")
     return library
 
 

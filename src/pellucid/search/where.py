@@ -21,9 +21,13 @@ OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
 WHERE = Argument("where")
 _SIGN = re.compile(r"!=|<=|>=|[=!<>~]")
 _MORE = re.compile(
-    r"(?:\b(?:and|or)\b|&&|\|\||[,;])\s*([^\s,;=!<>~][^,;=!<>~]{0,200}(?:!=|<=|>=|[=<>~]).*)", re.IGNORECASE
+    r"(?:\b(?:and|or)\b|&&|\|\||[,;])\s*((?:[^\s,;=!<>~][^,;=!<>~]{0,200}(?:!=|<=|>=|[=<>~])|!=|<=|>=|<|>).*)",
+    re.IGNORECASE,
 )
 """A second condition in the value of one: whoever types it means two, and as a value it would fit nearly everything."""
+
+_BETWEEN = re.compile("([<>].*)")
+"""The same where values have an order: `2010 < year < 2020`."""
 
 MOST, MOST_VALUES = 100, 10_000
 """Conditions that must hold together, and the values of one: SQLite does not take many more."""
@@ -233,7 +237,7 @@ def typed(text: str) -> Condition:
         )
     if not value and sign[0][0] in "<>":
         raise InputError(f"cannot read the condition {_short(text)!r}: no value stands behind {sign[0]}")
-    if more := _MORE.search(value):
+    if more := _MORE.search(value) or (_BETWEEN.search(value) if sign[0][0] in "<>" else None):
         raise InputError(
             f"the condition {_short(text)!r} holds a second one, {_short(more[1])!r}: give each by itself, all "
             "must hold"

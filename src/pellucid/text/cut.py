@@ -67,7 +67,7 @@ def unmarked(text: str, start: int, end: int) -> int:
     """Where a stretch begins without the accents of a letter before it, which `visible` gives to that one's stretch; it
     keeps them where it holds nothing else."""
     place = start
-    while start and place < end and is_mark(text[place]):
+    while start and not text[start - 1].isspace() and place < end and is_mark(text[place]):
         place += 1
     return place if place < end else start
 

@@ -17,7 +17,7 @@ from pellucid.text.cut import bare, clean_text, shared_tokens, too_long
 from pellucid.text.tokenizer import Tokenizer
 
 _SENTENCE = re.compile(
-    r"(?P<end>[.!?…؟۔।॥։።។။]+[\"'”’»)\]]*(?=\s)|(?:[。！？｡]|．(?![０-９])|……)+[”’」』）】〉》〕]*|\n(?=\s*?\n))|[.!?…؟۔।॥։።។။]+"
+    r"(?P<end>[.!?…؟۔।॥։።។။]+[\"'”’»)\]]*(?=\s)|(?:[。！？｡]|．(?![０-９0-9])|…{2,})+[”’」』）】〉》〕]*|\n(?=\s*?\n))|[.!?…؟۔।॥։።។။]+"
 )
 """Ends of sentences: Latin, Arabic, Urdu, Devanagari, Armenian, Ethiopic, Khmer, Burmese; Chinese needs no space.
 A run of signs that ends none is taken as a whole: it would be tried once more from each of its signs."""
