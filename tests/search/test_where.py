@@ -274,6 +274,7 @@ def test_a_condition_is_read_as_it_was_typed() -> None:
     [
         *("n >= 2 and a = b", "n >= 2, a = b", "n != 2 OR n < 1", "a = b && n>3", "a = b; c ~ d", "a = x or y z != w"),
         *("d > 2011-01-01 and < 2013-01-01", "n >= 2, <= 5", "n > 1 && != 3", "2010 < year < 2020", "n > 1 < 3"),
+        *("a != b & c != d", "a = b | c = d"),
     ],
 )
 def test_two_conditions_in_one_are_not_taken_for_a_value(text: str) -> None:
@@ -283,6 +284,7 @@ def test_two_conditions_in_one_are_not_taken_for_a_value(text: str) -> None:
 
 def test_what_only_looks_like_two_conditions_is_a_value() -> None:
     values = "Rock and Roll", "Smith, Jones & Sons", "this or that", "a, b; c", "and = or", "x=1", "a <b> c"
+    values += "love, <3", "Smith, <a@b.c>", "rock and > roll", "sad, >:(", "https://a.b/?x=1&y=2"
     assert [typed(f"a = {value}").values[0] for value in values] == list(values)
 
 
@@ -290,6 +292,36 @@ def test_what_only_looks_like_two_conditions_is_a_value() -> None:
 @pytest.mark.parametrize("value", ["and " * 25_000, "a or b " * 20_000, ", " * 50_000, "or" + " " * 100_000 + "a"])
 def test_a_long_value_is_read_at_once(value: str) -> None:
     assert typed(f"a = {value}").values[0] == value.strip()
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        *((f"d {value}", "d holds dates alone, and is compared with .*: nothing was deleted") for value in (
+            "> '2010-01-01'", "> 2010-01-01 and 2013-01-01", ">= 2010-01-01 to 2013-01-01", "< January 2010",
+        )),
+        ("sector != Finances", r"no row has sector = Finances \(did you mean Finance\?\), and every row with a sector"),
+        ("sector != Finance, Energy", "no row has sector = Finance, Energy.*, and every row with a sector would fit"),
+        ({"d": {">": "soon"}}, "d holds dates alone, and is compared with 'soon'"),
+        ("sectr != Finance", r"no row has 'sectr' \(did you mean sector\?\)"),
+    ],
+)  # fmt: skip
+def test_what_would_delete_all_by_mistake_deletes_nothing(minilm: pellucid.Model, where: object, said: str) -> None:
+    days, sectors = ("2009-01-01", "2012-06-01", "", None), ("Finance", "Energy", "", None)
+    rows = [{"text": f"row {i}", "d": day, "sector": one} for i, (day, one) in enumerate(zip(days, sectors))]
+    index = pellucid.Index.build(minilm, rows, column="text", progress=False)
+    with pytest.raises(InputError, match=said):
+        index.delete(where=where)  # type: ignore[arg-type]
+    assert len(index) == 4
+    assert index.delete(where=["sector != Finance", "d > 2010-01-01"]) == 1
+
+
+def test_a_search_says_that_it_compares_dates_with_what_is_none(
+    minilm: pellucid.Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    index = pellucid.Index.build(minilm, [{"text": "row 0", "d": date(2012, 6, 1)}], column="text", progress=False)
+    assert fitting(index, "d > '2020-01-01'") == {0} and "d holds dates alone, and is compared with" in caplog.text
+    assert fitting(index, "d > 2020-01-01") == set()
 
 
 def test_rows_without_columns_say_so(minilm: pellucid.Model) -> None:

@@ -22,7 +22,8 @@ from pellucid.search.generations import BUILDING, commit, forget, generations, w
 from pellucid.search.hits import bits
 from pellucid.search.ids import id_of
 from pellucid.search.manifest import ENTRIES, MOST_NUMBERS, Encoder, Manifest, Segment, Settings
-from pellucid.search.opened import Known, Opened, check_columns, has_id, known, opened
+from pellucid.search.meant import check_deletion
+from pellucid.search.opened import Known, Opened, has_id, known, opened
 from pellucid.search.progress import expected
 from pellucid.search.vectors import FLAT_UP_TO, Unprepared
 from pellucid.search.where import Condition
@@ -138,7 +139,7 @@ def removed(
             raise InputError(f"no text has the id {several(missing)}: nothing was deleted")
     else:
         fitting = [one.alive(conditions) for one in segments]
-        check_columns(segments, conditions, fitting)
+        check_deletion(segments, conditions, fitting)
         held = [[] if rows is None else np.flatnonzero(rows).tolist() for rows in fitting]
     if not any(held):
         return manifest

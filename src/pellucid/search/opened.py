@@ -1,7 +1,6 @@
 """A segment that was opened: its entries and vectors in memory, each file checked before anything reads it."""
 
 import errno
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,17 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import Argument, CorruptFileError, InputError, PellucidError, ResourceError, near, several
+from pellucid.errors import CorruptFileError, InputError, PellucidError, ResourceError
 from pellucid.lazy import cached_property
 from pellucid.search.bm25 import Counts, counts
 from pellucid.search.entries import Entries, Entry
 from pellucid.search.generations import check, newest
 from pellucid.search.manifest import ENTRIES, Manifest, Segment, numbers_of
 from pellucid.search.vectors import Vectors, read_graph, read_vectors
-from pellucid.search.where import Condition, number_of
+from pellucid.search.where import Condition
 from pellucid.search.words import Vocabulary
-
-log = logging.getLogger("pellucid")
 
 _BLOCK = 8_192
 """Rows whose numbers are looked at together."""
@@ -166,38 +163,3 @@ def _read(folder: Path, manifest: Manifest, segment: Segment) -> Vectors:
         if not np.isfinite(vectors.numbers[start : start + _BLOCK]).all():
             raise CorruptFileError(f"{path} holds a number that is not finite: build the index again")
     return vectors
-
-
-def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], alive: list[np.ndarray | None]) -> None:
-    """Refuses a column that no row has, where a condition leaves nothing; says which value no row has, or none of whose
-    kind."""
-    if not conditions or not segments or any(map(_some, alive)):
-        return
-    known = {column for segment in segments for column in segment.entries.columns}
-    for condition in conditions:
-        if known.isdisjoint(form for segment in segments for form in segment.entries.forms(condition.column)):
-            hint = near(condition.column, known)
-            there = f"there are {several(sorted(known))}" if known else "rows have nothing beside their texts"
-            raise InputError(Argument("where"), f": no row has {condition.column!r}{hint}; {there}")
-        if condition.operator == "=" and not any(_some(segment.alive([condition])) for segment in segments):
-            strange = sorted({str(one) for one in condition.values})
-            hint = near(strange[0], _values(segments, condition)) if len(strange) == 1 else ""
-            log.warning("no row has %s = %s%s", condition.column, several(strange), hint)
-        if condition.operator[0] in "<>":
-            wanted = number_of(condition.values[0]) is not None
-            held = _values(segments, condition)
-            if not any(value and (number_of(value) is not None) == wanted for value in held):
-                kinds = "no number", "numbers alone"
-                log.warning(
-                    "%s holds %s, and is compared with %r", condition.column, kinds[not wanted], *condition.values
-                )
-
-
-def _values(segments: Sequence[Opened], condition: Condition) -> set[str]:
-    """Some of the values of a column, as texts."""
-    rows = [segment.entries for segment in segments]
-    return {value for one in rows for name in one.forms(condition.column) for value in one.values(name)}
-
-
-def _some(alive: np.ndarray | None) -> bool:
-    return alive is None or bool(alive.any())

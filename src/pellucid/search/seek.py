@@ -12,7 +12,8 @@ from pellucid.search.bm25 import bm25
 from pellucid.search.entries import Entry
 from pellucid.search.hits import Hit, Hits, fused
 from pellucid.search.manifest import Manifest
-from pellucid.search.opened import Segments, check_columns
+from pellucid.search.meant import check_columns, tell_misread
+from pellucid.search.opened import Segments
 from pellucid.search.rerank import reader, reranked
 from pellucid.search.vectors import Ranked, scores
 from pellucid.search.where import Condition
@@ -127,6 +128,7 @@ class Field:
         self.segments, self.asked, self.effort, self.dimension = segments, asked, effort, dimension
         self.alive = [segment.alive(asked.conditions) for segment in segments]
         check_columns(segments, asked.conditions, self.alive)
+        tell_misread(segments, asked.conditions)
 
     def answers(self, queries: Sequence[Query]) -> list[list[Hit]]:
         """The first texts of each query, as many as are wanted. Passages of one text count as one: where too few texts

@@ -21,13 +21,12 @@ OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
 WHERE = Argument("where")
 _SIGN = re.compile(r"!=|<=|>=|[=!<>~]")
 _MORE = re.compile(
-    r"(?:\b(?:and|or)\b|&&|\|\||[,;])\s*((?:[^\s,;=!<>~][^,;=!<>~]{0,200}(?:!=|<=|>=|[=<>~])|!=|<=|>=|<|>).*)",
-    re.IGNORECASE,
+    r"(?:\b(?:and|or)\b|&&|\|\||\s[&|]\s|[,;])\s*([^\s,;=!<>~][^,;=!<>~]{0,200}(?:!=|<=|>=|[=<>~]).*)", re.IGNORECASE
 )
 """A second condition in the value of one: whoever types it means two, and as a value it would fit nearly everything."""
 
-_BETWEEN = re.compile("([<>].*)")
-"""The same where values have an order: `2010 < year < 2020`."""
+_BETWEEN = re.compile("((?:[<>]|!=).*)")
+"""The same where values have an order, without a column: `2010 < year < 2020`, `year > 2010 and < 2020`."""
 
 MOST, MOST_VALUES = 100, 10_000
 """Conditions that must hold together, and the values of one: SQLite does not take many more."""
