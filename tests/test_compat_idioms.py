@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -53,7 +54,7 @@ def test_a_table_grows_and_learns(tmp_path: Path) -> None:
     model = ours("CausalLM", tmp_path)
     assert model.resize_token_embeddings(90) is model.get_input_embeddings()
     assert base_name(model.pellucid.loaded) == str(tmp_path)
-    model.resize_token_embeddings(91, pad_to_multiple_of=8)
+    model.resize_token_embeddings(91, pad_to_multiple_of=np.int64(8))
     with pytest.raises(pellucid.InputError, match=r"an adapter names its base.*save it and load it first"):
         base_name(model.pellucid.loaded)  # the files hold other tables
     assert model.config.vocab_size == 96 and model.resize_token_embeddings().weight.shape[0] == 96

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -109,6 +110,9 @@ def test_every_call_gives_the_same(kind: str) -> None:
             assert plain(ours(*arguments, **options)) == plain(theirs(*arguments, **options)), (side, options)
         rows = [{"input_ids": [5, 6, 7]}, {"input_ids": [8]}]
         assert plain(ours.pad(rows, return_tensors="pt"))["input_ids"] == plain(theirs.pad(rows)["input_ids"])
+    for row in (range(5, 8), tuple(torch.tensor([5, 6, 7]))):
+        found = ours.pad({"input_ids": row}, pad_to_multiple_of=np.int64(4))
+        assert plain(found) == plain(ours.pad({"input_ids": [5, 6, 7]}, pad_to_multiple_of=4))
 
 
 @pytest.mark.parametrize("endless", [int(1e30), 1e30, None])

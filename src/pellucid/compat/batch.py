@@ -187,8 +187,8 @@ def batched(features: Features, kind: str | None, single: bool, rows: Sequence[A
 
 
 def plain(ids: Any) -> Any:
-    """Tensors, arrays and tuples as lists or numbers."""
-    return ids.tolist() if hasattr(ids, "tolist") else list(ids) if isinstance(ids, tuple) else ids
+    """Tensors, arrays, tuples and ranges as lists or numbers."""
+    return ids.tolist() if hasattr(ids, "tolist") else [*map(plain, ids)] if isinstance(ids, tuple | range) else ids
 
 
 def are_words(text: Any) -> bool:

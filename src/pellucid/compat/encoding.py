@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
-
 from pellucid.compat.batch import (
     COLUMNS,
     BatchEncoding,
@@ -20,7 +18,7 @@ from pellucid.compat.batch import (
     width_of,
 )
 from pellucid.compat.said import Unfollowed, followed
-from pellucid.config.checks import among, count, truth
+from pellucid.config.checks import among, count, plain_number, truth
 from pellucid.errors import InputError, counted
 from pellucid.text import Tokenizer
 from pellucid.text.batch import listed
@@ -59,7 +57,7 @@ class Asked:
                 truth(name, value)
         for name in ("max_length", "stride"):
             if (value := getattr(self, name)) is not None:
-                count(name, value.item() if isinstance(value, np.integer) else value, least=0)
+                count(name, plain_number(value), least=0)
 
 
 def encoded(tokenizer: Tokenizer, text: Any, pair: Any, asked: Asked) -> BatchEncoding:
@@ -91,9 +89,9 @@ def _width(
     tokenizer: Tokenizer, lengths: list[int], padding: bool | str, length: int | None, multiple: int | None
 ) -> int:
     if length is not None:
-        count("max_length", length.item() if isinstance(length, np.integer) else length, least=0)
+        count("max_length", plain_number(length), least=0)
     if multiple is not None:
-        count("pad_to_multiple_of", multiple)
+        count("pad_to_multiple_of", plain_number(multiple))
     return width_of(lengths, padding, length or tokenizer.model_max_length, multiple or 1, tokenizer.pad_token_id)
 
 

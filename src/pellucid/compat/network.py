@@ -243,8 +243,8 @@ class PreTrainedModel(nn.Module):
         if new_num_tokens is not None:
             count("new_num_tokens", rows := plain_number(new_num_tokens))
         if pad_to_multiple_of is not None:
-            count("pad_to_multiple_of", pad_to_multiple_of)
-            rows += -rows % pad_to_multiple_of
+            count("pad_to_multiple_of", multiple := plain_number(pad_to_multiple_of))
+            rows += -rows % multiple
         if not mean_resizing:
             raise InputError("mean_resizing is False, and new rows are the mean of the old ones here: leave it out")
         if loaded.config.decoder is not None and loaded.config.decoder.source_vocab_size:
