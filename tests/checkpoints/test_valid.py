@@ -181,6 +181,18 @@ def test_a_head_in_the_file_is_left_out_on_request(tmp_path: Path) -> None:
     assert torch.equal(body.module.embeddings.token.weight, held["bert.embeddings.word_embeddings.weight"])
 
 
+@pytest.mark.parametrize(
+    ("name", "head"), [("llama-reader", "token-classification"), ("t5-feelings", "question-answering")]
+)
+def test_a_body_is_read_that_its_head_calls_otherwise(name: str, head: str, checkpoint: Callable[[str], Path]) -> None:
+    """Their heads alone put "transformer." before the names of the body."""
+    whole = pellucid.load(checkpoint(name))
+    body, other = (pellucid.load(checkpoint(name), head=one) for one in (None, head))
+    wanted = {key: value for key, value in whole.module.state_dict().items() if not key.startswith("head.")}
+    assert equal(body.module.state_dict(), wanted)
+    assert equal({key: other.module.state_dict()[key] for key in wanted}, wanted)
+
+
 def test_a_new_head_says_that_it_is_untrained(folder: Path) -> None:
     model = pellucid.load(folder, head="sequence-classification")
     assert "sequence-classification head (UNTRAINED)" in repr(model)

@@ -1,7 +1,7 @@
 """The whole account of a checkpoint before a single number is read: which tensor goes where, and what is left over."""
 
 import logging
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -73,8 +73,8 @@ def make_plan(
     Raises CheckpointMismatchError, one sentence with all that does not fit.
     """
     page = family.page(config.head)
-    names = family.names_with(page, lambda: config)
     pages = [(other, family.names_with(other, lambda: config)) for other in family.heads if other is not page]
+    names = _standing([family.names_with(page, lambda: config), *(other for _, other in pages)], tensors)
     _check_depth(config, tensors, said_in)
     for prefix, wrapper in _WRAPPED.items():
         if tensors and all(theirs.startswith(prefix) for theirs in tensors):
@@ -158,6 +158,14 @@ def _wanted(config: Config) -> dict[str, tuple[int, ...]]:
 
 def _any_head(placed: Iterable[str]) -> bool:
     return any(name.startswith("head.") for name in placed)
+
+
+def _standing(every: Sequence[Names], tensors: Iterable[str]) -> Names:
+    """The first of these names whose prefix stands in a file: a body that is read alone may have been saved under a
+    head that calls it otherwise. The first of all, where none does."""
+    return next(
+        (names for names in every if names.prefix and any(one.startswith(names.prefix) for one in tensors)), every[0]
+    )
 
 
 def _other_head(pages: list[tuple[HeadPage, Names]], theirs: str) -> str | None:
