@@ -338,7 +338,7 @@ def test_a_head_that_is_not_there_is_new_and_says_so(tmp_path: Path, caplog: pyt
     model = compat.AutoModelForSequenceClassification.from_pretrained(
         tmp_path, num_labels=4, id2label=names, label2id={name: i for i, name in names.items()}, hidden_dropout_prob=0.3
     )
-    assert "holds no head for sequence-classification: it got random numbers" in caplog.text
+    assert "holds no trained numbers for its head" in caplog.text
     assert model(**given("", False)).logits.shape == (2, 4)
     assert model.config.id2label == names == model.pellucid.config.id2label
     assert model.config.hidden_dropout_prob == model.pellucid.config.dropout.hidden_dropout_prob == 0.3

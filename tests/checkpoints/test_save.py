@@ -15,7 +15,7 @@ from typing import IO, Any
 import pytest
 import tokenizers
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.utils import prune
 
@@ -82,8 +82,35 @@ def test_the_reference_opens_a_head_with_its_labels(tmp_path: Path) -> None:
     assert theirs.config.label2id == {label: i for i, label in enumerate(labels)}
     ids = torch.tensor([[2, 7, 9, 3]])
     with torch.no_grad():
-        assert torch.equal(theirs(ids).logits, model(ids).logits)
+        found = theirs(ids).logits  # of numbers that lie in memory as they lie in the file
+    assert torch.allclose(found, model(ids).logits, rtol=0.0, atol=1e-7)
     assert pellucid.load(tmp_path / "model").config.labels == labels
+
+
+def test_what_is_random_is_said_to_be_when_it_is_opened(tmp_path: Path, checkpoint: Callable[[str], Path]) -> None:
+    words = pellucid.load(checkpoint("bert-body")).tokenizer
+    built = pellucid.build(tiny_config(vocab_size=len(words)), seed=3, tokenizer=words).save(tmp_path / "built")
+    assert "UNTRAINED" in repr(pellucid.load(built)) and pellucid.load(built).loaded.untrained == ("all",)
+    with pytest.raises(InputError, match=r"not trained|UNTRAINED|untrained"):
+        pellucid.Index.build(built, ["a cat"])
+    headed = pellucid.load(checkpoint("bert-body"), head="sequence-classification").save(tmp_path / "headed")
+    again = pellucid.load(headed)
+    assert "head" in again.loaded.untrained and "head" not in pellucid.load(headed, head=None).loaded.untrained
+    with pytest.raises(InputError, match="not trained"):
+        pellucid.pipeline("text-classification", headed)
+    rows = [{"text": "a cat", "label": "good"}, {"text": "a dog", "label": "bad"}] * 4
+    out = tmp_path / "learned"
+    pellucid.train(headed, rows, "classify", epochs=1, out=out, progress=False)
+    assert pellucid.load(out).loaded.untrained == () and "UNTRAINED" not in repr(pellucid.load(out))
+
+
+@pytest.mark.parametrize("note", ["[", "7", '["a", 7]', "[" * 100_000])
+def test_a_damaged_note_of_what_is_random_is_told(note: str, tmp_path: Path) -> None:
+    pellucid.build(tiny_config(), seed=3).save(tmp_path / "built")
+    path = tmp_path / "built" / "model.safetensors"
+    save_file(load_file(path), path, metadata={"format": "pt", "untrained": note})
+    with pytest.raises(pellucid.CorruptFileError, match=r"model.safetensors has a damaged note in its header"):
+        pellucid.load(tmp_path / "built")
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,10 @@ class _Over(Contents):
     def generation(self) -> dict[str, Any]:
         return self.base.generation
 
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        return self.base.untrained
+
     # -- what the file holds ------------------------------------------------------------------------------------------
 
     @cached_property

@@ -9,7 +9,7 @@ from pellucid.checkpoints.generation import FILE, check_generation, legacy_gener
 from pellucid.checkpoints.gguf import open_gguf
 from pellucid.checkpoints.sentence import Pooling, read_crossing, read_pooling
 from pellucid.checkpoints.source import Source
-from pellucid.checkpoints.weights import Stored, stored
+from pellucid.checkpoints.weights import Stored, stored, untrained_in
 from pellucid.config import Config
 from pellucid.errors import NotFoundError
 from pellucid.files import read_json
@@ -59,6 +59,11 @@ class Contents(ABC):
         """How it is to write, by the reference's keys."""
         return {}
 
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        """The parts whose numbers are random by the word of the file that holds them."""
+        return ()
+
 
 def read_contents(source: Source) -> Contents:
     """The files of a checkpoint that is no adapter."""
@@ -87,6 +92,10 @@ class _Folder(Contents):
         said = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
         stated = self.facts.get("tokenizer_class") if self.said_in.is_file() else None  # a tokenizer may stand alone
         return open_tokenizer(self.folder, max_length=config.longest, stated_class=stated, **said)
+
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        return untrained_in(self.folder)
 
     @cached_property
     def target_tokenizer(self) -> Tokenizer | None:

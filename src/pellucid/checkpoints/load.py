@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -89,6 +89,7 @@ def open_checkpoint(
         }
         if source.base is not None and is_word(dtype, "int4"):
             log.warning("%s: 4 bits round away much of what an adapter adds; 8 bits (int8) keep it", source.name)
+        random = {name.partition(".")[0] for name in plan.fresh} | _still(contents.untrained, plan.config)
         del contents  # a vocabulary of GGUF takes ten megabytes, and is not needed beside the tokenizer
         module = _numbers(plan, tensors, device, dtype, attention, seed, narrower)
         return Loaded(
@@ -96,10 +97,16 @@ def open_checkpoint(
             config=plan.config,
             family=family,
             source=source,
-            untrained=tuple(sorted({name.partition(".")[0] for name in plan.fresh})),
+            untrained=tuple(sorted(random)),
             written=stands(module),
             **parts,
         )
+
+
+def _still(random: Iterable[str], config: Config) -> set[str]:
+    """Those parts that this model has."""
+    absent = (*["head"] * (config.head is None), *["pooler"] * (not config.pooler))
+    return {part for part in random if part.partition(".")[0] not in absent}
 
 
 def _tell_of_unread(plan: Plan, family: Family, contents: Contents) -> None:

@@ -14,6 +14,7 @@ from pellucid.checkpoints.moves import Move
 from pellucid.checkpoints.names import Names, Rows
 from pellucid.checkpoints.network import check_network
 from pellucid.checkpoints.sentence import write_pooling
+from pellucid.checkpoints.weights import UNTRAINED
 from pellucid.errors import InputError
 from pellucid.files import path_of
 from pellucid.models import ties
@@ -52,7 +53,8 @@ def _write(loaded: Loaded, folder: Path) -> None:
         copies = {f"{before}{copy}": f"{before}{name}" for copy, name in names.copies.items()}
         copies |= {twin: name for name, twin in page.twins.items() if name in tensors}
         tensors |= {copy: tensors[name] for copy, name in copies.items()}
-    write_tensors(tensors, folder / "model.safetensors")
+    note = {UNTRAINED: json.dumps(loaded.untrained)} if loaded.untrained else None
+    write_tensors(tensors, folder / "model.safetensors", note)
     facts = family.write(config)
     facts["dtype"] = facts["torch_dtype"] = str(next(loaded.module.parameters()).dtype).removeprefix("torch.")
     (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,5 +1,6 @@
 """The weights of a folder, whatever form they come in: one file, shards, or PyTorch's `.bin`."""
 
+import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -12,13 +13,15 @@ from torch import Tensor
 from pellucid.checkpoints.cache import brings
 from pellucid.checkpoints.links import inside
 from pellucid.checkpoints.pickled import read_pickled
-from pellucid.checkpoints.tensors import check_name, spans
+from pellucid.checkpoints.tensors import check_name, note_in, spans
 from pellucid.checkpoints.wanted import WEIGHTS
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, UnsafeFileError, several
 from pellucid.files import read_json
 
 _FORMS = (("model.safetensors", "safetensors"), ("pytorch_model.bin", "bin"))
 
+UNTRAINED = "untrained"
+"""The note, in the header of weights that we wrote, of the parts whose numbers are random."""
 
 _NUMBERS_AT_ONCE = 2**17
 
@@ -63,6 +66,22 @@ def stored(folder: Path) -> dict[str, Stored]:
     raise NotFoundError(
         f"{folder} holds no weights: expected model.safetensors, its shards, or pytorch_model.bin{advice}"
     )
+
+
+def untrained_in(folder: Path) -> tuple[str, ...]:
+    """The parts whose numbers are random by the weights' own word, as `Loaded.untrained` names them: a tool that trains
+    them and writes them anew leaves the note out."""
+    name, _ = _FORMS[0]
+    if not os.path.lexists(folder / name):
+        return ()
+    path = _there(folder, name)
+    try:
+        parts = json.loads(note_in(path).get(UNTRAINED, "[]"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} has a damaged note in its header: {str(error)[:120]}") from error
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise CorruptFileError(f"{path} has a damaged note in its header: {UNTRAINED} is no list of names")
+    return tuple(parts)
 
 
 def _there(folder: Path, name: str) -> Path:

@@ -27,7 +27,7 @@ from pellucid.compat.said import PLACE, accepted, placed
 from pellucid.compat.words import AutoTokenizer
 from pellucid.config import CausalLM, QuestionAnswering
 from pellucid.config.checks import is_word
-from pellucid.errors import InputError, near, short
+from pellucid.errors import InputError, near, several, short
 from pellucid.model import Model
 
 log = logging.getLogger("pellucid")
@@ -67,7 +67,8 @@ def opened(
         **place,
     )
     if loaded.untrained:
-        log.warning("%s holds no head for %s: it got random numbers, and is to be trained first", name, head)
+        said = "%s holds no trained numbers for its %s: they are random, and it is to be trained first"
+        log.warning(said, name, several(loaded.untrained, 3))
     kind = architecture(loaded.family.page(loaded.config.head).architecture)
     return kind.around(Model(loaded), config)
 
