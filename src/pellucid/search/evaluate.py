@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from pellucid.search.corpus import column_named
 from pellucid.search.dates import dated
 from pellucid.search.ids import id_of
 from pellucid.search.metadata import plain
-from pellucid.search.opened import has_id
 from pellucid.search.seek import Asked
 from pellucid.search.vectors import met
 from pellucid.search.where import Condition, spelled, truth_of
@@ -161,7 +159,7 @@ def _given(
 
 def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
     """An id, several, or ids with how right each is; or values of a column. A cell in which nothing stands is none."""
-    there = partial(has_id, index.segments)
+    there = index.segments.has_id
     pairs = given.items() if isinstance(given, Mapping) else [(one, 1.0) for one in _all_of(given)]
     known = [(name, grade) for name, grade in pairs if not (is_missing(name) or is_word(name, ""))]
     grades: Grades = {}

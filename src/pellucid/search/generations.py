@@ -189,11 +189,13 @@ def _who(note: Path) -> str:
         return "another process"
 
 
-def write_segment(folder: Path, name: str, write: Callable[[Path], tuple[int, str]]) -> Segment:
+def write_segment(folder: Path, number: int, write: Callable[[Path], tuple[int, str]]) -> Segment:
     """Writes a segment beside its place, waits until all of it is on the disk, and moves it there.
 
+    number: of the generation that it comes with.
     write: puts files into an empty folder, and says how many rows they hold and of which kind they are.
     """
+    name = f"{number:06}"
     place, beside = folder / SEGMENTS / name, folder / SEGMENTS / f".{name}"
     try:
         shutil.rmtree(beside, ignore_errors=True)
