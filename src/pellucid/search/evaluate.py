@@ -24,8 +24,8 @@ from pellucid.text.rows import as_named, is_missing
 if TYPE_CHECKING:
     from pellucid.search.index import Index
 
-TOGETHER = 256
-"""So many queries are asked at a time."""
+TOGETHER, VALUES = 256, 400
+"""So many queries are asked, and values looked for, at a time; a statement takes only so many of these."""
 
 _NUMBERS = (int, float, np.integer, np.floating)
 
@@ -224,11 +224,11 @@ def _there(index: "Index", names: set[str], by: str | None) -> set[str]:
     return found & names
 
 
-def _with_values(segment: Any, by: str, names: list[str], size: int = 400) -> list[int]:
-    """The rows whose column has one of these values; some at a time, since a statement takes only so many."""
+def _with_values(segment: Any, by: str, names: list[str]) -> list[int]:
+    """The rows whose column has one of these values."""
     found: set[int] = set()
-    for start in range(0, len(names), size):
-        condition = Condition(by, "=", tuple(names[start : start + size]))
+    for start in range(0, len(names), VALUES):
+        condition = Condition(by, "=", tuple(names[start : start + VALUES]))
         found |= set(segment.entries.fitting([condition], segment.segment.rows).nonzero()[0].tolist())
     return sorted(found)
 
