@@ -19,7 +19,7 @@ from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
 import pellucid
 from pellucid.errors import InputError
 from pellucid.search.evaluate import judge
-from pellucid.search.opened import Segments
+from pellucid.search.opened import Generation, Segments
 
 
 @settings(max_examples=150, deadline=None)
@@ -125,7 +125,7 @@ def test_so_it_is_of_a_graph_with_deleted_rows(minilm: pellucid.Model) -> None:
 def replaced(index: pellucid.Index) -> pellucid.Index:
     """The same without a graph."""
     segments = Segments(replace(one, vectors=replace(one.vectors, graph=None)) for one in index.segments)
-    return pellucid.Index(index.folder, index.manifest, segments, index.loaded)
+    return pellucid.Index(Generation(index.folder, index.manifest, segments), index.loaded)
 
 
 @pytest.mark.parametrize("right", [1999, 1999.0, "1999", True, "TRUE"])

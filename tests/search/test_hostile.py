@@ -463,7 +463,7 @@ def test_what_was_deleted_from_a_graph_is_never_found(graph: Path) -> None:
     best = [hit["id"] for hit in index.search(query, k=300)]
     assert len(best) == 300
     index.delete(best[:50])
-    assert index.manifest.settings.kind == "hnsw" and index.manifest.segments[0].deleted().sum() == 50
+    assert index.manifest.settings.kind == "hnsw" and index.manifest.segments[0].deleted.sum() == 50
     assert [hit["id"] for hit in index.search(query, k=100)] == best[50:150]
     assert [hit["id"] for hit in pellucid.Index.open(graph).search(query, k=300)] == best[50:]
     index.delete(best[50:80])  # more than a fifth are gone: it is written anew

@@ -483,7 +483,7 @@ def test_ctrl_c_behind_a_change_says_that_it_is_made(
     index = build(minilm, tmp_path / "a.index")
     before = held(index, vectors)
     monkeypatch.setattr(change, "MOST_SEGMENTS", 1)
-    monkeypatch.setattr(change, "compacted", break_off)
+    monkeypatch.setattr(change, "_joined", break_off)
     with pytest.raises(Interrupted, match=r"a.index is changed already, as it was asked to: do not do the same again$"):
         index.add([("new", POOL[0])], progress=False)
     monkeypatch.undo()

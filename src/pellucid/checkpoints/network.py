@@ -1,11 +1,18 @@
-"""Whether a network is still the one that its config describes."""
+"""Whether a network is still the one that its config describes, and that its files hold."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import nn
 
-from pellucid.checkpoints.loaded import Loaded
+from pellucid.blocks.quantized import packed
+from pellucid.checkpoints.load import open_checkpoint
+from pellucid.checkpoints.loaded import Loaded, stands
+from pellucid.checkpoints.source import Source
+from pellucid.checkpoints.unchanged import replaced
 from pellucid.errors import InputError, several
-from pellucid.models import assemble, ties
+from pellucid.models import Network, assemble, ties
 
 _FACTS = ("activation", "causal")
 """What else than scales is no number of a file and decides what comes out."""
@@ -36,14 +43,43 @@ def check_network(loaded: Loaded, done: str) -> None:
             )
 
 
-def changed_fact(loaded: Loaded) -> str | None:
-    """The first scale or function of a part that is another than its config says, as "scale of layers.0.attention".
-    Not what is dropped: nothing is where a model answers."""
+def unlike_files(loaded: Loaded, counts: Callable[[Path], bool], opened: str) -> str | None:
+    """What makes the states of a model others than those of what is loaded from its files, as a sentence; None where
+    nothing does.
+
+    counts: which of its files do.  opened: what is opened with them later, as "an index".
+    """
+    for path in filter(counts, replaced(loaded.source) if loaded.source else ()):
+        return f"{path} was replaced, added or removed since {loaded.name} was loaded from there: load it again"
     with torch.device("meta"):
-        return _changed(loaded.module, assemble(loaded.config), nn.Dropout)
+        fact = _changed(loaded.module, assemble(loaded.config), nn.Dropout)  # nothing is dropped where a model answers
+    if fact:
+        return (
+            f"{fact} of {loaded.name} is not what its config says, and {opened} is opened with what its files say: put "
+            "it back"
+        )
+    source, module = loaded.source, loaded.module
+    if source is None or stands(module) == loaded.written or _as_in_files(module, source):
+        return None
+    advice = "load it again" if module.bits else "save the model, and use what is loaded from there"
+    return (
+        f"the numbers of {loaded.name} were changed since it was loaded, and {opened} is opened with those of its "
+        f"files: {advice}"
+    )
+
+
+def _as_in_files(module: Network, source: Source) -> bool:
+    """Whether a module that was copied, moved or written to still has the numbers of its files."""
+    real = next(module.parameters()).dtype
+    kind = f"int{module.bits}" if module.bits else real if real == torch.float64 else None
+    there = open_checkpoint(source.file or source.folder, head=None, dtype=kind, narrower={}).module
+    own, theirs = (one.state_dict() | packed(one) for one in (module, there))
+    names = {name for name in {**own, **theirs} if not name.startswith(("head.", "pooler."))}
+    return names <= own.keys() & theirs.keys() and all(torch.equal(own[n], theirs[n].to(own[n])) for n in names)
 
 
 def _changed(module: nn.Module, as_said: nn.Module, *but: type[nn.Module]) -> str | None:
+    """The first scale or function of a part that is another than its config says, as "scale of layers.0.attention"."""
     parts = {path: part for path, part in as_said.named_modules() if not isinstance(part, but)}
     pairs = ((path, _differs(part, parts[path])) for path, part in module.named_modules() if path in parts)
     return next((f"{fact} of {path}" if path else fact for path, fact in pairs if fact), None)

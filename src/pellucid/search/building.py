@@ -1,7 +1,6 @@
 """Entries to a segment: what has a vector already is not embedded again, and what was embedded survives a break."""
 
 import io
-import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from pellucid.files import write_whole
 from pellucid.search.corpus import chunks
 from pellucid.search.effort import enough
 from pellucid.search.entries import Entry, write_entries
+from pellucid.search.generations import STAGED
 from pellucid.search.hnsw import built, faiss, write_graph
 from pellucid.search.manifest import ENTRIES, GRAPH, VECTORS, Settings
 from pellucid.search.vectors import FLAT_UP_TO, Vectors, prepared, read_graph, write_vectors
@@ -26,8 +26,6 @@ kept some, too."""
 Told = Callable[[int], object]
 
 Encode = Callable[[list[str], Told], np.ndarray]
-
-_OURS = re.compile(r"[0-9a-f]{32}\.npz")
 
 
 @dataclass
@@ -47,7 +45,7 @@ class Staged:
         if self.folder.is_symlink():
             raise UnsafeFileError(f"{self.folder} is a link, and what is written there may land outside: take it away")
         for path in sorted(self.folder.glob("*.npz")):
-            if not _OURS.fullmatch(path.name):
+            if not STAGED.fullmatch(path.name):
                 continue
             held = self._read(path)
             if held is None:  # not whole, or of another encoder: what it held is embedded again

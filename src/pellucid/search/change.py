@@ -2,9 +2,8 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,9 @@ from pellucid.search.hits import bits
 from pellucid.search.ids import id_of
 from pellucid.search.manifest import ENTRIES, MOST_NUMBERS, Encoder, Manifest, Segment, Settings
 from pellucid.search.meant import check_deletion
-from pellucid.search.opened import Known, Opened, has_id, known, opened
+from pellucid.search.opened import Generation, Opened, opened
 from pellucid.search.progress import expected
-from pellucid.search.vectors import FLAT_UP_TO, Unprepared
+from pellucid.search.vectors import FLAT_UP_TO, Unprepared, Vectors
 from pellucid.search.where import Condition
 from pellucid.text.cut import whole_characters
 
@@ -61,10 +60,8 @@ class Building:
             raise InputError(Argument("prompt"), f" is {type(self.prompt).__name__}, expected a text")
 
 
-def created(
-    folder: Path, loaded: Loaded | None, corpus: Corpus, asked: Settings, how: Building
-) -> tuple[Manifest, Known]:
-    """The first generation of an index, and what of it is held; where nobody reads, its source is vectors."""
+def created(folder: Path, loaded: Loaded | None, corpus: Corpus, asked: Settings, how: Building) -> Generation:
+    """The first generation of an index; where nobody reads, its source is vectors."""
     asked.check()
     if generations(folder):
         raise InputError(f"{folder} holds an index already: add to it, or give the name of a new folder")
@@ -75,28 +72,22 @@ def created(
     rows = Passages(places_to_cut(loaded, how.passage_tokens, encoder.prompt), how.on_duplicate == "keep-last")
     corpus.taken = rows.places.__contains__
     builder = _builder(folder, loaded, encoder, asked, how.dtype, ())
-    segment = _written(folder, name_of(1), builder, rows.of(corpus), expected(corpus), how.progress)
+    segment = _written(folder, 1, builder, rows.of(corpus), expected(corpus), how.progress)
     segment = segment.without(bits(segment.rows, rows.replaced))
     _report(corpus, builder, segment, rows.texts)
     said = corpus.said() | {"passage_tokens": how.passage_tokens}
     settings = replace(builder.settings, kind=asked.kind)
     manifest = Manifest(1, encoder, settings, (segment,), said, max(rows.texts, corpus.numbered))
     _finish(folder, manifest)
-    return manifest, known(builder.made, segment)
+    return opened(folder, manifest, {segment.digest: builder.made})
 
 
 def added(
-    folder: Path,
-    manifest: Manifest,
-    segments: Sequence[Opened],
-    loaded: Loaded,
-    source: Any,
-    update: bool,
-    read: Mapping[str, Any],
-    progress: bool | None,
-) -> Manifest:
+    now: Generation, loaded: Loaded, source: Any, update: bool, read: Mapping[str, Any], progress: bool | None
+) -> Generation:
     """A generation with more texts. See `Index.add`."""
     check_files(loaded)
+    manifest, segments = now.manifest, now.segments
     said = manifest.corpus
     for name in read:
         choice("read", name, READING)
@@ -104,11 +95,11 @@ def added(
     rows = Passages(places_to_cut(loaded, said.get("passage_tokens"), manifest.encoder.prompt))
     corpus = Corpus(source, **facts, number_from=manifest.numbered + 1)
     corpus.taken = lambda id_: id_ in rows.places or any(one.entries.having([id_]) for one in segments)
-    corpus.there = partial(has_id, segments)
+    corpus.there = segments.has_id
     settings = manifest.settings if manifest.settings.kind == "flat" else replace(manifest.settings, kind="auto")
-    builder = _builder(folder, loaded, manifest.encoder, settings, None, segments)
-    name = name_of(manifest.generation + 1)
-    segment = _written(folder, name, builder, rows.of(corpus), expected(corpus), progress)
+    builder = _builder(now.folder, loaded, manifest.encoder, settings, None, segments)
+    number = manifest.generation + 1
+    segment = _written(now.folder, number, builder, rows.of(corpus), expected(corpus), progress)
     there = [one.entries.having(rows.places) for one in segments]
     known = [[row for row in held if not one.dead[row]] for held, one in zip(there, segments)]
     if any(known) and not update:
@@ -117,22 +108,17 @@ def added(
             f"the ids {several(sorted(ids))} are in the index already: ", Argument("update", True), " takes their place"
         )
     _report(corpus, builder, segment, rows.texts, update)
-    before = [one.without(_with(opened_.dead, held)) for one, opened_, held in zip(manifest.segments, segments, known)]
+    before = [one.without(held) for one, held in zip(manifest.segments, known)]
     numbered = max(manifest.numbered + rows.texts, corpus.numbered)
     manifest = replace(manifest, numbered=numbered, settings=_tuned(manifest, builder.settings))
-    return _next(folder, manifest, (*before, segment))
+    return _next(now, manifest, (*before, segment))
 
 
-def removed(
-    folder: Path,
-    manifest: Manifest,
-    segments: Sequence[Opened],
-    ids: list[Any] | None,
-    conditions: Sequence[Condition],
-) -> Manifest:
+def removed(now: Generation, ids: list[Any] | None, conditions: Sequence[Condition]) -> Generation:
     """A generation without some texts. See `Index.delete`."""
+    manifest, segments = now.manifest, now.segments
     if ids is not None:
-        ids = [id_of(one, partial(has_id, segments)) for one in ids]
+        ids = [id_of(one, segments.has_id) for one in ids]
         held = [[row for row in one.entries.having(ids) if not one.dead[row]] for one in segments]
         found = {entry.id for rows, one in zip(held, segments) for entry in one.entries.get(rows)}
         if missing := [one for one in ids if one not in found]:
@@ -142,41 +128,15 @@ def removed(
         check_deletion(segments, conditions, fitting)
         held = [[] if rows is None else np.flatnonzero(rows).tolist() for rows in fitting]
     if not any(held):
-        return manifest
-    rest = [one.without(_with(opened_.dead, rows)) for one, opened_, rows in zip(manifest.segments, segments, held)]
-    return _next(folder, manifest, rest)
+        return now
+    return _next(now, manifest, [one.without(rows) for one, rows in zip(manifest.segments, held)])
 
 
-def compacted(
-    folder: Path, manifest: Manifest, segments: Sequence[Opened], progress: bool | None = None, *, which: Any = None
-) -> Manifest:
-    """A generation in which some segments are one, without what was deleted; all of them by default."""
-    chosen = [i for i in range(len(segments)) if which is None or i in which]
-    merged, rest = [segments[i] for i in chosen], [s for i, s in enumerate(manifest.segments) if i not in chosen]
-    if which is None and len(segments) == 1 and not segments[0].dead.any():
-        return manifest
-    living = [one.vectors.numbers[~one.dead] for one in merged]
-    vectors = np.concatenate(living) if living else np.empty((0, manifest.encoder.dimension), np.float32)
-    settings = manifest.settings
-
-    def write(place: Path) -> tuple[int, str]:
-        write_entries((entry for one in merged for entry in one.living()), place / ENTRIES)
-        with bar("building the graph", total=len(vectors), unit=" rows", shown=progress) as graph:
-            nonlocal settings
-            settings, _ = write_numbers(vectors, settings, place, graph.update)
-        return len(vectors), settings.kind
-
-    made = [write_segment(folder, name_of(manifest.generation + 1), write)] if len(vectors) else []
-    changed = replace(
-        manifest, generation=manifest.generation + 1, segments=(*rest, *made), settings=_tuned(manifest, settings)
-    )
-    commit(folder, changed)
-    return changed
-
-
-def name_of(generation: int) -> str:
-    """The folder of the segment that a generation adds."""
-    return f"{generation:06}"
+def compacted(now: Generation, progress: bool | None) -> Generation:
+    """A generation with one segment, without what was deleted. See `Index.compact`."""
+    if len(now.segments) == 1 and not now.segments[0].dead.any():
+        return now
+    return now.to(_joined(now, range(len(now.segments)), progress))
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
@@ -191,26 +151,38 @@ def _check_silent(corpus: Corpus, how: Building) -> None:
             raise InputError(Argument(name), " is of texts, and vectors were given: leave it out, or name a model")
 
 
-def _of_vectors(folder: Path, source: Any, asked: Settings, progress: bool | None) -> tuple[Manifest, Known]:
+def _of_vectors(folder: Path, source: Any, asked: Settings, progress: bool | None) -> Generation:
     """An index of vectors that somebody has; their ids count them from 1."""
     numbers = Unprepared(source, asked.metric)
-    settings, made = asked, None
     if not len(numbers):
         raise InputError("there is nothing to put into the index: no vectors were given")
     count("dimension", numbers.shape[1], MOST_NUMBERS)
-
-    def write(place: Path) -> tuple[int, str]:
-        nonlocal settings, made
-        write_numbered(len(numbers), place / ENTRIES)
-        with bar("building the graph", total=len(numbers), unit=" rows", shown=progress) as graph:
-            settings, made = write_numbers(numbers, asked, place, graph.update)
-        return len(numbers), settings.kind
-
-    segment = write_segment(folder, name_of(1), write)
+    segment, settings, made = _of_numbers(
+        folder, 1, numbers, asked, lambda path: write_numbered(len(numbers), path), progress
+    )
     encoder = Encoder("vectors that were given", "", numbers.shape[1])
     manifest = Manifest(1, encoder, replace(settings, kind=asked.kind), (segment,), numbered=len(numbers))
     _finish(folder, manifest)
-    return manifest, known(made, segment)
+    return opened(folder, manifest, {segment.digest: made})
+
+
+def _of_numbers(
+    folder: Path, number: int, vectors: Any, asked: Settings, entries: Callable[[Path], object], progress: bool | None
+) -> tuple[Segment, Settings, Vectors | None]:
+    """A segment of vectors that are there, with a bar while their graph is built; see `write_numbers` for the rest.
+
+    number: of the generation that it comes with.  entries: writes what belongs to the vectors.
+    """
+    settled: tuple[Settings, Vectors | None] = asked, None
+
+    def write(place: Path) -> tuple[int, str]:
+        nonlocal settled
+        entries(place / ENTRIES)
+        with bar("building the graph", total=len(vectors), unit=" rows", shown=progress) as graph:
+            settled = write_numbers(vectors, asked, place, graph.update)
+        return len(vectors), settled[0].kind
+
+    return write_segment(folder, number, write), *settled
 
 
 def _builder(
@@ -235,7 +207,7 @@ def _builder(
 
 
 def _written(
-    folder: Path, name: str, builder: Builder, entries: Iterable[Entry], many: int | None, progress: bool | None
+    folder: Path, number: int, builder: Builder, entries: Iterable[Entry], many: int | None, progress: bool | None
 ) -> Segment:
     """A segment of these entries, with a bar while they are embedded and one while their graph is built.
 
@@ -245,7 +217,7 @@ def _written(
     with bar("embedding", total=many, **rows) as texts, bar("building the graph", **rows) as graph:
         builder.told, builder.told_of_graph = texts.update, graph.update
         try:
-            return write_segment(folder, name, lambda place: builder.write(entries, place))
+            return write_segment(folder, number, lambda place: builder.write(entries, place))
         except KeyboardInterrupt as stop:
             if not (kept := builder.staged.kept):
                 raise
@@ -256,8 +228,7 @@ def _report(corpus: Corpus, builder: Builder, segment: Segment, texts: int, upda
     """Says what was settled on, what was left out, and how much was known already."""
     settings = builder.settings
     kind = "each compared" if settings.kind == "flat" else f"a graph, M {settings.M}, efSearch {settings.efSearch}"
-    rows = counted(segment.rows - int(segment.deleted().sum()), "row")
-    log.info("%s, %d embedded, %s", rows, builder.embedded, kind)
+    log.info("%s, %d embedded, %s", counted(segment.alive, "row"), builder.embedded, kind)
     if corpus.delimiter is not None:
         log.info("fields stand between %r", corpus.delimiter)
     if corpus.empty:
@@ -269,30 +240,41 @@ def _report(corpus: Corpus, builder: Builder, segment: Segment, texts: int, upda
         log.warning("left out: %d more", more)
 
 
-def _with(dead: np.ndarray, rows: Sequence[int]) -> np.ndarray:
-    more = dead.copy()
-    more[list(rows)] = True
-    return more
-
-
 def _tuned(manifest: Manifest, settings: Settings) -> Settings:
     """The settings of an index after a segment was written: efSearch is the largest that was needed."""
     return replace(manifest.settings, efSearch=max(manifest.settings.efSearch, settings.efSearch))
 
 
-def _next(folder: Path, manifest: Manifest, segments: Iterable[Segment]) -> Manifest:
+def _next(now: Generation, manifest: Manifest, segments: Iterable[Segment]) -> Generation:
     """Commits the next generation; where its segments are worn or many, they are written anew."""
     held = tuple(segments)
     changed = replace(manifest, generation=manifest.generation + 1, segments=held)
-    _finish(folder, changed)
-    worn = [i for i, one in enumerate(held) if int(one.deleted().sum()) > WORN * one.rows]
+    _finish(now.folder, changed)
+    worn = [i for i, one in enumerate(held) if one.rows - one.alive > WORN * one.rows]
     small = [i for i, one in enumerate(held) if one.rows < FLAT_UP_TO]
     which = worn if worn else small if len(held) > MOST_SEGMENTS else []
     try:
-        return compacted(folder, changed, opened(folder, changed), which=which) if which else changed
+        changed = _joined(now.to(changed), which) if which else changed
     except (PellucidError, MemoryError) as error:  # what was asked for is done, and to do it again would do it twice
         log.warning("done, but segments could not be written anew: %s", str(error) or "memory is too small")
-        return changed
+    return now.to(changed)
+
+
+def _joined(now: Generation, which: Collection[int], progress: bool | None = None) -> Manifest:
+    """Commits a generation in which some segments are one, without what was deleted."""
+    manifest, merged = now.manifest, [now.segments[i] for i in which]
+    segments = [one for i, one in enumerate(manifest.segments) if i not in which]
+    number, settings = manifest.generation + 1, manifest.settings
+    living = [one.vectors.numbers[~one.dead] for one in merged]
+    if any(map(len, living)):
+        entries = (entry for one in merged for entry in one.living())
+        segment, settings, _ = _of_numbers(
+            now.folder, number, np.concatenate(living), settings, lambda path: write_entries(entries, path), progress
+        )
+        segments.append(segment)
+    changed = replace(manifest, generation=number, segments=tuple(segments), settings=_tuned(manifest, settings))
+    commit(now.folder, changed)
+    return changed
 
 
 def _finish(folder: Path, manifest: Manifest) -> None:

@@ -7,37 +7,37 @@ import numpy as np
 from pellucid.search.manifest import Settings
 from pellucid.search.vectors import Vectors, prepared
 
-RECALL, MOST = 0.965, 4_096
-"""What a graph must find of the true ten neighbours in a sample, so that it finds 0.95 of those of all others; and how
-far `efSearch` is raised for it."""
+RECALL, NEAREST, SAMPLE, MOST = 0.965, 10, 200, 4_096
+"""What a graph must find of so many true neighbours, in a sample of so many, so that it finds 0.95 of those of others;
+and how far `efSearch` is raised for it."""
 
 AWAY = np.float32(0.75)
 """How far rows are moved, as a share of the way to a neighbour. Measured on names and on made vectors, the neighbours
 of new texts are found a little more often than those of rows that were moved so far."""
 
 
-def enough(held: Vectors, settings: Settings, asked: int = 200, k: int = 10) -> int:
+def enough(held: Vectors, settings: Settings) -> int:
     """`efSearch`, raised by a quarter until a graph finds `RECALL` of the true neighbours of vectors that are not in
     it. What is as near as a true neighbour is one."""
-    queries = _new(held, asked)
-    last = [score[-1] for _, score in replace(held, graph=None).scored(queries, k, None, 0)]
+    queries = _new(held)
+    last = [score[-1] for _, score in replace(held, graph=None).scored(queries, NEAREST, None, 0)]
     effort = settings.efSearch
     while effort < MOST:
-        found = held.scored(queries, k, None, effort)
+        found = held.scored(queries, NEAREST, None, effort)
         if np.mean([(score >= least).mean() for (_, score), least in zip(found, last)]) >= RECALL:
             break
         effort = min(effort + max(effort // 4, 1), MOST)
     return effort
 
 
-def _new(held: Vectors, many: int) -> np.ndarray:
+def _new(held: Vectors) -> np.ndarray:
     """Some rows, the same each time, each moved away from one of its neighbours: about as far from the others as a new
     text is, and as hard to find its neighbours. The rows themselves would be too easy, and so would those that stand
     there often: each is taken once, and moved away from another one."""
     chance = np.random.default_rng(0)
     along = held.numbers @ chance.standard_normal(held.numbers.shape[1]).astype(np.float32)
     once = np.unique(along, return_index=True)[1]
-    rows = held.numbers[np.sort(chance.choice(once, min(many, len(once)), replace=False))]
+    rows = held.numbers[np.sort(chance.choice(once, min(SAMPLE, len(once)), replace=False))]
     near = [held.numbers[found] for found, _ in held.scored(rows, 6, None, 64)]
     others = [some[(some != row).any(axis=1)] for row, some in zip(rows, near)]
     moved = [row + AWAY * (row - chance.choice(some)) for row, some in zip(rows, others) if len(some)]

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.load import open_checkpoint
-from pellucid.checkpoints.loaded import Loaded, stands
-from pellucid.checkpoints.network import changed_fact
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.network import unlike_files
 from pellucid.checkpoints.sentence import Pooling
-from pellucid.checkpoints.unchanged import replaced
 from pellucid.config.checks import names_of
 from pellucid.errors import Argument, Blank, InputError, NotFoundError, counted
+from pellucid.files import digest_of
 from pellucid.search.corpus import Cut
-from pellucid.search.generations import digest_of
 from pellucid.search.manifest import Encoder
 from pellucid.tasks.embed import embed
 from pellucid.text import Window, windows
@@ -133,38 +131,8 @@ def _check_reads(encoder: Encoder) -> None:
 
 def check_files(loaded: Loaded) -> None:
     """Refuses a model whose files are others than those that it was loaded from, or hold other numbers than it has."""
-    for path in filter(_counts, replaced(loaded.source) if loaded.source else ()):
-        raise InputError(
-            f"{path} was replaced, added or removed since {loaded.name} was loaded from there: load it again"
-        )
-    if fact := changed_fact(loaded):
-        raise InputError(
-            f"{fact} of {loaded.name} is not what its config says, and an index is opened with what its files say: put "
-            "it back"
-        )
-    same = loaded.source is None or stands(loaded.module) == loaded.written
-    if not (same or _as_in_files(loaded)):
-        advice = "load it again" if loaded.module.bits else "save the model, and use what is loaded from there"
-        raise InputError(
-            f"the numbers of {loaded.name} were changed since it was loaded, and an index is opened with those of its "
-            f"files: {advice}"
-        )
-
-
-def _as_in_files(loaded: Loaded) -> bool:
-    """Whether a module that was copied, moved or written to still has the numbers of its files."""
-    assert loaded.source is not None
-    source, module = loaded.source, loaded.module
-    real = next(module.parameters()).dtype
-    kind = f"int{module.bits}" if module.bits else real if real == torch.float64 else None
-    there = open_checkpoint(source.file or source.folder, head=None, dtype=kind, narrower={}).module
-    own, theirs = module.state_dict() | packed(module), there.state_dict() | packed(there)
-    names = {name for name in {**own, **theirs} if not name.startswith(("head.", "pooler."))}
-    return all(name in own and name in theirs and _equal(own[name], theirs[name]) for name in names)
-
-
-def _equal(own: torch.Tensor, theirs: torch.Tensor) -> bool:
-    return own.shape == theirs.shape and torch.equal(own, theirs.to(own))
+    if said := unlike_files(loaded, _counts, "an index"):
+        raise InputError(said)
 
 
 def encoded(

@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from pellucid.search.corpus import column_named
 from pellucid.search.dates import dated
 from pellucid.search.ids import id_of
 from pellucid.search.metadata import plain
-from pellucid.search.opened import has_id
 from pellucid.search.seek import Asked
 from pellucid.search.vectors import met
 from pellucid.search.where import Condition, spelled, truth_of
@@ -26,8 +24,8 @@ from pellucid.text.rows import as_named, is_missing
 if TYPE_CHECKING:
     from pellucid.search.index import Index
 
-TOGETHER = 256
-"""So many queries are asked at a time."""
+TOGETHER, VALUES = 256, 400
+"""So many queries are asked, and values looked for, at a time; a statement takes only so many of these."""
 
 _NUMBERS = (int, float, np.integer, np.floating)
 
@@ -161,7 +159,7 @@ def _given(
 
 def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
     """An id, several, or ids with how right each is; or values of a column. A cell in which nothing stands is none."""
-    there = partial(has_id, index.segments)
+    there = index.segments.has_id
     pairs = given.items() if isinstance(given, Mapping) else [(one, 1.0) for one in _all_of(given)]
     known = [(name, grade) for name, grade in pairs if not (is_missing(name) or is_word(name, ""))]
     grades: Grades = {}
@@ -226,11 +224,11 @@ def _there(index: "Index", names: set[str], by: str | None) -> set[str]:
     return found & names
 
 
-def _with_values(segment: Any, by: str, names: list[str], size: int = 400) -> list[int]:
-    """The rows whose column has one of these values; some at a time, since a statement takes only so many."""
+def _with_values(segment: Any, by: str, names: list[str]) -> list[int]:
+    """The rows whose column has one of these values."""
     found: set[int] = set()
-    for start in range(0, len(names), size):
-        condition = Condition(by, "=", tuple(names[start : start + size]))
+    for start in range(0, len(names), VALUES):
+        condition = Condition(by, "=", tuple(names[start : start + VALUES]))
         found |= set(segment.entries.fitting([condition], segment.segment.rows).nonzero()[0].tolist())
     return sorted(found)
 

@@ -40,13 +40,13 @@ SEGMENTS, BUILDING, LOCK = "segments", "building", "lock"
 PATIENCE = 10.0
 """Seconds that a second writer waits for the first."""
 
-_GENERATION = re.compile(r"generation-([0-9]{6,12})\.json")
+STAGED, _GENERATION = re.compile(r"[0-9a-f]{32}\.npz"), re.compile(r"generation-([0-9]{6,12})\.json")
 _OURS = {
     ".": re.compile(
         rf"{_GENERATION.pattern}|{SEGMENTS}|{BUILDING}|{LOCK}|{LOCK}\.json|\.(generation-|{LOCK}\.json-).*"
     ),
     SEGMENTS: re.compile(r"\.?[0-9]{6,12}"),
-    BUILDING: re.compile(r"[0-9a-f]{32}\.npz|\.[0-9a-f]{32}\.npz-.*"),
+    BUILDING: re.compile(rf"{STAGED.pattern}|\.{STAGED.pattern}-.*"),
 }
 """The names that an index gives, by folder. Nothing else is ever taken away."""
 
@@ -114,7 +114,7 @@ def check(folder: Path, segment: Segment, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def writing(folder: Path, patience: float = PATIENCE, *, new: bool = False) -> Iterator[None]:
+def writing(folder: Path, *, new: bool = False) -> Iterator[None]:
     """The one writer of an index. Another one waits, and is told who writes; the lock of a dead process is none.
 
     new: the folder is made where it is not there, and taken away again where nothing came of it.
@@ -122,7 +122,7 @@ def writing(folder: Path, patience: float = PATIENCE, *, new: bool = False) -> I
     """
     made = _room(folder) if new else not _newest(folder)  # where there is no index, no lock is left behind
     note = folder / f"{LOCK}.json"
-    with alone(folder / LOCK, lambda: f"{folder} is being written by {_who(note)}: wait until that is done", patience):
+    with alone(folder / LOCK, lambda: f"{folder} is being written by {_who(note)}: wait until that is done", PATIENCE):
         try:
             said = {"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
             write_whole(note, lambda file: file.write(json.dumps(said).encode()))
@@ -189,11 +189,13 @@ def _who(note: Path) -> str:
         return "another process"
 
 
-def write_segment(folder: Path, name: str, write: Callable[[Path], tuple[int, str]]) -> Segment:
+def write_segment(folder: Path, number: int, write: Callable[[Path], tuple[int, str]]) -> Segment:
     """Writes a segment beside its place, waits until all of it is on the disk, and moves it there.
 
+    number: of the generation that it comes with.
     write: puts files into an empty folder, and says how many rows they hold and of which kind they are.
     """
+    name = f"{number:06}"
     place, beside = folder / SEGMENTS / name, folder / SEGMENTS / f".{name}"
     try:
         shutil.rmtree(beside, ignore_errors=True)

@@ -22,11 +22,11 @@ from pellucid.search.encoder import check, encoded, reopened
 from pellucid.search.evaluate import Evaluation, evaluated
 from pellucid.search.generations import changing, copy, newest, writing
 from pellucid.search.manifest import Manifest, Settings
-from pellucid.search.opened import Segments, known, newest_opened, opened
+from pellucid.search.opened import Generation, Segments, newest_opened
 from pellucid.search.queries import gathered, is_single, understood
 from pellucid.search.seek import Asked, seek
 from pellucid.search.temporary import goes_with, place
-from pellucid.search.vectors import Vectors, prepared
+from pellucid.search.vectors import prepared
 from pellucid.search.verify import verified
 from pellucid.search.where import conditions
 from pellucid.search.why import Match, match
@@ -47,9 +47,9 @@ class Index:
     keeps the old one.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, segments: Segments, loaded: Loaded | None) -> None:
+    def __init__(self, now: Generation, loaded: Loaded | None) -> None:
         """See `build` and `open`."""
-        self.folder, self._now, self._loaded = folder, (manifest, segments), loaded
+        self._now, self._loaded = now, loaded
 
     # -- make and open ------------------------------------------------------------------------------------------------
 
@@ -96,10 +96,8 @@ class Index:
         how = Building(plain_number(passage_tokens), prompt, dtype, on_duplicate, progress)
         loaded = None if model is None else held(model, head=None)
         corpus = Corpus(source, column, id_column, encoding, skip_bad)
-        with place(out) as folder:
-            with writing(folder, new=True):
-                manifest, vectors = created(folder, loaded, corpus, asked, how)
-            index = cls(folder, manifest, opened(folder, manifest, vectors), loaded)
+        with place(out) as folder, writing(folder, new=True):
+            index = cls(created(folder, loaded, corpus, asked, how), loaded)
         if out is None:
             goes_with(index, folder)
         return index
@@ -111,11 +109,11 @@ class Index:
         model: who reads the queries; by default the one that made the vectors, by its name, loaded when it is needed.
         Raises InputError for another model, CorruptFileError where a file was changed since it was written.
         """
-        manifest, segments = newest_opened(where := path_of(folder).absolute())
+        now = newest_opened(path_of(folder).absolute())
         loaded = None if model is None else held(model, head=None)
         if loaded is not None:
-            check(manifest.encoder, loaded)
-        return cls(where, manifest, segments, loaded)
+            check(now.manifest.encoder, loaded)
+        return cls(now, loaded)
 
     # -- ask ----------------------------------------------------------------------------------------------------------
 
@@ -142,7 +140,7 @@ class Index:
         if isinstance(query := gathered(query), list) and not query:
             return []
         now = self._now  # another thread may change it meanwhile
-        found = seek(*now, self.encode, *understood(query, now[0]), asked)
+        found = seek(now, self.encode, *understood(query, now.manifest), asked)
         return found[0] if is_single(query) else found
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -205,9 +203,9 @@ class Index:
         """
         truth("update", update)
         with changing(self.folder, self._renew):
-            before = self.manifest.rows
-            self._to(added(self.folder, *self._now, self.loaded, source, update, read, progress))
-            return self.manifest.rows - before
+            before = len(self)
+            self._now = added(self._now, self.loaded, source, update, read, progress)
+            return len(self) - before
 
     def update(self, source: Any, **read: Any) -> int:
         """As `add`, in the place of texts with the same ids; an empty one among others takes its id away."""
@@ -227,14 +225,14 @@ class Index:
         if wanted is None and not chosen:
             raise InputError(Argument("where"), " holds no condition: say which rows to delete")
         with changing(self.folder, self._renew):
-            before = self.manifest.rows
-            self._to(removed(self.folder, *self._now, wanted, chosen))
-            return before - self.manifest.rows
+            before = len(self)
+            self._now = removed(self._now, wanted, chosen)
+            return before - len(self)
 
     def compact(self, *, progress: bool | None = None) -> None:
         """Writes all rows anew, as one segment, without those that were deleted."""
         with changing(self.folder, self._renew):
-            self._to(compacted(self.folder, *self._now, progress))
+            self._now = compacted(self._now, progress)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Copies this index to a folder of its own, which must not exist yet."""
@@ -243,7 +241,7 @@ class Index:
     def verify(self, sample: int = 256) -> int:
         """Makes some vectors again and compares them with those that are kept; how many. Every file was compared with
         its digest when the index was opened. Raises CheckpointMismatchError where a vector differs."""
-        return verified(self.loaded, *self._now, sample)
+        return verified(self.loaded, self._now, sample)
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
@@ -255,20 +253,25 @@ class Index:
         return self._loaded
 
     @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self._now.folder
+
+    @property
     def manifest(self) -> Manifest:
         """What the generation that is searched says of itself."""
-        return self._now[0]
+        return self._now.manifest
 
     @property
     def segments(self) -> Segments:
         """What is searched."""
-        return self._now[1]
+        return self._now.segments
 
     def info(self) -> dict[str, Any]:
         """What this index says of itself."""
         found: dict[str, Any] = asdict(replace(self.manifest, segments=()))
-        parts = [{"rows": s.rows, "deleted": int(s.deleted().sum()), "kind": s.kind} for s in self.manifest.segments]
-        return {"folder": str(self.folder), "rows": self.manifest.rows} | found | {"segments": parts}
+        parts = [{"rows": s.rows, "deleted": s.rows - s.alive, "kind": s.kind} for s in self.manifest.segments]
+        return {"folder": str(self.folder), "rows": len(self)} | found | {"segments": parts}
 
     def __len__(self) -> int:
         return self.manifest.rows
@@ -285,13 +288,7 @@ class Index:
             if (manifest.encoder, manifest.settings.metric) != (self.manifest.encoder, self.manifest.settings.metric):
                 by = f"{manifest.encoder.name}, for {manifest.settings.metric!r}"
                 raise InputError(f"{self.folder} was built anew by {by} meanwhile: open it again")
-            self._to(manifest)
-
-    def _to(self, manifest: Manifest) -> None:
-        here: dict[str, Vectors] = {}
-        for one in self.segments:
-            here |= known(one.vectors, one.segment)
-        self._now = manifest, opened(self.folder, manifest, here)
+            self._now = self._now.to(manifest)
 
     def __reduce__(self) -> Any:
         """Opened anew where it is unpickled; a model that came from no files travels with it."""

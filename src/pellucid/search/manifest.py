@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from pellucid.config.checks import choice, count
 from pellucid.errors import CorruptFileError
 from pellucid.files import write_whole
+from pellucid.lazy import cached_property
 from pellucid.sealed import damaged, sealed, unsealed
 
 ENTRIES, VECTORS, GRAPH = "entries.sqlite", "vectors.f32", "vectors.faiss"
@@ -95,6 +97,22 @@ class Segment:
     files: dict[str, tuple[int, str]]
     dead: str = ""
 
+    @property
+    def numbers(self) -> str:
+        """The name of the file with its vectors."""
+        return GRAPH if self.kind == "hnsw" else VECTORS
+
+    @property
+    def digest(self) -> str:
+        """Of the file with its vectors."""
+        return self.files[self.numbers][1]
+
+    @cached_property
+    def alive(self) -> int:
+        """Rows that can be found."""
+        return self.rows - int(self.deleted.sum())
+
+    @cached_property
     def deleted(self) -> np.ndarray:
         """Bool[ndarray, "rows"]. Raises CorruptFileError where the bits are not as many as the rows."""
         if not self.dead:
@@ -108,8 +126,10 @@ class Segment:
             raise CorruptFileError(f"segment {self.folder}: its deleted rows are not {self.rows:,} bits")
         return np.unpackbits(np.frombuffer(bits, np.uint8), count=self.rows).astype(bool)
 
-    def without(self, deleted: np.ndarray) -> "Segment":
-        """The same with these rows deleted: Bool[ndarray, "rows"]"""
+    def without(self, rows: np.ndarray | Sequence[int]) -> "Segment":
+        """The same with these rows deleted, too: by their numbers, or Bool[ndarray, "rows"]"""
+        deleted = self.deleted.copy()
+        deleted[rows] = True
         packed = base64.b64encode(zlib.compress(np.packbits(deleted).tobytes())).decode()
         return replace(self, dead=packed if deleted.any() else "")
 
@@ -133,17 +153,12 @@ class Manifest:
     @property
     def rows(self) -> int:
         """Rows that can be found."""
-        return sum(segment.rows - int(segment.deleted().sum()) for segment in self.segments)
+        return sum(segment.alive for segment in self.segments)
 
 
 def file_of(generation: int) -> str:
     """The name of its manifest."""
     return f"generation-{generation:06}.json"
-
-
-def numbers_of(kind: str) -> str:
-    """The file with the vectors of a segment."""
-    return GRAPH if kind == "hnsw" else VECTORS
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> Path:
@@ -193,7 +208,7 @@ def _check_segment(segment: Segment) -> None:
     choice("kind", segment.kind, KINDS)
     if not _FOLDER.fullmatch(segment.folder):
         raise ValueError(f"it names the segment {segment.folder!r}")
-    if set(segment.files) != {ENTRIES, numbers_of(segment.kind)}:
+    if set(segment.files) != {ENTRIES, segment.numbers}:
         raise ValueError(f"it names the files {sorted(segment.files)} of a {segment.kind} segment")
     if not all(type(size) is int and size >= 0 and _DIGEST.fullmatch(one) for size, one in segment.files.values()):
         raise ValueError(f"it names no digests for the files of {segment.folder}")

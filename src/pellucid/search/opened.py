@@ -1,4 +1,4 @@
-"""A segment that was opened: its entries and vectors in memory, each file checked before anything reads it."""
+"""A generation that was opened: its entries and vectors in memory, each file checked before anything reads it."""
 
 import errno
 from collections import Counter
@@ -16,7 +16,7 @@ from pellucid.lazy import cached_property
 from pellucid.search.bm25 import Counts, counts
 from pellucid.search.entries import Entries, Entry
 from pellucid.search.generations import check, newest
-from pellucid.search.manifest import ENTRIES, Manifest, Segment, numbers_of
+from pellucid.search.manifest import ENTRIES, Manifest, Segment
 from pellucid.search.vectors import Vectors, read_graph, read_vectors
 from pellucid.search.where import Condition
 from pellucid.search.words import Vocabulary
@@ -81,6 +81,10 @@ class Segments(list[Opened]):
         """The place of each segment's first row, and the number of all rows: Int64[ndarray, "segments+1"]"""
         return np.cumsum([0, *(one.segment.rows for one in self)])
 
+    def has_id(self, id_: str) -> bool:
+        """Whether a text that was not deleted goes by an id."""
+        return any(not one.dead[row] for one in self for row in one.entries.having([id_]))
+
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """Every word, and in how many rows of all segments it stands."""
@@ -111,47 +115,50 @@ def _lives(segments: tuple[Opened, ...], word: str) -> bool:
     return any(not one.dead[one.entries.standing(word)].all() for one in segments)
 
 
-def has_id(segments: Sequence[Opened], id_: str) -> bool:
-    """Whether a text that was not deleted goes by an id."""
-    return any(not one.dead[row] for one in segments for row in one.entries.having([id_]))
+@dataclass(frozen=True)
+class Generation:
+    """What an index is between two changes.
+
+    folder: of the index.  manifest: what it says of itself.  segments: what is searched.
+    """
+
+    folder: Path
+    manifest: Manifest
+    segments: Segments
+
+    def to(self, manifest: Manifest) -> "Generation":
+        """Another generation of the same index; vectors that this one holds are not read again."""
+        return opened(self.folder, manifest, {one.segment.digest: one.vectors for one in self.segments})
 
 
-def newest_opened(folder: Path) -> tuple[Manifest, Segments]:
-    """The generation that opens, and its segments. Where a writer takes files away meanwhile, a newer one is there."""
+def newest_opened(folder: Path) -> Generation:
+    """The generation that opens. Where a writer takes files away meanwhile, a newer one is there."""
     while True:
         manifest = newest(folder)
         try:
-            return manifest, opened(folder, manifest)
+            return opened(folder, manifest)
         except (PellucidError, OSError):
             if newest(folder).generation == manifest.generation:
                 raise
 
 
-Known = Mapping[str, Vectors]
-"""Vectors that this process holds already, by the digest of the file that they stand in."""
+def opened(folder: Path, manifest: Manifest, held: Mapping[str, Vectors | None] = MappingProxyType({})) -> Generation:
+    """A generation with every segment. Raises CorruptFileError for a file that was changed.
 
+    held: vectors that this process has already, by the digest of the file that they stand in: they are not read again.
+    """
 
-def known(vectors: Vectors | None, segment: Segment) -> Known:
-    """The vectors of a segment, where they are held."""
-    return {} if vectors is None else {segment.files[numbers_of(segment.kind)][1]: vectors}
+    def one(segment: Segment) -> Opened:
+        entries = Entries(check(folder, segment, ENTRIES), segment.rows)
+        return Opened(segment, entries, held.get(segment.digest) or _read(folder, manifest, segment), segment.deleted)
 
-
-def opened(folder: Path, manifest: Manifest, held: Known = MappingProxyType({})) -> Segments:
-    """Every segment of a generation; what is held is not read again. Raises CorruptFileError for a file that was
-    changed."""
-    return Segments(_opened(folder, manifest, segment, held) for segment in manifest.segments)
-
-
-def _opened(folder: Path, manifest: Manifest, segment: Segment, held: Known) -> Opened:
-    entries = Entries(check(folder, segment, ENTRIES), segment.rows)
-    vectors = held.get(segment.files[numbers_of(segment.kind)][1]) or _read(folder, manifest, segment)
-    return Opened(segment, entries, vectors, segment.deleted())
+    return Generation(folder, manifest, Segments(map(one, manifest.segments)))
 
 
 def _read(folder: Path, manifest: Manifest, segment: Segment) -> Vectors:
     """The vectors of a segment from its file."""
     read = read_graph if segment.kind == "hnsw" else read_vectors
-    path = check(folder, segment, numbers_of(segment.kind))
+    path = check(folder, segment, segment.numbers)
     try:
         vectors = read(path, segment.rows, manifest.encoder.dimension, manifest.settings.metric)
     except (MemoryError, OSError) as error:

@@ -11,9 +11,8 @@ from pellucid.errors import Argument, InputError
 from pellucid.search.bm25 import bm25
 from pellucid.search.entries import Entry
 from pellucid.search.hits import Hit, Hits, fused
-from pellucid.search.manifest import Manifest
 from pellucid.search.meant import check_columns, tell_misread
-from pellucid.search.opened import Segments
+from pellucid.search.opened import Generation, Segments
 from pellucid.search.rerank import reader, reranked
 from pellucid.search.vectors import Ranked, scores
 from pellucid.search.where import Condition
@@ -77,12 +76,7 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 
 
 def seek(
-    manifest: Manifest,
-    segments: Segments,
-    encode: Encode,
-    texts: list[str] | None,
-    vectors: np.ndarray | None,
-    asked: Asked,
+    now: Generation, encode: Encode, texts: list[str] | None, vectors: np.ndarray | None, asked: Asked
 ) -> list[Hits]:
     """The hits of each query. texts, vectors: one of both is given; vectors are prepared."""
     if texts is None and asked.rerank is not None:
@@ -90,7 +84,7 @@ def seek(
     if texts is None and asked.mode == "words":
         raise InputError("a vector has no words: give the queries as texts, or ask with ", Argument("mode", "dense"))
     judge = None if asked.rerank is None else reader(asked.rerank)
-    field = Field(segments, asked, manifest.settings.efSearch, manifest.encoder.dimension)
+    field = Field(now.segments, asked, now.manifest.settings.efSearch, now.manifest.encoder.dimension)
     queries = _queries(encode, field, texts, vectors)
     answers = []
     for query, hits in zip(queries, field.answers(queries)):

@@ -1,37 +1,34 @@
 """Whether the vectors of an index are still those that its model makes."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
 from pellucid.errors import CheckpointMismatchError
 from pellucid.search.encoder import encoded
-from pellucid.search.manifest import Manifest
-from pellucid.search.opened import Opened
+from pellucid.search.opened import Generation
 from pellucid.search.vectors import prepared
 
 LEAST = 0.999
 """The least cosine of a vector and the same made again; vectors that were made in bfloat16 come so near."""
 
 
-def verified(loaded: Loaded, manifest: Manifest, segments: Sequence[Opened], sample: int) -> int:
+def verified(loaded: Loaded, now: Generation, sample: int) -> int:
     """Makes the vectors of some rows again, the same rows each time; how many."""
     count("sample", sample)
     chance, checked = np.random.default_rng(0), 0
-    for segment in segments:
+    for segment in now.segments:
         living = np.flatnonzero(~segment.dead)
         rows = np.sort(chance.choice(living, min(sample, len(living)), replace=False))
         entries = segment.entries.get(rows.tolist())
-        made = encoded(loaded, [entry.text for entry in entries], manifest.encoder.prompt)
+        made = encoded(loaded, [entry.text for entry in entries], now.manifest.encoder.prompt)
         held, again = (prepared(numbers, "cosine") for numbers in (segment.vectors.numbers[rows], made))
         alike = (held * again).sum(axis=1)
         if len(alike) and alike.min() < LEAST:
             worst = int(alike.argmin())
             raise CheckpointMismatchError(
                 f"the vector of {entries[worst].id!r} has a cosine of {alike[worst]:.3f} to the one that "
-                f"{manifest.encoder.name} makes now: build the index again"
+                f"{now.manifest.encoder.name} makes now: build the index again"
             )
         checked += len(rows)
     return checked

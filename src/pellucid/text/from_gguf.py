@@ -43,7 +43,7 @@ _COMPOSED = ("qwen2", "deepseek-r1-qwen")
 """Vocabularies whose texts are composed first (Unicode NFC)."""
 
 
-def build_tokenizer(vocabulary: Vocabulary, *, max_length: int | None, token_types: bool = False) -> Tokenizer:
+def build_tokenizer(vocabulary: Vocabulary, *, max_length: int | None) -> Tokenizer:
     """The tokenizer of a vocabulary.
 
     max_length: the model's own limit in tokens.
@@ -66,7 +66,7 @@ def build_tokenizer(vocabulary: Vocabulary, *, max_length: int | None, token_typ
     settings: dict[str, Any] = {f"{role}_token": vocabulary.role(role) for role in vocabulary.special}
     if vocabulary.chat_template is not None:
         settings["chat_template"] = vocabulary.chat_template
-    return Tokenizer(backend, settings=settings, max_length=max_length, token_types=token_types)
+    return Tokenizer(backend, settings=settings, max_length=max_length, token_types=False)
 
 
 # -- the three kinds ---------------------------------------------------------------------------------------------------

@@ -76,10 +76,9 @@ class Points(Mapping[str, Axes]):
     ('batch', 'heads', 'seq', 'source')
     """
 
-    def __init__(self, config: Config, *, later: bool = False) -> None:
-        """later: those of a pass behind the first, where an encoder-decoder remembers what it looks across at."""
+    def __init__(self, config: Config) -> None:
         self.config = config
-        self._axes = {name: axes_of(name, config) for name in _names(config) if not (later and _once(name))}
+        self._axes = {name: axes_of(name, config) for name in _names(config)}
 
     def __getitem__(self, name: str) -> Axes:
         if not isinstance(name, str):
@@ -116,9 +115,9 @@ class Points(Mapping[str, Axes]):
 
 
 @functools.lru_cache(maxsize=32)
-def points(config: Config, *, later: bool = False) -> Points:
-    """Every point of a model of these facts. later: of a pass behind the first one with a cache."""
-    return Points(config, later=later)
+def points(config: Config) -> Points:
+    """Every point of a model of these facts."""
+    return Points(config)
 
 
 def axes_of(name: str, config: Config) -> Axes:
@@ -185,11 +184,6 @@ def _exists(name: str, config: Config, side: str) -> bool:
             return isinstance(config.feed_forward, Gated)
         case _:
             return side == "decoder." or "cross" not in name
-
-
-def _once(name: str) -> bool:
-    """Whether a point of an encoder-decoder is met in the first pass alone, and remembered then."""
-    return name.startswith("encoder.") or name.endswith(("cross_attention.key", "cross_attention.value"))
 
 
 def _sizes(config: Config, in_decoder: bool) -> dict[str, int]:
