@@ -1,4 +1,5 @@
-"""Every argument that a person may give: to a function or class of the package, a task, a training, a command."""
+"""Every argument that a person may give: to a function or class of the package, an architecture, a task, a training, a
+command."""
 
 import functools
 import inspect
@@ -8,7 +9,7 @@ from typing import Any
 import rich_click as click
 
 import pellucid
-from pellucid import edits
+from pellucid import config, edits
 from pellucid.checkpoints.convert import convert
 from pellucid.cli.app import app
 from pellucid.generation.registry import OPTIONS
@@ -28,7 +29,7 @@ def arguments() -> frozenset[str]:
 
 def _of_functions() -> Iterator[str]:
     public = [getattr(pellucid, name) for name in pellucid.__all__]
-    for given in (*public, *vars(edits).values(), convert, Tokenizer, Explain, Settings):
+    for given in (*public, *vars(edits).values(), *vars(config).values(), convert, Tokenizer, Explain, Settings):
         yield from _parameters(given)
         if inspect.isclass(given) and not issubclass(given, BaseException):
             for name, method in inspect.getmembers(given, callable):

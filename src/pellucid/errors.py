@@ -4,7 +4,8 @@ value, what was expected, and what to do. `exit_code` is what the command line a
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -118,6 +119,23 @@ class ResourceError(PellucidError):
     """Not enough memory or disk for what was asked."""
 
     exit_code = 6
+
+
+@contextmanager
+def blaming(
+    place: object, kind: type[PellucidError] = CorruptFileError, keys: Callable[[str], str | Argument] = str
+) -> Iterator[None]:
+    """What is found wrong within is what a file says: the error names it, and its keys as it spells them.
+
+    place: the file, or where in it.  kind: of the error.
+    keys: what the file calls an argument, by default by its name; one with a value is for somebody to pass, and stays.
+    """
+    try:
+        yield
+    except (InputError, RecursionError) as error:  # a list within a list within a list cannot even be shown
+        parts = error.parts if isinstance(error, InputError) else (str(error),)
+        named = (keys(one.name) if isinstance(one, Argument) and one.value is ... else one for one in parts)
+        raise kind(f"{place}: ", *named) from error
 
 
 _MOST_ASKED = 300

@@ -116,9 +116,9 @@ def cannot_write(target: Path, error: OSError) -> PellucidError:
     return InputError(f"cannot write {target}: {error.strerror or error}")
 
 
-def cannot_read(path: str | os.PathLike[str], error: OSError) -> InputError:
-    """The same of a file that is there and may not be read."""
-    return InputError(f"cannot read {os.fspath(path)}: {error.strerror or error}")
+def cannot_read(path: str | os.PathLike[str], error: OSError | ValueError) -> InputError:
+    """The same of a file that is there and may not be read, or whose name Python refuses."""
+    return InputError(f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}")
 
 
 def read_json(path: Path) -> dict[str, Any]:

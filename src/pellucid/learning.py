@@ -11,7 +11,7 @@ from pellucid.checkpoints.families import Config
 from pellucid.checkpoints.load import open_checkpoint, read_tokenizer
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import truth
-from pellucid.errors import Argument, InputError, PellucidError, counted, near
+from pellucid.errors import Argument, InputError, PellucidError, blaming, counted, near
 from pellucid.files import path_of, write_whole
 from pellucid.model import Model, build
 from pellucid.streams import use_threads
@@ -257,10 +257,8 @@ def _built(facts: Mapping[str, Any], told: Recipe, seed: int) -> Model:
         raise InputError(f"{told.file}: there is no tokenizer in {facts['tokenizer']!r}")
     own = {f"{kind}_token_id": getattr(words, f"{kind}_token_id") for kind in ("pad", "bos", "eos")}
     own["vocab_size"] = len(words)  # what the tokenizer does not name is none: the family's own ids are of other words
-    try:
+    with blaming(f"{told.file}, [model]", InputError):
         config = Config.of(facts["family"], **(own | dict(facts.get("facts", {}))))
-    except InputError as error:
-        raise InputError(f"{told.file}, [model]: {error}") from error
     return build(config, seed=seed, tokenizer=words)
 
 

@@ -1,4 +1,5 @@
-"""One process at a time: the one door to `filelock`."""
+"""One process at a time: the one door to `filelock`. What is converted once (`checkpoints/converted.py`) is held by the
+hub's own lock, which does without the system's where a disk has none."""
 
 import contextlib
 from collections.abc import Callable, Iterator

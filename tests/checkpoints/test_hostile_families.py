@@ -42,6 +42,7 @@ CASES = [
     case("gpt2", CORRUPT, "n_inner is '96', expected", n_inner="96"),
     case("gpt2", CORRUPT, "n_inner is 0, expected", n_inner=0),
     case("gpt2", CORRUPT, "n_inner is True, expected", n_inner=True),
+    case("gpt2", CORRUPT, "activation_function is 'hidden_size', expected", activation_function="hidden_size"),
     case("gpt2", CORRUPT, "n_embd 24 cannot be shared out among n_head 7", n_head=7),
     case("gpt2", MISMATCH, "scale_attn_by_inverse_layer_idx is True", scale_attn_by_inverse_layer_idx=True),
     case("llama", CORRUPT, "cannot share num_key_value_heads 3", num_key_value_heads=3),

@@ -88,6 +88,16 @@ def test_what_the_model_says_stands_in_the_help(command: Pellucid, folder: Path,
         assert "[default: the model's, or 256]" in said
 
 
+def test_what_a_file_says_is_blamed_in_its_words_and_what_helps_is_an_option(
+    command: Pellucid, folder: Path, tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(folder, tmp_path / "own"))
+    (own / "generation_config.json").write_text('{"num_return_sequences": 3}', encoding="utf-8")
+    said = command("run", "text-generation", PROMPT, "--model", str(own)).err
+    assert "generation_config.json: num_return_sequences is 3 and num_beams 1: a search" in said
+    assert said.strip().endswith("or draw with -O do_sample=true")
+
+
 def test_an_option_of_drawing_draws(command: Pellucid, model: pellucid.Model) -> None:
     drawn = {"do_sample": True, "seed": 4, "max_new_tokens": 12}
     asked = ("generate", PROMPT, "--seed", "4", "-n", "12")

@@ -391,6 +391,7 @@ def test_without_a_task_all_are_listed(command: Pellucid) -> None:
     assert wrong.code == 2 and wrong.out == ""
     assert wrong.err.splitlines()[-1].startswith("pellucid: unknown task 'nr' (did you mean ner?); see ")
     assert len(wrong.err.splitlines()) == len(TASKS) + 1
+    assert "unknown task 'a: b'; see " in command("a: b", "x").err
 
 
 def test_help_is_without_torch() -> None:

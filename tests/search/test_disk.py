@@ -1,6 +1,7 @@
 """Disks that are full, read-only or strange, folders that hold something else, and files that are in nobody's way."""
 
 import ctypes
+import errno
 import gc
 import os
 import resource
@@ -168,6 +169,18 @@ def test_a_model_that_cannot_be_read(own: pellucid.Index, unread: str, tmp_path:
     opened_to_all(own.folder)
     (tmp_path / "model" / unread).chmod(0)
     assert ended(start(somebody)) == 0
+
+
+def test_a_disk_that_fails_within_a_file_names_the_model(
+    own: pellucid.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(path: Path) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))  # of a read the system names no file
+
+    monkeypatch.setattr("pellucid.search.encoder.digest_of", failing)
+    model = pellucid.load(copied(own, tmp_path / "model"))
+    with pytest.raises(InputError, match=f"cannot read {tmp_path / 'model'}: Input/output error"):
+        pellucid.Index.open(own.folder, model=model)
 
 
 def test_a_model_whose_folder_is_gone(own: pellucid.Index, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import torch
 import pellucid
 from pellucid import InputError
 from pellucid.edits import add, change, fixed, mean, patch, scale, zero
+from pellucid.trace import EditSaid
 from tests.trace.small import small
 
 TEXT, OTHER = "time flies like an arrow", "fruit flies like a banana"
@@ -42,7 +43,7 @@ def test_a_head_is_looked_away_from(minilm: pellucid.Model, plain: "pellucid.tra
     assert all(torch.equal(trace[name], plain[name]) for name in before)
     assert not torch.equal(trace["pooled"], plain["pooled"])
     assert torch.equal(trace["pooled"], again["pooled"])
-    assert trace.edits == ("layers.3.attention.weights: zero(head=5)",) and plain.edits == ()
+    assert trace.edits == (EditSaid("layers.3.attention.weights", "zero(head=5)"),) and plain.edits == ()
     assert torch.equal(minilm.trace(TEXT)["pooled"], plain["pooled"])
 
 
@@ -59,7 +60,7 @@ def test_other_libraries_names(minilm: pellucid.Model) -> None:
         trace = minilm.trace(TEXT)
     with minilm.edit({WEIGHTS: zero(head=5), "layers.5.residual.post": scale(2.0)}):
         assert torch.equal(minilm.trace(TEXT)["pooled"], trace["pooled"])
-    assert trace.edits[0] == "blocks.3.attn.hook_pattern: zero(head=5)"
+    assert str(trace.edits[0]) == "blocks.3.attn.hook_pattern: zero(head=5)"
 
 
 def test_blocks_nest_and_the_inner_comes_behind(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
@@ -445,7 +446,8 @@ def test_patches_of_several_texts(minilm: pellucid.Model) -> None:
     both = minilm.trace(texts)
     with minilm.edit({name: patch(both)}) as edited:
         assert torch.equal(minilm.trace(texts[::-1])["pooled"], both["pooled"])
-    assert edited.module.onlooker.said[0].endswith(f"patch(trace of {texts[0]!r}, {texts[1]!r})")
+    (entry,) = edited.module.onlooker.entries
+    assert str(entry.edit) == f"patch(trace of {texts[0]!r}, {texts[1]!r})"
     with pytest.raises(InputError, match=r"choose one with trace.row\(0\)"):
         patch(minilm.trace([TEXT, "a banana"]))
 

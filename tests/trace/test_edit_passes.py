@@ -9,6 +9,7 @@ import torch
 import pellucid
 from pellucid import InputError
 from pellucid.edits import Edit, add, fixed, patch, scale, zero
+from pellucid.trace import EditSaid
 from tests.trace.small import small
 
 TEXTS = ["time flies like an arrow", "fruit", "a banana is a fruit that flies like time"]
@@ -270,7 +271,7 @@ def test_a_patch_holds_for_the_prompt_and_leaves_what_is_written(minilm: pelluci
         written = model.trace_writing("time flies like an arrow", max_new_tokens=3)
     with model.edit({name: patch(other)}) as edited:
         plain = edited.trace("fruit eats like the banana", keep=name).edits
-    assert written.edits == plain == (f"{name}: {patch(other)}",)
+    assert written.edits == plain == (EditSaid(name, str(patch(other))),)
     assert model.trace_writing("fruit", max_new_tokens=1).edits == ()
     assert torch.equal(written.steps[0][name], other[name])
     first = written.steps[0].id

@@ -15,7 +15,7 @@ from pellucid.checkpoints.families import families
 from pellucid.config import Config
 from pellucid.config.plain import plain, rebuilt
 from pellucid.errors import CorruptFileError, InputError, NotFoundError, PellucidError
-from pellucid.trace import Trace
+from pellucid.trace import EditSaid, Trace
 from pellucid.trace.stored import DIGEST, FORMAT, _of, digest
 from tests.trace.everyone import FAMILIES, HEADS, config_of, model_of
 
@@ -126,6 +126,13 @@ def altered(path: Path, change: Callable[[dict[str, Any]], object], **tensors: t
     write_bundle(held, {FORMAT: text, DIGEST: _of(text)}, path)
 
 
+def test_an_older_file_holds_its_edits_as_words(stored: Path) -> None:
+    altered(stored, lambda m: m.update(version=1, edits=["layers.*.attention.heads: change(a: b)"]))
+    (edit,) = pellucid.open_trace(stored).edits
+    assert edit == EditSaid("layers.*.attention.heads", "change(a: b)")
+    assert pellucid.open_trace(pellucid.open_trace(stored).save(stored)).edits == (edit,)
+
+
 def put(*path: Any) -> Callable[[dict[str, Any]], None]:
     """Writes the last of these where the others lead to."""
 
@@ -147,7 +154,7 @@ def put(*path: Any) -> Callable[[dict[str, Any]], None]:
         (lambda m: '{"format": 1, "format": 1}', CorruptFileError, "a manifest that is no JSON: 'format' stands there"),
         (lambda m: "[]", CorruptFileError, "a manifest without the format"),
         (put("format", "other"), CorruptFileError, "a manifest without the format"),
-        (put("version", 2), InputError, "is of version 2, and this pellucid reads traces up to version 1: update"),
+        (put("version", 3), InputError, "is of version 3, and this pellucid reads traces up to version 2: update"),
         (put("version", "1"), CorruptFileError, "the manifest's version is '1'"),
         (put("version", True), CorruptFileError, "the manifest's version is 'True'"),
         (put("more", 1), CorruptFileError, "whose fields are not those of a trace: more"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.config.checks import count, truth, within
-from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, several, short, visible
+from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, blaming, several, short
 from pellucid.files import read_json
 
 log = logging.getLogger("pellucid")
@@ -103,11 +103,9 @@ def read_adapter_facts(folder: Path) -> AdapterFacts:
             f"{path}: peft_type is {ascii(kind)[:60]}, and adapters of kind {KIND} alone are read; merge it into its "
             "base with the library that made it"
         )
-    try:
+    with blaming(path, CheckpointMismatchError):
         _refuse(raw)
         found = _facts(raw)
-    except InputError as error:
-        raise CheckpointMismatchError(f"{path}: {short(visible(str(error)), 300)}") from error
     known = _READ | _INERT | _CHANGING
     if strange := sorted(key for key, value in raw.items() if key not in known and value not in _NOTHING):
         shown = several(ascii(key)[1:-1][:60] for key in strange)
@@ -148,9 +146,9 @@ def _facts(raw: dict[str, Any]) -> AdapterFacts:
     truth("ensure_weight_tying", tied)
     ranks, alphas = _pattern(raw, "rank_pattern"), _pattern(raw, "alpha_pattern")
     for module, one in ranks.items():
-        count(f"the rank of {module}", one, most=MOST_RANK)
+        count(f"the rank of {short(module)}", one, most=MOST_RANK)
     for module, one in alphas.items():
-        within(f"the alpha of {module}", one, most=1e9, least=-1e9)
+        within(f"the alpha of {short(module)}", one, most=1e9, least=-1e9)
     whole = raw.get("modules_to_save") or []
     if not isinstance(whole, list) or not all(isinstance(name, str) for name in whole):
         raise InputError(f"modules_to_save is {ascii(whole)[:60]}, expected a list of names")

@@ -13,7 +13,7 @@ from pellucid.checkpoints.names import Names
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.tensors import note_in
 from pellucid.checkpoints.weights import Stored, one_file
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, Words
 from pellucid.files import once
 from pellucid.lazy import cached_property
 
@@ -58,9 +58,9 @@ class Adapter:
         page = next((one for one in self.family.heads if one.architecture == architecture), self.family.heads[0])
         return page, self.family.names_with(page, lambda: self.family.read(said, self.base.said_in))
 
-    def wrong(self, what: str) -> CheckpointMismatchError:
+    def wrong(self, *what: Words) -> CheckpointMismatchError:
         """The error that says what does not fit."""
-        return CheckpointMismatchError(f"{self.path}: {what}")
+        return CheckpointMismatchError(f"{self.path}: ", *what)
 
     def stranger(self, why: str) -> CheckpointMismatchError:
         """The error for a base that it was not learned on."""
@@ -84,7 +84,7 @@ def facts_of(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
         head = adapter.family.head_named(named)
         page = adapter.family.page(head)
     except InputError as error:
-        raise adapter.wrong(f"task_type is {task}, and {error}") from error
+        raise adapter.wrong(f"task_type is {task}, and ", error) from error
     said = base | {"architectures": [page.architecture]}
     _, names = adapter.page(said)
     for name, numbers in whole.items():

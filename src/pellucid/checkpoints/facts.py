@@ -10,7 +10,7 @@ from typing import Any
 from pellucid.checkpoints.generation import LEGACY
 from pellucid.config import Config, Head
 from pellucid.config.checks import ACTIVATIONS, count
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, near, several
+from pellucid.errors import Argument, CheckpointMismatchError, InputError, blaming, near, several, short
 
 log = logging.getLogger("pellucid")
 
@@ -100,13 +100,14 @@ class Keys:
     def read(self, raw: dict[str, Any], defaults: Config, heads: dict[str, Head | None], path: Path) -> Config:
         """The facts of a `config.json` as a `Config`; what the file leaves out is the family's default."""
         known = {*self.plain, *self.aliases, *self.only, *(key for part in self.computed for key in part.keys)}
-        said = raw
-        try:
-            raw = self._in_own_keys(said, path)
+        aliases = raw.keys() & self.aliases
+        theirs = {ours: key for key, ours in self.renamed.items() if key in raw or ours not in aliases}
+        with blaming(path, keys=lambda name: theirs.get(name, name)):  # whoever reads of it has the file before him
+            raw = self._in_own_keys(raw, path)
             self._refuse(raw, path)
             _refuse_both_ways(raw, defaults, path)
             standard = defaults.facts()
-            changes = {ours: _of_kind(key, raw[key], standard[ours]) for key, ours in self.plain.items() if key in raw}
+            changes = {ours: _of_kind(ours, raw[key], standard[ours]) for key, ours in self.plain.items() if key in raw}
             for part in self.computed:
                 changes |= part.read(raw)
             self._report({key: raw[key] for key in raw.keys() - known - set(self.inert)}, standard | changes, path)
@@ -115,8 +116,6 @@ class Keys:
             check_depth(config)
             _check_numbers_of_labels(raw, config.labels, path)
             return config
-        except (InputError, RecursionError) as error:  # a list within a list within a list cannot even be shown
-            raise CorruptFileError(f"{path}: {self._in_the_files_words(str(error), said)[:200]}") from error
 
     def write(self, config: Config, model_type: str, architecture: str) -> dict[str, Any]:
         """A `Config` as the reference's keys; `read(write(config)) == config`."""
@@ -144,13 +143,6 @@ class Keys:
                 both = f"{key} is {repr(said[key])[:60]} and {alias}, the same fact, is {repr(value)[:60]}"
                 raise CheckpointMismatchError(f"{path}: {both}; correct the one that is wrong")
         return raw
-
-    def _in_the_files_words(self, message: str, said: dict[str, Any]) -> str:
-        """A check speaks of our names; whoever reads its message has the file before him."""
-        theirs = {ours: key for key, ours in self.renamed.items()}
-        alone = [alias for alias in said.keys() & self.aliases if theirs[alias] not in said]
-        theirs |= {theirs[alias]: alias for alias in alone} | {alias: alias for alias in alone}
-        return re.sub(r"\w+", lambda word: theirs.get(word[0], word[0]), message)
 
     def _refuse(self, raw: dict[str, Any], path: Path) -> None:
         """Keys of which one value alone is understood."""
@@ -209,22 +201,22 @@ def check_depth(config: Config) -> None:
     for name in ("num_hidden_layers", "num_decoder_layers"):
         layers = config.facts().get(name, 1)
         if layers > MOST_LAYERS:
-            raise InputError(f"{name} is {layers}, expected at most {MOST_LAYERS:,}")
+            raise InputError(Argument(name), f" is {layers}, expected at most {MOST_LAYERS:,}")
 
 
-def _of_kind(key: str, value: Any, default: Any) -> Any:
+def _of_kind(name: str, value: Any, default: Any) -> Any:
     """A value of the file, where it is of the default's kind; its range is the config's own business."""
     kinds = (int, float) if type(default) is float else (type(default),)
-    if key == "pad_token_id" and value == -1:  # LLaMA's first files say so that there is none
+    if name == "pad_token_id" and value == -1:  # LLaMA's first files say so that there is none
         return None
-    if key in _TOKENS or (key in _LEFT_OPEN and value is None):
+    if name in _TOKENS or (name in _LEFT_OPEN and value is None):
         return tuple(value) if isinstance(value, list) else value
     if isinstance(value, str) and default in ACTIVATIONS:
         value = SPELLINGS.get(value, value)
     if default is not None and type(value) not in kinds:
-        raise InputError(f"{key} is {value!r}, expected {_KINDS[type(default)]}")
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected {_KINDS[type(default)]}")
     if type(value) is int and abs(value) >= 2**63:
-        raise InputError(f"{key} is {value}, expected a smaller number")
+        raise InputError(Argument(name), f" is {short(str(value))}, expected a smaller number")
     return value
 
 
@@ -241,7 +233,7 @@ def named_architecture(raw: Mapping[str, Any]) -> str | None:
     """The class that a `config.json` names; InputError where it names none and something else."""
     architectures = raw.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
-        raise InputError(f"architectures is {architectures!r}, expected a list of names")
+        raise InputError(f"architectures is {short(repr(architectures))}, expected a list of names")
     return architectures[0] if architectures else None
 
 

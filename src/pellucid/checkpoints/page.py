@@ -79,7 +79,7 @@ class Family:
         try:
             told = self.read(said, Path("config.json")).facts()
         except PellucidError as error:
-            raise InputError(f"this model cannot be saved: {error}") from error
+            raise InputError("this model cannot be saved: ", error) from error
         told["pooler"] = told["pooler"] and config.pooler  # that there is none is seen by the tensors
         for name, value in config.facts().items():
             if name not in _IDLE and (name not in told or told[name] != value):

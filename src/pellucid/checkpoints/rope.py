@@ -5,7 +5,7 @@ from typing import Any
 from pellucid.checkpoints.facts import Computed
 from pellucid.config import Config, LinearScaling, Llama3Scaling, Rotary
 from pellucid.config.checks import count, within
-from pellucid.errors import InputError, several
+from pellucid.errors import InputError, blaming, several
 
 _LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 _LENGTH = "original_max_position_embeddings"
@@ -24,10 +24,8 @@ def _read(raw: dict[str, Any]) -> dict[str, Any]:
         count(_LENGTH, raw[_LENGTH])
     beside = {_LENGTH: raw[_LENGTH]} if _LENGTH in raw else {}  # of both the reference takes the one outside
     usual = {_LENGTH: raw["max_position_embeddings"]} if "max_position_embeddings" in raw else {}
-    try:
+    with blaming(key, InputError):
         changes: dict[str, Any] = {"rope_scaling": _scaling(usual | said | beside)}
-    except InputError as error:
-        raise InputError(f"{key}: {error}") from error
     theta = said.get("rope_theta", raw.get("rope_theta"))
     if theta is None:
         return changes

@@ -2,8 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,15 @@ from typing import Any
 from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.links import inside
 from pellucid.config.checks import count, truth
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, UnsafeFileError, near, several
+from pellucid.errors import (
+    CheckpointMismatchError,
+    CorruptFileError,
+    InputError,
+    UnsafeFileError,
+    blaming,
+    near,
+    several,
+)
 from pellucid.files import read_any, read_json
 from pellucid.text.cut import whole_characters
 
@@ -185,7 +191,7 @@ def _pooled(path: Path) -> dict[str, Any]:
     found = _witness(path, (*MODES.values(), "pooling_mode", "include_prompt", *sizes))
     include = found.get("include_prompt", True)
     hidden = next((found[name] for name in sizes if found.get(name) is not None), None)
-    with _said_by(path):
+    with blaming(path):
         truth("include_prompt", include)
         if hidden is not None:
             count("word_embedding_dimension", hidden)
@@ -197,7 +203,7 @@ def _pooled(path: Path) -> dict[str, Any]:
 def _modes(path: Path, found: dict[str, Any]) -> tuple[str, ...]:
     stated = found.get("pooling_mode")
     if stated is None:
-        with _said_by(path):
+        with blaming(path):
             for key in MODES.values():
                 truth(key, False if found.get(key) is None else found[key])
         return tuple(mode for mode, key in MODES.items() if found.get(key)) or ("mean",)
@@ -217,7 +223,7 @@ def _read(folder: Path, task: str = "feature-extraction", output: str = "last_hi
     _refuse_settings(path, found)
     _refuse_ways(path, found, task, output)
     length, lower = found.get("max_seq_length"), found.get("do_lower_case", False)
-    with _said_by(path):
+    with blaming(path):
         if length is not None:
             count("max_seq_length", length)
         truth("do_lower_case", lower)
@@ -260,7 +266,7 @@ def _stated(path: Path) -> dict[str, Any]:
         raise CorruptFileError(
             f"{path}: similarity_fn_name is {repr(similarity)[:60]}, expected one of {', '.join(SIMILARITIES)}"
         )
-    with _said_by(path):
+    with blaming(path):
         if size is not None:
             count("truncate_dim", size)
     return {"similarity": similarity or "cosine", "truncate_dim": size, "prompts": _prompts(path, found)}
@@ -284,15 +290,6 @@ def _witness(path: Path, known: tuple[str, ...]) -> dict[str, Any]:
     found = read_json(path)
     left_alone(path, [key for key, value in found.items() if key not in known and value])
     return found
-
-
-@contextmanager
-def _said_by(path: Path) -> Iterator[None]:
-    """What is found wrong within is what this file says."""
-    try:
-        yield
-    except InputError as error:
-        raise CorruptFileError(f"{path}: {str(error)[:200]}") from error
 
 
 def _write(path: Path, value: Any) -> None:

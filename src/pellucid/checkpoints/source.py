@@ -71,7 +71,7 @@ def locate(
     try:
         base = _located(facts.base, facts.revision, **place)
     except InputError as error:
-        raise NotFoundError(f"{name} is an adapter, and its base is not here: {error}") from error
+        raise NotFoundError(f"{name} is an adapter, and its base is not here: ", error) from error
     refuse_links(base)
     if base.file is None and is_adapter(base.folder):
         raise CheckpointMismatchError(

@@ -143,7 +143,7 @@ def _known(task: str) -> Name:
         for name, says in LISTED:
             say(f"{name:<24}  {says}")
         meant = next((one.task for one in OBJECTIVES if task in (one.name, *one.aliases)), "")
-        known = f"unknown task {task!r} (did you mean {meant}?)" if meant else str(error).partition(":")[0]
+        known = f"unknown task {task!r} (did you mean {meant}?)" if meant else str(error.parts[0])  # all stand above
         raise click.UsageError(known) from error
 
 

@@ -30,14 +30,14 @@ def kept(said: Mapping[str, Any]) -> dict[str, Any]:
 def count(name: str, value: object, most: int = 100_000_000, least: int = 1) -> None:
     """A whole number, as a rule from 1."""
     if type(value) is not int or not least <= value <= most:
-        raise InputError(Argument(name), f" is {value!r}, expected a whole number from {least} to {most:,}")
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected a whole number from {least} to {most:,}")
 
 
 def choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """One of a few words."""
     if not isinstance(value, str) or value not in choices:
         raise InputError(
-            Argument(name), f" is {value!r}{near(str(value), choices)}, expected one of {', '.join(choices)}"
+            Argument(name), f" is {short(repr(value))}{near(str(value), choices)}, expected one of {', '.join(choices)}"
         )
 
 
@@ -66,29 +66,29 @@ def within(
     """A finite number between bounds: `least` and `most` belong to the range, `above` and `below` do not."""
     # Compared rather than asked by `math.isfinite`, which cannot read a whole number of 400 digits.
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-        raise InputError(Argument(name), f" is {value!r}, expected a finite number")
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected a finite number")
     if not (least <= value <= most and above < value < below):
         low = f"at least {least:g}" if least > -math.inf else f"above {above:g}"
         high = f"at most {most:g}" if most < math.inf else f"below {below:g}"
-        raise InputError(Argument(name), f" is {value!r}, expected {low} and {high}")
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected {low} and {high}")
 
 
 def truth(name: str, value: object) -> None:
     """True or false, and nothing that only counts as one of them."""
     if type(value) is not bool:
-        raise InputError(Argument(name), f" is {value!r}, expected true or false")
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected true or false")
 
 
 def token(name: str, value: object, rows: int = 2**31) -> None:
     """The id of a token, or None where there is no such token; below `rows` where it is looked up in a table."""
     if value is not None and not (type(value) is int and 0 <= value < rows):
-        raise InputError(Argument(name), f" is {value!r}, expected the id of a token, 0 to {rows - 1}")
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected the id of a token, 0 to {rows - 1}")
 
 
 def activation(name: str, value: object) -> None:
     """The name of an activation that pellucid has."""
     if not isinstance(value, str) or value not in ACTIVATIONS:  # without a hint: near in name is far in numbers
-        raise InputError(Argument(name), f" is {value!r}, expected one of {', '.join(ACTIVATIONS)}")
+        raise InputError(Argument(name), f" is {short(repr(value))}, expected one of {', '.join(ACTIVATIONS)}")
 
 
 def one_value(name: str, value: Any) -> None:

@@ -8,7 +8,7 @@ from pellucid.config.checks import choice, count, is_word, token, truth, within
 from pellucid.config.heads import Head, QuestionAnswering
 from pellucid.config.parts import Attention, DecoderSide, Dropout, FeedForward, LayerNorm, Norm, Plain
 from pellucid.config.positions import AttentionPosition, Learned, NoPosition, Position, Rotary
-from pellucid.errors import InputError, near, short
+from pellucid.errors import Argument, InputError, near, short
 
 _DEFAULTS: dict[str, "Config"] = {}
 
@@ -74,7 +74,8 @@ class Config:
         choice("residual", self.residual, ("post", "pre"))
         self._check_heads()
         if (self.decoder is None) == (self.kind == "encoder-decoder"):
-            raise InputError(f"decoder is {self.decoder!r} in a config of kind {self.kind!r}; only one of both fits")
+            wrong = f" is {self.decoder!r} in a config of kind {self.kind!r}; only one of both fits"
+            raise InputError(Argument("decoder"), wrong)
         if self.embedding_size is not None:
             count("embedding_size", self.embedding_size)
         if self.num_hidden_groups is not None:
@@ -91,18 +92,20 @@ class Config:
             truth(name, getattr(self, name))
         self._check_tokens()
         if self.pooler and self.kind != "encoder":
-            raise InputError(f"pooler is True in a config of kind {self.kind!r}: encoders alone have one")
+            raise InputError(Argument("pooler"), f" is True in a config of kind {self.kind!r}: encoders alone have one")
         if getattr(self.position, "skip_padding", False) and self.kind != "encoder":
             raise InputError(
-                f"skip_padding is True in a config of kind {self.kind!r}: encoders alone read a text in one pass, "
-                "by whose words its places are counted"
+                Argument("skip_padding"),
+                f" is True in a config of kind {self.kind!r}: encoders alone read a text in one pass, "
+                "by whose words its places are counted",
             )
         if self.head is not None and self.head.pooled and not self.pooler:
             raise InputError(f"the head {self.head.name} reads a pooler, and this {self.family} config has none")
         if not isinstance(self.labels, tuple | list) or not all(isinstance(one, str) for one in self.labels):
-            raise InputError(f"labels are {self.labels!r}, expected a list of names")
+            raise InputError(Argument("labels"), f" are {short(repr(self.labels))}, expected a list of names")
         if not self.labels or len(set(self.labels)) != len(self.labels):
-            raise InputError(f"labels are {list(self.labels)!r}, expected at least one and no two alike")
+            shown = short(repr(list(self.labels)))
+            raise InputError(Argument("labels"), f" are {shown}, expected at least one and no two alike")
         object.__setattr__(self, "labels", tuple(self.labels))  # nobody changes them later, and a config has a hash
 
     def _check_part(self, name: str, value: object) -> None:
@@ -110,10 +113,11 @@ class Config:
         part = getattr(self, name)
         if value is None or dataclasses.is_dataclass(value):
             return
+        wanted = "one of the types of pellucid.config" if name in ("head", "decoder") else ""
         if dataclasses.is_dataclass(part):
-            raise InputError(f"{name} is {value!r}, expected its facts one by one: {', '.join(vars(part)) or 'none'}")
-        if name in ("head", "decoder"):
-            raise InputError(f"{name} is {value!r}, expected one of the types of pellucid.config")
+            wanted = f"its facts one by one: {', '.join(vars(part)) or 'none'}"
+        if wanted:
+            raise InputError(Argument(name), f" is {short(repr(value))}, expected {wanted}")
 
     def _check_tokens(self) -> None:
         rows, side, position = self.vocab_size, self.decoder, self.position
@@ -135,14 +139,21 @@ class Config:
         for name, heads in sides:
             if self.attention.head_dim is None and self.hidden_size % heads:
                 raise InputError(
-                    f"hidden_size {self.hidden_size} cannot be shared out among {name} {heads}: "
-                    "it must be a multiple of it"
+                    Argument("hidden_size"),
+                    f" {self.hidden_size} cannot be shared out among ",
+                    Argument(name),
+                    f" {heads}: it must be a multiple of it",
                 )
             if shared is not None and heads % shared:
-                raise InputError(f"{name} {heads} cannot share num_key_value_heads {shared}: it must be a multiple")
-            count(f"head_dim times {name}", heads * self.head_dim)
+                own = Argument("num_key_value_heads")
+                raise InputError(Argument(name), f" {heads} cannot share ", own, f" {shared}: it must be a multiple")
+            if (width := heads * self.head_dim) > 100_000_000:
+                both = Argument("head_dim"), " times ", Argument(name)
+                raise InputError(both, f" is {width}, expected a whole number from 1 to 100,000,000")
         if isinstance(self.attention_position, Rotary) and self.head_dim % 2:
-            raise InputError(f"head_dim is {self.head_dim}, expected an even number: positions turn pairs of numbers")
+            raise InputError(
+                Argument("head_dim"), f" is {self.head_dim}, expected an even number: positions turn pairs of numbers"
+            )
 
     # Facts that follow from others, under the names that users know.
 

@@ -4,7 +4,7 @@ cannot be written. A model with no positions has no field for their number."""
 from dataclasses import dataclass
 
 from pellucid.config.checks import activation, count, token, truth, within
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 
 LEAST_EPS = 1e-30
 """Less is nothing in float32, and a row of zeros divided by nothing is no number."""
@@ -109,7 +109,8 @@ class DecoderSide:
         if self.source_vocab_size is not None:
             count("source_vocab_size", self.source_vocab_size)
             if self.share_embeddings:
-                raise InputError("source_vocab_size is given although share_embeddings is true: one table has one size")
+                joined = Argument("share_embeddings"), " is true: one table has one size"
+                raise InputError(Argument("source_vocab_size"), " is given although ", joined)
         for name in ("num_decoder_layers", "decoder_attention_heads", "decoder_intermediate_size"):
             count(name, getattr(self, name))
 

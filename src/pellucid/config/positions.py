@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pellucid.config.checks import choice, count, truth, within
-from pellucid.errors import InputError, short
+from pellucid.errors import Argument, InputError, short
 
 # -- where a token stands: added to its embedding ---------------------------------------------------------------------
 
@@ -68,7 +68,8 @@ class Llama3Scaling:
             within(name, getattr(self, name), above=0.0, most=1e6)
         count("original_max_position_embeddings", self.original_max_position_embeddings)
         if self.low_freq_factor >= self.high_freq_factor:
-            raise InputError(f"low_freq_factor is {self.low_freq_factor}, expected less than high_freq_factor")
+            low, high = Argument("low_freq_factor"), Argument("high_freq_factor")
+            raise InputError(low, f" is {self.low_freq_factor}, expected less than ", high)
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,8 @@ class Rotary:
         within("rope_theta", self.rope_theta, above=0.0, most=1e12)
         count("max_position_embeddings", self.max_position_embeddings)
         if not isinstance(self.rope_scaling, Llama3Scaling | LinearScaling | None):  # a dict, as config.json has it
-            said = short(repr(self.rope_scaling))
-            raise InputError(
-                f"rope_scaling is {said}, expected pellucid.config.Llama3Scaling(...) or LinearScaling(...)"
-            )
+            wanted = "pellucid.config.Llama3Scaling(...) or LinearScaling(...)"
+            raise InputError(Argument("rope_scaling"), f" is {short(repr(self.rope_scaling))}, expected {wanted}")
 
 
 @dataclass(frozen=True)
@@ -115,9 +114,9 @@ class RelativeBias:
         count("relative_attention_num_buckets", buckets, least=4)
         count("relative_attention_max_distance", distance, least=2)
         if buckets // 2 >= distance:  # half of the buckets hold one distance each, the others share what lies beyond
+            far = Argument("relative_attention_max_distance"), f" {distance}"
             raise InputError(
-                f"relative_attention_num_buckets is {buckets}, expected less than twice the "
-                f"relative_attention_max_distance {distance}"
+                Argument("relative_attention_num_buckets"), f" is {buckets}, expected less than twice the ", far
             )
 
 

@@ -2,14 +2,15 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.generation import place_of
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import plain_numbers, token
-from pellucid.errors import CorruptFileError, InputError, several
+from pellucid.errors import Argument, InputError, blaming, several
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.settings import Settings, read_settings
 
@@ -48,16 +49,17 @@ def settings_of(loaded: Loaded, asked: Mapping[str, Any]) -> Settings:
     said = said_by(loaded)
     try:
         return read_settings(asked, said, vocab_size=loaded.config.vocab_size)
-    except InputError as error:
+    except InputError:
         read_settings(asked, vocab_size=loaded.config.vocab_size)  # where this fails too, it is not the file's fault
-        raise blamed(loaded, error) from error
+        with blamed(file_of(loaded), said):
+            raise
 
 
 def said_by(loaded: Loaded, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Our options by name, as far as the checkpoint sets them.  said: what it says of one task, by the same keys."""
     said = loaded.generation if said is None else said
     if left := _unfollowed(loaded, said):
-        log.warning("%s says %s, which is not followed: texts may be others", _file(loaded), several(left))
+        log.warning("%s says %s, which is not followed: texts may be others", file_of(loaded), several(left))
     options = {name: value for name, value in said.items() if name in OWN or name in OPTIONS}
     if "max_new_tokens" not in said and loaded.config.kind == "encoder-decoder":
         longest = said.get("max_length", REFERENCE_LENGTH)
@@ -82,10 +84,8 @@ def with_ends(loaded: Loaded, more: Iterable[int] = ()) -> Loaded:
     ends = tuple(dict.fromkeys((*known, *(said if isinstance(said, list) else [said]), *more)))
     if ends == known:
         return loaded
-    try:
+    with blamed(file_of(loaded), ("eos_token_id",)):
         return dataclasses.replace(loaded, config=loaded.config.replace(eos_token_id=ends))
-    except InputError as error:
-        raise blamed(loaded, error) from error
 
 
 def start_of(loaded: Loaded) -> int | None:
@@ -97,10 +97,8 @@ def start_of(loaded: Loaded) -> int | None:
         return None
     for name in ("decoder_start_token_id", "bos_token_id"):
         if type(said := loaded.generation.get(name)) is int:
-            try:
+            with blamed(file_of(loaded), (name,)):
                 token(name, said, loaded.config.vocab_size)
-            except InputError as error:
-                raise blamed(loaded, error) from error
             return said
     return loaded.config.bos_token_id if side.decoder_start_token_id is None else side.decoder_start_token_id
 
@@ -115,12 +113,13 @@ def started(loaded: Loaded) -> int:
     return start
 
 
-def blamed(loaded: Loaded, error: InputError) -> CorruptFileError:
-    """An error about a value that nobody asked for names the file that says it."""
-    return CorruptFileError(f"{_file(loaded)}: {error}")
+def blamed(place: object, said: Container[str]) -> AbstractContextManager[None]:
+    """An error about what nobody asked for names the place that says it.  said: our options that stand there; of others
+    the error speaks as of what can be asked for."""
+    return blaming(place, keys=lambda name: name if name in said else Argument(name))
 
 
-def _file(loaded: Loaded) -> Path:
+def file_of(loaded: Loaded) -> Path:
     """The file that says how to write."""
     return place_of(loaded.generation, loaded.config.inert, None if loaded.source is None else loaded.source.folder)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.config.checks import count, is_word, token, truth, within
-from pellucid.errors import Argument, Blank, InputError, near
+from pellucid.errors import Argument, Blank, InputError, near, short
 from pellucid.generation.rules import OPTIONS, Rule, chain
 
 log = logging.getLogger("pellucid")
@@ -61,7 +61,7 @@ class Settings:
         within("length_penalty", self.length_penalty, least=-100, most=100)
         early = self.early_stopping
         if type(early) is not bool and not is_word(early, "never"):
-            raise InputError(Argument("early_stopping"), f" is {early!r}, expected true, false or 'never'")
+            raise InputError(Argument("early_stopping"), f" is {short(repr(early))}, expected true, false or 'never'")
         count("num_return_sequences", self.num_return_sequences, most=1_000)
         _check_lists(vars(self))
         self._check_stops()

@@ -17,7 +17,7 @@ from pellucid.generation.score import seen
 from pellucid.generation.words import Draft, judge_of, one_each, text_of
 from pellucid.models import EncoderDecoder
 from pellucid.text import tokens_of
-from pellucid.trace import NamedTensors, Recorder, kept_names
+from pellucid.trace import EditSaid, NamedTensors, Recorder, kept_names
 from pellucid.trace.edit import edits_of
 
 ALTERNATIVES = 5
@@ -51,13 +51,13 @@ class TracedStep(NamedTensors):
 class TracedText:
     """A text that was written under observation.
 
-    text: what was written.  steps: pass by pass.  edits: what was edited in every pass, in words.
+    text: what was written.  steps: pass by pass.  edits: what was edited in every pass.
     """
 
     prompt: str | Messages
     text: str
     steps: tuple[TracedStep, ...]
-    edits: tuple[str, ...] = ()
+    edits: tuple[EditSaid, ...] = ()
 
 
 def trace_writing(

@@ -30,11 +30,6 @@ class Onlooker(Protocol):
     """Somebody who looks on at every pass of a network; what belongs to one pass is handed to him."""
 
     @property
-    def said(self) -> tuple[str, ...]:
-        """What he changes, in words."""
-        ...
-
-    @property
     def by_row(self) -> bool:
         """Whether he treats the texts of a batch differently."""
         ...

@@ -15,7 +15,7 @@ from pellucid.checkpoints.network import unlike_files
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.config.checks import names_of
 from pellucid.errors import Argument, Blank, InputError, NotFoundError, counted
-from pellucid.files import digest_of
+from pellucid.files import cannot_read, digest_of
 from pellucid.search.corpus import Cut
 from pellucid.search.manifest import Encoder
 from pellucid.tasks.embed import embed
@@ -180,7 +180,7 @@ def _fingerprint(loaded: Loaded) -> str:
         for path in _files(loaded):
             whole.update(f"{path.name} {digest_of(path)}\n".encode())
     except OSError as error:
-        raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from error
+        raise cannot_read(error.filename or loaded.name, error) from error
     check_files(loaded)
     if loaded.pooling is not None and loaded.pooling.do_lower_case:  # which no file of these tells
         whole.update(b"lower case")

@@ -31,7 +31,7 @@ from pellucid.errors import (
     ResourceError,
     UnsafeFileError,
 )
-from pellucid.files import cannot_write, digest_of, listed, write_whole
+from pellucid.files import cannot_read, cannot_write, digest_of, listed, write_whole
 from pellucid.files import to_disk as _to_disk
 from pellucid.lock import alone
 from pellucid.search.manifest import Manifest, Segment, read_manifest, write_manifest
@@ -61,14 +61,14 @@ def newest(folder: Path) -> Manifest:
             if path == _newest(folder):
                 raise CorruptFileError(f"{path} leads nowhere: restore it, or build the index again") from error
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+            raise cannot_read(path, error) from error
 
 
 def _newest(folder: Path) -> Path:
     try:
         there = folder.is_dir()
     except OSError as error:  # a name that is too long, or within a folder of somebody else
-        raise InputError(f"cannot read {folder}: {error.strerror or error}") from error
+        raise cannot_read(folder, error) from error
     if not there:
         raise NotFoundError(f"there is no index {str(folder)!r}: build one with pellucid index build FILE -o {folder}")
     found = generations(folder)
@@ -84,7 +84,7 @@ def generations(folder: Path) -> dict[int, Path]:
     try:
         named = {path: _GENERATION.fullmatch(path.name) for path in folder.iterdir()}
     except OSError as error:
-        raise InputError(f"cannot read {folder}: {error.strerror or error}") from error
+        raise cannot_read(folder, error) from error
     return {int(found[1]): path for path, found in named.items() if found}
 
 
@@ -107,7 +107,7 @@ def check(folder: Path, segment: Segment, name: str) -> Path:
     except FileNotFoundError as error:
         raise CorruptFileError(f"{path} is missing: restore it, or build the index again") from error
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise cannot_read(path, error) from error
     if not fits:
         raise CorruptFileError(f"{path} was changed since it was written: restore it, or build the index again")
     return path

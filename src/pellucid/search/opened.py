@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import CorruptFileError, InputError, PellucidError, ResourceError
+from pellucid.errors import CorruptFileError, PellucidError, ResourceError
+from pellucid.files import cannot_read
 from pellucid.lazy import cached_property
 from pellucid.search.bm25 import Counts, counts
 from pellucid.search.entries import Entries, Entry
@@ -163,7 +164,7 @@ def _read(folder: Path, manifest: Manifest, segment: Segment) -> Vectors:
         vectors = read(path, segment.rows, manifest.encoder.dimension, manifest.settings.metric)
     except (MemoryError, OSError) as error:
         if isinstance(error, OSError) and error.errno != errno.ENOMEM:
-            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+            raise cannot_read(path, error) from error
         size = segment.files[path.name][0]
         raise ResourceError(f"not enough memory to open {path}, which has {size:,} bytes") from error
     for start in range(0, segment.rows, _BLOCK):

@@ -148,4 +148,5 @@ def named(task: str) -> tuple[Name, dict[str, Any]]:
         if task in (one.name, *one.aliases):
             return one, {}
     known = [name for one in TASKS for name in (one.name, *one.aliases)]
-    raise InputError(f"unknown task {task!r}{near(task, known)}: one of {', '.join(known)}, or translation_xx_to_yy")
+    others = f": one of {', '.join(known)}, or translation_xx_to_yy"
+    raise InputError(f"unknown task {task!r}{near(task, known)}", others)

@@ -15,7 +15,7 @@ from pellucid.checkpoints.generation import FILE, check_generation
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import CorruptFileError, InputError, several
 from pellucid.generation import Settings, read_settings
-from pellucid.generation.said import blamed, said_by, start_of, with_ends
+from pellucid.generation.said import blamed, file_of, said_by, start_of, with_ends
 from pellucid.generation.settings import check_kinds
 
 log = logging.getLogger("pellucid")
@@ -80,15 +80,14 @@ def settled(loaded: Loaded, asked: dict[str, Any], names: Sequence[str], default
     size = loaded.config.vocab_size
     try:
         return read_settings(asked, said, vocab_size=size)
-    except InputError as error:
+    except InputError:
         read_settings(
             asked, _agreeing(dict(defaults), asked), vocab_size=size
         )  # where this fails too, no file is at fault
-        try:
+        with blamed(file_of(loaded), general):
             read_settings(asked, _agreeing(dict(defaults), asked | general) | general, vocab_size=size)
-        except InputError:
-            raise blamed(loaded, error) from error
-        raise CorruptFileError(f"{_path(loaded)}: task_specific_params: {error}") from error
+        with blamed(f"{_path(loaded)}: task_specific_params", general | special):
+            raise
 
 
 def _special(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:

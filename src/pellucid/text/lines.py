@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from pellucid.errors import Argument, InputError, NotFoundError, near, short
+from pellucid.files import cannot_read
 from pellucid.text.guessed import SAMPLE, encodings_of
 
 MOST_LINE = 64 * 2**20
@@ -69,7 +70,7 @@ def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     except UnicodeError as error:
         raise _undecoded(path, encoding, number, error) from error
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+        raise cannot_read(path, error) from error
 
 
 def no_file(path: Path) -> NotFoundError:
@@ -88,7 +89,7 @@ def facts(path: Path) -> tuple[int, int]:
     except FileNotFoundError as error:
         raise no_file(path) from error
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise cannot_read(path, error) from error
     if not stat.S_ISREG(found.st_mode):
         raise InputError(f"{path} is {'a folder' if stat.S_ISDIR(found.st_mode) else 'no file'}, expected a file")
     return found.st_size, found.st_mtime_ns

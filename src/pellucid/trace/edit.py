@@ -15,6 +15,7 @@ from pellucid.models import Network, Standing
 from pellucid.trace.aliases import resolve
 from pellucid.trace.edits import Edit, edit_of
 from pellucid.trace.points import points
+from pellucid.trace.trace import EditSaid
 from pellucid.trace.where import UNIT, Spot, beyond, parts, shown
 
 Wanted = Mapping[str, Any]
@@ -84,11 +85,6 @@ class Edits:
                 self.at.setdefault(name, []).append(entry)
 
     @property
-    def said(self) -> tuple[str, ...]:
-        """The edits in words, each whole, such as "layers.3.attention.weights: zero(head=5)"."""
-        return tuple(f"{one.asked}: {one.edit}" for one in self.entries)
-
-    @property
     def by_row(self) -> bool:
         return any(entry.edit.where.row is not None for entry in self.entries)
 
@@ -127,9 +123,9 @@ def edited(loaded: Loaded, entries: Sequence[Entry]) -> Loaded:
     return replace(loaded, module=loaded.module.edited(onlooker))
 
 
-def edits_of(loaded: Loaded) -> tuple[str, ...]:
-    """What is edited in the passes of this model, in words; nothing as a rule."""
-    return () if loaded.module.onlooker is None else loaded.module.onlooker.said
+def edits_of(loaded: Loaded) -> tuple[EditSaid, ...]:
+    """What is edited in the passes of this model, each edit whole; nothing as a rule."""
+    return tuple(EditSaid(one.asked, str(one.edit)) for one in getattr(loaded.module.onlooker, "entries", ()))
 
 
 # -- inside a block ---------------------------------------------------------------------------------------------------

@@ -24,9 +24,9 @@ from pellucid.files import once, path_of, target_of
 from pellucid.text.cut import MOST_CHARACTERS
 from pellucid.trace.points import points
 from pellucid.trace.reading import Reading
-from pellucid.trace.trace import Trace
+from pellucid.trace.trace import EditSaid, Trace
 
-FORMAT, VERSION = "pellucid-trace", 1
+FORMAT, VERSION = "pellucid-trace", 2
 DIGEST = f"{FORMAT}-digest"
 _GRADIENT = "gradients/"
 
@@ -37,7 +37,7 @@ _FIELDS: dict[str, Any] = {
     "parameters": int,
     "config": Config,
     "rows": list[Reading],
-    "edits": tuple[str, ...],
+    "edits": tuple[EditSaid | str, ...],
     "padding": str,
     "digests": dict[str, str],
     "made_by": str,
@@ -53,8 +53,8 @@ def save_trace(trace: Trace, path: str | os.PathLike[str]) -> Path:
         "model": trace.model,
         "parameters": trace.parameters,
         "config": plain(trace.config),
-        "rows": plain(list(trace.rows)),
-        "edits": list(trace.edits),
+        "rows": plain(trace.rows),
+        "edits": plain(trace.edits),
         "padding": trace.padding,
         "digests": {name: digest(tensor) for name, tensor in tensors.items()},  # in the order of the pass
         "made_by": f"pellucid {__version__}",
@@ -82,7 +82,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
         model=manifest["model"],
         parameters=manifest["parameters"],
         gradients={name.removeprefix(_GRADIENT): t for name, t in tensors.items() if name.startswith(_GRADIENT)},
-        edits=manifest["edits"],
+        edits=tuple(EditSaid(*one.partition(": ")[::2]) if isinstance(one, str) else one for one in manifest["edits"]),
         padding=manifest["padding"],
     )
     _check_rows(path, trace)

@@ -15,6 +15,20 @@ from pellucid.trace.points import axes_of, sides_of
 from pellucid.trace.reading import Reading
 
 
+@dataclass(frozen=True)
+class EditSaid:
+    """What was edited on a pass, as text "layers.3.attention.weights: zero(head=5)".
+
+    name: of the point, or a glob, as it was asked for.  change: in words.
+    """
+
+    name: str
+    change: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.change}"
+
+
 @dataclass(frozen=True, eq=False)
 class Trace(NamedTensors):
     """One pass, number by number: `trace["layers.0.attention.weights"]` is a tensor, `trace.names()` lists all.
@@ -22,7 +36,7 @@ class Trace(NamedTensors):
     points: the tensors by name.  rows: what was read, one `Reading` for each text of the batch.
     config, model, parameters: the model's facts, name and size.
     gradients: of what `gradients_of` named, by the same names and of the same shapes; else nothing.
-    edits: what was edited on the way, in words.  padding: on which side shorter texts of a batch are padded.
+    edits: what was edited on the way.  padding: on which side shorter texts of a batch are padded.
 
     Tensors that a pass hands on unchanged share their memory: `layers.1.residual.pre` is `layers.0.residual.post`.
     What was read of the only text stands on the trace itself: `trace.tokens`; of several, ask `trace.row(i)`.
@@ -34,7 +48,7 @@ class Trace(NamedTensors):
     model: str
     parameters: int
     gradients: dict[str, Tensor] = field(default_factory=dict)
-    edits: tuple[str, ...] = ()
+    edits: tuple[EditSaid, ...] = ()
     padding: str = "right"
 
     # -- what was read ------------------------------------------------------------------------------------------------

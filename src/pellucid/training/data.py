@@ -13,7 +13,7 @@ import numpy as np
 
 from pellucid.config.checks import is_several, unwrapped
 from pellucid.errors import Argument, Blank, InputError, near, several
-from pellucid.files import once, path_of
+from pellucid.files import cannot_read, once, path_of
 from pellucid.text.frames import rows_of_frame
 from pellucid.text.lines import facts, no_file
 from pellucid.text.parallel import read_parallel
@@ -57,7 +57,7 @@ class File:
         except FileNotFoundError as error:
             raise no_file(path) from error
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}") from error
+            raise cannot_read(path, error) from error
 
     def changed(self) -> str | None:
         """One sentence where the file holds something else by now. While its size and its time stay, it is not read."""

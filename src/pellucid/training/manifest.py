@@ -11,7 +11,7 @@ from typing import Any
 from pellucid import __version__
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError, several
-from pellucid.files import write_whole
+from pellucid.files import cannot_read, write_whole
 from pellucid.sealed import damaged, sealed, unsealed
 from pellucid.text.fingerprint import fingerprint
 from pellucid.trace.stored import digest
@@ -145,7 +145,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise cannot_read(path, error) from error
     try:
         return _checked(body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

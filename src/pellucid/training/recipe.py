@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import InputError, NotFoundError, PellucidError, ResourceError, near, several
-from pellucid.files import MOST_BYTES
+from pellucid.files import MOST_BYTES, cannot_read
 
 if TYPE_CHECKING:
     from pellucid.training.data import Data
@@ -150,7 +150,7 @@ def read_recipe(path: Path) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is no recipe: {error}") from error
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise cannot_read(path, error) from error
     _check(path, "", found, dict.fromkeys(_TABLES, (object,)) | _OTHERS)
     if found.get("format", FORMAT) != FORMAT:
         raise InputError(f"{path} is a recipe of form {found['format']}, and {FORMAT} is the one that is read here")

@@ -25,7 +25,7 @@ from pellucid.checkpoints.bundle import read_bundle, write_bundle
 from pellucid.checkpoints.contents import TRAINING
 from pellucid.checkpoints.folder import OVERWRITE, check_target
 from pellucid.errors import Argument, Blank, CorruptFileError, InputError, ResourceError
-from pellucid.files import cannot_write, digest_of, listed, to_disk
+from pellucid.files import cannot_read, cannot_write, digest_of, listed, to_disk
 from pellucid.lock import alone
 from pellucid.machine import no_grad
 from pellucid.training.advice import AGAIN, RESUME
@@ -138,7 +138,7 @@ class State:
             if (path.stat().st_size, digest_of(path)) != facts:
                 raise CorruptFileError(f"{path} was changed since it was written: restore it, or ", AGAIN)
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+            raise cannot_read(path, error) from error
         return {one: span.read() for one, span in read_bundle(path)[0].items()}
 
     def sweep(self) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from pellucid.config import RelativeBias
 from pellucid.config.checks import numbers_of
 from pellucid.errors import Argument, InputError, short
-from pellucid.trace import Trace
+from pellucid.trace import EditSaid, Trace
 from pellucid.trace.aliases import resolve
 from pellucid.trace.long import LongTrace
 from pellucid.trace.turning import angles
@@ -43,7 +43,7 @@ def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Sub
         )
     row = trace.rows[0]
     written = [row.target or " ".join(row.texts)] if trace.config.kind == "encoder-decoder" else []
-    label = "; ".join(trace.edits) or " | ".join([*row.texts, row.target] if row.target else row.texts)
+    label = "; ".join(map(str, trace.edits)) or " | ".join([*row.texts, row.target] if row.target else row.texts)
     return Subject([*row.texts, *written], _sequences(trace), _model(trace), looks, label)
 
 
@@ -89,7 +89,7 @@ def _look(trace: Trace, name: str) -> Look:
     sample = trace.samples.get(name) if isinstance(trace, LongTrace) else None
     if weights is None and sample is None and (edit := _edit_of_weights(trace, name)):
         raise InputError(
-            f"{short(repr(edit))} changed what {name} makes of query and key, and this trace has no "
+            f"{short(repr(str(edit)))} changed what {name} makes of query and key, and this trace has no "
             f"{name + '.weights'!r}: record with ",
             Argument("keep", "view"),
         )
@@ -118,10 +118,10 @@ def _look(trace: Trace, name: str) -> Look:
     return replace(look, query=query, key=key, scale=scale, mask=mask, window=window, **tables)
 
 
-def _edit_of_weights(trace: Trace, name: str) -> str | None:
+def _edit_of_weights(trace: Trace, name: str) -> EditSaid | None:
     """The first edit that makes the weights of this attention others than its query and key give; None without one."""
     between = {f"{name}.{point}" for point in ("query_rotated", "key_rotated", "scores", "weights")}
-    return next((one for one in trace.edits if between & {*resolve(one.partition(": ")[0], trace.config)}), None)
+    return next((one for one in trace.edits if between & {*resolve(one.name, trace.config)}), None)
 
 
 def _bias(trace: Trace, side: str) -> Tensor | None:

@@ -12,7 +12,7 @@ from pellucid.checkpoints.families import family_of
 from pellucid.checkpoints.plan import make_plan
 from pellucid.checkpoints.weights import Stored
 from pellucid.config.checks import within
-from pellucid.errors import CheckpointMismatchError, InputError
+from pellucid.errors import CheckpointMismatchError, blaming
 from pellucid.files import read_json
 
 USUAL = {
@@ -77,10 +77,8 @@ def _epsilon(folder: Path) -> float:
     found = said.get("layer_norm_epsilon")
     if found is None:
         return 1e-5
-    try:
+    with blaming(path, CheckpointMismatchError):
         within("layer_norm_epsilon", found, above=0.0, below=1.0)
-    except InputError as error:
-        raise CheckpointMismatchError(f"{path}: {error}") from error
     return float(found)
 
 

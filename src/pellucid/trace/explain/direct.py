@@ -14,7 +14,7 @@ from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder
-from pellucid.trace import Trace, resolve
+from pellucid.trace import EditSaid, Trace, resolve
 from pellucid.trace.edit import edits_of
 from pellucid.trace.explain.given import check_head, place, side_of, token_id, token_of, traced
 from pellucid.trace.explain.table import table
@@ -161,11 +161,11 @@ def direct_logit_attribution(
     return shares
 
 
-def _adds_behind(loaded: Loaded, edit: str) -> bool:
-    """Whether an edit, in words, may change the logit elsewhere than in what the parts wrote."""
+def _adds_behind(loaded: Loaded, edit: EditSaid) -> bool:
+    """Whether an edit may change the logit elsewhere than in what the parts wrote."""
     try:
-        names = resolve(edit.partition(": ")[0], loaded.config)
-    except InputError:  # a name that was too long to be said whole
+        names = resolve(edit.name, loaded.config)
+    except InputError:  # older files hold no name that was too long to be said whole
         return True
     return any(name.endswith(BEHIND) or ".residual." in name for name in names)
 
