@@ -18,7 +18,7 @@ from pellucid.tasks.passes import passes
 from pellucid.tasks.reasons import Aim, explained
 from pellucid.tasks.task import Found, Task, Work
 from pellucid.text import Window, windows
-from pellucid.text.cut import called
+from pellucid.text.cut import called, check_read
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,7 @@ class Reader(Task):
         place |= {"index": index, "side": side, "parse_special_tokens": self.parse_special_tokens}
         place["apart"] = isinstance(text, list)
         found = windows(loaded.words, text, pair, **place)
-        if not found[0].ids:
-            raise InputError(called(index, "item"), " has no tokens: a model reads at least one")
+        check_read(found[0].ids, called(index, "item"))
         return found
 
     def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:
