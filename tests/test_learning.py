@@ -122,6 +122,7 @@ def test_what_goes_on_ends_as_what_never_stopped(scratch: pellucid.Model, feelin
         pass
 
     from pellucid.training.course import learn
+    from pellucid.training.given import Given
     from pellucid.training.names import named
     from pellucid.training.said import asked
 
@@ -131,7 +132,7 @@ def test_what_goes_on_ends_as_what_never_stopped(scratch: pellucid.Model, feelin
 
     objective, chosen = asked(named("classify"), settings)
     with pytest.raises(StopError):
-        learn(scratch.loaded, feelings(40), objective, chosen, out=tmp_path / "broken", told=stop)
+        learn(scratch.loaded, Given(feelings(40)), objective, chosen, out=tmp_path / "broken", told=stop)
     with pytest.raises(InputError, match="resume"):
         pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", **settings)
     broken = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", resume=True, **settings)

@@ -16,11 +16,11 @@ from pellucid.files import path_of, write_whole
 from pellucid.model import Model, build
 from pellucid.streams import use_threads
 from pellucid.text.cut import whole_characters
-from pellucid.training.account import plan, recipe_of
+from pellucid.training.account import lines_of, recipe_of
 from pellucid.training.card import card
 from pellucid.training.course import RECIPE, learn
 from pellucid.training.data import columns_of, read
-from pellucid.training.given import Given, given
+from pellucid.training.given import Given
 from pellucid.training.log import finite
 from pellucid.training.low_rank import check_base
 from pellucid.training.names import OBJECTIVES, Name, named
@@ -129,14 +129,15 @@ def train(
     base = _base(model, told, from_scratch, chosen)
     if chosen.adapter_only and isinstance(model, Model):
         check_base(base.loaded)
-    rows = _wanted("data", data, told.files("data") if data is None and told.file else None)
-    held = told.held_out if validation is None else validation
-    columns = {**told.data.get("columns", {}), **columns_of(columns)}
-    encoding = told.data.get("encoding", "utf-8") if encoding is None else encoding
-    work = _Work(name, given(rows, held, columns, encoding), told)
+    given = Given(
+        _wanted("data", data, told.files("data") if data is None and told.file else None),
+        told.held_out if validation is None else validation,
+        {**told.data.get("columns", {}), **columns_of(columns)},
+        told.data.get("encoding", "utf-8") if encoding is None else encoding,
+    )
+    work = _Work(name, told)
     result = learn(
-        base.loaded, rows, objective, chosen,
-        validation=held, columns=columns, encoding=encoding, out=None if out is None else path_of(out),
+        base.loaded, given, objective, chosen, out=None if out is None else path_of(out),
         resume=resume, overwrite=overwrite, progress=progress, begun=work.begun, done=work.done,
     )  # fmt: skip
     return Trained(result.loaded, work.report(result))
@@ -182,31 +183,30 @@ class _Work:
     """What is said and written before and after a training."""
 
     name: Name
-    given: Given
     recipe: Recipe
 
     def begun(self, one: Begun) -> None:
         """Says what will be done, and puts the recipe where it is done."""
         for sentence in self.recipe.differences(one):
             log.warning("%s", sentence)
-        for line in plan(one, self.given):
+        for line in lines_of(one):
             log.info("%s", line)
         if one.folder is not None:
-            _write(one.folder / RECIPE, recipe_of(one, self.given).toml())
+            _write(one.folder / RECIPE, recipe_of(one).toml())
 
     def done(self, out: Path, result: Result) -> None:
         """Puts the card, the recipe and the curves beside the model."""
         found = {"steps": result.steps, "best_step": result.best_step, "seconds": result.seconds}
-        recipe = recipe_of(result.begun, self.given, found | {"scores": result.scores})
+        recipe = recipe_of(result.begun, found | {"scores": result.scores})
         _write(out / RECIPE, recipe.toml())
-        _write(out / CARD, card(result, self.name, self.given))
+        _write(out / CARD, card(result, self.name))
         _write(out / DRAWING, self.report(result).curves.text())
 
     def report(self, result: Result) -> Report:
         """What the person gets beside the model."""
-        begun = result.begun
+        plan = result.begun.plan
         went = {one.name: getattr(result, one.name) for one in fields(Outcome)}
-        return Report(task=begun.objective.name, rows=len(begun.data), held_out=len(begun.held_out or ()), **went)
+        return Report(task=plan.objective.name, rows=len(plan.data), held_out=len(plan.held_out or ()), **went)
 
 
 def _write(path: Path, text: str) -> None:

@@ -14,7 +14,8 @@ import transformers
 import pellucid
 from pellucid.checkpoints.generation import FILE, LEGACY, MOST
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.generation.said import UNFOLLOWED, settings_of, start_of
+from pellucid.generation.rules import OPTIONS
+from pellucid.generation.said import OWN, UNFOLLOWED, settings_of, start_of
 from pellucid.models import Output
 from pellucid.tasks.reasons import reason_of_writing
 from tests.checkpoints.families import facts_of
@@ -117,6 +118,11 @@ def test_the_end_tokens_of_the_file_end_a_text(tmp_path: Path) -> None:
     held_back = model.complete("the house", max_new_tokens=12, min_new_tokens=12)
     assert len(held_back.ids) == 12 and end not in held_back.ids, "the rules know it too"
     assert model.config.eos_token_id == 2, "the architecture stays what the file says"
+
+
+def test_every_option_that_is_a_key_of_the_reference_has_a_type() -> None:
+    keys = {*OWN, *OPTIONS} & vars(transformers.GenerationConfig()).keys()
+    assert "top_p" in keys and keys <= LEGACY and not keys & UNFOLLOWED.keys()
 
 
 @pytest.mark.parametrize("legacy", [False, True])

@@ -217,7 +217,7 @@ def test_options_that_cannot_be(reader: Any, options: dict[str, Any], said: str)
 ITEMS: list[tuple[list[Any], str]] = [
     ([GOOD, None], r"^item 1 is NoneType, expected a text"),
     ([GOOD, b"bytes"], r"^item 1 is bytes"),
-    ([GOOD, {"text": GOOD}], r"^item 1 has the keys text, expected sequences"),
+    ([GOOD, {"text": GOOD}], r"^item 1 has the keys text, expected a text, or a dict with a text under 'sequences'"),
     ([GOOD, (GOOD, BAD)], r"^item 1 is tuple"),
     ([GOOD, LONG], r"^item 1 has \d+ tokens more than the 96"),
 ]

@@ -20,6 +20,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.training import course
 from pellucid.training.classification import TextClassification
 from pellucid.training.course import Begun, Result, learn
+from pellucid.training.given import Given
 from pellucid.training.loop import Told
 from pellucid.training.settings import Settings
 from pellucid.training.state import State
@@ -103,12 +104,11 @@ class Asked:
         objective = TextClassification()
         settings = Settings.of(QUICK | self.settings, objective.settings)
         base, out = pellucid.load(self.base).loaded, None if self.out is None else Path(self.out)
-        said: dict[str, Any] = {"validation": self.validation, "out": out, "resume": self.resume}
+        given = Given(self.rows, self.validation)
+        said: dict[str, Any] = {"out": out, "resume": self.resume, "progress": False}
         with pytest.MonkeyPatch.context() as patch:
             self._watch(patch)
-            return learn(
-                base, self.rows, objective, settings, **said, told=self._told, begun=self._begun, progress=False
-            )
+            return learn(base, given, objective, settings, **said, told=self._told, begun=self._begun)
 
     def note(self, what: str) -> None:
         """Adds a line to the notes, which are on the disk when this returns."""

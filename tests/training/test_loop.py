@@ -14,6 +14,7 @@ import pellucid
 from pellucid.errors import InputError
 from pellucid.training import course, state
 from pellucid.training.classification import TextClassification
+from pellucid.training.given import Given
 from pellucid.training.learner import Learner
 from pellucid.training.loop import Loop, Told, numbers_of
 from pellucid.training.settings import Settings
@@ -240,8 +241,7 @@ def test_states_are_kept_in_time_where_nobody_says_how_often(
         objective, out = TextClassification(), tmp_path / str(said)
         monkeypatch.setattr(course, "time", SimpleNamespace(monotonic=lambda: clock[0]))
         settings = Settings.of(QUICK | {"max_steps": 12} | said, {})
-        rows = feelings(18)
-        course.learn(body.loaded, rows, objective, settings, validation=0.0, out=out, told=told, progress=False)
+        course.learn(body.loaded, Given(feelings(18), 0.0), objective, settings, out=out, told=told, progress=False)
         return kept.copy()
 
     monkeypatch.setattr(course, "PAUSE", 30.0)
@@ -282,9 +282,9 @@ def test_before_it_learns_it_looks_where_there_is_something_to_see(body: "pelluc
 
 def test_a_share_is_held_out_where_nothing_is_said(body: "pellucid.Model", feelings: Feelings) -> None:
     result = study(body, feelings(30), None)
-    assert (result.begun.examples, result.begun.held_examples, result.begun.share) == (27, 3, 0.1)
+    assert (len(result.begun.plan.examples), len(result.begun.plan.held_examples)) == (27, 3)
     none = study(body, feelings(30), None, validation=0.0)
-    assert (none.begun.examples, none.begun.held_examples, none.begun.share) == (30, 0, None)
+    assert (len(none.begun.plan.examples), len(none.begun.plan.held_examples)) == (30, 0)
     assert none.scores == {} and none.best_step == 0
     with pytest.raises(InputError, match=r"validation is 1\.5, expected at least 0 and below 1"):
         study(body, feelings(30), None, validation=1.5)

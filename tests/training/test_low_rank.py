@@ -21,6 +21,7 @@ from pellucid.tasks.embed import embed
 from pellucid.trace import record
 from pellucid.training.classification import TextClassification
 from pellucid.training.course import learn
+from pellucid.training.given import Given
 from pellucid.training.learner import Learner
 from pellucid.training.low_rank import LowRank, attached, changes, merged, save, targets
 from pellucid.training.settings import Settings
@@ -273,13 +274,13 @@ def test_it_goes_on_where_it_was_broken_off(
 
     said = {"precision": "float32", "batch_size": 8, "max_steps": 8, "save_every": 1, "learning_rate": 1e-2}
     settings = Settings(lora=4, adapter_only=True, **said)
-    given, rows = pellucid.load(checkpoint("bert-body")).loaded, feelings(40)
-    straight = learn(given, rows, TextClassification(), settings, out=tmp_path / "straight", progress=False)
+    base, given = pellucid.load(checkpoint("bert-body")).loaded, Given(feelings(40))
+    straight = learn(base, given, TextClassification(), settings, out=tmp_path / "straight", progress=False)
     with pytest.raises(RuntimeError, match="the power is gone"):
-        learn(given, rows, TextClassification(), settings, out=tmp_path / "broken", progress=False, told=stop)
+        learn(base, given, TextClassification(), settings, out=tmp_path / "broken", progress=False, told=stop)
     (state,) = (tmp_path / "broken" / "training").glob("state-*.safetensors")
     assert not any("embeddings" in name or name.endswith(".original") for name in load_file(state))
-    found = learn(given, rows, TextClassification(), settings, out=tmp_path / "broken", progress=False, resume=True)
+    found = learn(base, given, TextClassification(), settings, out=tmp_path / "broken", progress=False, resume=True)
     assert found.begun.step == 4
     for name, numbers in straight.loaded.module.state_dict().items():
         assert torch.equal(found.loaded.module.state_dict()[name], numbers), name

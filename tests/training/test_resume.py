@@ -18,6 +18,7 @@ from pellucid.errors import CorruptFileError, InputError
 from pellucid.training import course
 from pellucid.training.classification import TextClassification
 from pellucid.training.course import Begun, Result, learn
+from pellucid.training.given import Given
 from pellucid.training.loop import Told
 from pellucid.training.manifest import read_manifest
 from pellucid.training.masked import FillMask
@@ -37,13 +38,14 @@ def study(
     model: "pellucid.Model", rows: Rows, out: Path | None, objective: Objective | None = None, **said: Any
 ) -> Result:
     """One small training. Arguments of `learn`, and settings."""
-    own = ("validation", "resume", "overwrite", "told", "begun", "done", "progress")
-    given = {name: said.pop(name) for name in own if name in said}
+    given = Given(rows, said.pop("validation", None))
+    own = ("resume", "overwrite", "told", "begun", "done", "progress")
+    asked = {name: said.pop(name) for name in own if name in said}
     objective = objective or TextClassification()
     settings = Settings.of(QUICK | said, objective.settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(course, "PAUSE", 0.0)
-        return learn(model.loaded, rows, objective, settings, out=out, **{"progress": False} | given)
+        return learn(model.loaded, given, objective, settings, out=out, **{"progress": False} | asked)
 
 
 def broken(*given: Any, step: int, **said: Any) -> None:
@@ -426,6 +428,7 @@ def test_facts_of_a_result(body: "pellucid.Model", feelings: Feelings, tmp_path:
     assert result.folder == tmp_path / "a" and result.loaded.untrained == () and result.before == {}
     assert result.loaded.source is not None and result.loaded.source.folder == (tmp_path / "a").resolve()
     assert result.loaded.source.marks and not replaced(result.loaded.source)
-    assert result.begun.examples == 30 and result.begun.held_examples == 10 and result.begun.steps == 15
+    plan = result.begun.plan
+    assert len(plan.examples) == 30 and len(plan.held_examples) == 10 and result.begun.steps == 15
     again = study(pellucid.Model(replace(result.loaded)), feelings(30, seed=1), None, validation=feelings(10, seed=9))
-    assert again.before == result.scores and again.begun.base == result.loaded.source
+    assert again.before == result.scores and again.begun.plan.base.source == result.loaded.source

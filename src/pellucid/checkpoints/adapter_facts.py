@@ -4,17 +4,15 @@ Every key is read, known to change no number, or named out loud; what would chan
 here is refused.
 """
 
-import logging
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pellucid.checkpoints.facts import left_alone
 from pellucid.config.checks import count, truth, within
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, blaming, several, short
 from pellucid.files import read_json
-
-log = logging.getLogger("pellucid")
 
 FILE = "adapter_config.json"
 NUMBERS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -107,9 +105,7 @@ def read_adapter_facts(folder: Path) -> AdapterFacts:
         _refuse(raw)
         found = _facts(raw)
     known = _READ | _INERT | _CHANGING
-    if strange := sorted(key for key, value in raw.items() if key not in known and value not in _NOTHING):
-        shown = several(ascii(key)[1:-1][:60] for key in strange)
-        log.warning("%s: these keys are not known and were left alone: %s", path, shown)
+    left_alone(path, (key for key, value in raw.items() if key not in known and value not in _NOTHING))
     return found
 
 

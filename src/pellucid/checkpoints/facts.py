@@ -37,9 +37,6 @@ ARITHMETIC = frozenset(
 )
 """Keys that change numbers: a family that does not read one of them cannot answer for a file that sets it."""
 
-_ENCODER_ALONE = ("t5",)
-"""Families of encoder-decoders of which the reference reads the encoder alone, as everything does here."""
-
 CODE = frozenset(
     """_attn_implementation _attn_implementation_autoset _attn_implementation_internal attn_implementation auto_map
     custom_generate custom_pipelines trust_remote_code""".split()
@@ -190,9 +187,9 @@ def left_alone(path: Path, keys: Iterable[str]) -> None:
         log.warning("%s: these keys are not known and were left alone: %s", path, shown)
 
 
-def tell_of_states(config: Config, where: Path) -> None:
-    """Says where the library would make other vectors of the same files."""
-    if config.decoder is not None and config.family not in _ENCODER_ALONE:
+def tell_of_states(config: Config, encoder_alone: bool, where: Path) -> None:
+    """Says where the library would make other vectors of the same files.  encoder_alone: see `Family`."""
+    if config.decoder is not None and not encoder_alone:
         log.warning("%s: vectors are of the encoder's states here; sentence-transformers takes the decoder's", where)
 
 

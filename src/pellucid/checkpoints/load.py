@@ -75,7 +75,7 @@ def open_checkpoint(
         if own:
             _tell_of_unread(plan, family, contents)
         if contents.pooling is not None:
-            tell_of_states(plan.config, contents.said_in.parent)
+            tell_of_states(plan.config, family.encoder_alone, contents.said_in.parent)
         reads, writes = _tables(plan.config)
         _check_width(contents, plan.config.hidden_size)
         words = contents.tokenizer(plan.config)

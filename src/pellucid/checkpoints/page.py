@@ -46,6 +46,7 @@ class Family:
     heads: the model without a head first.
     told_languages: of a translation it is told both languages in words before the text (T5), or the one to write by a
         token there.
+    encoder_alone: of its encoder-decoders sentence-transformers reads the encoder alone, as everything does here.
     ours: `transformers` has no such architecture, and does not open its files.
     """
 
@@ -54,6 +55,7 @@ class Family:
     names: Names | Callable[[Config], Names]
     heads: tuple[HeadPage, ...] = field(default=())
     told_languages: bool = False
+    encoder_alone: bool = False
     ours: bool = False
 
     def __post_init__(self) -> None:

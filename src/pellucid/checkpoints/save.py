@@ -33,7 +33,7 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
             "was made from"
         )
     if loaded.pooling is not None:
-        tell_of_states(loaded.config, target)
+        tell_of_states(loaded.config, loaded.family.encoder_alone, target)
     loaded.module.real("saving")
     loaded.family.check_sayable(loaded.config)
     check_network(loaded, "saved")

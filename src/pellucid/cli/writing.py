@@ -13,9 +13,6 @@ from pellucid.tasks.names import SMALL
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
     from pellucid.generation import Alternative, Completion, Piece
 
-DRAWING = ("temperature", "top_k", "top_p", "min_p")
-"""Options that mean something only where the next token is drawn."""
-
 HOTTEST = 1000
 """The highest temperature."""
 
@@ -50,6 +47,8 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def asked(given: Mapping[str, Any]) -> dict[str, Any]:
     """What was asked for, by the library's names: an option of drawing means to draw, and temperature 0 not to."""
+    from pellucid.generation.rules import OPTIONS
+
     found = {name: value for name, value in given.items() if value not in (None, ())}
     temperature = found.get("temperature", 1.0)
     if not temperature <= HOTTEST:  # nan, which `FloatRange` lets through, is not below it either
@@ -58,7 +57,7 @@ def asked(given: Mapping[str, Any]) -> dict[str, Any]:
     greedy = temperature == 0
     if greedy:
         del found["temperature"]
-    drawing = [f"--{name.replace('_', '-')}" for name in DRAWING if name in found]
+    drawing = [f"--{name.replace('_', '-')}" for name in OPTIONS if OPTIONS[name].sampling and name in found]
     if drawing and (greedy or found.get("num_beams", 1) > 1):
         other = "--temperature 0" if greedy else "--beams"
         raise click.UsageError(f"{drawing[0]} draws, and {other} does not: leave one of them out")

@@ -18,7 +18,7 @@ from pellucid.errors import InputError, Item, several
 from pellucid.machine import choose_dtype
 from pellucid.models import Encoder, Network, sound
 from pellucid.tasks.passes import passes
-from pellucid.text.cut import clean_text
+from pellucid.text.cut import check_read, clean_text, warn_of_cut
 
 log = logging.getLogger("pellucid")
 
@@ -101,14 +101,13 @@ def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
     rows, cut, empty, unread, unknown = [], 0, 0, 0, loaded.words.unk_token_id
     for start in range(0, len(texts), PORTION):
         for row in loaded.words.encode(texts[start : start + PORTION], max_length=plan.max_length):
-            if not row.ids:  # beside other texts it would get the vector of padding
-                raise InputError(Item(len(rows), "text"), " has no tokens: a model reads at least one, so leave it out")
+            # beside other texts it would get the vector of padding
+            check_read(row.ids, Item(len(rows), "text"), ", so leave it out")
             rows.append(_Row(array("i", row.ids), array("i", row.type_ids)))
             cut += row.cut > 0
             empty += all(row.special)
             unread += row.unread(unknown)
-    if cut:
-        log.warning("%d of %d texts were cut to %d tokens", cut, len(rows), plan.max_length)
+    warn_of_cut(cut, len(rows), plan.max_length)
     if empty:
         log.warning("%d of %d texts are empty; their vectors are those of the special tokens alone", empty, len(rows))
     tell_unread(unread, len(rows))

@@ -13,6 +13,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import all_of
 from pellucid.errors import Argument, InputError, Item
 from pellucid.models import Output
+from pellucid.text.cut import check_read
 
 
 def forward(
@@ -64,8 +65,7 @@ def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
 def _read(loaded: Loaded, texts: list[str]) -> dict[str, Tensor]:
     rows = loaded.words.encode(texts)
     for i, row in enumerate(rows):
-        if not row.ids:
-            raise InputError(Item(i, "text"), " has no tokens: a model reads at least one")
+        check_read(row.ids, Item(i, "text"))
     return as_batch(loaded, [row.ids for row in rows], [row.type_ids for row in rows])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from pellucid.checkpoints.batch import as_batch
@@ -18,7 +19,7 @@ from pellucid.tasks.passes import passes
 from pellucid.tasks.reasons import Aim, explained
 from pellucid.tasks.task import Found, Task, Work
 from pellucid.text import Window, windows
-from pellucid.text.cut import called
+from pellucid.text.cut import called, check_read
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,7 @@ class Reader(Task):
         place |= {"index": index, "side": side, "parse_special_tokens": self.parse_special_tokens}
         place["apart"] = isinstance(text, list)
         found = windows(loaded.words, text, pair, **place)
-        if not found[0].ids:
-            raise InputError(called(index, "item"), " has no tokens: a model reads at least one")
+        check_read(found[0].ids, called(index, "item"))
         return found
 
     def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:
@@ -150,6 +150,16 @@ def _inside(window: Window, nth: int, size: int) -> float:
     """How far the n-th of `size` tokens of a text in a stretch stands from where the text was cut there, in tokens."""
     before = math.inf if window.number == 0 else nth
     return min(before, math.inf if window.number == window.count - 1 else size - 1 - nth)
+
+
+def mean_of(stretches: Sequence[Stretch]) -> Tensor:
+    """The mean of what was kept of a text's stretches, each weighed by its tokens: Float[Tensor, "width"]"""
+    if len(stretches) == 1:
+        return stretches[0].kept
+    like = stretches[0].kept
+    rows = torch.stack([stretch.kept.clone().to(like) for stretch in stretches])
+    weights = torch.tensor([len(stretch.window.ids) for stretch in stretches], device="cpu").to(like)
+    return (rows * weights[:, None]).sum(0) / weights.sum()
 
 
 def what_was_read(stretches: Sequence[Stretch], side: int = 0) -> Read:

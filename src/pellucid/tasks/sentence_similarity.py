@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from pellucid.errors import InputError, Item
 from pellucid.tasks.answer import Answer, Read
-from pellucid.tasks.reader import Stretch, what_was_read
+from pellucid.tasks.reader import Stretch, mean_of, what_was_read
 from pellucid.tasks.reasons import Aim
 from pellucid.tasks.task import Work, text_or_pair
-from pellucid.tasks.vectors import BODIES, Comparing, vector_of
+from pellucid.tasks.vectors import BODIES, Comparing
 from pellucid.text import Window
 
 
@@ -44,7 +44,7 @@ class SentenceSimilarity(Comparing):
 
     def answer(self, work: Work, item: tuple[str, str], stretches: list[Stretch]) -> Answer:
         first, second = _apart(stretches)
-        score = self.compared(work, vector_of(first), vector_of(second))
+        score = self.compared(work, mean_of(first), mean_of(second))
         one, other = what_was_read(first), what_was_read(second)
         read = Read(one.windows + other.windows, one.cut + other.cut, one.empty or other.empty)
         return Answer({"score": float(score)}, read=read)
@@ -52,8 +52,8 @@ class SentenceSimilarity(Comparing):
     def aims(self, work: Work, item: tuple[str, str], stretches: list[Stretch], one: Answer) -> list[Aim]:
         first, second = _apart(stretches)
         return [
-            self.aim(work, first, vector_of(second), "the first"),
-            self.aim(work, second, vector_of(first), "the second"),
+            self.aim(work, first, mean_of(second), "the first"),
+            self.aim(work, second, mean_of(first), "the second"),
         ]
 
 

@@ -131,7 +131,8 @@ def text_alone(given: Any, index: int, name: str = "text") -> str:
     if isinstance(given, Mapping) and set(given) == {name}:
         given = given[name]
     if isinstance(given, Mapping):
-        raise InputError(Item(index), f" has the keys {several(map(str, given))}, expected {name}")
+        keys = several(map(str, given)) or "none"
+        raise InputError(Item(index), f" has the keys {keys}, expected a text, or a dict with a text under {name!r}")
     if not isinstance(given, str):
         raise InputError(Item(index), f" is {type(given).__name__}, expected a text")
     return given

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from pellucid.config.checks import choice, count
 from pellucid.tasks.answer import Answer
-from pellucid.tasks.reader import Reader, Stretch, what_was_read
+from pellucid.tasks.reader import Reader, Stretch, mean_of, what_was_read
 from pellucid.tasks.reasons import Aim, logit
 from pellucid.tasks.task import Work, text_or_pair
 from pellucid.text import Window
@@ -51,7 +50,7 @@ class TextClassification(Reader):
         return here
 
     def answer(self, work: Work, item: tuple[str, str | None], stretches: list[Stretch]) -> Answer:
-        scores = self._scores(work, merged(stretches))
+        scores = self._scores(work, mean_of(stretches))
         labels, raw = work.loaded.config.labels, self._function(work) not in ("softmax", "sigmoid")
         told: dict[str, Any] = {"read": what_was_read(stretches), "raw": raw}
         order = scores.argsort(descending=True, stable=True)[: self.top_k].tolist()
@@ -86,11 +85,3 @@ def function_of(work: Work) -> str:
     if said.get("problem_type") == "single_label_classification" or work.loaded.config.num_labels > 1:
         return "softmax"
     return str(said.get("function_to_apply", "none"))
-
-
-def merged(stretches: list[Stretch]) -> Tensor:
-    """The mean of what the stretches say, each weighed by its tokens: Float[Tensor, "answers"]"""
-    if len(stretches) == 1:
-        return stretches[0].kept
-    weights = torch.tensor([len(stretch.window.ids) for stretch in stretches], dtype=torch.float32, device="cpu")
-    return (torch.stack([stretch.kept for stretch in stretches]) * weights[:, None]).sum(0) / weights.sum()

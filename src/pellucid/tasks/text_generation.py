@@ -10,7 +10,7 @@ from pellucid.generation.prompts import end_of_turn
 from pellucid.generation.words import Draft
 from pellucid.tasks.answer import Answer, Read
 from pellucid.tasks.task import Work
-from pellucid.tasks.writer import Prompt, Text, Writer, one_text, what_was_read
+from pellucid.tasks.writer import Prompt, Text, Writer, what_was_read
 from pellucid.text import Tokenizer
 from pellucid.text.chat import check_messages
 from pellucid.text.cut import clean_text
@@ -68,7 +68,7 @@ class TextGeneration(Writer):
 
     def item(self, given: Any, index: int) -> str | Messages:
         if not _is_conversation(given):
-            return one_text(given, index)
+            return super().item(given, index)
         try:
             check_messages(given)
         except InputError as error:

@@ -11,10 +11,10 @@ from pellucid.config.checks import choice, count, is_several, truth, unwrapped
 from pellucid.errors import Argument, InputError, Item, counted, several
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
-from pellucid.tasks.reader import Stretch, what_was_read
+from pellucid.tasks.reader import Stretch, mean_of, what_was_read
 from pellucid.tasks.reasons import Aim, logit
 from pellucid.tasks.task import Work
-from pellucid.tasks.vectors import BODIES, Comparing, vector_of
+from pellucid.tasks.vectors import BODIES, Comparing
 from pellucid.text import Window
 
 FUNCTIONS = ("sigmoid", "none")
@@ -128,7 +128,7 @@ class TextRanking(Comparing):
     def answer(self, work: Work, item: Question, stretches: list[Stretch]) -> Answers:
         query, documents = self._apart(work, stretches)
         side, found = 1 if _crosses(work.loaded) else 0, []
-        asked = vector_of(query) if query else None
+        asked = mean_of(query) if query else None
         for i, (text, document) in enumerate(zip(item.documents, documents)):
             scores = [self._score(work, asked, stretch) for stretch in document]
             best = scores.index(max(scores))
@@ -144,7 +144,7 @@ class TextRanking(Comparing):
             return [logit("the document", best.window, 0)]
         return [
             self.aim(work, query, best.kept, "the query"),
-            self.aim(work, [best], vector_of(query), "the document"),
+            self.aim(work, [best], mean_of(query), "the document"),
         ]
 
     def _apart(self, work: Work, stretches: list[Stretch]) -> tuple[list[Stretch], list[list[Stretch]]]:

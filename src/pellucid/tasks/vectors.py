@@ -13,7 +13,7 @@ from pellucid.config import OF_TOKENS
 from pellucid.config.checks import choice
 from pellucid.models import Network, Output
 from pellucid.tasks.embed import finished, pool, pooled_states, tell_unread
-from pellucid.tasks.reader import Reader, Stretch
+from pellucid.tasks.reader import Reader, Stretch, mean_of
 from pellucid.tasks.reasons import Aim
 from pellucid.tasks.task import Work
 from pellucid.text import Window
@@ -70,7 +70,7 @@ class Comparing(Reader):
         def of(output: Output) -> Tensor:
             states = output.get("encoder_last_hidden_state", output["last_hidden_state"])
             here = Stretch(best.window, pooled(work, states[0]))
-            return self.compared(work, vector_of([here, *rest]), fixed.to(states))
+            return self.compared(work, mean_of([here, *rest]), fixed.to(states))
 
         return Aim(f"{self.similarity or plan_of(work).similarity} of the two texts", best.window, of, text)
 
@@ -83,16 +83,6 @@ def plan_of(work: Work) -> Pooling:
 def pooled(work: Work, states: Tensor) -> Tensor:
     """The vector of one stretch, before it is finished: Float[Tensor, "seq hidden"]  ->  Float[Tensor, "width"]"""
     return pool(states[None], None, Pooling(plan_of(work).modes))[0]
-
-
-def vector_of(stretches: list[Stretch]) -> Tensor:
-    """The mean of the vectors of a text's stretches, each weighed by its tokens: Float[Tensor, "width"]"""
-    if len(stretches) == 1:
-        return stretches[0].kept
-    like = stretches[0].kept
-    rows = torch.stack([stretch.kept.clone().to(like) for stretch in stretches])
-    weights = torch.tensor([len(stretch.window.ids) for stretch in stretches], device="cpu").to(like)
-    return weights @ rows / weights.sum()
 
 
 def similar(way: str, one: Tensor, other: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import truth
-from pellucid.errors import InputError, Item
+from pellucid.errors import InputError
 from pellucid.generation import Settings
 from pellucid.generation.options import tokens
 from pellucid.generation.prompts import Order, words_of
@@ -21,7 +21,7 @@ from pellucid.generation.stops import cut
 from pellucid.generation.words import Draft, written
 from pellucid.tasks.answer import Answer, Read, Reason
 from pellucid.tasks.reasons import reason_of_writing
-from pellucid.tasks.task import Found, Task, Work
+from pellucid.tasks.task import Found, Task, Work, text_alone
 from pellucid.tasks.told import prefix_of, settled
 from pellucid.text import Tokenizer
 from pellucid.text.cut import clean_text
@@ -121,7 +121,7 @@ class Writer(Task):
         """The answer to an item.  texts: for each of its prompts, as many as were asked for, the best first."""
 
     def item(self, given: Any, index: int) -> Any:
-        return one_text(given, index)
+        return clean_text(text_alone(given, index), index, "item")
 
     def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:
         numbered = enumerate(items, first)
@@ -177,17 +177,3 @@ class Writer(Task):
 def what_was_read(text: str, portions: Sequence[Portion]) -> Read:
     """What was read of an item's text."""
     return Read(tuple(one.span for one in portions), sum(one.cut for one in portions), not text.strip())
-
-
-def one_text(given: Any, index: int) -> str:
-    """A text, or a dict with a text under "text"."""
-    if isinstance(given, Mapping):
-        if list(given) != ["text"]:
-            keys = ", ".join(map(str, given)) or "none"
-            raise InputError(
-                Item(index), f" has the keys {keys[:80]}, expected a text, or a dict with a text under 'text'"
-            )
-        given = given["text"]
-    if not isinstance(given, str):
-        raise InputError(Item(index), f" is {type(given).__name__}, expected a text")
-    return clean_text(given, index, "item")

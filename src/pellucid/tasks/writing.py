@@ -14,6 +14,7 @@ from pellucid.tasks.task import Work
 from pellucid.tasks.told import params_of, prefix_of
 from pellucid.tasks.writer import Prompt, Text, Writer, what_was_read
 from pellucid.text import Tokenizer
+from pellucid.text.cut import check_read
 from pellucid.text.portions import Reading, sentences
 
 _OF_LANGUAGES = re.compile(r"<2\w+> |translate [\w ]+ to [\w ]+: ")
@@ -42,8 +43,7 @@ class Writing(Writer):
         tokenizer = work.loaded.words
         reading = Reading(tokenizer, self.prefix or "", self.parse_special_tokens)
         portions = sentences(reading, item, index, rule=self.long, limit=self._limit(work.loaded, tokenizer))
-        if not portions[0].ids:
-            raise InputError(Item(index), " has no tokens: a model reads at least one")
+        check_read(portions[0].ids, Item(index))
         return [Prompt(portion) for portion in portions]
 
     def text(self, words: Tokenizer, prompt: Prompt, draft: Draft) -> Text:

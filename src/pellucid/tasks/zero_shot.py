@@ -12,10 +12,9 @@ from pellucid.config.checks import choice, is_word, truth
 from pellucid.errors import Argument, InputError, several
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.entailment import contradiction, entailment
-from pellucid.tasks.reader import Reader, Stretch, what_was_read
+from pellucid.tasks.reader import Reader, Stretch, mean_of, what_was_read
 from pellucid.tasks.reasons import Aim, logit
 from pellucid.tasks.task import Work, text_alone
-from pellucid.tasks.text_classification import merged
 from pellucid.text import Window
 from pellucid.text.cut import clean_text
 
@@ -87,7 +86,7 @@ class ZeroShotClassification(Reader):
 
     def answer(self, work: Work, item: str, stretches: list[Stretch]) -> Answer:
         asked = by_text(stretches)
-        scores = self._scores(work, torch.stack([merged(one) for one in asked]))
+        scores = self._scores(work, torch.stack([mean_of(one) for one in asked]))
         order = scores.argsort(descending=True, stable=True).tolist()
         labels = self._labels
         keys = {"sequence": item, "labels": [labels[i] for i in order], "scores": scores[order].tolist()}

@@ -1,12 +1,15 @@
 """Before and after the library: texts made clean, pairs made short enough, panics made errors."""
 
+import logging
 import operator
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pellucid.errors import Argument, CorruptFileError, InputError, Item, ResourceError, counted, short
+from pellucid.errors import Argument, CorruptFileError, InputError, Item, ResourceError, Words, counted, short
+
+log = logging.getLogger("pellucid")
 
 MOST_CHARACTERS = 10_000_000
 """Longest single text that is tokenised at all; a longer one is refused before any work is done."""
@@ -26,6 +29,18 @@ def clean_text(text: object, index: int | str, what: str) -> str:
             called(index, what), f" has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first"
         )
     return whole_characters(text)
+
+
+def check_read(ids: Sequence[int], name: Words, advice: str = "") -> None:
+    """Raises InputError for a text of which no token is left.  name: what the error calls it."""
+    if not ids:
+        raise InputError(name, " has no tokens: a model reads at least one", advice)
+
+
+def warn_of_cut(number: int, total: int, most: int | None, what: str = "texts") -> None:
+    """Says how many of all texts were too long, where there are any.  most: tokens that were left of each."""
+    if number:
+        log.warning("%d of %d %s were cut to %s tokens", number, total, what, most)
 
 
 def ids_of(ids: Any) -> list[int]:

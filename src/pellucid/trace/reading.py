@@ -1,6 +1,5 @@
 """What a model reads when it is traced: texts, pairs and targets as rows of tokens, and these as one padded batch."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,8 +11,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count, is_several, plain_number, unwrapped
 from pellucid.errors import Argument, InputError, Item
 from pellucid.models import EncoderDecoder
-
-log = logging.getLogger("pellucid")
+from pellucid.text.cut import check_read, warn_of_cut
 
 Texts = str | Sequence[str]
 
@@ -64,8 +62,7 @@ def read(
     rows = words.encode(texts, pairs, max_length=limit, add_special_tokens=after is None)
     found = []
     for i, row in enumerate(rows):
-        if not row.ids:
-            raise InputError(Item(i, "text"), " has no tokens: a model reads at least one")
+        check_read(row.ids, Item(i, "text"))
         written = _written(loaded, row.ids, targets[i])
         writes = loaded.target_tokenizer or words
         found.append(
@@ -90,9 +87,8 @@ def read(
 
 def tell_cut(rows: Sequence[Reading], most: int | None) -> None:
     """Says what of the texts the model did not read, where nobody asked for a length.  most: what was asked for."""
-    cut = [row for row in rows if row.cut]
-    if cut and most is None:
-        log.warning("%d of %d texts were cut to %d tokens", len(cut), len(rows), len(cut[0].ids))
+    if most is None:
+        warn_of_cut(sum(row.cut > 0 for row in rows), len(rows), max(len(row.ids) for row in rows))
 
 
 def batch_of(loaded: Loaded, rows: Sequence[Reading], *, left: bool = False) -> dict[str, Tensor]:

@@ -10,45 +10,47 @@ import torch
 from pellucid import __version__
 from pellucid.errors import counted
 from pellucid.models import count
-from pellucid.training.given import Given, Place
+from pellucid.training.place import Place
 from pellucid.training.recipe import Recipe
 from pellucid.training.said import NOTHING
 
 if TYPE_CHECKING:
+    from pellucid.training.plan import Plan
     from pellucid.training.report import Begun
 
 SHOWN = 6
 """So many labels are named."""
 
 
-def plan(begun: "Begun", given: Given) -> list[str]:
+def lines_of(begun: "Begun") -> list[str]:
     """What will be done: the rows and their labels; the steps, what learns, and by which means."""
-    held = ""
-    if begun.held_out is not None:
-        where = f"of {given.held_out.name}" if given.held_out else f"({begun.share:.0%})" if begun.share else ""
-        held = f", {len(begun.held_out):,} held out {where}".rstrip()
-    rows = f"{counted(len(begun.data), 'row')} of {given.data.name} to learn from"
-    data = f"{begun.objective.name}: {rows}{held}{_labels(begun)}"
-    settings = begun.settings
+    plan, held = begun.plan, ""
+    place, settings = plan.given.held_place, plan.settings
+    if plan.held_out is not None:
+        where = f"of {place.name}" if place else f"({plan.given.share(plan.objective):.0%})"
+        held = f", {len(plan.held_out):,} held out {where}"
+    rows = f"{counted(len(plan.data), 'row')} of {plan.data.name} to learn from"
+    data = f"{plan.objective.name}: {rows}{held}{_labels(plan)}"
     often = counted(settings.epochs, "epoch") if settings.max_steps is None else f"{settings.max_steps:,} at most"
-    numbers = [p for p in begun.loaded.module.parameters() if p.requires_grad]
+    numbers = [p for p in plan.loaded.module.parameters() if p.requires_grad]
     learns = sum(p.numel() for p in numbers)
     means = [str(begun.dtype).removeprefix("torch."), counted(torch.get_num_threads(), "thread")]
     means += [f"{begun.ranks.world} processes"] if begun.ranks.world > 1 else []
-    base = begun.base.name if begun.base is not None else "random numbers"
+    base = plan.base.source.name if plan.base.source is not None else "random numbers"
     steps = f"{counted(begun.steps, 'step')} ({often})" + (f", on from step {begun.step:,}" if begun.step else "")
-    share = f"{learns:,} numbers learn of {count(begun.loaded.module):,}"
+    share = f"{learns:,} numbers learn of {count(plan.loaded.module):,}"
     return [data, f"{steps}, from {base}; {share}; {', '.join(means)}"]
 
 
-def recipe_of(begun: "Begun", given: Given, result: Mapping[str, Any] | None = None) -> Recipe:
+def recipe_of(begun: "Begun", result: Mapping[str, Any] | None = None) -> Recipe:
     """The recipe of a training that has begun.  result: what came of it, where it has ended."""
-    objective, base, held = begun.objective, begun.base, begun.held_out
-    whole = len(begun.data) + (len(held) if held is not None and given.held_out is None else 0)
+    plan = begun.plan
+    given, objective, base, held = plan.given, plan.objective, plan.base.source, plan.held_out
+    whole = len(plan.data) + (len(held) if held is not None and given.held_place is None else 0)
     model = {"from_scratch": True} if base is None else {"name": base.name, "revision": base.revision}
-    validation: dict[str, Any] = {} if given.held_out else {"share": float(begun.share or 0.0)}
+    validation: dict[str, Any] = {} if given.held_place else {"share": float(given.share(objective))}
     if held is not None:
-        validation |= _facts(held, given.held_out or Place(f"a share of {given.data.name}"))
+        validation |= _facts(held, given.held_place or Place(f"a share of {given.place.name}"))
     made = {
         "pellucid": __version__,
         "torch": torch.__version__,
@@ -60,19 +62,19 @@ def recipe_of(begun: "Begun", given: Given, result: Mapping[str, Any] | None = N
     facts |= {} if given.encoding == "utf-8" else {"encoding": given.encoding}
     return Recipe(
         task=objective.name,
-        model=model | {"digest": begun.base_digest},
-        data=_facts(begun.data, given.data) | facts,
+        model=model | {"digest": plan.base_digest},
+        data=_facts(plan.data, given.place) | facts,
         validation=validation,
         options=_written(objective, {}),
-        settings=_written(begun.settings, objective.settings),
+        settings=_written(plan.settings, objective.settings),
         made=made,
         result=result or {},
     )
 
 
-def _labels(begun: "Begun") -> str:
+def _labels(plan: "Plan") -> str:
     """The labels of the rows, where each row has one of a few."""
-    labels, rows = begun.loaded.config.labels, begun.data.rows
+    labels, rows = plan.loaded.config.labels, plan.data.rows
     many = Counter(str(row["label"]) for row in rows if row.get("label") is not None)
     if not many or not set(many) <= set(labels):
         return ""

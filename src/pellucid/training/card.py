@@ -11,7 +11,6 @@ from pellucid.checkpoints.hub import is_hub_id
 from pellucid.config import head_named
 from pellucid.errors import counted
 from pellucid.tasks.names import TASKS
-from pellucid.training.given import Given
 from pellucid.training.names import Name
 
 if TYPE_CHECKING:
@@ -37,10 +36,10 @@ _USES = {
 """What is asked in the example, by task."""
 
 
-def card(result: "Result", name: Name, given: Given) -> str:
+def card(result: "Result", name: Name) -> str:
     """The whole page; it speaks of files that stand beside it: recipe.toml, log.jsonl and curves.svg."""
     title = result.folder.name if result.folder is not None else "A model"
-    parts = [_front(result, name, given, title), f"# {plain(title)}\n", _what(result, name, given), _use(result, name)]
+    parts = [_front(result, name, title), f"# {plain(title)}\n", _what(result, name), _use(result, name)]
     parts += [_scores(result), _how(result)]
     return "\n".join(part for part in parts if part)
 
@@ -55,16 +54,16 @@ def readable(value: float) -> str:
     return f"{value:.4f}" if math.isfinite(value) else "not finite"
 
 
-def _front(result: "Result", name: Name, given: Given, title: str) -> str:
+def _front(result: "Result", name: Name, title: str) -> str:
     """What the hub reads."""
-    begun = result.begun
-    base = begun.base.name if begun.base is not None else None
+    plan = result.begun.plan
+    base = plan.base.source.name if plan.base.source is not None else None
     scores = [
         Scored(HUB_NAMES.get(one, one), one, value)
         for one, value in result.scores.items()
         if one != "loss" and math.isfinite(value)
     ]
-    data = given.held_out or given.data
+    data = plan.given.held_place or plan.given.place
     return front_matter(
         title,
         scores,
@@ -74,16 +73,16 @@ def _front(result: "Result", name: Name, given: Given, title: str) -> str:
         library_name=_others(result) or "pellucid",
         pipeline_tag=name.task or None,
         metrics=list(dict.fromkeys(one.metric for one in scores)),
-        tags=["pellucid", "lora"] if begun.settings.lora else ["pellucid"],
+        tags=["pellucid", "lora"] if plan.settings.lora else ["pellucid"],
     )
 
 
-def _what(result: "Result", name: Name, given: Given) -> str:
-    begun = result.begun
+def _what(result: "Result", name: Name) -> str:
+    plan = result.begun.plan
     says = {one.name: one.says for one in TASKS}.get(name.task, name.says)
-    base = "from random numbers" if begun.base is None else f"from {_linked(begun.base.name)}"
-    data = f"on {counted(len(begun.data), 'row')} of {plain(given.data.name)}"
-    labels = begun.loaded.config.labels
+    base = "from random numbers" if plan.base.source is None else f"from {_linked(plan.base.source.name)}"
+    data = f"on {counted(len(plan.data), 'row')} of {plain(plan.data.name)}"
+    labels = plan.loaded.config.labels
     named = name.head and head_named(name.head).answers == "labels"
     listed = f" Its labels: {', '.join(map(plain, labels[:50]))}." if named else ""
     means = "A model for" if not name.task else f"A model for {name.task}:"
@@ -102,10 +101,11 @@ def _on_hub(base: str) -> bool:
 
 def _others(result: "Result") -> str | None:
     """The library that opens the model as well; None where none does."""
-    loaded = result.begun.loaded
+    plan = result.begun.plan
+    loaded = plan.loaded
     if loaded.family.ours:
         return None
-    if result.begun.settings.adapter_only:
+    if plan.settings.adapter_only:
         return "peft"
     return "transformers" if loaded.config.head else "sentence-transformers"
 
@@ -136,7 +136,7 @@ def _scores(result: "Result") -> str:
     columns += [("before", result.before)] if result.before else []
     columns += [("simplest answer", result.simplest)] if result.simplest else []
     head = f"| | {' | '.join(title for title, _ in columns)} |\n|---|{'---:|' * len(columns)}\n"
-    held = result.begun.held_examples
+    held = len(result.begun.plan.held_examples)
     return f"## Scores\n\nOf {held:,} held-out examples:\n\n{head}{''.join(_rows(columns, result.scores))}"
 
 
@@ -147,7 +147,7 @@ def _rows(columns: Iterable[tuple[str, Mapping[str, float]]], names: Iterable[st
 
 
 def _how(result: "Result") -> str:
-    begun, settings = result.begun, result.begun.settings
+    begun, settings = result.begun, result.begun.plan.settings
     kept = f"; the numbers are those of step {result.best_step:,}, the best" if result.best_step else ""
     learned = f"an adapter of rank {settings.lora}" if settings.lora else "the whole model"
     learned = f"{learned}, without {plain(', '.join(settings.freeze))}" if settings.freeze else learned

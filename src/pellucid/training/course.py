@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ from pellucid.files import to_disk
 from pellucid.machine import inference_mode
 from pellucid.training import low_rank
 from pellucid.training.advice import RESUME
+from pellucid.training.given import Given
 from pellucid.training.interrupt import interruptible
 from pellucid.training.log import Log
 from pellucid.training.loop import DivergedError, Loop, Told, numbers_of
 from pellucid.training.objective import Objective
-from pellucid.training.plan import Plan, check_asked, planned
+from pellucid.training.plan import Plan, planned
 from pellucid.training.ranks import Ranks, joined
 from pellucid.training.report import Begun, Result
 from pellucid.training.settings import Settings
@@ -40,14 +41,11 @@ PAUSE = 30.0
 
 @inference_mode(False)  # and it learns, whatever a caller has turned off around it
 def learn(
-    given: Loaded,
-    data: Any,
+    base: Loaded,
+    given: Given,
     objective: Objective,
     settings: Settings,
     *,
-    validation: Any = None,
-    columns: Mapping[str, str] | None = None,
-    encoding: str = "utf-8",
     out: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -56,10 +54,8 @@ def learn(
     told: Callable[[Told], object] = lambda one: None,
     done: Callable[[Path, Result], object] = lambda folder, result: None,
 ) -> Result:
-    """Learns an objective from data; `given` stays as it is.
+    """Learns an objective from what was given; `base` stays as it is.
 
-    data, columns, encoding: see `pellucid.training.data.read`.
-    validation: the same as data, or the share that is held out; None for what the objective holds out.
     out: a folder to write. While it learns, `out/training` holds what it goes on from.
     resume: goes on where a training of the same model, data and settings was broken off; the result is the same, bit
         for bit. Where there is nothing to go on from, it begins.  overwrite: begins anew in a folder that holds files.
@@ -71,11 +67,11 @@ def learn(
     DivergedError (losses that are no numbers) and ResourceError (no room); what was kept is then still there.
     KeyboardInterrupt once a step has ended and its state is kept.
     """
-    check_asked(data, validation, columns, objective, encoding)
+    given.check(objective)
     folder = check_folder(out, resume=resume, overwrite=overwrite)
     if settings.adapter_only and out is not None:
-        check_apart(out, given)
-    plan = planned(given, data, validation, columns, objective, settings, encoding)
+        check_apart(out, base)
+    plan = planned(base, given, objective, settings)
     device = next(plan.loaded.module.parameters()).device
     with contextlib.ExitStack() as held:
         ranks = held.enter_context(joined(device))
@@ -123,19 +119,11 @@ class _Course:
         self.ranks.same(self.loop.parameters.values())
         self.log = Log(self.folder / LOG if self.folder and self.ranks.first else None, step)
         with contextlib.closing(self.log):
-            self.starting = self._starting()
+            self.starting = Begun(self.folder, plan, self.loop.steps, step, self.loop.learner.dtype, self.ranks)
             if self.ranks.first:
                 self.begun(self.starting)
             self._all_steps()
             return self._result()
-
-    def _starting(self) -> Begun:
-        plan, loop = self.plan, self.loop
-        counts = len(plan.examples), len(plan.held_examples), loop.steps, loop.progress.step
-        return Begun(
-            self.folder, plan.loaded, plan.objective, plan.settings, plan.data, plan.held_out, plan.share, *counts,
-            loop.learner.dtype, self.ranks, plan.given.source, plan.base_digest,
-        )  # fmt: skip
 
     def _all_steps(self) -> None:
         loop = self.loop
@@ -208,7 +196,7 @@ class _Course:
         found = loop.finish()
         plain = low_rank.merged(found)
         now, out = loop.progress, self.folder.parent if self.folder else None
-        base = plan.given.source if plan.settings.adapter_only else None
+        base = plan.base.source if plan.settings.adapter_only else None
         source = None if out is None else Source(str(out), out.resolve(), "folder", base=base)
         left = found if now.bad == now.step else learned(found)  # no step at all could be applied
         result = Result(

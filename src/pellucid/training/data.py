@@ -19,7 +19,7 @@ from pellucid.text.lines import facts, no_file
 from pellucid.text.parallel import read_parallel
 from pellucid.text.rows import as_named, is_missing, read_rows
 from pellucid.training.formats import special
-from pellucid.training.given import place_of
+from pellucid.training.place import place_of
 
 
 class Record(dict[str, Any]):

@@ -1,64 +1,65 @@
-"""The data that a person handed over, as a recipe and a card speak of it: by its name, and its files if it has some."""
+"""What a person handed over to learn from, before and while it is read."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Place:
-    """Where rows came from.
-
-    name: for a reader, such as "train.csv" or "a data frame".  files: as they were typed; none for what is in memory.
-    """
-
-    name: str
-    files: tuple[str, ...] = ()
-
-    @property
-    def kind(self) -> str:
-        """Of which form the rows were: "csv", "text", "rows"."""
-        ends = [Path(one).suffix.lower().lstrip(".") for one in self.files]
-        return "rows" if not ends else ends[0] if ends[0] in ("csv", "tsv", "json", "jsonl") else "text"
-
-    @property
-    def told(self) -> str | list[str] | None:
-        """The files as a recipe has them: one alone, or a list."""
-        return None if not self.files else self.files[0] if len(self.files) == 1 else list(self.files)
+from pellucid.config.checks import within
+from pellucid.text.lines import encoding_named
+from pellucid.training.data import Data, check_names, check_there, read
+from pellucid.training.held_out import split, warn_of_learned
+from pellucid.training.objective import Objective
+from pellucid.training.place import Place, place_of
 
 
 @dataclass(frozen=True)
 class Given:
-    """What was handed over. held_out: None where the held-out rows are a share of the data, or where there are none.
+    """Data, and what is known of them before they are read.
 
-    columns: what the data calls the columns that a task knows by other names.  encoding: of files.
+    data, columns, encoding: see `pellucid.training.data.read`.
+    validation: the same as data, or the share that is held out; None for what the objective holds out.
     """
 
-    data: Place
-    held_out: Place | None = None
+    data: Any
+    validation: Any = None
     columns: Mapping[str, str] = field(default_factory=dict)
     encoding: str = "utf-8"
 
+    @property
+    def place(self) -> Place:
+        """Where the data stand."""
+        return place_of(self.data)
 
-def given(
-    data: Any, validation: Any = None, columns: Mapping[str, str] | None = None, encoding: str = "utf-8"
-) -> Given:
-    """What is known of data, and of held-out data or the share that is held out, before they are read."""
-    drawn = validation is None or isinstance(validation, int | float)
-    return Given(place_of(data), None if drawn else place_of(validation), dict(columns or {}), encoding)
+    @property
+    def held_place(self) -> Place | None:
+        """Where the held-out rows stand; None where they are a share of the data, or where there are none."""
+        drawn = self.validation is None or isinstance(self.validation, int | float)
+        return None if drawn else place_of(self.validation)
 
+    def share(self, objective: Objective) -> float:
+        """Of the data, what is held out; 0 where other data are, or nothing is."""
+        if self.validation is None:
+            return objective.share
+        return 0.0 if self.held_place else self.validation
 
-def place_of(data: Any) -> Place:
-    """Where rows stand."""
-    if isinstance(data, str | os.PathLike):
-        return Place(Path(data).name, (os.fspath(data),))
-    if isinstance(data, list | tuple) and data and all(isinstance(one, str | os.PathLike) for one in data):
-        return Place(" and ".join(Path(one).name for one in data), tuple(os.fspath(one) for one in data))
-    kind = type(data)
-    if kind.__module__.partition(".")[0] == "datasets":
-        return Place(str(getattr(getattr(data, "info", None), "dataset_name", None) or "a dataset"))
-    if kind.__name__ in ("DataFrame", "Table"):
-        return Place("a data frame")
-    return Place("a dict of columns" if isinstance(data, Mapping) else "a list of rows")
+    def check(self, objective: Objective) -> None:
+        """What can be told before anything is read. Raises InputError for a share, a column's name, an encoding or a
+        file that cannot be."""
+        if self.held_place is None:
+            within("validation", self.share(objective), least=0.0, below=1.0)
+        check_names(self.columns, objective)
+        encoding_named(self.encoding)
+        for one in (self.data, self.validation):
+            check_there(one)
+
+    def read(self, objective: Objective, seed: int) -> tuple[Data, Data | None]:
+        """The rows to learn from, and those that are held out; None where none are. The digest of the first is that of
+        all rows that were given. Raises InputError, which names the row."""
+        rows, held, share = read(self.data, self.columns, objective, self.encoding), None, self.share(objective)
+        if self.held_place:
+            held = read(self.validation, self.columns, objective, self.encoding)
+        if share:
+            rows, held = split(rows, share, seed, objective.group, objective.marks, ordered=objective.ordered)
+        if held is not None and not objective.ordered:
+            warn_of_learned(rows, held)
+        return rows, held

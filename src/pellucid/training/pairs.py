@@ -17,6 +17,7 @@ from pellucid.errors import Argument, Blank, InputError
 from pellucid.machine import no_grad
 from pellucid.tasks.embed import pool, pooled_states
 from pellucid.tasks.passes import passes
+from pellucid.text.cut import warn_of_cut
 from pellucid.training.data import place, texts, values
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import number_scores, require
@@ -161,9 +162,9 @@ class SentenceSimilarity(Objective):
     def _read(self, loaded: Loaded, every: list[str]) -> list[tuple[list[int], list[int]]]:
         """The tokens of each text, and their types."""
         limits = [n for n in (limit(loaded, self.max_length), self.plan(loaded).max_length) if n]
-        found = loaded.words.encode(every, max_length=min(limits, default=None))
-        if cut := sum(one.cut > 0 for one in found):
-            log.warning("%d of %d texts were cut to %d tokens", cut, len(found), min(limits))
+        most = min(limits, default=None)
+        found = loaded.words.encode(every, max_length=most)
+        warn_of_cut(sum(one.cut > 0 for one in found), len(found), most)
         return [(one.ids, one.type_ids) for one in found]
 
     # -- examples to numbers ------------------------------------------------------------------------------------------

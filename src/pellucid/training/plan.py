@@ -1,15 +1,11 @@
 """What stands before the first step of a training: the rows, which of them are held out, the model, its examples."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import within
 from pellucid.errors import Argument, Blank, InputError, counted
-from pellucid.text.lines import encoding_named
-from pellucid.training.data import Data, check_names, check_there, read
-from pellucid.training.held_out import split, warn_of_learned
+from pellucid.training.data import Data
+from pellucid.training.given import Given
 from pellucid.training.manifest import About, digest_of_model, digest_of_words
 from pellucid.training.objective import Example, Objective
 from pellucid.training.settings import Settings
@@ -20,18 +16,18 @@ from pellucid.training.start import beginning
 class Plan:
     """Everything that stands before the first step.
 
-    loaded: under the head that learns.  data, held_out: to learn from, and held out; data's digest is that of all rows
-        that were given.  share: that was held out of the data; None where other data are held out, or none.
-    base_digest: of the facts and numbers of `given`.
+    base: the model as it came.  loaded: under the head that learns.
+    data, held_out: to learn from, and held out; data's digest is that of all rows that were given.
+    base_digest: of the facts and numbers of `base`.
     """
 
-    given: Loaded
+    base: Loaded
+    given: Given
     loaded: Loaded
     objective: Objective
     settings: Settings
     data: Data
     held_out: Data | None
-    share: float | None
     examples: list[Example]
     held_examples: list[Example]
     base_digest: str
@@ -44,56 +40,25 @@ class Plan:
     def about(self) -> About:
         """What must be the same where it goes on."""
         held = self.held_out.digest if self.held_out else ""
-        words = digest_of_words(self.given)
+        words = digest_of_words(self.base)
         return About.of(self.base_digest, words, self.data.digest, held, self.objective, self.settings)
 
 
-def check_asked(
-    data: Any, validation: Any, columns: Mapping[str, str] | None, objective: Objective, encoding: str
-) -> None:
-    """What can be told before anything is read. Raises InputError for a share, a column's name, an encoding or a file
-    that cannot be."""
-    if isinstance(validation, int | float):
-        within("validation", validation, least=0.0, below=1.0)
-    check_names(columns, objective)
-    encoding_named(encoding)
-    for one in (data, validation):
-        check_there(one)
-
-
-def planned(
-    given: Loaded,
-    data: Any,
-    validation: Any,
-    columns: Mapping[str, str] | None,
-    objective: Objective,
-    settings: Settings,
-    encoding: str,
-) -> Plan:
+def planned(base: Loaded, given: Given, objective: Objective, settings: Settings) -> Plan:
     """Reads and checks everything. Raises InputError, which names the row, for data that the objective cannot use."""
-    rows, held, share = read(data, columns, objective, encoding), None, objective.share
-    if isinstance(validation, int | float):
-        share = validation
-    elif validation is not None:
-        held, share = read(validation, columns, objective, encoding), 0.0
-    whole = rows.digest
-    if share:
-        rows, held = split(rows, share, settings.seed, objective.group, objective.marks, ordered=objective.ordered)
-        rows = replace(rows, digest=whole)
-    if held is not None and not objective.ordered:
-        warn_of_learned(rows, held)
+    rows, held = given.read(objective, settings.seed)
     if settings.patience is not None and held is None:
         raise InputError(
             f"patience is {settings.patience}, and nothing is held out to look at: pass ",
             Argument("validation", Blank("FILE")),
         )
     objective = objective.fitted(rows.rows)
-    loaded = objective.kept(beginning(given, objective, settings))
+    loaded = objective.kept(beginning(base, objective, settings))
     examples = objective.examples(loaded, rows.rows)
     _check_compared(objective.least(examples), len(examples), settings.batch_size)
     held_examples = objective.examples(loaded, held.rows) if held else []
-    base = digest_of_model(given)
-    return Plan(given, loaded, objective, settings, rows, held, share or None, examples, held_examples, base)
+    digest = digest_of_model(base)
+    return Plan(base, given, loaded, objective, settings, rows, held, examples, held_examples, digest)
 
 
 def _check_compared(least: int, rows: int, batch_size: int | None) -> None:

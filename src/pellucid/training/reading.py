@@ -1,15 +1,13 @@
 """Texts of rows as a model reads them: checked, cut where they are too long, and counted."""
 
-import logging
 from collections.abc import Sequence
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.text import Encoded
+from pellucid.text.cut import check_read, warn_of_cut
 from pellucid.training.data import missing, place, texts
 from pellucid.training.objective import Fields
-
-log = logging.getLogger("pellucid")
 
 
 def limit(loaded: Loaded, max_length: int | None) -> int | None:
@@ -47,9 +45,6 @@ def encoded(
     found |= zip(alone, tokenizer.encode([ones[i] for i in alone], max_length=most))
     found |= zip(paired, tokenizer.encode([ones[i] for i in paired], others, max_length=most))
     for i, row in enumerate(rows):
-        if not found[i].ids:
-            raise InputError(f"{place(row, i)}: {first!r} has no tokens: a model reads at least one")
-    cut = sum(one.cut > 0 for one in found.values())
-    if cut:
-        log.warning("%d of %d texts were cut to %d tokens", cut, len(rows), most)
+        check_read(found[i].ids, f"{place(row, i)}: {first!r}")
+    warn_of_cut(sum(one.cut > 0 for one in found.values()), len(rows), most)
     return [found[i] for i in range(len(rows))]

@@ -106,11 +106,12 @@ class Recipe:
 
     def differences(self, begun: "Begun") -> list[str]:
         """What is not as it was when the recipe was written, in sentences; such a training gives other numbers."""
-        here = {"data": begun.data.digest}
-        if begun.held_out is not None:
-            here["validation"] = begun.held_out.digest
-        if begun.base is not None:  # random numbers follow from the seed
-            here["model"] = begun.base_digest
+        plan = begun.plan
+        here = {"data": plan.data.digest}
+        if plan.held_out is not None:
+            here["validation"] = plan.held_out.digest
+        if plan.base.source is not None:  # random numbers follow from the seed
+            here["model"] = plan.base_digest
         return [
             f"{self.file}: the {name} is not that of the recipe (digest {found[:12]}…, expected {str(wanted)[:12]}…)"
             for name, found in here.items()

@@ -8,39 +8,24 @@ from typing import Any
 import torch
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.source import Source
-from pellucid.training.data import Data
-from pellucid.training.objective import Objective
+from pellucid.training.plan import Plan
 from pellucid.training.ranks import Ranks
-from pellucid.training.settings import Settings
 
 
 @dataclass(frozen=True)
 class Begun:
     """A training as it begins, or goes on.
 
-    folder: `training` below `out`; None where nothing is written.  loaded: with the head that learns.
-    data: to learn from, its digest that of all rows that were given.  held_out: None where nothing is.
-    share: of the data, where the held-out rows were drawn from them.  examples, held_examples: how many.
-    steps: of the whole.  step: where it goes on; 0 where it begins.  dtype: of products.
-    base: where the model came from; None for random numbers.  base_digest: of its facts and numbers.
+    folder: `training` below `out`; None where nothing is written.  steps: of the whole.
+    step: where it goes on; 0 where it begins.  dtype: of products.
     """
 
     folder: Path | None
-    loaded: Loaded
-    objective: Objective
-    settings: Settings
-    data: Data
-    held_out: Data | None
-    share: float | None
-    examples: int
-    held_examples: int
+    plan: Plan
     steps: int
     step: int
     dtype: torch.dtype
     ranks: Ranks
-    base: Source | None
-    base_digest: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """What is written for a text: a translation, a summary, an answer. An encoder reads, a decoder learns to write."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -19,6 +18,7 @@ from pellucid.tasks import writing as answering
 from pellucid.tasks.told import params_of, prefix_of, with_prefix
 from pellucid.text import Tokenizer
 from pellucid.text.behind import encode_behind
+from pellucid.text.cut import check_read, warn_of_cut
 from pellucid.training.data import place
 from pellucid.training.learner import Learner
 from pellucid.training.likely import head_of, likelihood
@@ -29,8 +29,6 @@ from pellucid.training.reading import limit
 from pellucid.training.shifted import labels_of, shifted
 from pellucid.training.sides import BY_LANGUAGE, sides
 from pellucid.training.written import Writing, written_scores
-
-log = logging.getLogger("pellucid")
 
 _WRITTEN = ("num_beams", "length_penalty", "max_new_tokens")
 """How held-out texts are written."""
@@ -121,9 +119,8 @@ class TextToText(Objective):
         sources = encode_behind(loaded.words, before, reads, max_length=most, parse=parse)
         targets = self._targets(loaded, begins, right)
         for i, (row, source) in enumerate(zip(rows, sources)):
-            if not source.ids:
-                raise InputError(f"{place(row, i)}: 'text' has no tokens: a model reads at least one")
-        _note([source.cut for source in sources], "texts", most)
+            check_read(source.ids, f"{place(row, i)}: 'text'")
+        warn_of_cut(sum(source.cut > 0 for source in sources), len(sources), most)
         rests = [[0] * len(target) for target in targets]
         return [
             Example((source.ids, target), (source.type_ids, rest), text)
@@ -143,7 +140,7 @@ class TextToText(Objective):
         most = min((one for one in limits if one), default=None)
         room = most if most is None or added is None else most - 1
         rows = encode_behind(writes, begins, right, max_length=room, parse=self.parse_special_tokens)
-        _note([row.cut for row in rows], "targets", most)
+        warn_of_cut(sum(row.cut > 0 for row in rows), len(rows), most, "targets")
         return [row.ids if added is None else [*row.ids, added] for row in rows]
 
     def _before(self, loaded: Loaded) -> tuple[str, str]:
@@ -241,8 +238,3 @@ def _ended(writes: Tokenizer, ends: Sequence[int]) -> bool:
     """Whether the tokenizer itself ends each text with such a token."""
     (row,) = writes.encode([""])
     return bool(row.ids) and row.ids[-1] in ends
-
-
-def _note(cuts: Sequence[int], what: str, most: int | None) -> None:
-    if many := sum(cut > 0 for cut in cuts):
-        log.warning("%d of %d %s were cut to %s tokens", many, len(cuts), what, most)

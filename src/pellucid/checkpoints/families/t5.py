@@ -114,4 +114,4 @@ heads = (
     HeadPage("T5ForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),
 )
 
-family = Family(defaults=defaults, keys=keys, names=names, heads=heads, told_languages=True)
+family = Family(defaults=defaults, keys=keys, names=names, heads=heads, told_languages=True, encoder_alone=True)

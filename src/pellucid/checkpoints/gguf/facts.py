@@ -1,6 +1,5 @@
 """The facts of a GGUF file as the reference's `config.json` would say them."""
 
-import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,11 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.gguf.dequantise import dtype_of, unpack
 from pellucid.checkpoints.gguf.header import Header
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, several
-
-log = logging.getLogger("pellucid")
 
 _LLAMA_KEYS = {
     "context_length": "max_position_embeddings",
@@ -100,10 +98,7 @@ def _report(path: Path, prefix: str, unread: dict[str, Any]) -> None:
     if bad:
         keys = several(prefix + key for key in sorted(bad))
         raise CheckpointMismatchError(f"{path}: {keys} would change the numbers and is not understood")
-    if other := sorted(unread.keys() - unset - {"attention.causal"}):
-        log.warning(
-            "%s: these keys are not known and were left alone: %s", path, several(prefix + key for key in other)
-        )
+    left_alone(path, (prefix + key for key in unread.keys() - unset - {"attention.causal"}))
 
 
 def _number(path: Path, key: str, value: Any) -> int | float:

@@ -1,0 +1,43 @@
+"""Where rows came from, as a recipe and a card speak of it: by a name, and by files if there are some."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rows came from.
+
+    name: for a reader, such as "train.csv" or "a data frame".  files: as they were typed; none for what is in memory.
+    """
+
+    name: str
+    files: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Of which form the rows were: "csv", "text", "rows"."""
+        ends = [Path(one).suffix.lower().lstrip(".") for one in self.files]
+        return "rows" if not ends else ends[0] if ends[0] in ("csv", "tsv", "json", "jsonl") else "text"
+
+    @property
+    def told(self) -> str | list[str] | None:
+        """The files as a recipe has them: one alone, or a list."""
+        return None if not self.files else self.files[0] if len(self.files) == 1 else list(self.files)
+
+
+def place_of(data: Any) -> Place:
+    """Where rows stand."""
+    if isinstance(data, str | os.PathLike):
+        return Place(Path(data).name, (os.fspath(data),))
+    if isinstance(data, list | tuple) and data and all(isinstance(one, str | os.PathLike) for one in data):
+        return Place(" and ".join(Path(one).name for one in data), tuple(os.fspath(one) for one in data))
+    kind = type(data)
+    if kind.__module__.partition(".")[0] == "datasets":
+        return Place(str(getattr(getattr(data, "info", None), "dataset_name", None) or "a dataset"))
+    if kind.__name__ in ("DataFrame", "Table"):
+        return Place("a data frame")
+    return Place("a dict of columns" if isinstance(data, Mapping) else "a list of rows")
