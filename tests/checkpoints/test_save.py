@@ -102,6 +102,9 @@ def test_what_is_random_is_said_to_be_when_it_is_opened(tmp_path: Path, checkpoi
     out = tmp_path / "learned"
     pellucid.train(headed, rows, "classify", epochs=1, out=out, progress=False)
     assert pellucid.load(out).loaded.untrained == () and "UNTRAINED" not in repr(pellucid.load(out))
+    lora = {"lora": 2, "adapter_only": True, "lora_beside": ("pooler.*",)}
+    pellucid.train(headed, rows, "classify", epochs=1, out=tmp_path / "adapter", progress=False, **lora)
+    assert pellucid.load(tmp_path / "adapter").loaded.untrained == ()
 
 
 @pytest.mark.parametrize("note", ["[", "7", '["a", 7]', "[" * 100_000])

@@ -120,7 +120,10 @@ class _Over(Contents):
 
     @property
     def untrained(self) -> tuple[str, ...]:
-        return self.base.untrained
+        """The base's, but for what the adapter holds."""
+        page, names = self.adapter.page(self.facts)
+        own = {f"{ours}." for theirs in self._held[1] for ours in names.ours(theirs, page.rows)}
+        return tuple(part for part in self.base.untrained if not any(one.startswith(f"{part}.") for one in own))
 
     # -- what the file holds ------------------------------------------------------------------------------------------
 

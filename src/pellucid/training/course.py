@@ -194,13 +194,13 @@ class _Course:
         """Takes the best numbers and writes the model; only then is its state removed."""
         loop, plan = self.loop, self.plan
         found = loop.finish()
-        plain = low_rank.merged(found)
+        left = found if loop.progress.bad == loop.progress.step else learned(found)  # no step at all could be applied
+        plain = replace(low_rank.merged(found), untrained=left.untrained)
         now, out = loop.progress, self.folder.parent if self.folder else None
         base = plan.base.source if plan.settings.adapter_only else None
         source = None if out is None else Source(str(out), out.resolve(), "folder", base=base)
-        left = found if now.bad == now.step else learned(found)  # no step at all could be applied
         result = Result(
-            loaded=replace(plain, untrained=left.untrained, source=source),
+            loaded=replace(plain, source=source),
             begun=self.starting,
             scores=self._scores(plain),
             before=now.before,
