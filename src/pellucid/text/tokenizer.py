@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import Encoding
 
 from pellucid.config.checks import among, names_of, truth
-from pellucid.errors import Argument, Blank, InputError, Item, counted, short
+from pellucid.errors import Argument, Blank, CorruptFileError, InputError, Item, counted, short
 from pellucid.lazy import cached_property
 from pellucid.text.batch import KINDS, PADDINGS, Batch, as_kind, check_equally_long, collate, listed, uncollated
 from pellucid.text.chat import render_chat, template_of
@@ -141,13 +141,25 @@ class Tokenizer(SpecialTokens, Spelling):
         """Texts one by one, without special tokens around them.  parse: as `parse_special_tokens`."""
         clean = [clean_text(text, i, what) for i, text in enumerate(texts)]
         plain = [not parse and self._looks_special(text) for text in clean]
-        with guarded():
-            if not any(plain):
-                return self._backend.encode_batch(clean, add_special_tokens=False)
-            if all(plain):
-                return self._literal.encode_batch(clean, add_special_tokens=False)
-            backends = [self._literal if is_plain else self._backend for is_plain in plain]
-            return [b.encode(text, add_special_tokens=False) for b, text in zip(backends, clean)]
+        backends = [self._literal if is_plain else self._backend for is_plain in plain]
+        try:
+            with guarded():
+                if len(set(plain)) <= 1:
+                    return (backends or [self._backend])[0].encode_batch(clean, add_special_tokens=False)
+                return [b.encode(text, add_special_tokens=False) for b, text in zip(backends, clean)]
+        except CorruptFileError as error:
+            self._check_known(clean, what, error)
+            raise
+
+    def _check_known(self, texts: Sequence[str], what: str, failed: Exception) -> None:
+        """Names the text and the first piece of it for which there is no token, where none stands for the unknown."""
+        backend = self._backend
+        for i, text in enumerate(texts) if self.unk_token is None and backend.pre_tokenizer else ():
+            normal = backend.normalizer.normalize_str(text) if backend.normalizer else text
+            for piece, _ in backend.pre_tokenizer.pre_tokenize_str(normal):
+                if backend.token_to_id(piece) is None:
+                    without = "and its tokenizer has no unk token: leave it out, or train a tokenizer with one"
+                    raise InputError(Item(i, what), f" holds {short(ascii(piece))}, {without}") from failed
 
     def raw_words(self, texts: Sequence[Sequence[str]], parse: bool = True) -> list[Encoding]:
         """Texts that are split into words, each read as if it stood alone; places count in each word."""
