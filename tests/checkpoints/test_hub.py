@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import pellucid
 from pellucid.checkpoints.cache import cached, is_whole
 from pellucid.checkpoints.inventory import _state
-from pellucid.checkpoints.wanted import SPEAKING, only_gguf
+from pellucid.checkpoints.wanted import SPEAKING, form_of
 from pellucid.config import CausalLM
 from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
@@ -116,7 +116,7 @@ def test_a_repository_of_one_gguf_file_is_that_file(hub: Hub, home: Path, tmp_pa
     model = pellucid.build(pellucid.Config.of("llama", **TINY["llama"] | {"head_dim": 6}, head=CausalLM()))
     (folder := tmp_path / "repository").mkdir()
     tiny_llama(folder / "m.gguf", load_file(model.save(tmp_path / "model") / WEIGHTS))
-    for name in ("README.md", "picture.png"):
+    for name in ("README.md", "picture.png", "mmproj-F16.gguf"):
         (folder / name).write_text("of no model")
     hub.add(NAME, folder)
     snapshot = found(hub, home, program=LOAD)
@@ -135,6 +135,7 @@ def test_a_repository_of_one_gguf_file_is_that_file(hub: Hub, home: Path, tmp_pa
         ["mmproj-F16.gguf"],
         ["mmproj-F16.gguf", "Q4/m.gguf"],
         ["imatrix_unsloth.gguf"],
+        ["m.gguf", "Q4/m.gguf"],
         ["m-00001-of-00002.gguf"],
         ["Q4/m.gguf"],
         ["config.json", "m.gguf"],
@@ -144,7 +145,8 @@ def test_a_repository_of_one_gguf_file_is_that_file(hub: Hub, home: Path, tmp_pa
     ids=" ".join,
 )
 def test_what_lies_beside_models_is_none(names: list[str]) -> None:
-    assert only_gguf(names) is None and only_gguf(["README.md", "m.gguf"]) == "m.gguf"
+    assert form_of(names).model is None
+    assert form_of(["README.md", "mmproj-F16.gguf", "queen-of-hearts.gguf"]).model == "queen-of-hearts.gguf"
 
 
 @pytest.mark.parametrize(
@@ -154,6 +156,9 @@ def test_what_lies_beside_models_is_none(names: list[str]) -> None:
         (["adapter_config.json", "adapter_model.safetensors"], True, False),
         (["adapter_config.json", "adapter_model.bin"], True, False),
         (["m.gguf"], True, True),
+        (["mmproj-F16.gguf", "m.gguf"], True, True),
+        (["mmproj-F16.gguf"], False, False),
+        (["adapter_config.json", "adapter_model.bin", "m.gguf"], True, False),
         (["config.json", "m.gguf"], True, False),
         (["config.json", *SHARDS], True, False),
         (["config.json", *SHARDS[1:]], True, False),

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
-from pellucid.checkpoints.wanted import SMALL, any_of, of_adapter, wanted_of
+from pellucid.checkpoints.wanted import SMALL, any_of, form_of_folder, wanted_of
 from pellucid.errors import InputError, PellucidError
 from pellucid.files import write_whole
 
@@ -50,7 +50,7 @@ def cached(name: str, revision: str | None, cache_dir: Cache = None) -> Path | N
     try:
         found = Path(hub.snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=[],
                                            cache_dir=cache_dir))  # fmt: skip
-        names = [path.name for path in found.iterdir() if path.exists()]
+        kind = form_of_folder(found).kind
     except hub.errors.LocalEntryNotFoundError:
         return None
     except (OSError, *_ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
@@ -58,13 +58,13 @@ def cached(name: str, revision: str | None, cache_dir: Cache = None) -> Path | N
         if revision is not None and (place / "refs" / revision).is_dir():  # others begin with its name
             return None
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
-    return found if "config.json" in names or any_of(names, ("*.gguf",)) or of_adapter(names) else None
+    return found if kind else None
 
 
 def is_whole(folder: Path) -> bool:
     """Whether a snapshot holds all that is wanted of its repository. Other tools fetch less, and some leave no list of
     what there is: then that is not known, and this is False; but a GGUF file is all that there is to it."""
-    if not (folder / "config.json").exists() and any(folder.glob("*.gguf")):
+    if form_of_folder(folder).kind == "gguf":
         return True
     listed = _listed(folder)
     return listed is not None and all((folder / file).exists() for file in wanted_of(listed, folder))

@@ -3,7 +3,7 @@
 import glob
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from json import JSONDecodeError
@@ -12,7 +12,7 @@ from typing import Any
 
 from pellucid.checkpoints.cache import Cache, cached_names, client, downloads, open_list, pulls
 from pellucid.checkpoints.installed import Packaged, packaged
-from pellucid.checkpoints.wanted import ABOUT, WEIGHTS, any_of, of_adapter, only_gguf, wanted_of
+from pellucid.checkpoints.wanted import ABOUT, WEIGHTS, any_of, form_of, wanted_of
 from pellucid.errors import Argument, Blank, InputError, NotFoundError, PellucidError, ResourceError, near, several
 from pellucid.files import FULL
 
@@ -95,17 +95,16 @@ def download(
         if about.sha is None:
             raise KeyError("sha")
     files = [file.rfilename for file in about.siblings or []]
-    gguf = only_gguf(files)
-    if gguf is None and not of_adapter(files):
-        other = _as_gguf(name, files, revision, cache_dir)
-        if "config.json" not in files:
-            why = f"has no config.json, so it is not a checkpoint pellucid can open{other}"
-            raise NotFoundError(f"{name!r} on the hub {why}")
-        if whole and not any_of(files, WEIGHTS):
-            why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
-            raise NotFoundError(f"{name!r} on the hub {why}{other or _renamed(files)}")
+    form = form_of(files)
+    other = _as_gguf(name, form.models, revision, cache_dir)
+    if form.kind in ("gguf", None) and form.model is None:
+        why = f"has no config.json, so it is not a checkpoint pellucid can open{other}"
+        raise NotFoundError(f"{name!r} on the hub {why}")
+    if whole and form.kind == "checkpoint" and not any_of(files, WEIGHTS):
+        why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
+        raise NotFoundError(f"{name!r} on the hub {why}{other or _renamed(files)}")
     about_it = (file for file in files if file in ABOUT)
-    wanted = {*about_it, *(wanted_of(files, there) if gguf is None else [gguf])}
+    wanted = {*about_it, *([form.model] if form.model else wanted_of(files, there))}
     with _asking(name, package, revision):
         how = {"revision": about.sha, "token": token, "cache_dir": cache_dir}
         found = _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(wanted)], **how)
@@ -115,9 +114,8 @@ def download(
     return found
 
 
-def _as_gguf(name: str, files: Iterable[str], revision: str | None, cache_dir: Cache) -> str:
+def _as_gguf(name: str, found: Sequence[str], revision: str | None, cache_dir: Cache) -> str:
     """What to do with the GGUF files that a repository does hold."""
-    found = sorted(file for file in files if file.endswith(".gguf"))
     if not found:
         return ""
     fetch = downloads(name, found[0], revision, cache_dir)

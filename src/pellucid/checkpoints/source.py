@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from pellucid.checkpoints import cache, hub, installed
-from pellucid.checkpoints.adapter_facts import FILE, is_adapter, read_adapter_facts
+from pellucid.checkpoints.adapter_facts import FILE, read_adapter_facts
 from pellucid.checkpoints.converted import converted
 from pellucid.checkpoints.links import refuse_links_of_folder
-from pellucid.checkpoints.wanted import ADAPTER, lacks_weights
+from pellucid.checkpoints.wanted import form_of_folder, lacks_weights
 from pellucid.config.checks import truth
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, ResourceError, UnsafeFileError, several
 from pellucid.files import digest_of, path_of
@@ -63,9 +63,9 @@ def locate(
     place = {"token": hub.clean_token(token), "local_files_only": local_files_only, "cache_dir": cache_dir}
     found = _located(name, revision, **place)
     refuse_links(found)
-    if found.file is not None or not is_adapter(found.folder):
+    if found.file is not None or not (form := form_of_folder(found.folder)).adapter:
         return found
-    if (found.folder / "config.json").exists():  # a whole checkpoint with an adapter inside, as the format has it
+    if form.kind == "checkpoint":  # a whole checkpoint with an adapter inside, as the format has it
         return replace(found, base=found)
     facts = read_adapter_facts(found.folder)
     try:
@@ -73,7 +73,7 @@ def locate(
     except InputError as error:
         raise NotFoundError(f"{name} is an adapter, and its base is not here: {error}") from error
     refuse_links(base)
-    if base.file is None and is_adapter(base.folder):
+    if base.file is None and form_of_folder(base.folder).adapter:
         raise CheckpointMismatchError(
             f"{found.folder / FILE} names {facts.base} as its base, which is an adapter itself"
         )
@@ -95,7 +95,7 @@ def _located(
         raise InputError(f"the model is {repr(text)[:80]}, expected the name of one, a folder or a path")
     folder = _path(text)
     if folder.is_dir():
-        return Source(text, folder.resolve(), "folder", file=gguf_of(folder))
+        return Source(text, folder.resolve(), "folder", file=_gguf_of(folder))
     if folder.suffix == ".gguf" and folder.is_file():
         return Source(text, folder.parent.resolve(), "file", file=folder.resolve())
     if folder.exists():
@@ -108,7 +108,7 @@ def _located(
         if not quiet:
             _verify(package, home)
             home = converted(package, home) if package.foreign else home
-        return Source(package.name, home, "package", file=gguf_of(home))
+        return Source(package.name, home, "package", file=_gguf_of(home))
     _refuse_foreign(package, revision)
     name = package.name if package else text
     return _on_hub(name, package, revision, token, local_files_only, cache_dir, quiet)
@@ -133,9 +133,10 @@ def pull(name: str, *, revision: str | None = None, token: str | bool | None = N
         raise NotFoundError(f"{switch} switches the network off: unset it to fetch {name!r} from the hub")
     name = package.name if package else name
     folder = hub.download(name, package, revision, hub.clean_token(token), whole=True)
-    found, adds = Source(name, folder, "hub", revision=folder.name), not (folder / "config.json").exists()
+    found = Source(name, folder, "hub", revision=folder.name, file=_gguf_of(folder))
+    adds = form_of_folder(folder).kind == "adapter"
     cache.stands_for(revision or "main", folder, first=adds)
-    if adds:  # an adapter, whose base comes with it
+    if adds:  # its base comes with it
         found = locate(name, revision=folder.name, token=token)
         cache.stands_for(revision or "main", folder)
     return found
@@ -186,7 +187,7 @@ def _on_hub(
         cache.stands_for(revision or "main", folder)
     elif not quiet and not cache.is_whole(folder):
         folder = _made_whole(name, package, folder, token, cache_dir, offline)
-    return Source(name, folder, "hub", revision=folder.name, file=gguf_of(folder))
+    return Source(name, folder, "hub", revision=folder.name, file=_gguf_of(folder))
 
 
 def _made_whole(
@@ -225,7 +226,7 @@ def _made_whole(
 
 def _opens(folder: Path) -> bool:
     """Whether what is there can be opened at all: where it cannot, whoever tries again wants it to be fetched."""
-    return (folder / ADAPTER[0]).exists() or not lacks_weights(folder)
+    return form_of_folder(folder).kind == "adapter" or not lacks_weights(folder)
 
 
 def _token(token: str | bool | None) -> str | bool | None:
@@ -242,14 +243,13 @@ _AGAIN = 60.0
 """Seconds after which it asks, and says so, once more."""
 
 
-def gguf_of(folder: Path) -> Path | None:
-    """The GGUF file of a folder that has no config.json and just one such file."""
-    if (folder / "config.json").exists():
-        return None
-    found = sorted(folder.glob("*.gguf"))
-    if len(found) > 1:
-        raise InputError(f"{folder} holds {len(found)} .gguf files: give the path of one, such as {found[0]}")
-    return found[0] if found else None
+def _gguf_of(folder: Path) -> Path | None:
+    """The GGUF file that is all of a folder's model. Raises InputError where several could be."""
+    form = form_of_folder(folder)
+    if form.kind == "gguf" and form.model is None:
+        there = f"{several(form.models, 3)}: give the path of one, such as {folder / form.models[0]}"
+        raise InputError(f"{folder} holds {there}")
+    return folder / form.model if form.model else None
 
 
 def _verify(package: installed.Packaged, home: Path) -> None:
