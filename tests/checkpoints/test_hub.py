@@ -16,6 +16,7 @@ import pellucid
 from pellucid.checkpoints.cache import cached, is_whole
 from pellucid.checkpoints.inventory import _state
 from pellucid.checkpoints.wanted import SPEAKING, form_of
+from pellucid.checkpoints.where import Where
 from pellucid.config import CausalLM
 from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
@@ -56,8 +57,8 @@ def test_what_is_cached_asks_for_nothing(hub: Hub, home: Path, repository: Path)
     hub.asked.clear()
     assert found(hub, home, program=LOAD) == snapshot
     assert found(hub, home, HF_HUB_OFFLINE="1") == snapshot
-    assert found(hub, home, ", local_files_only=True") == snapshot
-    assert found(hub, home, f", revision={snapshot.name!r}") == snapshot
+    assert found(hub, home, "local_files_only=True") == snapshot
+    assert found(hub, home, f"revision={snapshot.name!r}") == snapshot
     assert hub.asked == []
 
 
@@ -172,7 +173,7 @@ def test_the_cache_holds_what_a_folder_may_hold(files: list[str], opens: bool, w
     snapshot.mkdir(parents=True)
     for name in files:
         (snapshot / name).write_text(json.dumps({"weight_map": dict(zip("ab", SHARDS))} if name == SHARDS[2] else {}))
-    assert cached(NAME, "1" * 40, tmp_path) == (snapshot if opens else None)
+    assert cached(NAME, Where("1" * 40, cache_dir=tmp_path)) == (snapshot if opens else None)
     assert is_whole(snapshot) == whole
     if files == ["config.json", *SHARDS[1:]]:
         assert _state(snapshot) == f"incomplete: no {SHARDS[0]}"
@@ -256,9 +257,8 @@ def test_another_token_and_the_network_are_tried_at_once(hub: Hub, home: Path, t
     snapshot = found(hub, home)
     (snapshot / "modules.json").unlink()
     repository.token = "hf_right"
-    program = (
-        "from pellucid.checkpoints.source import locate\nfor token in (None, 'hf_right'): locate('o/tiny', token=token)"
-    )
+    program = "from pellucid.checkpoints.source import Where, locate\n"
+    program += "for token in (None, 'hf_right'): locate('o/tiny', Where(token=token))"
     done = ask(hub.url, home, "-c", program)
     assert "the hub does not know 'o/tiny'" in done.stderr and done.returncode == 0
     assert (snapshot / "modules.json").exists()
@@ -308,9 +308,9 @@ def test_a_sentence_encoder_comes_with_its_folders(hub: Hub, home: Path, tmp_pat
 
 def test_revisions(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, *(good(tmp_path / str(size), vocab_size=size) for size in (50, 60)))
-    assert words(found(hub, home, ", revision='v0'")) == 50
+    assert words(found(hub, home, "revision='v0'")) == 50
     assert words(found(hub, home)) == 60
-    assert words(found(hub, home, f", revision={'1' * 40!r}")) == 50
+    assert words(found(hub, home, f"revision={'1' * 40!r}")) == 50
     assert words(Path(ask(hub.url, home, "pull", NAME, "--revision", "v0").stdout.strip())) == 50
     assert "has no revision 'v9' on the hub" in fails(hub.url, home, "pull", NAME, "--revision", "v9")
     assert "revision is '../x', expected a branch" in fails(hub.url, home, "pull", NAME, "--revision", "../x")
@@ -467,9 +467,8 @@ def test_tokens_are_told_apart(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, sentence(tmp_path / "repository"), token="hf_right")
     snapshot = found(hub, home, HF_TOKEN="hf_right")
     (snapshot / "modules.json").unlink()
-    program = (
-        "from pellucid.checkpoints.source import locate\nfor token in (False, None): locate('o/tiny', token=token)"
-    )
+    program = "from pellucid.checkpoints.source import Where, locate\n"
+    program += "for token in (False, None): locate('o/tiny', Where(token=token))"
     assert "the hub does not know 'o/tiny'" in ask(hub.url, home, "-c", program, HF_TOKEN="hf_right").stderr
     assert (snapshot / "modules.json").exists()
     (snapshot / "modules.json").unlink()
@@ -477,7 +476,7 @@ def test_tokens_are_told_apart(hub: Hub, home: Path, tmp_path: Path) -> None:
     assert (
         "as it stands there: the token, given, stored or in HF_TOKEN, is none" in done.stderr and done.returncode == 0
     )
-    assert found(hub, home, ", token='hf_right'", HF_TOKEN="hf_bäd") == snapshot
+    assert found(hub, home, "token='hf_right'", HF_TOKEN="hf_bäd") == snapshot
     assert (snapshot / "modules.json").exists()
     (snapshot / "modules.json").unlink()
     program = """
@@ -492,7 +491,7 @@ locate("o/tiny")
     (home / "token").unlink()
     (home / "token").mkdir()
     assert "the stored token of the hub cannot be read" in fails(hub.url, home, "pull", NAME)
-    assert found(hub, home, ", token='hf_right'") == snapshot
+    assert found(hub, home, "token='hf_right'") == snapshot
     (snapshot / "modules.json").unlink()
     assert "lacks modules.json" in ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1").stderr
 

@@ -11,6 +11,7 @@ from pellucid.checkpoints.families import families
 from pellucid.checkpoints.links import inside, refuse_links_of_folder
 from pellucid.checkpoints.source import lying
 from pellucid.checkpoints.wanted import form_of_folder, missing_weights
+from pellucid.checkpoints.where import Where
 from pellucid.errors import NotFoundError, PellucidError, UnsafeFileError, several
 from pellucid.files import read_json
 
@@ -93,8 +94,10 @@ def _state_of_adapter(folder: Path) -> str:
         return "incomplete: no readable adapter_config.json"
     needs = f"needs its base {facts.base}"
     try:
-        base = lying(facts.base, facts.revision)
+        base = lying(facts.base, Where(facts.revision))
     except (PellucidError, OSError):  # a folder that is closed
+        return needs
+    if base is None:
         return needs
     adapted = base.file is None and form_of_folder(base.folder).adapter
     if adapted or (base.kind == "hub" and _state(base.folder) != "ready"):
