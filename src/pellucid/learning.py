@@ -10,6 +10,7 @@ from typing import Any
 from pellucid.checkpoints.families import Config
 from pellucid.checkpoints.load import open_checkpoint, read_tokenizer
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.where import USUAL, Where
 from pellucid.config.checks import truth
 from pellucid.errors import Argument, InputError, PellucidError, blaming, counted, near
 from pellucid.files import path_of, write_whole
@@ -235,7 +236,7 @@ def _base(model: str | os.PathLike[str] | Model | None, told: Recipe, from_scrat
         told.file.parent if told.file is not None and facts.get("from_scratch") else None
     )  # it stands beside the model
     found = _wanted("model", model, told.place(facts["name"]) if "name" in facts else own)
-    held = found if isinstance(found, Model) else _opened(found, revision=facts.get("revision"))
+    held = found if isinstance(found, Model) else _opened(found, Where(facts.get("revision")))
     if not scratch:
         return held
     new, old = build(held.config, seed=settings.seed, tokenizer=held.tokenizer).loaded, held.loaded
@@ -243,9 +244,9 @@ def _base(model: str | os.PathLike[str] | Model | None, told: Recipe, from_scrat
     return Model(replace(new, **others))
 
 
-def _opened(name: str | os.PathLike[str], **place: Any) -> Model:
+def _opened(name: str | os.PathLike[str], where: Where = USUAL) -> Model:
     """A checkpoint in float32, which neither `train` nor `evaluate` leaves anybody to choose."""
-    return Model(open_checkpoint(name, narrower={}, **place))
+    return Model(open_checkpoint(name, narrower={}, where=where))
 
 
 def _built(facts: Mapping[str, Any], told: Recipe, seed: int) -> Model:

@@ -14,6 +14,7 @@ from pellucid.checkpoints.fill import moved
 from pellucid.checkpoints.load import OWN_HEAD, open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
+from pellucid.checkpoints.where import Where
 from pellucid.config import Config, Head
 from pellucid.config.checks import count
 from pellucid.errors import InputError
@@ -57,11 +58,10 @@ def load(
         "sequence-classification"; a head that the file does not hold gets random numbers and says so.
     attention: "fused" (one kernel) or "explicit" (scores, softmax, sum; each to be seen in plain code).
 
-    Raises NotFoundError, CheckpointMismatchError (every tensor and key is accounted for), CorruptFileError,
-    UnsafeFileError (nothing in a checkpoint is ever run) and ResourceError.
+    Raises NotFoundError, CheckpointMismatchError, CorruptFileError, ResourceError; UnsafeFileError, for nothing is run.
     """
-    place: dict[str, Any] = {"revision": revision, "token": token, "local_files_only": local_files_only}
-    return Model(open_checkpoint(name, device=device, dtype=dtype, head=head, attention=attention, **place))
+    where = Where(revision, token, local_files_only)
+    return Model(open_checkpoint(name, device=device, dtype=dtype, head=head, attention=attention, where=where))
 
 
 def build(

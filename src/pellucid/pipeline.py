@@ -13,10 +13,12 @@ from typing import Any
 import torch
 
 from pellucid.bars import bar
+from pellucid.checkpoints.load import open_checkpoint
+from pellucid.checkpoints.where import Where
 from pellucid.config.checks import is_several, kept, plain_numbers, unwrapped
 from pellucid.errors import Argument, InputError, near, several
 from pellucid.machine import choose_dtype
-from pellucid.model import Model, load
+from pellucid.model import Model
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.names import Name, named
 from pellucid.tasks.task import Task, Work
@@ -50,15 +52,15 @@ def pipeline(
     Raises InputError for an unknown task or option, and for a model that cannot answer it; what `load` raises.
     """
     name, said = named(task)
-    place: dict[str, Any] = {"revision": revision, "token": token, "local_files_only": local_files_only}
+    where = Where(revision, token, local_files_only)
     later = isinstance(dtype, str | torch.dtype) and dtype in ("auto", "bfloat16", torch.bfloat16)
     kind = None if later else dtype
     if isinstance(model, Model):
-        _check_loaded({"device": device, "dtype": kind, **place})
+        _check_loaded({"device": device, "dtype": kind, **vars(where)})
         held = model
     else:
         asked = name.model if model is None else model
-        held = load(asked, device="cpu" if device is None else device, dtype=kind, **place)
+        held = Model(open_checkpoint(asked, device="cpu" if device is None else device, dtype=kind, where=where))
     return Pipeline(name, held, dtype if later else None, said | options)
 
 

@@ -221,8 +221,8 @@ def asking(url: str, home: Path, *arguments: str, **environment: str) -> tuple[l
     return [sys.executable, "-c", ONLY_HERE, *arguments], kept | environment
 
 
-LOAD = "import pellucid; print(pellucid.load({0!r}{1}).loaded.source.folder)"
-LOCATE = "from pellucid.checkpoints.source import locate; print(locate({0!r}{1}).folder)"
+LOAD = "import pellucid; print(pellucid.load({0!r}, {1}).loaded.source.folder)"
+LOCATE = "from pellucid.checkpoints.source import Where, locate; print(locate({0!r}, Where({1})).folder)"
 """The first half of loading, which needs no PyTorch and is quick."""
 
 

@@ -208,6 +208,9 @@ def test_a_strange_folder_spoils_no_list(folder: Path, tmp_path: Path) -> None:
     several = tmp_path / "several"
     several.mkdir()
     (several / "a.gguf").touch()
-    assert _state(several) == "ready"
+    (several / "mmproj-F16.gguf").touch()
+    assert _state(several) == "ready" and locate(several).file == several / "a.gguf"
     (several / "b.gguf").touch()
     assert _state(several) == "holds several .gguf files: open one by its path"
+    with pytest.raises(InputError, match=r"holds a\.gguf, b\.gguf: give the path of one, such as /.*/a\.gguf$"):
+        locate(several)

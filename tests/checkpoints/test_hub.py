@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 import pellucid
 from pellucid.checkpoints.cache import cached, is_whole
 from pellucid.checkpoints.inventory import _state
-from pellucid.checkpoints.wanted import SPEAKING, only_gguf
+from pellucid.checkpoints.wanted import SPEAKING, form_of
+from pellucid.checkpoints.where import Where
 from pellucid.config import CausalLM
 from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
@@ -56,8 +57,8 @@ def test_what_is_cached_asks_for_nothing(hub: Hub, home: Path, repository: Path)
     hub.asked.clear()
     assert found(hub, home, program=LOAD) == snapshot
     assert found(hub, home, HF_HUB_OFFLINE="1") == snapshot
-    assert found(hub, home, ", local_files_only=True") == snapshot
-    assert found(hub, home, f", revision={snapshot.name!r}") == snapshot
+    assert found(hub, home, "local_files_only=True") == snapshot
+    assert found(hub, home, f"revision={snapshot.name!r}") == snapshot
     assert hub.asked == []
 
 
@@ -116,7 +117,7 @@ def test_a_repository_of_one_gguf_file_is_that_file(hub: Hub, home: Path, tmp_pa
     model = pellucid.build(pellucid.Config.of("llama", **TINY["llama"] | {"head_dim": 6}, head=CausalLM()))
     (folder := tmp_path / "repository").mkdir()
     tiny_llama(folder / "m.gguf", load_file(model.save(tmp_path / "model") / WEIGHTS))
-    for name in ("README.md", "picture.png"):
+    for name in ("README.md", "picture.png", "mmproj-F16.gguf"):
         (folder / name).write_text("of no model")
     hub.add(NAME, folder)
     snapshot = found(hub, home, program=LOAD)
@@ -135,6 +136,7 @@ def test_a_repository_of_one_gguf_file_is_that_file(hub: Hub, home: Path, tmp_pa
         ["mmproj-F16.gguf"],
         ["mmproj-F16.gguf", "Q4/m.gguf"],
         ["imatrix_unsloth.gguf"],
+        ["m.gguf", "Q4/m.gguf"],
         ["m-00001-of-00002.gguf"],
         ["Q4/m.gguf"],
         ["config.json", "m.gguf"],
@@ -144,7 +146,8 @@ def test_a_repository_of_one_gguf_file_is_that_file(hub: Hub, home: Path, tmp_pa
     ids=" ".join,
 )
 def test_what_lies_beside_models_is_none(names: list[str]) -> None:
-    assert only_gguf(names) is None and only_gguf(["README.md", "m.gguf"]) == "m.gguf"
+    assert form_of(names).model is None
+    assert form_of(["README.md", "mmproj-F16.gguf", "queen-of-hearts.gguf"]).model == "queen-of-hearts.gguf"
 
 
 @pytest.mark.parametrize(
@@ -154,6 +157,9 @@ def test_what_lies_beside_models_is_none(names: list[str]) -> None:
         (["adapter_config.json", "adapter_model.safetensors"], True, False),
         (["adapter_config.json", "adapter_model.bin"], True, False),
         (["m.gguf"], True, True),
+        (["mmproj-F16.gguf", "m.gguf"], True, True),
+        (["mmproj-F16.gguf"], False, False),
+        (["adapter_config.json", "adapter_model.bin", "m.gguf"], True, False),
         (["config.json", "m.gguf"], True, False),
         (["config.json", *SHARDS], True, False),
         (["config.json", *SHARDS[1:]], True, False),
@@ -167,7 +173,7 @@ def test_the_cache_holds_what_a_folder_may_hold(files: list[str], opens: bool, w
     snapshot.mkdir(parents=True)
     for name in files:
         (snapshot / name).write_text(json.dumps({"weight_map": dict(zip("ab", SHARDS))} if name == SHARDS[2] else {}))
-    assert cached(NAME, "1" * 40, tmp_path) == (snapshot if opens else None)
+    assert cached(NAME, Where("1" * 40, cache_dir=tmp_path)) == (snapshot if opens else None)
     assert is_whole(snapshot) == whole
     if files == ["config.json", *SHARDS[1:]]:
         assert _state(snapshot) == f"incomplete: no {SHARDS[0]}"
@@ -251,9 +257,8 @@ def test_another_token_and_the_network_are_tried_at_once(hub: Hub, home: Path, t
     snapshot = found(hub, home)
     (snapshot / "modules.json").unlink()
     repository.token = "hf_right"
-    program = (
-        "from pellucid.checkpoints.source import locate\nfor token in (None, 'hf_right'): locate('o/tiny', token=token)"
-    )
+    program = "from pellucid.checkpoints.source import Where, locate\n"
+    program += "for token in (None, 'hf_right'): locate('o/tiny', Where(token=token))"
     done = ask(hub.url, home, "-c", program)
     assert "the hub does not know 'o/tiny'" in done.stderr and done.returncode == 0
     assert (snapshot / "modules.json").exists()
@@ -303,9 +308,9 @@ def test_a_sentence_encoder_comes_with_its_folders(hub: Hub, home: Path, tmp_pat
 
 def test_revisions(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, *(good(tmp_path / str(size), vocab_size=size) for size in (50, 60)))
-    assert words(found(hub, home, ", revision='v0'")) == 50
+    assert words(found(hub, home, "revision='v0'")) == 50
     assert words(found(hub, home)) == 60
-    assert words(found(hub, home, f", revision={'1' * 40!r}")) == 50
+    assert words(found(hub, home, f"revision={'1' * 40!r}")) == 50
     assert words(Path(ask(hub.url, home, "pull", NAME, "--revision", "v0").stdout.strip())) == 50
     assert "has no revision 'v9' on the hub" in fails(hub.url, home, "pull", NAME, "--revision", "v9")
     assert "revision is '../x', expected a branch" in fails(hub.url, home, "pull", NAME, "--revision", "../x")
@@ -462,9 +467,8 @@ def test_tokens_are_told_apart(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, sentence(tmp_path / "repository"), token="hf_right")
     snapshot = found(hub, home, HF_TOKEN="hf_right")
     (snapshot / "modules.json").unlink()
-    program = (
-        "from pellucid.checkpoints.source import locate\nfor token in (False, None): locate('o/tiny', token=token)"
-    )
+    program = "from pellucid.checkpoints.source import Where, locate\n"
+    program += "for token in (False, None): locate('o/tiny', Where(token=token))"
     assert "the hub does not know 'o/tiny'" in ask(hub.url, home, "-c", program, HF_TOKEN="hf_right").stderr
     assert (snapshot / "modules.json").exists()
     (snapshot / "modules.json").unlink()
@@ -472,7 +476,7 @@ def test_tokens_are_told_apart(hub: Hub, home: Path, tmp_path: Path) -> None:
     assert (
         "as it stands there: the token, given, stored or in HF_TOKEN, is none" in done.stderr and done.returncode == 0
     )
-    assert found(hub, home, ", token='hf_right'", HF_TOKEN="hf_bäd") == snapshot
+    assert found(hub, home, "token='hf_right'", HF_TOKEN="hf_bäd") == snapshot
     assert (snapshot / "modules.json").exists()
     (snapshot / "modules.json").unlink()
     program = """
@@ -487,7 +491,7 @@ locate("o/tiny")
     (home / "token").unlink()
     (home / "token").mkdir()
     assert "the stored token of the hub cannot be read" in fails(hub.url, home, "pull", NAME)
-    assert found(hub, home, ", token='hf_right'") == snapshot
+    assert found(hub, home, "token='hf_right'") == snapshot
     (snapshot / "modules.json").unlink()
     assert "lacks modules.json" in ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1").stderr
 

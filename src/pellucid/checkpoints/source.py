@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 from pellucid.checkpoints import cache, hub, installed
-from pellucid.checkpoints.adapter_facts import FILE, is_adapter, read_adapter_facts
+from pellucid.checkpoints.adapter_facts import FILE, read_adapter_facts
 from pellucid.checkpoints.converted import converted
 from pellucid.checkpoints.links import refuse_links_of_folder
-from pellucid.checkpoints.wanted import ADAPTER, lacks_weights
-from pellucid.config.checks import truth
+from pellucid.checkpoints.wanted import form_of_folder, lacks_weights
+from pellucid.checkpoints.where import USUAL, Where
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, ResourceError, UnsafeFileError, several
-from pellucid.files import digest_of, path_of
+from pellucid.files import digest_of
 
 log = logging.getLogger("pellucid")
 
@@ -40,104 +40,89 @@ class Source:
     """Its files, and those of its base, as they were when it was read; see `unchanged.py`."""
 
 
-def locate(
-    name: str | os.PathLike[str],
-    *,
-    revision: str | None = None,
-    token: str | bool | None = None,
-    local_files_only: bool = False,
-    cache_dir: str | os.PathLike[str] | None = None,
-) -> Source:
+def locate(name: str | os.PathLike[str], where: Where = USUAL) -> Source:
     """The folder that `name` stands for.
 
     name: a folder, a `.gguf` file, a hub id ("owner/model") or the short name of an installed package.
-    revision: a branch, tag or commit on the hub.
-    token: for private and gated models; by default HF_TOKEN or the stored one (True: there must be one; False: none).
-    local_files_only: never ask the network; what is in the cache is used without asking in any case.
-    cache_dir: another folder than the hub's own cache.
 
     An adapter stands over its base, which is looked for in the same way.
     """
-    truth("local_files_only", local_files_only)
-    cache_dir = None if cache_dir is None else path_of(cache_dir)
-    place = {"token": hub.clean_token(token), "local_files_only": local_files_only, "cache_dir": cache_dir}
-    found = _located(name, revision, **place)
+    found = _located(name, where)
     refuse_links(found)
-    if found.file is not None or not is_adapter(found.folder):
+    if found.file is not None or not (form := form_of_folder(found.folder)).adapter:
         return found
-    if (found.folder / "config.json").exists():  # a whole checkpoint with an adapter inside, as the format has it
+    if form.kind == "checkpoint":  # a whole checkpoint with an adapter inside, as the format has it
         return replace(found, base=found)
     facts = read_adapter_facts(found.folder)
     try:
-        base = _located(facts.base, facts.revision, **place)
+        base = _located(facts.base, replace(where, revision=facts.revision))
     except InputError as error:
         raise NotFoundError(f"{name} is an adapter, and its base is not here: ", error) from error
     refuse_links(base)
-    if base.file is None and is_adapter(base.folder):
+    if base.file is None and form_of_folder(base.folder).adapter:
         raise CheckpointMismatchError(
             f"{found.folder / FILE} names {facts.base} as its base, which is an adapter itself"
         )
     return replace(found, base=base)
 
 
-def _located(
-    name: str | os.PathLike[str],
-    revision: str | None,
-    *,
-    token: str | bool | None,
-    local_files_only: bool,
-    cache_dir: str | os.PathLike[str] | None,
-    quiet: bool = False,
-) -> Source:
-    """What a name stands for, whatever it is.  quiet: as it lies there, not looked at and without a word on it."""
+def _located(name: str | os.PathLike[str], where: Where) -> Source:
+    """What a name stands for, whatever it is: looked at, and with what the cache lacks of it."""
+    found = lying(name, where)
+    if found is not None and found.kind in ("folder", "file"):
+        return found
+    package = installed.find(os.fspath(name))
+    if found is None:
+        return _fetched(package.name if package else os.fspath(name), package, where)
+    if found.kind == "hub":
+        _make_whole(found, package, where)
+    elif package is not None:
+        _verify(package, found.folder)
+        return replace(found, folder=converted(package, found.folder)) if package.foreign else found
+    return found
+
+
+def lying(name: str | os.PathLike[str], where: Where) -> Source | None:
+    """What a name stands for as it lies here, which is not looked at; None for one on the hub of which nothing does."""
     text = os.fspath(name) if isinstance(name, os.PathLike) else name
     if not isinstance(text, str):
         raise InputError(f"the model is {repr(text)[:80]}, expected the name of one, a folder or a path")
     folder = _path(text)
     if folder.is_dir():
-        return Source(text, folder.resolve(), "folder", file=gguf_of(folder))
+        return Source(text, folder.resolve(), "folder", file=_gguf_of(folder))
     if folder.suffix == ".gguf" and folder.is_file():
         return Source(text, folder.parent.resolve(), "file", file=folder.resolve())
     if folder.exists():
         raise InputError(f"{text} is a file, expected a folder with config.json and the weights, or a .gguf file")
     if not hub.is_hub_id(text):
         raise NotFoundError(f"there is no folder {text[:200]!r}, and it is not a name on the hub (owner/model) either")
-    hub.check_revision(revision)
     package = installed.find(text)
-    if package is not None and revision is None and (home := package.path()) is not None:
-        if not quiet:
-            _verify(package, home)
-            home = converted(package, home) if package.foreign else home
-        return Source(package.name, home, "package", file=gguf_of(home))
-    _refuse_foreign(package, revision)
+    if package is not None and where.revision is None and (home := package.path()) is not None:
+        return Source(package.name, home, "package", file=_gguf_of(home))
+    _refuse_foreign(package, where)
     name = package.name if package else text
-    return _on_hub(name, package, revision, token, local_files_only, cache_dir, quiet)
+    cached = cache.cached(name, where)
+    return None if cached is None else _of_hub(name, cached)
 
 
-def lying(name: str, revision: str | None) -> Source:
-    """What a name stands for without the network, and without a word of what it lacks, for nobody opens it."""
-    return _located(name, revision, token=None, local_files_only=True, cache_dir=None, quiet=True)
-
-
-def pull(name: str, *, revision: str | None = None, token: str | bool | None = None) -> Source:
+def pull(name: str, where: Where = USUAL) -> Source:
     """Fetches a checkpoint from the hub into the hub's own cache, or brings the copy there up to date."""
     if not hub.is_hub_id(name):
         raise InputError(f"{name[:200]!r} is not a name on the hub, expected owner/model")
-    hub.check_revision(revision)
     package = installed.find(name)
-    if package is not None and revision is None and package.path() is not None:
+    if package is not None and where.revision is None and package.path() is not None:
         return locate(name)
-    _refuse_foreign(package, revision)
-    if hub.is_offline():
+    _refuse_foreign(package, where)
+    if where.offline:
         switch = "HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
         raise NotFoundError(f"{switch} switches the network off: unset it to fetch {name!r} from the hub")
     name = package.name if package else name
-    folder = hub.download(name, package, revision, hub.clean_token(token), whole=True)
-    found, adds = Source(name, folder, "hub", revision=folder.name), not (folder / "config.json").exists()
-    cache.stands_for(revision or "main", folder, first=adds)
-    if adds:  # an adapter, whose base comes with it
-        found = locate(name, revision=folder.name, token=token)
-        cache.stands_for(revision or "main", folder)
+    found = _of_hub(name, hub.download(name, package, where, whole=True))
+    adds = form_of_folder(found.folder).kind == "adapter"
+    cache.stands_for(where.revision or "main", found.folder, first=adds)
+    if adds:  # its base comes with it
+        found = locate(name, replace(where, revision=found.revision))
+        cache.stands_for(where.revision or "main", found.folder)
     return found
 
 
@@ -147,10 +132,10 @@ def refuse_links(source: Source) -> None:
         refuse_links_of_folder(source.folder)
 
 
-def _refuse_foreign(package: installed.Packaged | None, revision: str | None) -> None:
+def _refuse_foreign(package: installed.Packaged | None, where: Where) -> None:
     """Refuses what the hub holds in a foreign format only: its package is the way."""
-    if package is not None and package.foreign and revision is None:
-        raise NotFoundError(hub.nowhere(package.name, package, "where its files are of another format"))
+    if package is not None and package.foreign and where.revision is None:
+        raise NotFoundError(hub.nowhere(package.name, package, "where its files are of another format", where))
 
 
 def _path(text: str) -> Path:
@@ -164,53 +149,39 @@ def _path(text: str) -> Path:
     return path
 
 
-def _on_hub(
-    name: str,
-    package: installed.Packaged | None,
-    revision: str | None,
-    token: str | bool | None,
-    local_only: bool,
-    cache_dir: str | os.PathLike[str] | None,
-    quiet: bool,
-) -> Source:
-    offline = local_only or hub.is_offline()
-    folder = cache.cached(name, revision, cache_dir)
-    if folder is None and offline:
-        raise NotFoundError(hub.nowhere(name, package, "and the network is switched off", revision, cache_dir))
-    if folder is None:
-        try:
-            folder = hub.download(name, package, revision, token, cache_dir)
-        except hub.UnreachableError as error:
-            why = f"and {error.reason}"
-            raise NotFoundError(hub.nowhere(name, package, why, revision, cache_dir)) from error
-        cache.stands_for(revision or "main", folder)
-    elif not quiet and not cache.is_whole(folder):
-        folder = _made_whole(name, package, folder, token, cache_dir, offline)
-    return Source(name, folder, "hub", revision=folder.name, file=gguf_of(folder))
+def _fetched(name: str, package: installed.Packaged | None, where: Where) -> Source:
+    if where.offline:
+        raise NotFoundError(hub.nowhere(name, package, "and the network is switched off", where))
+    try:
+        folder = hub.download(name, package, where)
+    except hub.UnreachableError as error:
+        raise NotFoundError(hub.nowhere(name, package, f"and {error.reason}", where)) from error
+    cache.stands_for(where.revision or "main", folder)
+    return _of_hub(name, folder)
 
 
-def _made_whole(
-    name: str,
-    package: installed.Packaged | None,
-    folder: Path,
-    token: str | bool | None,
-    cache_dir: str | os.PathLike[str] | None,
-    offline: bool,
-) -> Path:
-    """A snapshot with what it lacks, of the commit that is there: what is loaded does not change because it is loaded.
+def _of_hub(name: str, folder: Path) -> Source:
+    return Source(name, folder, "hub", revision=folder.name, file=_gguf_of(folder))
+
+
+def _make_whole(found: Source, package: installed.Packaged | None, where: Where) -> None:
+    """Fetches what a snapshot lacks, of the commit that is there: what is loaded does not change because it is loaded.
     Where nothing can be fetched it stays as it is, and that is said."""
-    asked = (folder, offline or _token(token))
+    name, folder, offline = found.name, found.folder, where.offline
+    if cache.is_whole(folder):
+        return
+    asked = (folder, offline or _token(where))
     if _opens(folder) and time.monotonic() - _IN_VAIN.get(asked, -math.inf) < _AGAIN:
-        return folder  # which was said
+        return  # which was said
     told = []
     try:
         if not offline:
-            hub.download(name, package, folder.name, token, cache_dir, there=folder)
+            hub.download(name, package, replace(where, revision=folder.name), there=folder)
     except (InputError, ResourceError) as error:
         why = error.reason if isinstance(error, hub.UnreachableError) else error
         told.append(f"{name} is taken from the hub's cache as it stands there: {why}")
     if cache.is_whole(folder):
-        return folder
+        return
     _IN_VAIN[asked] = time.monotonic()
     if lost := cache.lost(folder):
         lacks = f"{name} is not whole in the hub's cache, which lacks {several(lost)}: it may answer otherwise"
@@ -220,17 +191,16 @@ def _made_whole(
         told.append(unknown + cache.brings(folder, ()))
     for line in told:
         log.warning("%s", line)
-    return folder
 
 
 def _opens(folder: Path) -> bool:
     """Whether what is there can be opened at all: where it cannot, whoever tries again wants it to be fetched."""
-    return (folder / ADAPTER[0]).exists() or not lacks_weights(folder)
+    return form_of_folder(folder).kind == "adapter" or not lacks_weights(folder)
 
 
-def _token(token: str | bool | None) -> str | bool | None:
+def _token(where: Where) -> str | bool | None:
     try:
-        return hub.token_sent(token)
+        return where.token_sent()
     except InputError:  # which is said once the hub is to be asked
         return None
 
@@ -242,14 +212,13 @@ _AGAIN = 60.0
 """Seconds after which it asks, and says so, once more."""
 
 
-def gguf_of(folder: Path) -> Path | None:
-    """The GGUF file of a folder that has no config.json and just one such file."""
-    if (folder / "config.json").exists():
-        return None
-    found = sorted(folder.glob("*.gguf"))
-    if len(found) > 1:
-        raise InputError(f"{folder} holds {len(found)} .gguf files: give the path of one, such as {found[0]}")
-    return found[0] if found else None
+def _gguf_of(folder: Path) -> Path | None:
+    """The GGUF file that is all of a folder's model. Raises InputError where several could be."""
+    form = form_of_folder(folder)
+    if form.kind == "gguf" and form.model is None:
+        there = f"{several(form.models, 3)}: give the path of one, such as {folder / form.models[0]}"
+        raise InputError(f"{folder} holds {there}")
+    return folder / form.model if form.model else None
 
 
 def _verify(package: installed.Packaged, home: Path) -> None:

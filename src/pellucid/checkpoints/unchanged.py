@@ -5,26 +5,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pellucid.checkpoints.folder import FACTS, left_of
 from pellucid.checkpoints.links import READ
 from pellucid.checkpoints.source import Mark, Source, locate
+from pellucid.checkpoints.where import USUAL, Where
 from pellucid.errors import CorruptFileError, NotFoundError, PellucidError
 from pellucid.files import cannot_read
 
 
 @contextmanager
-def located(name: str | os.PathLike[str], **place: Any) -> Iterator[Source]:
+def located(name: str | os.PathLike[str], where: Where = USUAL) -> Iterator[Source]:
     """Where a checkpoint was found. Its files are opened one after the other, and each tensor by itself, so that
     another process may put others in their place between two of them: what was read then is of no one model.
 
-    place: as for `locate`.
     Raises CorruptFileError where that has happened, and InputError for a file that this user may not read.
     """
     source = None
     try:
-        yield (source := marked(locate(name, **place)))
+        yield (source := marked(locate(name, where)))
     except (PellucidError, OSError) as error:
         _same(source, error)
         if source is not None or isinstance(name, str | os.PathLike):

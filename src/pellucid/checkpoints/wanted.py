@@ -1,8 +1,10 @@
 """Which files make a model, of all that a repository or a folder holds."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Literal
 
 from pellucid.errors import PellucidError, several
 from pellucid.files import read_json
@@ -34,26 +36,47 @@ SPEAKING = (
 SMALL = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *MODULES)
 """What a checkpoint is but for its numbers."""
 
+_BESIDE_MODELS, _IN_PART = ("*mmproj*", "*imatrix*"), ("*/*", "*-[0-9]*-of-[0-9]*.gguf")
+"""Files of GGUF: what sees pictures for a model or what one was rounded by, and those that are no model alone."""
 
-_BESIDE_MODELS = ("*/*", "*-of-*.gguf", "*mmproj*", "*imatrix*")
+
+@dataclass(frozen=True)
+class Form:
+    """What files are together.
+
+    kind: what they are opened as; None where they cannot be.
+    adapter: whether one says here what it is: without its numbers too, or in a checkpoint.
+    models: the files of GGUF, but for what lies beside models.
+    """
+
+    kind: Literal["checkpoint", "adapter", "gguf"] | None
+    adapter: bool
+    models: tuple[str, ...]
+
+    @property
+    def model(self) -> str | None:
+        """The one file that is the whole model, where it is that."""
+        one = self.kind == "gguf" and len(self.models) == 1 and not any_of(self.models, _IN_PART)
+        return self.models[0] if one else None
+
+
+def form_of(names: Collection[str]) -> Form:
+    """What files of these names are, in a folder or on the hub."""
+    adapter, packed = ADAPTER[0] in names, sorted(name for name in names if name.endswith(".gguf"))
+    models = tuple(name for name in packed if not any_of([name], _BESIDE_MODELS))
+    whole = adapter and (ADAPTER[1] in names or ADAPTER_PICKLED in names)
+    kind = "checkpoint" if FACTS[0] in names else "adapter" if whole else "gguf" if models else None
+    return Form(kind, adapter, models)
+
+
+def form_of_folder(folder: Path) -> Form:
+    """What the files of a folder are; a link that leads nowhere is none."""
+    return form_of([path.name for path in folder.iterdir() if path.exists()])
 
 
 def any_of(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
     """Whether one of the names fits one of the patterns."""
     return any(fnmatch(name, pattern) for name in names for pattern in patterns)
-
-
-def of_adapter(names: Collection[str]) -> bool:
-    """Whether files of these names are an adapter's."""
-    return ADAPTER[0] in names and (ADAPTER[1] in names or ADAPTER_PICKLED in names)
-
-
-def only_gguf(names: Collection[str]) -> str | None:
-    """The file that is the whole model: the only one of GGUF, where files of these names are no checkpoint. Not one
-    that lies beside models: a part, what sees pictures for one, or what one was rounded by."""
-    found = [name for name in names if name.endswith(".gguf")]
-    other = FACTS[0] in names or of_adapter(names) or len(found) != 1 or any_of(found, _BESIDE_MODELS)
-    return None if other else found[0]
 
 
 def wanted_of(files: Iterable[str], there: Path | None = None) -> list[str]:

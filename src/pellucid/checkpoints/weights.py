@@ -14,7 +14,7 @@ from pellucid.checkpoints.cache import brings
 from pellucid.checkpoints.links import inside
 from pellucid.checkpoints.pickled import read_pickled
 from pellucid.checkpoints.tensors import check_name, note_in, spans
-from pellucid.checkpoints.wanted import WEIGHTS
+from pellucid.checkpoints.wanted import WEIGHTS, form_of_folder
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, UnsafeFileError, several
 from pellucid.files import read_json
 
@@ -58,8 +58,8 @@ def stored(folder: Path) -> dict[str, Stored]:
             index = f"{name}.index.json"
             advice = brings(folder, (index,)) or ": fetch it too"
             raise NotFoundError(f"{folder} holds {several(shards, 3)} without {index}, which places them{advice}")
-    if packed := sorted(folder.glob("*.gguf")):
-        raise NotFoundError(f"{folder} holds a config.json and no weights but {packed[0].name}: give its path")
+    if packed := form_of_folder(folder).models:
+        raise NotFoundError(f"{folder} holds a config.json and no weights but {packed[0]}: give its path")
     others = sorted(path.name for path in folder.glob("*.safetensors*"))
     advice = f"; it holds {several(others)}, which are read by those names alone: rename them" if others else ""
     advice = advice or brings(folder, WEIGHTS)

@@ -20,8 +20,9 @@ def command(name: str, revision: str | None, token: str | None) -> None:
       pellucid pull google-bert/bert-base-uncased --revision main
     """
     from pellucid.checkpoints.source import pull
+    from pellucid.checkpoints.where import Where
 
-    source = pull(name, revision=revision, token=token)
+    source = pull(name, Where(revision, token))
     if source.kind == "package":
         say(f"{source.name} is installed as a package; there is nothing to fetch")
     click.echo(source.folder)

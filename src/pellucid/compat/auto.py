@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.families import families
-from pellucid.checkpoints.load import open_checkpoint
+from pellucid.checkpoints.load import open_checkpoint, read_config
 from pellucid.checkpoints.page import Family
-from pellucid.compat.facts import AutoConfig, PretrainedConfig, called, config_class
+from pellucid.compat.facts import PretrainedConfig, called, config_class
 from pellucid.compat.generation_config import GenerationConfig as GenerationConfig
 from pellucid.compat.network import PreTrainedModel
-from pellucid.compat.said import PLACE, accepted, placed
+from pellucid.compat.said import accepted, placed, where_of
 from pellucid.compat.words import AutoTokenizer
 from pellucid.config import CausalLM, QuestionAnswering
 from pellucid.config.checks import is_word
@@ -41,11 +41,11 @@ def opened(
 ) -> PreTrainedModel:
     """A checkpoint as the model of the reference that has this head; one that the file lacks gets random numbers."""
     said = accepted(said, None, "a model")
-    place = {key: said.pop(key) for key in PLACE if key in said}
+    where = where_of(said)
     own = {key: said.pop(key) for key in _OPENING if key in said}
     config = own.get("config")
     if config is None:
-        config = AutoConfig.from_pretrained(name, **place)
+        config = PretrainedConfig.of(read_config(name, where), os.fspath(name))
     elif not isinstance(config, PretrainedConfig):
         raise InputError(f"config is {type(config).__name__}, expected what AutoConfig.from_pretrained gives")
     config = copy.deepcopy(config)  # what is said here, and what the model learns of its labels, is the model's own
@@ -64,11 +64,11 @@ def opened(
         head=head,
         attention=_KERNELS[kernel],
         config=config.read(),
-        **place,
+        where=where,
     )
     if loaded.untrained:
-        said = "%s holds no trained numbers for its %s: they are random, and it is to be trained first"
-        log.warning(said, name, several(loaded.untrained, 3))
+        random = "%s holds no trained numbers for its %s: they are random, and it is to be trained first"
+        log.warning(random, name, several(loaded.untrained, 3))
     kind = architecture(loaded.family.page(loaded.config.head).architecture)
     return kind.around(Model(loaded), config)
 

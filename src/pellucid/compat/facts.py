@@ -12,7 +12,7 @@ from pellucid.checkpoints.facts import ARITHMETIC, INERT
 from pellucid.checkpoints.families import families, family_of
 from pellucid.checkpoints.load import read_config
 from pellucid.checkpoints.page import Family
-from pellucid.compat.said import PLACE
+from pellucid.compat.said import where_of
 from pellucid.config import Config, Head
 from pellucid.config.checks import count
 from pellucid.errors import CorruptFileError, InputError, near, short
@@ -48,8 +48,7 @@ class PretrainedConfig:
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "PretrainedConfig":
         """The config of a checkpoint, with some facts changed: `from_pretrained("bert-base-uncased", num_labels=3)`."""
-        place = {key: said.pop(key) for key in PLACE if key in said}
-        return PretrainedConfig.of(read_config(name, **place), os.fspath(name), **said)
+        return PretrainedConfig.of(read_config(name, where_of(said)), os.fspath(name), **said)
 
     def read(self, head: Head | None = None) -> Config:
         """The same as ours, with this head."""

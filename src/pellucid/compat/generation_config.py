@@ -9,7 +9,7 @@ from typing import Any, Self
 from pellucid.checkpoints.generation import FILE, said_in
 from pellucid.checkpoints.load import read_generation
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.compat.said import PLACE, Unfollowed, followed, lacking
+from pellucid.compat.said import Unfollowed, followed, lacking, where_of
 from pellucid.errors import InputError, short
 from pellucid.generation.said import UNFOLLOWED as IDLE
 from pellucid.generation.said import asks, start_of
@@ -68,8 +68,7 @@ class GenerationConfig:
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> Self:
         """What the `generation_config.json` of a checkpoint says, with some settings changed."""
-        place = {key: said.pop(key) for key in PLACE if key in said}
-        return cls(**read_generation(name, **place) | said)
+        return cls(**read_generation(name, where_of(said)) | said)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by copy and pickle

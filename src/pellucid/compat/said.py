@@ -3,16 +3,18 @@
 import logging
 import reprlib
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
 
+from pellucid.checkpoints.where import Where
 from pellucid.config.checks import is_word
 from pellucid.errors import InputError, near
 
 log = logging.getLogger("pellucid")
 
-PLACE = ("revision", "token", "local_files_only", "cache_dir")
+PLACE = tuple(field.name for field in fields(Where))
 """Arguments that say where a checkpoint lies."""
 
 Unfollowed = Mapping[str, str | None]
@@ -54,6 +56,11 @@ def accepted(said: dict[str, Any], known: Collection[str] | None, what: str) -> 
             raise InputError(f"there is no argument {name!r} to open {what}{near(name, known)}")
     warn_of_code(said)
     return followed(said, _OPENING)
+
+
+def where_of(said: dict[str, Any]) -> Where:
+    """Where a checkpoint lies, taken out of the arguments."""
+    return Where(**{key: said.pop(key) for key in PLACE if key in said})
 
 
 def saving(said: Mapping[str, Any]) -> None:

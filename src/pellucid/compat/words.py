@@ -10,7 +10,7 @@ from typing import Any
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.compat.batch import BatchEncoding, batched, conversations, plain
 from pellucid.compat.encoding import Asked, encoded, pad
-from pellucid.compat.said import PLACE, accepted, lacking, saving
+from pellucid.compat.said import PLACE, accepted, lacking, saving, where_of
 from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
 from pellucid.config.checks import is_several, truth
 from pellucid.errors import Argument, InputError, NotFoundError, several, short
@@ -42,7 +42,7 @@ class AutoTokenizer(Vocabulary):
     def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "AutoTokenizer":
         """The tokenizer of a checkpoint, or of a folder that holds a tokenizer alone."""
         said = accepted(said, {*PLACE, *SETTABLE}, "a tokenizer")
-        own = read_tokenizer(name, **{key: said.pop(key) for key in PLACE if key in said})
+        own = read_tokenizer(name, where_of(said))
         if own is None:
             raise NotFoundError(f"{os.fspath(name)} holds no tokenizer: tokenizer.json, vocab.txt or spiece.model")
         found = cls(own, os.fspath(name))

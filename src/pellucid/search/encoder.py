@@ -13,6 +13,7 @@ from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.network import unlike_files
 from pellucid.checkpoints.sentence import Pooling
+from pellucid.checkpoints.where import Where
 from pellucid.config.checks import names_of
 from pellucid.errors import Argument, Blank, InputError, NotFoundError, counted
 from pellucid.files import cannot_read, digest_of
@@ -99,7 +100,7 @@ def check(encoder: Encoder, loaded: Loaded) -> None:
         )
 
 
-def reopened(encoder: Encoder, **place: Any) -> Loaded:
+def reopened(encoder: Encoder) -> Loaded:
     """The model that made the vectors of an index, by its name, once it is found to be the same."""
     _check_reads(encoder)
     if encoder.name.startswith(_FROM_NOWHERE):
@@ -109,9 +110,9 @@ def reopened(encoder: Encoder, **place: Any) -> Loaded:
             ", or save it, and build the index again with what is loaded from there",
         )
     kind = f"int{encoder.bits}" if encoder.bits else None
-    how: dict[str, Any] = {"head": None, "dtype": kind} | place
+    how: dict[str, Any] = {"head": None, "dtype": kind}
     try:
-        loaded = open_checkpoint(encoder.name, **how, revision=encoder.revision)
+        loaded = open_checkpoint(encoder.name, **how, where=Where(encoder.revision))
     except NotFoundError:
         if encoder.revision is None:
             raise

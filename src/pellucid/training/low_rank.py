@@ -20,6 +20,7 @@ from torch.nn.utils import parametrize
 from pellucid.checkpoints.adapter_save import Change, base_name, check_sayable, save_adapter
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.where import Where
 from pellucid.errors import InputError, near, several
 from pellucid.machine import DTYPES, no_grad
 from pellucid.models import freeze, untrained
@@ -94,7 +95,8 @@ def check_base(given: Loaded) -> None:
     """
     given.module.real("training")
     name, own = base_name(given), given.module.state_dict()
-    base = open_checkpoint(name, revision=given.source.revision if given.source else None, narrower={})
+    where = Where(given.source.revision if given.source else None)
+    base = open_checkpoint(name, where=where, narrower={})
     for one, numbers in base.module.state_dict().items():
         if one in own and not _is_new(one, base) and not torch.equal(own[one].to(numbers), numbers):
             raise InputError(

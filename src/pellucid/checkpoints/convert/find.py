@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 from pellucid.checkpoints import installed, wanted
-from pellucid.checkpoints.adapter_facts import is_adapter
 from pellucid.checkpoints.links import inside, link_inside, refuse_links_of_folder
 from pellucid.errors import InputError, NotFoundError, several
 from pellucid.files import path_of
@@ -63,7 +62,7 @@ def _folder(folder: Path) -> Foreign:
         if numbers is None:
             raise NotFoundError(f"{folder} has a vocabulary of CTranslate2 and no {' or '.join(NUMBERS)}")
         return Foreign("ctranslate2", numbers, folder, _papers(folder))
-    if is_adapter(folder):
+    if wanted.form_of_folder(folder).adapter:
         whole = f'pellucid.load("{folder}").save("FOLDER")'
         raise InputError(f"{folder} holds an adapter, and nothing foreign: in Python, {whole} writes the whole model")
     raise NotFoundError(f"{folder} holds nothing to convert: no .onnx file, and no vocabulary of CTranslate2")

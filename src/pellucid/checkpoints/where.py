@@ -1,0 +1,77 @@
+"""Where a checkpoint is looked for, as a person says it beside its name."""
+
+import os
+import re
+from dataclasses import dataclass, field
+from types import ModuleType
+
+from pellucid.config.checks import truth
+from pellucid.errors import InputError
+from pellucid.files import path_of
+
+_REVISION = re.compile(r"\w[\w./-]{0,254}")
+
+
+def client() -> ModuleType:
+    """The package huggingface_hub, which is imported late."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # it is asked for the model and told nothing
+    import huggingface_hub.constants
+    import huggingface_hub.errors
+
+    return huggingface_hub
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a checkpoint is looked for that is no path. Raises InputError for what cannot be; it never shows the token.
+
+    revision: a branch, tag or commit on the hub.
+    token: for private and gated models; by default HF_TOKEN or the stored one (True: there must be one; False: none).
+    local_files_only: never ask the network; what is in the cache is used without asking in any case.
+    cache_dir: another folder than the hub's own cache.
+    """
+
+    revision: str | None = None
+    token: str | bool | None = field(default=None, repr=False)
+    local_files_only: bool = False
+    cache_dir: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        truth("local_files_only", self.local_files_only)
+        object.__setattr__(self, "cache_dir", None if self.cache_dir is None else path_of(self.cache_dir))
+        object.__setattr__(self, "token", _clean(self.token))
+        said = "" if self.revision is None else str(self.revision)
+        known = isinstance(self.revision, str) and _REVISION.fullmatch(said) and ".." not in said
+        if self.revision is not None and not known:
+            raise InputError(f"revision is {said[:80]!r}, expected a branch, a tag or a commit")
+
+    @property
+    def offline(self) -> bool:
+        """Whether a caller or the environment forbids the hub."""
+        return self.local_files_only or bool(client().constants.HF_HUB_OFFLINE)
+
+    def token_sent(self) -> str | bool | None:
+        """The token that the hub's client sends: the given one, or what it finds. Raises InputError for what cannot be
+        one."""
+        if self.token is not None and self.token is not True:
+            return self.token
+        try:
+            return _clean(client().get_token())
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the stored token of the hub cannot be read ({error}): run `hf auth login`") from error
+
+
+def _clean(token: str | bool | None) -> str | bool | None:
+    """A token without the line break that a file ends with."""
+    if token is None or isinstance(token, bool):  # True is the one that was stored, False none
+        return token
+    word = token.strip() if isinstance(token, str) else ""
+    if not re.fullmatch("[!-~]+", word):
+        raise InputError(
+            "the token, given, stored or in HF_TOKEN, is none of the hub: expected one word such as hf_abc"
+        )
+    return word
+
+
+USUAL = Where()
+"""What is newest on the hub, or stands for it in its own cache."""
