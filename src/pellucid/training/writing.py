@@ -14,7 +14,6 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth, within
 from pellucid.errors import Argument, InputError
-from pellucid.models import EncoderDecoder
 from pellucid.tasks import writing as answering
 from pellucid.tasks.told import params_of, prefix_of, with_prefix
 from pellucid.text import Tokenizer
@@ -177,7 +176,7 @@ class TextToText(Objective):
         return float((batch["labels"] != IGNORED).sum())
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        stream = learner.written(**{name: value for name, value in batch.items() if name != "labels"})
+        stream = learner.before_head(**{name: value for name, value in batch.items() if name != "labels"})
         weight, bias = head_of(learner.module).table
         asked = batch["labels"] != IGNORED
         features, labels = learner.features(stream[asked]), batch["labels"][asked]
@@ -187,15 +186,11 @@ class TextToText(Objective):
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """The loss of the right tokens, unsmoothed, and what follows from it; with `generate`, also `final`'s."""
-        module = loaded.module.swift()
-        assert isinstance(module, EncoderDecoder)
 
-        def read(group: list[int]) -> tuple[Tensor, Tensor]:
-            batch = self.collate(loaded, [examples[i] for i in group], np.random.default_rng(0))
-            labels = batch.pop("labels")
-            return module.written(**batch), labels
+        def read(group: list[int]) -> dict[str, Tensor]:
+            return self.collate(loaded, [examples[i] for i in group], np.random.default_rng(0))
 
-        found = likelihood(module, [one.length for one in examples], read)
+        found = likelihood(loaded.module.swift(), [one.length for one in examples], read)
         return found | (self._writes(loaded, examples) if self.generate else {})
 
     def final(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:

@@ -103,5 +103,5 @@ def _logits(loaded: Loaded, norm: nn.Module, stream: Tensor) -> Iterator[Tensor]
     head, like = loaded.module.head, loaded.module.embeddings.token.like
     assert head is not None  # it was checked
     for part in stream.to(like).split(PIECE):
-        logits = head(norm(part[None]), None, None, None)[0]
+        logits = head(norm(part))
         yield sound(logits.to(torch.promote_types(logits.dtype, torch.float32)), loaded.module)
