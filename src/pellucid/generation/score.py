@@ -13,7 +13,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import listed
 from pellucid.errors import InputError, Item, counted
 from pellucid.generation.loop import writer
-from pellucid.generation.prompts import encoded, end_lacking, words_of
+from pellucid.generation.prompts import encoded, end_lacking
 from pellucid.generation.said import started
 from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder, sound
@@ -155,7 +155,7 @@ def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:
             )
     _check_lengths(loaded, "text", rows)
     found = weigh(loaded, [row[:1] for row in rows], [row[1:] for row in rows])
-    words = words_of(loaded)
+    words = loaded.target_words
     return [
         Score(tuple(row), tokens_of(words, row), (None, *(place.log_probability for place in one)))
         for row, one in zip(rows, found)
@@ -168,7 +168,7 @@ def _of_targets(loaded: Loaded, rows: list[list[int]], targets: Sequence[str]) -
         raise InputError(
             f"there are {counted(len(rows), 'text')} and {counted(len(targets), 'target')}: each text needs one"
         )
-    words = words_of(loaded)
+    words = loaded.target_words
     end = end_lacking(loaded)
     wanted = [[*row.ids, *end] for row in words.encode(targets, parse_special_tokens=True)]
     for what, ids in (("text", rows), ("target", wanted)):

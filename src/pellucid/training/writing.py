@@ -131,7 +131,7 @@ class TextToText(Objective):
 
     def _targets(self, loaded: Loaded, begins: str, right: Sequence[str]) -> list[list[int]]:
         """What the decoder is to say behind what each target begins with, the token that ends a text last."""
-        writes = loaded.target_tokenizer or loaded.words
+        writes = loaded.target_words
         ends = loaded.config.end_tokens
         if not ends:
             raise InputError(
@@ -226,7 +226,7 @@ def _mark(loaded: Loaded, said: str | None, side: str) -> str:
     """The special token that stands for a language, as mBART and M2M have them; "" where there is none."""
     if said is None:
         return ""
-    tokenizer = loaded.words if side == "src" else loaded.target_tokenizer or loaded.words
+    tokenizer = loaded.words if side == "src" else loaded.target_words
     forms = (said, f"__{said}__")
     found = zip(forms, tokenizer.convert_tokens_to_ids(forms))
     return next((form for form, i in found if i is not None and i in tokenizer.special_ids), "")
