@@ -19,14 +19,13 @@ class Decoder(Stack, Swift):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "segments")
-    skips_padding = True
     reads_on = True
     before_head = Stack.states
 
     def __init__(
         self, embeddings: Embeddings, layers: list[nn.Module], *, head: nn.Module | None = None, **parts: Any
     ) -> None:
-        super().__init__(embeddings, layers, causal=True, **parts)
+        super().__init__(embeddings, layers, causal=True, skips_padding=True, **parts)
         self.head = head
 
     def forward(
