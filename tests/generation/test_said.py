@@ -14,6 +14,7 @@ import transformers
 import pellucid
 from pellucid.checkpoints.generation import FILE, LEGACY, MOST
 from pellucid.errors import CorruptFileError, InputError
+from pellucid.generation.reader import begin
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import OWN, UNFOLLOWED, settings_of, start_of
 from pellucid.models import Output
@@ -224,6 +225,13 @@ def test_a_hook_on_the_whole_model_is_heard_where_texts_are_scored(family: str) 
     assert model.score(*told).total != pytest.approx(before, abs=0.01)
     hook.remove()
     assert model.score(*told).total == before
+
+
+def test_a_hook_on_the_whole_model_is_heard_where_short_prompts_are_read_end_to_end() -> None:
+    model, ids = writer(byte_level(), "llama"), [[3], [4, 5]]
+    _, wanted = begin(model.module, ids, 1)
+    model.module.register_forward_hook(lambda _part, _given, found: Output({**found, "logits": -found.logits}))
+    assert torch.equal(begin(model.module, ids, 1)[1], -wanted)
 
 
 WRONG: dict[str, tuple[str, Any, str]] = {

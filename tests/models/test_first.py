@@ -16,7 +16,7 @@ from pellucid.blocks.learning import LONGEST, Lesson
 from pellucid.checkpoints.sentence import Pooling
 from pellucid.config import Dropout, Head, Rotary, SequenceClassification
 from pellucid.errors import InputError
-from pellucid.models import Encoder
+from pellucid.models import Encoder, Output
 from pellucid.training.learner import Learner
 from pellucid.training.pairs import SentenceSimilarity
 from pellucid.training.settings import Settings
@@ -119,6 +119,12 @@ def test_who_looks_on_is_told_of_every_position(checkpoint: Callable[[str], Path
     assert told and told[0][1] > 1
     wanted = pellucid.pipeline("text-classification", model=model)(TEXTS[1])
     assert found["label"] == wanted["label"] and found["score"] == pytest.approx(wanted["score"], abs=1e-5)
+
+
+def test_a_hook_on_a_model_of_few_bits_is_heard(checkpoint: Callable[[str], Path]) -> None:
+    module = pellucid.load(checkpoint("bert-feelings"), dtype="int8").module
+    module.register_forward_hook(lambda _part, _given, found: Output({**found, "logits": -found.logits}))
+    assert torch.equal(module.swift().logits(**batch()), module(**batch()).logits)
 
 
 def test_where_order_counts_the_first_position_is_not_computed_alone() -> None:

@@ -12,6 +12,7 @@ import transformers
 
 import pellucid
 from pellucid.errors import InputError
+from pellucid.models import Output
 from pellucid.pipeline import Pipeline, pipeline
 from tests.parity import tiny
 from tests.tasks import filler
@@ -183,6 +184,17 @@ def test_an_edited_model_answers_as_edited(load: Load) -> None:
     with pipe.model.edit({"logits": lambda logits: -logits}):
         other = pipe("The [MASK] is high.", top_k=1)[0]
     assert other["token"] != plain["token"] and pipe("The [MASK] is high.", top_k=1)[0]["token"] == plain["token"]
+
+
+def test_a_hook_on_the_whole_model_is_heard(load: Load) -> None:
+    pipe = load("distilbert-filler")
+    plain = pipe("The [MASK] is high.", top_k=1)[0]
+    hook = pipe.model.module.register_forward_hook(
+        lambda _part, _given, found: Output({**found, "logits": -found.logits})
+    )
+    other = pipe("The [MASK] is high.", top_k=1)[0]
+    hook.remove()
+    assert other["token"] != plain["token"] and pipe("The [MASK] is high.", top_k=1)[0] == plain
 
 
 def test_why(load: Load) -> None:

@@ -170,7 +170,7 @@ def test_everybody_sees_the_sum(name: str, opened: Opened) -> None:
     with torch.no_grad():
         torch.testing.assert_close(loaded.module(**ids)["last_hidden_state"], wanted, **close)
     learner = Learner(loaded, Settings(lora=3, precision="float32", dropout=0.0))
-    stream = learner.written(**ids) if loaded.config.decoder else learner.states(**ids)
+    stream = learner.before_head(**ids)
     torch.testing.assert_close(stream.detach(), wanted, **close)
     assert merged(plain) is plain
     assert not changes(plain.module)

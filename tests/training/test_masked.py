@@ -231,6 +231,14 @@ def test_the_score_has_the_same_masks_each_time(bert: Loaded) -> None:
     assert math.isclose(first["perplexity"], math.exp(first["loss"])) and 0 <= first["accuracy"] <= 1
 
 
+def test_the_score_is_that_of_the_model_as_it_is_edited(bert: Loaded) -> None:
+    objective = FillMask()
+    examples = objective.examples(bert, ROWS)
+    with pellucid.Model(bert).edit({"logits": lambda logits: 0 * logits}) as even:
+        found = objective.score(even.loaded, examples)
+    assert math.isclose(found["perplexity"], bert.config.vocab_size, rel_tol=1e-5)
+
+
 def test_a_step_in_pieces_is_the_step(scratch: pellucid.Model) -> None:
     told: dict[str, Any] = {"batch_size": 8, "max_steps": 4, "precision": "float32", "validation": 0}
     one, four = (pellucid.train(scratch, ROWS, "fill-mask", accumulation=many, **told) for many in (1, 4))

@@ -46,8 +46,8 @@ class Plain:
         self.module = loaded.module
         self.dtype = next(loaded.module.parameters()).dtype
 
-    def written(self, **batch: Any) -> Tensor:
-        return self.module.written(**batch)
+    def before_head(self, **batch: Any) -> Tensor:
+        return self.module.before_head(**batch)
 
     def features(self, stream: Tensor) -> Tensor:
         return self.module.head.features(stream)

@@ -69,6 +69,11 @@ class Loaded:
         return self.tokenizer
 
     @property
+    def target_words(self) -> Tokenizer:
+        """The tokenizer of what is written: `target_tokenizer`, where there is one. Raises InputError as `words`."""
+        return self.target_tokenizer or self.words
+
+    @property
     def numbers_texts(self) -> bool:
         """Whether the model is told which text of a pair a token is of; a tokenizer's files may list no such input."""
         return self.tokenizer is None or self.tokenizer.token_types

@@ -103,10 +103,9 @@ def _complete(model: "pellucid.Model", prompts: list[str], why: int | None, as_j
 
 
 def _table(model: "pellucid.Model", rows: list[Any], why: int) -> None:
-    from pellucid.generation.prompts import words_of
     from pellucid.text.spelling import written
 
-    words = words_of(model.loaded)
+    words = model.loaded.target_words
 
     def spell(token: str, i: int) -> str:
         """A token in quotes, so that spaces are seen; one that is no whole character by its bytes."""

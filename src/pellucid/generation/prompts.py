@@ -100,13 +100,8 @@ def encoded(loaded: Loaded, texts: object) -> list[list[int]]:
 def end_lacking(loaded: Loaded) -> list[int]:
     """The token that ends a text, where what reads targets does not add it itself; empty where it does, or there is
     none."""
-    ends, (row,) = loaded.config.end_tokens, words_of(loaded).encode([""])
+    ends, (row,) = loaded.config.end_tokens, loaded.target_words.encode([""])
     return [] if row.ids and row.ids[-1] in ends else [*ends[:1]]
-
-
-def words_of(loaded: Loaded) -> Tokenizer:
-    """The tokenizer of what a model writes."""
-    return loaded.target_tokenizer or _reader(loaded)
 
 
 def _reader(loaded: Loaded) -> Tokenizer:
@@ -125,4 +120,4 @@ def _order(loaded: Loaded, prompts: list[list[int]], options: Mapping[str, Any])
     settings = settings_of(loaded, options)
     for i, prompt in enumerate(prompts):
         room(loaded, prompt, settings.max_new_tokens, i)  # refuses one that leaves none
-    return Order(loaded, words_of(loaded), prompts, settings)
+    return Order(loaded, loaded.target_words, prompts, settings)

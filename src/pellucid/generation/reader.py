@@ -137,10 +137,8 @@ def _packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) ->
     ids = torch.tensor([[i for prompt in prompts for i in prompt]], device=device)
     segments = torch.arange(1, len(prompts) + 1, device="cpu").repeat_interleave(lengths)[None].to(device)
     cache = module.new_cache(ids.shape[1])
-    stream = module.states(ids, cache=cache, segments=segments)
-    last = stream[0, (lengths.cumsum(0) - 1).to(device)]
-    assert module.head is not None
-    logits = module.head(last[:, None], None, ids, None)[:, 0]
+    last = (lengths.cumsum(0) - 1).to(device)
+    (logits,) = module.logits_at((0, last), {"input_ids": ids, "cache": cache, "segments": segments})
     cache.finish()
     return Reader(module, cache.apart(lengths.tolist(), capacity)), _wide(module, logits)
 

@@ -13,7 +13,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import listed
 from pellucid.errors import InputError, Item, counted
 from pellucid.generation.loop import writer
-from pellucid.generation.prompts import encoded, end_lacking, words_of
+from pellucid.generation.prompts import encoded, end_lacking
 from pellucid.generation.said import started
 from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder, sound
@@ -120,30 +120,24 @@ def _said(
 ) -> Iterator[Tensor]:
     """Log-probabilities at the places of all written tokens, one text after the other, `PIECE` places at a time:
     Float[Tensor, "places vocab"]"""
-    device, head, heard = module.device, module.head, module.heard
-    assert head is not None
+    device, heard = module.device, module.heard
     if isinstance(module, EncoderDecoder):
-        source, behind = _padded(given), [[*start, *then[:-1]] for then in written]
-        mask, padded = (source >= 0).long().to(device), _padded(behind).to(device)
-        first, ids = source.clamp(min=0).to(device), padded.clamp(min=0)
-        if heard:
-            stream = module(first, mask, ids, (padded >= 0).long()).logits
-        else:
-            stream = module.written(first, mask, decoder_input_ids=ids)
+        source, behind = _padded(given).to(device), [[*start, *then[:-1]] for then in written]
+        batch, side = {"input_ids": source.clamp(min=0), "attention_mask": (source >= 0).long()}, "decoder_"
         starts = [0] * len(written)
     else:
         # the last token too, where it has a place and somebody may count from it
-        read = None if heard else -1
-        most = module.embeddings.position.length
-        padded = _padded([[*first, *then[:read]][:most] for first, then in zip(given, written)]).to(device)
-        ids = padded.clamp(min=0)
-        # without a mask, since nothing looks at padding that stands behind it; of all places where they may be edited
-        stream = module(ids, (padded >= 0).long()).logits if heard else module.states(ids)
+        read, most = None if heard else -1, module.embeddings.position.length
+        behind = [[*first, *then[:read]][:most] for first, then in zip(given, written)]
+        batch, side = {}, ""
         starts = [len(first) - 1 for first in given]
+    padded = _padded(behind).to(device)
+    batch[f"{side}input_ids"] = padded.clamp(min=0)
+    if heard:  # nothing looks at padding that stands behind it, but where a text ends may be asked
+        batch[f"{side}attention_mask"] = (padded >= 0).long()
     rows = torch.tensor([row for row, then in enumerate(written) for _ in then], device=device)
     places = torch.tensor([start + i for start, then in zip(starts, written) for i in range(len(then))], device=device)
-    for part in stream[rows, places].split(PIECE):
-        logits = part if heard else head(part[None], None, ids, None)[0]
+    for logits in module.logits_at((rows, places), batch, PIECE):
         yield sound(logits, module).log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -161,7 +155,7 @@ def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:
             )
     _check_lengths(loaded, "text", rows)
     found = weigh(loaded, [row[:1] for row in rows], [row[1:] for row in rows])
-    words = words_of(loaded)
+    words = loaded.target_words
     return [
         Score(tuple(row), tokens_of(words, row), (None, *(place.log_probability for place in one)))
         for row, one in zip(rows, found)
@@ -174,7 +168,7 @@ def _of_targets(loaded: Loaded, rows: list[list[int]], targets: Sequence[str]) -
         raise InputError(
             f"there are {counted(len(rows), 'text')} and {counted(len(targets), 'target')}: each text needs one"
         )
-    words = words_of(loaded)
+    words = loaded.target_words
     end = end_lacking(loaded)
     wanted = [[*row.ids, *end] for row in words.encode(targets, parse_special_tokens=True)]
     for what, ids in (("text", rows), ("target", wanted)):

@@ -19,13 +19,13 @@ class Decoder(Stack, Swift):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "segments")
-    skips_padding = True
     reads_on = True
+    before_head = Stack.states
 
     def __init__(
         self, embeddings: Embeddings, layers: list[nn.Module], *, head: nn.Module | None = None, **parts: Any
     ) -> None:
-        super().__init__(embeddings, layers, causal=True, **parts)
+        super().__init__(embeddings, layers, causal=True, skips_padding=True, **parts)
         self.head = head
 
     def forward(
@@ -50,8 +50,8 @@ class Decoder(Stack, Swift):
         stream = self.states(input_ids, attention_mask, run=run, cache=cache, segments=segments)
         answer = {"last_hidden_state": stream}
         if self.head is not None:
-            kept = stream[:, -logits_to_keep:]
-            answer["logits"] = run.see("logits", self.head(kept, None, input_ids, attention_mask))
+            said = self._said(stream[:, -logits_to_keep:], input_ids, attention_mask)
+            answer["logits"] = run.see("logits", said)
         if cache is not None:
             cache.finish()
         return Output(answer)

@@ -20,6 +20,7 @@ class Encoder(Stack, Swift):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "token_type_ids", "segments")
+    before_head = Stack.states
 
     def __init__(
         self,
@@ -55,8 +56,8 @@ class Encoder(Stack, Swift):
         if self.pooler is not None:
             answer["pooler_output"] = run.see("pooled", self.pooler(stream))
         if self.head is not None:
-            pooled = answer.get("pooler_output")
-            answer["logits"] = run.see("logits", self.head(stream, pooled, input_ids, attention_mask))
+            said = self._said(stream, input_ids, attention_mask, answer.get("pooler_output"))
+            answer["logits"] = run.see("logits", said)
         return Output(answer)
 
     @property

@@ -87,13 +87,15 @@ class EncoderDecoder(Swift):
             ids, mask = (input_ids, attention_mask)
             if ids is None:
                 ids, mask = (decoder_input_ids, decoder_attention_mask)
-            answer["logits"] = run.see("logits", self.head(stream, None, ids, mask))
+            answer["logits"] = run.see("logits", self._said(stream, ids, mask))
         if cache is not None:
             cache.finish()
         return Output(answer)
 
-    def written(self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor) -> Tensor:
-        """Hidden states of the decoder, which no head has read yet: what one learns from, without any logits.
+    def before_head(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor
+    ) -> Tensor:
+        """The hidden states of the decoder, without any logits.
 
         input_ids: Int[Tensor, "batch source"]; attention_mask: the same shape; decoder_input_ids:
         Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]

@@ -1,7 +1,4 @@
-"""Heads: from hidden states to logits.
-
-Each takes the stream, the pooled first token where there is a pooler, and the ids and mask that the stream came from.
-"""
+"""Heads: from hidden states to logits. One that judges a whole text takes the ids and the mask as well."""
 
 import torch
 from torch import Tensor, nn
@@ -94,7 +91,7 @@ class TextLabels(nn.Module):
         """Whether it reads the first position alone."""
         return self.pick.place in ("pooler", "first")
 
-    def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         """->  Float[Tensor, "batch labels"]"""
         if self.pick.place == "last":
             return self.pick(self._logits(stream), pooled, input_ids, mask)
@@ -112,8 +109,8 @@ class TokenLabels(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(hidden_size, num_labels)
 
-    def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """->  Float[Tensor, "batch seq labels"]"""
+    def forward(self, stream: Tensor) -> Tensor:
+        """Float[Tensor, "... hidden"]  ->  Float[Tensor, "... labels"]"""
         return self.classifier(self.dropout(stream))
 
 
@@ -139,8 +136,8 @@ class MaskedToken(nn.Module):
         """Float[Tensor, "vocab width"] and a summand per token."""
         return self.decoder.weight, self.decoder.bias
 
-    def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """->  Float[Tensor, "batch seq vocab"]"""
+    def forward(self, stream: Tensor) -> Tensor:
+        """Float[Tensor, "... hidden"]  ->  Float[Tensor, "... vocab"]"""
         return self.decoder(self.features(stream))
 
 
@@ -167,7 +164,7 @@ class NextToken(nn.Module):
         """Float[Tensor, "vocab hidden"], and a summand per token where there is one."""
         return self.decoder.weight, self.bias
 
-    def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """->  Float[Tensor, "batch seq vocab"]"""
+    def forward(self, stream: Tensor) -> Tensor:
+        """Float[Tensor, "... hidden"]  ->  Float[Tensor, "... vocab"]"""
         logits = self.decoder(self.features(stream))
         return logits if self.bias is None else logits + self.bias

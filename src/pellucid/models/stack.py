@@ -33,8 +33,6 @@ class Stack(Watched):
     skips_padding: whether padding takes no place, before a text or within it.
     """
 
-    skips_padding = False
-
     def __init__(
         self,
         embeddings: Embeddings,
@@ -46,6 +44,7 @@ class Stack(Watched):
         relative_bias: RelativeBias | None = None,
         causal: bool = False,
         window: int | None = None,
+        skips_padding: bool = False,
         depth: int | None = None,
     ) -> None:
         super().__init__()
@@ -55,7 +54,7 @@ class Stack(Watched):
         self.dropout = nn.Dropout(dropout)
         self.rotary = rotary
         self.relative_bias = relative_bias
-        self.causal, self.window = causal, window
+        self.causal, self.window, self.skips_padding = causal, window, skips_padding
         self.shared_depth = None if depth == len(layers) else depth
 
     @property

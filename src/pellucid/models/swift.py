@@ -1,15 +1,17 @@
 """The same model for answering and for learning at speed; a packed copy is made anew when numbers have changed."""
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pellucid.blocks import packing
 from pellucid.blocks.joined import is_hooked
 from pellucid.blocks.learning import Lesson, learning
 from pellucid.blocks.twin import evaluating, packed
 from pellucid.errors import Argument, InputError
+from pellucid.models.heads import TextLabels
 from pellucid.models.moment import Moment, foreign
 from pellucid.models.watched import Onlooker, Watched
 
@@ -17,16 +19,20 @@ from pellucid.models.watched import Onlooker, Watched
 class Swift(Watched):
     """A network that keeps packed copies of itself.
 
+    head: what makes logits of its hidden states, where it has one.
     laid_out: whether it is itself such a copy.  learns: whether it is the copy that learns.
     bits: per number of its tables, where it holds 8 or 4, and is such a copy without an original; None where it holds
         real numbers.
     reads_on: whether it can read token after token, as writing asks for.
+    before_head: gives the hidden states that the head reads, Float[Tensor, "batch seq hidden"], without any logits.
     """
 
+    head: nn.Module | None
     bits: int | None = None
     laid_out: bool = False
     learns: bool = False
     reads_on: ClassVar[bool] = False
+    before_head: Callable[..., Tensor]
 
     @property
     def kind(self) -> str:
@@ -36,7 +42,7 @@ class Swift(Watched):
     @property
     def quick(self) -> bool:
         """Whether it is laid out for speed, and nobody looks on."""
-        return self.laid_out and self.onlooker is None
+        return self.laid_out and not self.heard
 
     @property
     def heard(self) -> bool:
@@ -87,6 +93,26 @@ class Swift(Watched):
     def logits(self, **batch: Tensor) -> Tensor:
         """What the head says alone. batch: as `forward` takes it."""
         return self(**batch)["logits"]
+
+    def logits_at(self, at: Any, batch: Mapping[str, Any], most: int | None = None) -> Iterator[Tensor]:
+        """What the head says of some positions, `most` of them at a time, in their order; None for all at once.
+
+        at: which, Bool[Tensor, "batch seq"], or a pair of indices.  batch: as `forward` takes it.
+        Who hears this pass is told of every position; else the head reads no others.
+        ->  Float[Tensor, "positions vocab"] each time
+        """
+        assert self.head is not None  # the caller saw to it
+        heard = self.heard
+        found = (self(**batch)["logits"] if heard else self.before_head(**batch))[at]
+        for part in (found,) if most is None else found.split(most):
+            yield part if heard else self.head(part)
+
+    def _said(self, stream: Tensor, input_ids: Tensor, mask: Tensor | None, pooled: Tensor | None = None) -> Tensor:
+        """What the head says of a whole pass."""
+        assert self.head is not None  # the caller saw to it
+        if isinstance(self.head, TextLabels):
+            return self.head(stream, pooled, input_ids, mask)
+        return self.head(stream)
 
     def learning(self, lesson: Lesson) -> Self:
         """The same model for learning at speed: it shares every parameter, and drops out by the chance of its lesson.

@@ -86,11 +86,7 @@ class FillMask(Reader):
     def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
         """The logits of the masks alone, the first of each text first: Float[Tensor, "batch masks vocab"]"""
         here = batch["input_ids"] == work.loaded.words.mask_token_id
-        if module.onlooker is None and module.head is not None:
-            stream = module.states(batch["input_ids"], batch.get("attention_mask"), batch.get("token_type_ids"))
-            logits = module.head(stream[here], None, batch["input_ids"], None)
-        else:  # who looks on is told all of them
-            logits = module(**batch)["logits"][here]
+        (logits,) = module.logits_at(here, batch)
         rows, _ = here.nonzero(as_tuple=True)
         nth = (here.cumsum(dim=1) - 1)[here]
         masks = logits.new_zeros(len(here), int(here.sum(dim=1).max()), logits.shape[-1])

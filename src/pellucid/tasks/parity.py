@@ -116,8 +116,7 @@ def same_words(loaded: Loaded, model: Any, row: Row, tokens: int, tolerance: flo
     tokens = min(tokens, (loaded.config.longest or 10**9) - 1)
     wanted, logits = _their_words(model, row, tokens)
     found = _our_words(loaded, row, tokens)
-    words = loaded.target_tokenizer or loaded.tokenizer
-    note = "" if words is None else repr(words.decode(found))
+    note = "" if loaded.tokenizer is None else repr(loaded.target_words.decode(found))
     for i, (ours, theirs) in enumerate(zip(found, wanted)):
         if ours != theirs:
             worth = float(logits[i][theirs] - logits[i][ours]) / max(float(logits[i].abs().max()), 1.0)

@@ -14,7 +14,7 @@ from pellucid.config.checks import truth
 from pellucid.errors import InputError
 from pellucid.generation import Settings
 from pellucid.generation.options import tokens
-from pellucid.generation.prompts import Order, words_of
+from pellucid.generation.prompts import Order
 from pellucid.generation.said import with_ends
 from pellucid.generation.settings import names as names_of_writing
 from pellucid.generation.stops import cut
@@ -134,7 +134,7 @@ class Writer(Task):
     def _written(self, work: Work, prompts: list[Prompt]) -> list[list[Text]]:
         """The texts behind each prompt."""
         found: dict[int, list[Text]] = {}
-        words, loaded = words_of(work.loaded), work.loaded
+        words, loaded = work.loaded.target_words, work.loaded
         if work.dtype is not None:
             loaded = replace(loaded, module=loaded.module.swift(work.dtype))
         for ends in dict.fromkeys(prompt.ends for prompt in prompts):

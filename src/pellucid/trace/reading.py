@@ -64,7 +64,6 @@ def read(
     for i, row in enumerate(rows):
         check_read(row.ids, Item(i, "text"))
         written = _written(loaded, row.ids, targets[i])
-        writes = loaded.target_tokenizer or words
         found.append(
             Reading(
                 texts=(texts[i],) if pairs is None else (texts[i], pairs[i]),
@@ -74,7 +73,7 @@ def read(
                 offsets=row.offsets,
                 special=[bool(flag) for flag in row.special],
                 cut=row.cut,
-                target_tokens=tuple(writes.convert_ids_to_tokens(written)),
+                target_tokens=tuple(loaded.target_words.convert_ids_to_tokens(written)),
                 target_ids=tuple(written),
                 before=tuple(words.convert_ids_to_tokens(before[i])),
                 before_ids=tuple(before[i]),
@@ -138,7 +137,6 @@ def _written(loaded: Loaded, ids: list[int], target: str | None) -> list[int]:
     head = loaded.config.head
     if target is not None and head is not None and head.per == "text":
         raise InputError(Argument("target"), f" was given, and {head.name} judges the text itself: leave it out")
-    words = loaded.target_tokenizer or loaded.tokenizer
-    if target is not None and words is not None:
-        ids = words.encode([target])[0].ids
+    if target is not None:
+        ids = loaded.target_words.encode([target])[0].ids
     return loaded.module.shifted(torch.tensor([ids], device="cpu"))[0].tolist()

@@ -131,8 +131,7 @@ def _columns(loaded: Loaded, name: str, word: str, row: Reading) -> int:
 
 def _difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Tensor]:
     """The logit of one word less that of another, in the last place."""
-    spoken = loaded.target_tokenizer or loaded.tokenizer
-    if spoken is None or not loaded.config.writes:
+    if not loaded.config.writes:
         raise InputError("two words are compared behind a text, and this model does not write: give a function")
     if isinstance(words, Set):
         raise InputError("the words of a metric are a set, which has no order: give the right one and then the other")
@@ -141,7 +140,7 @@ def _difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Te
         raise InputError(
             f"a metric is {counted(len(words), 'word')}, expected a function or two words, the right one and another"
         )
-    rows = [row.ids for row in spoken.encode(list(words), add_special_tokens=False)]
+    rows = [row.ids for row in loaded.target_words.encode(list(words), add_special_tokens=False)]
     if rows[0] == rows[1]:
         raise InputError(f"{words[0]!r} and {words[1]!r} are the same to this model: their difference is 0 everywhere")
     for word, ids in zip(words, rows):

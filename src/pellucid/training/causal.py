@@ -123,14 +123,10 @@ class TextGeneration(OverVocabulary):
         return {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        module: Any = loaded.module.swift()
+        def read(group: list[int]) -> dict[str, Tensor]:
+            return self._batch(loaded, [examples[i] for i in group], [None] * len(group))
 
-        def read(group: list[int]) -> tuple[Tensor, Tensor]:
-            batch = self._batch(loaded, [examples[i] for i in group], [None] * len(group))
-            labels = batch.pop("labels")
-            return module.states(**batch), labels
-
-        told = likelihood(module, [example.length for example in examples], read)
+        told = likelihood(loaded.module.swift(), [example.length for example in examples], read)
         return {"loss": told["loss"], "perplexity": told["perplexity"]}
 
 

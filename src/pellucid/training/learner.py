@@ -7,9 +7,7 @@ from torch import Tensor, nn
 
 from pellucid.blocks.learning import Lesson
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError
 from pellucid.machine import choose_dtype, keep_memory
-from pellucid.models import EncoderDecoder
 from pellucid.training.settings import Settings
 
 
@@ -45,22 +43,20 @@ class Learner:
         return _wide(self.twin.logits(**batch))
 
     def states(self, **batch: Any) -> Tensor:
-        """The last hidden states before a head, of an encoder-decoder those of the encoder.
+        """The last hidden states, of an encoder-decoder those of the encoder.
 
         batch: input_ids, attention_mask, token_type_ids, segments: Int[Tensor, "batch seq"]
         ->  Float32[Tensor, "batch seq hidden"]
         """
         return _wide(self.twin.states(**batch))
 
-    def written(self, **batch: Any) -> Tensor:
-        """The last hidden states of a decoder that looks across at an encoder.
+    def before_head(self, **batch: Any) -> Tensor:
+        """The hidden states that the head reads, of an encoder-decoder those of the decoder.
 
-        batch: input_ids, attention_mask: Int[Tensor, "batch source"]; decoder_input_ids: Int[Tensor, "batch seq"]
+        batch: as `states` takes it; for an encoder-decoder also decoder_input_ids Int[Tensor, "batch seq"]
         ->  Float32[Tensor, "batch seq hidden"]
         """
-        if not isinstance(self.module, EncoderDecoder):
-            raise InputError(f"{type(self.module).__name__} has no decoder that looks across: ask for its states")
-        return _wide(self.twin.written(**batch))
+        return _wide(self.twin.before_head(**batch))
 
     def features(self, stream: Tensor) -> Tensor:
         """What the head's table of tokens is multiplied with: Float[Tensor, "... hidden"]  ->  "... width" """

@@ -36,7 +36,7 @@ class OverVocabulary(Taught):
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         given = {name: value for name, value in batch.items() if name != "labels"}
         asked = batch["labels"] != IGNORED
-        stream, labels = learner.states(**given)[asked], batch["labels"][asked]
+        stream, labels = learner.before_head(**given)[asked], batch["labels"][asked]
         features = learner.features(stream)  # the vocabulary is the most costly of all products: of these alone
         weight, bias = head_of(learner.module).table
         if self.taught_by is None:
@@ -57,14 +57,15 @@ def head_of(module: Any) -> MaskedToken | NextToken:
 
 
 def likelihood(
-    module: Network, lengths: Sequence[int], read: Callable[[list[int]], tuple[Tensor, Tensor]]
+    module: Network, lengths: Sequence[int], read: Callable[[list[int]], dict[str, Tensor]]
 ) -> dict[str, float]:
     """The mean loss, its exponential and the share that is right, over all positions that are asked.
 
-    lengths: of all rows.  read: the stream and the labels of the rows with these numbers, as `_likely` takes them.
+    lengths: of all rows.
+    read: the rows with these numbers as one batch, `labels` Int[Tensor, "batch seq"] among it, -100 for none.
     Raises InputError where no position is asked.
     """
-    found = [one for _, one in passes(module, lengths, lambda group: _likely(module, *read(group)))]
+    found = [one for _, one in passes(module, lengths, lambda group: _likely(module, **read(group)))]
     asked = sum(one.asked for one in found)
     if not asked:
         raise InputError("the held-out examples ask for no token: give more of them, or longer ones")
@@ -72,14 +73,11 @@ def likelihood(
     return {"loss": loss, "perplexity": perplexity(loss), "accuracy": sum(one.right for one in found) / asked}
 
 
-def _likely(module: Network, stream: Tensor, labels: Tensor) -> Likely:
-    """stream: Float[Tensor, "batch seq hidden"], before the head; labels: Int[Tensor, "batch seq"], -100 for none"""
+def _likely(module: Network, labels: Tensor, **batch: Tensor) -> Likely:
     asked = labels != IGNORED
-    rows, wanted, head = stream[asked], labels[asked], head_of(module)
+    wanted = labels[asked]
     loss, right = 0.0, 0
-    for start in range(0, len(wanted), LEAST):
-        here = slice(start, start + LEAST)
-        logits = head(rows[here], None, wanted[here], None).float()
-        loss += float(functional.cross_entropy(logits, wanted[here], reduction="sum"))
-        right += int((logits.argmax(dim=-1) == wanted[here]).sum())
+    for logits, here in zip(module.logits_at(asked, batch, LEAST), wanted.split(LEAST)):
+        loss += float(functional.cross_entropy(logits.float(), here, reduction="sum"))
+        right += int((logits.argmax(dim=-1) == here).sum())
     return Likely(loss, len(wanted), right)

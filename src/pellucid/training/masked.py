@@ -148,15 +148,12 @@ class FillMask(OverVocabulary):
         return read, np.where(chosen, ids, IGNORED)
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        module: Any = loaded.module.swift()
         chances = [np.random.default_rng((self.score_seed, i)) for i in range(len(examples))]
 
-        def read(group: list[int]) -> tuple[Tensor, Tensor]:
-            batch = self._batch(loaded, [examples[i] for i in group], [chances[i] for i in group])
-            labels = batch.pop("labels")
-            return module.states(**batch), labels
+        def read(group: list[int]) -> dict[str, Tensor]:
+            return self._batch(loaded, [examples[i] for i in group], [chances[i] for i in group])
 
-        return likelihood(module, [example.length for example in examples], read)
+        return likelihood(loaded.module.swift(), [example.length for example in examples], read)
 
 
 @functools.lru_cache(maxsize=8)

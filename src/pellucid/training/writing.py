@@ -13,7 +13,6 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth, within
 from pellucid.errors import Argument, InputError
-from pellucid.models import EncoderDecoder
 from pellucid.tasks import writing as answering
 from pellucid.tasks.told import params_of, prefix_of, with_prefix
 from pellucid.text import Tokenizer
@@ -129,7 +128,7 @@ class TextToText(Objective):
 
     def _targets(self, loaded: Loaded, begins: str, right: Sequence[str]) -> list[list[int]]:
         """What the decoder is to say behind what each target begins with, the token that ends a text last."""
-        writes = loaded.target_tokenizer or loaded.words
+        writes = loaded.target_words
         ends = loaded.config.end_tokens
         if not ends:
             raise InputError(
@@ -174,7 +173,7 @@ class TextToText(Objective):
         return float((batch["labels"] != IGNORED).sum())
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        stream = learner.written(**{name: value for name, value in batch.items() if name != "labels"})
+        stream = learner.before_head(**{name: value for name, value in batch.items() if name != "labels"})
         weight, bias = head_of(learner.module).table
         asked = batch["labels"] != IGNORED
         features, labels = learner.features(stream[asked]), batch["labels"][asked]
@@ -184,15 +183,11 @@ class TextToText(Objective):
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """The loss of the right tokens, unsmoothed, and what follows from it; with `generate`, also `final`'s."""
-        module = loaded.module.swift()
-        assert isinstance(module, EncoderDecoder)
 
-        def read(group: list[int]) -> tuple[Tensor, Tensor]:
-            batch = self.collate(loaded, [examples[i] for i in group], np.random.default_rng(0))
-            labels = batch.pop("labels")
-            return module.written(**batch), labels
+        def read(group: list[int]) -> dict[str, Tensor]:
+            return self.collate(loaded, [examples[i] for i in group], np.random.default_rng(0))
 
-        found = likelihood(module, [one.length for one in examples], read)
+        found = likelihood(loaded.module.swift(), [one.length for one in examples], read)
         return found | (self._writes(loaded, examples) if self.generate else {})
 
     def final(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
@@ -228,7 +223,7 @@ def _mark(loaded: Loaded, said: str | None, side: str) -> str:
     """The special token that stands for a language, as mBART and M2M have them; "" where there is none."""
     if said is None:
         return ""
-    tokenizer = loaded.words if side == "src" else loaded.target_tokenizer or loaded.words
+    tokenizer = loaded.words if side == "src" else loaded.target_words
     forms = (said, f"__{said}__")
     found = zip(forms, tokenizer.convert_tokens_to_ids(forms))
     return next((form for form, i in found if i is not None and i in tokenizer.special_ids), "")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.generation.prompts import Order, words_of
+from pellucid.generation.prompts import Order
 from pellucid.generation.said import with_ends
 from pellucid.generation.words import drafts_of, text_of
 from pellucid.tasks.told import settled
@@ -30,7 +30,7 @@ class Writing:
         asked |= {"max_new_tokens": self.max_new_tokens, "do_sample": False, "num_return_sequences": 1}
         most = {"max_new_tokens": max(map(len, sources)) + BEYOND}
         settings = settled(loaded, asked, self.names, most)
-        return Order(with_ends(loaded), words_of(loaded), [list(one) for one in sources], settings)
+        return Order(with_ends(loaded), loaded.target_words, [list(one) for one in sources], settings)
 
 
 def texts_for(loaded: Loaded, sources: Sequence[Sequence[int]], how: Writing) -> list[str]:

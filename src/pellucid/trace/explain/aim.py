@@ -7,7 +7,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import is_word
 from pellucid.errors import Argument, Blank, InputError, near
-from pellucid.trace.explain.given import place, source_words, token_id, token_of
+from pellucid.trace.explain.given import place, token_id, token_of
 from pellucid.trace.reading import Reading
 
 
@@ -72,11 +72,11 @@ def _where(loaded: Loaded, reading: Reading, logits: Tensor, position: int | Non
         raise InputError(
             f"a {head.name} head answers at every token: say which with ", Argument("position", 0), f" to {last}"
         )
-    mask = source_words(loaded).mask_token_id
+    mask = loaded.words.mask_token_id
     masks = [i for i, number in enumerate(reading.ids) if number == mask]
     if len(masks) != 1:
         raise InputError(
-            f"the text has {len(masks)} mask tokens, expected one: write {source_words(loaded).mask_token or 'a mask'} "
+            f"the text has {len(masks)} mask tokens, expected one: write {loaded.words.mask_token or 'a mask'} "
             "in place of one word, or say which token with ",
             Argument("position", Blank("N")),
         )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import among
 from pellucid.errors import InputError, counted
-from pellucid.text import Tokenizer, tokens_of
+from pellucid.text import tokens_of
 from pellucid.text.spelling import written
 from pellucid.trace import Trace, record
 from pellucid.trace.reading import Reading, read
@@ -56,16 +56,6 @@ def side_of(loaded_or_trace: Loaded | Trace, side: str | None, default: str) -> 
 # -- words ------------------------------------------------------------------------------------------------------------
 
 
-def source_words(loaded: Loaded) -> Tokenizer:
-    """The tokenizer of what the model reads."""
-    return loaded.words
-
-
-def target_words(loaded: Loaded) -> Tokenizer:
-    """The tokenizer of what its decoder writes."""
-    return loaded.target_tokenizer or source_words(loaded)
-
-
 def token_id(loaded: Loaded, token: str | int, what: str = "token") -> int:
     """The id of one token of the output's vocabulary, given as it stands in a text, as the vocabulary writes it, or as
     an id.
@@ -79,7 +69,7 @@ def token_id(loaded: Loaded, token: str | int, what: str = "token") -> int:
         return token
     if not isinstance(token, str):
         raise InputError(f"{what} is {type(token).__name__}, expected a token or its id")
-    words = target_words(loaded)
+    words = loaded.target_words
     (row,) = words.encode([token], add_special_tokens=False, parse_special_tokens=True)
     known = words.convert_tokens_to_ids([token])[0]
     if len(row.ids) == 1 and row.ids[0] != words.unk_token_id:
@@ -94,7 +84,7 @@ def token_id(loaded: Loaded, token: str | int, what: str = "token") -> int:
 
 def token_of(loaded: Loaded, number: int) -> str:
     """The token of an id of the output's vocabulary, as it stands in a text; `<7>` where no tokenizer knows it."""
-    words = None if loaded.tokenizer is None else target_words(loaded)
+    words = None if loaded.tokenizer is None else loaded.target_words
     (token,) = tokens_of(words, [number])
     return token if words is None else written(token, words.by_bytes)
 
@@ -123,7 +113,7 @@ def check_head(loaded: Loaded, what: str, *names: str) -> None:
 def _check_text(loaded: Loaded, text: str, pair: str | None) -> None:
     if not isinstance(text, str):
         raise InputError(f"text is {type(text).__name__}, expected one text")
-    words = source_words(loaded)
+    words = loaded.words
     (row,) = words.encode([text], None if pair is None else [pair])
     if all(row.special):
         raise InputError("the text is empty: there is nothing to explain")

@@ -11,7 +11,7 @@ from pellucid.errors import Argument, InputError, counted, near, short
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, evaluating
 from pellucid.trace import Recorder, Trace
-from pellucid.trace.explain.given import side_of, target_words, traced
+from pellucid.trace.explain.given import side_of, traced
 from pellucid.trace.explain.rollout import weights_of
 from pellucid.trace.explain.table import table
 
@@ -91,7 +91,7 @@ def head_scores(
     trace = traced(loaded, text, (f"{where}layers.*.attention.weights",))
     ids, special = list(trace.ids), list(trace.special)
     if where == "decoder.":
-        ids, marks = list(trace.rows[0].target_ids), target_words(loaded).special_ids
+        ids, marks = list(trace.rows[0].target_ids), loaded.target_words.special_ids
         special = [i == 0 or token in marks for i, token in enumerate(ids)]
     real = torch.tensor([not one for one in special], device="cpu")[None]
     return _measured(weights_of(trace, where), torch.tensor([ids], device="cpu"), real)

@@ -13,7 +13,7 @@ from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, sound
 from pellucid.text import tokens_of
 from pellucid.trace import Trace
-from pellucid.trace.explain.given import check_head, side_of, target_words, traced
+from pellucid.trace.explain.given import check_head, side_of, traced
 from pellucid.trace.explain.table import shown, table
 
 PIECE = 256
@@ -80,7 +80,7 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     likely = [_likely(loaded, stack.norm, trace[place][0], k) for place in places]
     ids = torch.stack([ids for ids, _ in likely])
     met = ids.unique().tolist()
-    words = None if loaded.tokenizer is None else target_words(loaded)
+    words = None if loaded.tokenizer is None else loaded.target_words
     return LogitLens(
         kind="masked token" if loaded.config.kind == "encoder" else "next token",
         places=places,
@@ -103,5 +103,5 @@ def _logits(loaded: Loaded, norm: nn.Module, stream: Tensor) -> Iterator[Tensor]
     head, like = loaded.module.head, loaded.module.embeddings.token.like
     assert head is not None  # it was checked
     for part in stream.to(like).split(PIECE):
-        logits = head(norm(part[None]), None, None, None)[0]
+        logits = head(norm(part))
         yield sound(logits.to(torch.promote_types(logits.dtype, torch.float32)), loaded.module)

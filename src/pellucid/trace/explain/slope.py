@@ -14,7 +14,7 @@ from pellucid.models import Decoder, Output, evaluating
 from pellucid.text import Tokenizer
 from pellucid.trace import Recorder
 from pellucid.trace.explain.aim import Aim, aim
-from pellucid.trace.explain.given import check_head, given, source_words, target_words
+from pellucid.trace.explain.given import check_head, given
 from pellucid.trace.reading import Reading, batch_of
 
 _READ = {"input_ids", "decoder_input_ids"}
@@ -138,4 +138,4 @@ class _Replaced(Recorder):
 
 def _words(loaded: Loaded, name: str) -> Tokenizer:
     """The tokenizer of these ids."""
-    return source_words(loaded) if name == "input_ids" else target_words(loaded)
+    return loaded.words if name == "input_ids" else loaded.target_words
