@@ -20,7 +20,7 @@ import torch
 import pellucid
 from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.edits import zero
+from pellucid.edits import scale, zero
 from pellucid.errors import InputError, NotFoundError
 from pellucid.search.encoder import check, encoder_of, places_to_cut
 from pellucid.search.manifest import read_manifest, write_manifest
@@ -395,6 +395,67 @@ def test_an_edited_model_is_not_taken_for_the_plain_one(own: pellucid.Index, tmp
         with said, model.edit({"layers.5.attention.heads": zero(head=3)}):
             ask()
     assert not (tmp_path / "new.index").exists()
+    index = pellucid.Index.build(model, ["a cat", "a dog"])
+    plain = index.encode(["a bird"])
+    with model.edit({"layers.5.residual.post": scale(-1.0)}):
+        assert np.allclose(index.encode(["a bird"])[0], model.embed("a bird"), atol=1e-6)
+        assert not np.allclose(
+            index.encode(["a bird"]), plain, atol=0.1
+        )  # as a pipeline that was made before, it hears
+        with pytest.raises(InputError, match=r"is edited: an index is built, changed and opened outside of the block"):
+            index.add(["a bird"])
+    assert np.array_equal(index.encode(["a bird"]), plain) and len(index) == 2
+
+
+def test_a_model_that_was_changed_is_heard_of_by_its_index(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(checkpoint("bert-body"), tmp_path / "model")
+    texts = ["a cat", "a dog"]
+    model = pellucid.load(folder)
+    index = pellucid.Index.build(model, texts, progress=False)
+    with torch.no_grad():
+        model.module.embeddings.norm.weight.mul_(-1)
+    for ask in (lambda: index.search("a cat"), lambda: index.add(["b"]), lambda: index.why("a cat", {"text": "a dog"})):
+        with pytest.raises(
+            InputError, match=r"the numbers of .* were changed since it was loaded, and an index is opened"
+        ):
+            ask()
+    with torch.no_grad():
+        model.module.embeddings.norm.weight.mul_(-1)
+    assert index.search("a cat")[0].similarity == pytest.approx(1.0, abs=1e-5)
+    for change, said in (
+        (lambda m: setattr(m.layers[0].attention, "num_heads", 2), "num_heads of layers.0.attention of .* is not what"),
+        (lambda m: setattr(m.embeddings.position, "offset", 1), "offset of embeddings.position of .* is not what"),
+        (
+            lambda m: m.layers[1].register_forward_hook(lambda *_: None),
+            "a hook, .*, hangs on layers.1, and an index is",
+        ),
+        (lambda m: setattr(m.layers[1], "forward", m.layers[0].forward), "a hook, or a forward of its own, hangs on"),
+    ):
+        model = pellucid.load(folder)
+        change(model.module)
+        with pytest.raises(InputError, match=said):
+            pellucid.Index.build(model, texts, progress=False)
+    headed = pellucid.load(folder, head="sequence-classification")
+    headed.module.head.dropout.p = 0.7  # an index reads no head
+    assert len(pellucid.Index.build(headed, texts, progress=False)) == 2
+
+
+def test_the_copy_of_an_adapter_is_that_of_its_files(
+    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its base is not looked for a second time, by a name that leads elsewhere by now."""
+    shutil.copytree(checkpoint("bert-body"), tmp_path / "base")
+    monkeypatch.chdir(tmp_path)
+    rows = [{"sentence1": "a cat", "sentence2": f"a {i}", "score": i / 4} for i in range(5)]
+    learned = {"lora": 2, "adapter_only": True, "epochs": 1, "progress": False, "validation": 0.0}
+    pellucid.train("base", rows, "similarity", out="adapter", **learned)
+    facts = json.loads(Path("adapter/adapter_config.json").read_text())
+    Path("adapter/adapter_config.json").write_text(json.dumps(facts | {"base_model_name_or_path": "base"}))
+    model, wide = (copy.deepcopy(pellucid.load("adapter")) for _ in range(2))
+    wide.module.double()
+    monkeypatch.chdir("/")
+    for other in (model, wide):
+        assert len(pellucid.Index.build(other, ["a cat"], progress=False)) == 1
 
 
 def reading(checkpoint: Callable[[str], Path], place: Path, **settings: object) -> Loaded:

@@ -15,6 +15,7 @@ from pellucid.checkpoints.fill import BITS, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded, stands
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.plan import Plan, make_plan
+from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.unchanged import located
 from pellucid.checkpoints.weights import Stored
 from pellucid.checkpoints.where import USUAL, Where
@@ -34,7 +35,7 @@ OWN_HEAD = "own"
 
 
 def open_checkpoint(
-    name: str | os.PathLike[str],
+    name: str | os.PathLike[str] | Source,
     *,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
@@ -45,7 +46,7 @@ def open_checkpoint(
     seed: int = 0,
     narrower: Mapping[str, int] = NARROWER,
 ) -> Loaded:
-    """A checkpoint by name. See `pellucid.load` for the arguments.
+    """A checkpoint by name, or where it was found before. See `pellucid.load` for the arguments.
 
     config: what it is to be, in place of what its own facts say: with other labels, or without dropout.
     narrower: kinds of number that may be advised in the place of `dtype` where there is no room: {} for a caller who

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from pellucid.blocks.joined import is_hooked
 from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded, stands
@@ -14,8 +15,10 @@ from pellucid.checkpoints.unchanged import replaced
 from pellucid.errors import InputError, several
 from pellucid.models import Network, assemble, ties
 
-_FACTS = ("activation", "causal")
-"""What else than scales is no number of a file and decides what comes out."""
+_OF_PYTORCH = vars(nn.Module()).keys()
+_KINDS = (bool, int, float)
+_FACTS = ("activation",)
+"""What else than flags, sizes and scales is no number of a file and decides what comes out."""
 
 
 def check_network(loaded: Loaded, done: str) -> None:
@@ -51,8 +54,10 @@ def unlike_files(loaded: Loaded, counts: Callable[[Path], bool], opened: str) ->
     """
     for path in filter(counts, replaced(loaded.source) if loaded.source else ()):
         return f"{path} was replaced, added or removed since {loaded.name} was loaded from there: load it again"
-    with torch.device("meta"):
-        fact = _changed(loaded.module, assemble(loaded.config), nn.Dropout)  # nothing is dropped where a model answers
+    if hooked := next((path or "the model" for path, part in loaded.module.named_modules() if is_hooked(part)), None):
+        return f"a hook, or a forward of its own, hangs on {hooked}, and {opened} is opened without: take it away"
+    with torch.device("meta"):  # nothing is dropped where a model answers
+        fact = _changed(loaded.module, assemble(loaded.config.replace(head=None)), nn.Dropout)
     if fact:
         return (
             f"{fact} of {loaded.name} is not what its config says, and {opened} is opened with what its files say: put "
@@ -71,8 +76,12 @@ def unlike_files(loaded: Loaded, counts: Callable[[Path], bool], opened: str) ->
 def _as_in_files(module: Network, source: Source) -> bool:
     """Whether a module that was copied, moved or written to still has the numbers of its files."""
     real = next(module.parameters()).dtype
-    kind = f"int{module.bits}" if module.bits else real if real == torch.float64 else None
-    there = open_checkpoint(source.file or source.folder, head=None, dtype=kind, narrower={}).module
+    kinds = (f"int{module.bits}",) if module.bits else (None, *[real] * (real == torch.float64))  # widened, or read so
+    return any(_agree(module, open_checkpoint(source, head=None, dtype=kind, narrower={}).module) for kind in kinds)
+
+
+def _agree(module: Network, there: Network) -> bool:
+    """Whether both have the same numbers, but for those of a head and a pooler."""
     own, theirs = (one.state_dict() | packed(one) for one in (module, there))
     names = {name for name in {**own, **theirs} if not name.startswith(("head.", "pooler."))}
     return names <= own.keys() & theirs.keys() and all(torch.equal(own[n], theirs[n].to(own[n])) for n in names)
@@ -87,5 +96,6 @@ def _changed(module: nn.Module, as_said: nn.Module, *but: type[nn.Module]) -> st
 
 def _differs(part: nn.Module, said: nn.Module) -> str | None:
     """The first fact of a part, a scale or a function, that is another than the config says."""
-    facts = {name: fact for name, fact in vars(said).items() if type(fact) is float or name in _FACTS}
+    own = {name: fact for name, fact in vars(said).items() if name not in _OF_PYTORCH}
+    facts = {name: fact for name, fact in own.items() if type(fact) in _KINDS or name in _FACTS}
     return next((name for name, fact in facts.items() if getattr(part, name, fact) != fact), None)

@@ -15,7 +15,7 @@ from pellucid.files import cannot_read
 
 
 @contextmanager
-def located(name: str | os.PathLike[str], where: Where = USUAL) -> Iterator[Source]:
+def located(name: str | os.PathLike[str] | Source, where: Where = USUAL) -> Iterator[Source]:
     """Where a checkpoint was found. Its files are opened one after the other, and each tensor by itself, so that
     another process may put others in their place between two of them: what was read then is of no one model.
 
@@ -23,7 +23,7 @@ def located(name: str | os.PathLike[str], where: Where = USUAL) -> Iterator[Sour
     """
     source = None
     try:
-        yield (source := marked(locate(name, where)))
+        yield (source := marked(name if isinstance(name, Source) else locate(name, where)))
     except (PellucidError, OSError) as error:
         _same(source, error)
         if source is not None or isinstance(name, str | os.PathLike):

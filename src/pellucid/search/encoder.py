@@ -51,8 +51,6 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     that is edited, which would be taken for the plain one.
     """
     name = loaded.source.name if loaded.source else f"{_FROM_NOWHERE} ({loaded.config.family})"
-    if loaded.module.onlooker is not None:
-        raise InputError(f"{name} is edited: an index is built, changed and opened outside of the block that edits it")
     reading = fingerprint(loaded.words)
     if loaded.random:
         raise InputError(f"{name} is not trained: its vectors are random, and a search in them finds nothing")
@@ -131,7 +129,10 @@ def _check_reads(encoder: Encoder) -> None:
 
 
 def check_files(loaded: Loaded) -> None:
-    """Refuses a model whose files are others than those that it was loaded from, or hold other numbers than it has."""
+    """Refuses a model that is edited, and one whose files are others than those that it was loaded from, or hold other
+    numbers than it has."""
+    if loaded.module.onlooker is not None:
+        raise InputError(f"{loaded.name} is edited: an index is built, changed and opened outside of the block")
     if said := unlike_files(loaded, _counts, "an index"):
         raise InputError(said)
 

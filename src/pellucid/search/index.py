@@ -1,6 +1,5 @@
 """What a person holds: an index of texts. Each method hands over to the part of this room that answers."""
 
-import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -11,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from pellucid.checkpoints.held import held
-from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.loaded import Loaded, stands
 from pellucid.config.checks import is_several, plain_number, truth, unwrapped
 from pellucid.errors import Argument, InputError, counted, several
 from pellucid.files import path_of
@@ -30,8 +29,7 @@ from pellucid.search.vectors import prepared
 from pellucid.search.verify import verified
 from pellucid.search.where import conditions
 from pellucid.search.why import Match, match
-
-log = logging.getLogger("pellucid")
+from pellucid.trace.edit import present
 
 Where = Mapping[str, Any] | str | list[str] | None
 
@@ -49,7 +47,7 @@ class Index:
 
     def __init__(self, now: Generation, loaded: Loaded | None) -> None:
         """See `build` and `open`."""
-        self._now, self._loaded = now, loaded
+        self._now, self._loaded, self._checked = now, loaded, loaded and stands(loaded.module)
 
     # -- make and open ------------------------------------------------------------------------------------------------
 
@@ -247,10 +245,14 @@ class Index:
 
     @property
     def loaded(self) -> Loaded:
-        """The model that reads queries."""
+        """The model that reads queries, edited where a block edits it. InputError where its numbers were changed."""
         if self._loaded is None:
             self._loaded = reopened(self.manifest.encoder)
-        return self._loaded
+        loaded = present(self._loaded)
+        if (now := stands(loaded.module)) != self._checked:
+            check(self.manifest.encoder, loaded)
+            self._checked = now
+        return loaded
 
     @property
     def folder(self) -> Path:
@@ -269,9 +271,9 @@ class Index:
 
     def info(self) -> dict[str, Any]:
         """What this index says of itself."""
-        found: dict[str, Any] = asdict(replace(self.manifest, segments=()))
         parts = [{"rows": s.rows, "deleted": s.rows - s.alive, "kind": s.kind} for s in self.manifest.segments]
-        return {"folder": str(self.folder), "rows": len(self)} | found | {"segments": parts}
+        said = asdict(replace(self.manifest, segments=()))
+        return {"folder": str(self.folder), "rows": len(self), **said, "segments": parts}
 
     def __len__(self) -> int:
         return self.manifest.rows
