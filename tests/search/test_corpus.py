@@ -69,7 +69,7 @@ BAD_TABLES: dict[str, tuple[bytes, str]] = {
     "latin-1": ("text\nok\ncafé\n".encode("latin-1"), "line 3, byte 0xe9): try encoding='latin-1'"),
     "no such column": (b"id,Text\n1,a\n", "no column 'text' (did you mean Text?)"),
     "a column twice": (b"text,text\na,b\n", "more than one column 'text'"),
-    "a ragged row": (b"id,text\n1,a\n2\n", "line 3: 1 fields, expected 2"),
+    "a ragged row": (b"id,text\n1,a\n2\n", "line 3: 1 field, expected 2"),
     "an open quote": (b'id,text\n1,"a\n', "line 2: a quote is never closed"),
 }
 
@@ -138,7 +138,7 @@ def test_rows_that_do_not_fit_are_left_out_and_listed_where_that_is_asked_for(
     table = tmp_path / "rows.csv"
     table.write_text("id,text\n1,one\n2\n3,three\n")
     assert texts(built(minilm, table, column="text", skip_bad=True)) == {"1": "one", "2": "three"}
-    assert f"left out: {table}, line 3: 1 fields, expected 2" in caplog.text
+    assert f"left out: {table}, line 3: 1 field, expected 2" in caplog.text
 
 
 def test_a_row_without_a_text_does_not_fit_either_and_takes_no_number(
@@ -558,7 +558,7 @@ def test_many_rows_that_do_not_fit_are_counted(
     table = tmp_path / "rows.csv"
     table.write_text("id,text\n1,one\n" + "2\n" * 70)
     assert len(built(minilm, table, column="text", skip_bad=True)) == 1
-    assert caplog.text.count("1 fields, expected 2") == 50 and "left out: 20 more" in caplog.text
+    assert caplog.text.count("1 field, expected 2") == 50 and "left out: 20 more" in caplog.text
 
 
 def test_to_delete_by_no_condition_deletes_nothing(minilm: pellucid.Model) -> None:

@@ -220,7 +220,7 @@ def test_what_is_hidden_is_nothing(name: str) -> None:
 WRONG = {
     "text": ("hello", "messages is 'hello'"),
     "none": (None, "messages is None"),
-    "empty": ([], "messages is list"),
+    "empty": ([], "messages is empty"),
     "one": ({"role": "user", "content": "a"}, "messages is dict"),
     "strings": (["a"], "message 0 is 'a'"),
     "no role": ([{"content": "a"}], "message 0 is dict"),

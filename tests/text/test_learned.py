@@ -253,3 +253,13 @@ def test_a_pipe_is_no_file_of_texts(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe.txt", "/dev/zero"):
         with pytest.raises(InputError, match="is no file, expected a file"):
             train_tokenizer(path, vocab_size=300)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("3a", "text 0 holds 'a'"), (["12", "3é"], r"text 1 holds '\\xe9'"), ("[x]", r"text 0 holds '\['")],
+)
+def test_a_character_for_which_there_is_no_token_is_named(given: str | list[str], said: str) -> None:
+    digits = train_tokenizer(texts=["0123456789"], kind="characters", special_tokens={"pad": "<pad>"})
+    with pytest.raises(InputError, match=f"{said}, and its tokenizer has no unk token: leave it out, or train a"):
+        digits(given)

@@ -82,7 +82,7 @@ BAD = {
     "null.jsonl": (b'{"text": null}\n', "text", "line 1: 'text' is NoneType"),
     "deep.jsonl": (b"[" * 100_000 + b"\n", "text", "line 1: not JSON"),
     "joined.csv": (b"id,text\n1,a\nid,text\n2,b\n", "text", "line 3: the names of the columns stand here again"),
-    "ragged.csv": (b"id,text\n1,a\n2\n", "text", "line 3: 1 fields, expected 2"),
+    "ragged.csv": (b"id,text\n1,a\n2\n", "text", "line 3: 1 field, expected 2"),
     "unclosed.csv": (b'id,text\n1,"a\n', "text", "line"),
     "lacking.csv": (b"id,texts\n1,a\n", "text", "did you mean texts"),
     "latin.csv": ("id,text\n1,ä\n".encode("latin-1"), "text", "not UTF-8"),
@@ -214,7 +214,7 @@ def test_whole_rows_with_their_lines(tmp_path: Path) -> None:
 def test_rows_that_do_not_fit_are_left_out_on_request(tmp_path: Path) -> None:
     table = read_rows(written(tmp_path, "a.csv", "id,text\n1,a\n2\n3,c\n4,d,e\n"), skip_bad=True)
     assert list(table.column("text")) == ["a", "c"]
-    assert table.skipped == ["line 3: 1 fields, expected 2", "line 5: 3 fields, expected 2"]
+    assert table.skipped == ["line 3: 1 field, expected 2", "line 5: 3 fields, expected 2"]
     objects = read_rows(written(tmp_path, "a.jsonl", '{"text": "a"}\n{\n5\n'), skip_bad=True)
     assert list(objects.column("text")) == ["a"]
     assert [fault.partition(":")[0] for fault in objects.skipped] == ["line 2", "line 3"]

@@ -248,9 +248,9 @@ def test_notes_in_conll_files_are_no_words(tmp_path: Path, caplog: pytest.LogCap
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("Sao B-LOC\nPaulo\n", "line 2: 1 columns, expected 2, as in the lines before"),
+        ("Sao B-LOC\nPaulo\n", "line 2: 1 column, expected 2, as in the lines before"),
         ("\n\n", "holds no sentences"),
-        ("word\n", "line 1: 1 columns, expected a word and its tag"),
+        ("word\n", "line 1: 1 column, expected a word and its tag"),
         ("Sao B-LOC\n# text = Paulo\n", "line 2: 4 columns, expected 2"),
         ("# 1\n\n# 2\n", "holds no sentences"),
         ("1\tSao\tB-LOC\tO\n2\tPaulo\tI-LOC\tO\n\n1\tHier\tO\tO\n", "line 1: the first column counts the words"),

@@ -93,7 +93,8 @@ def render_chat(template: str, messages: object, variables: Mapping[str, Any], *
 def check_messages(messages: object) -> list[dict[str, Any]]:
     """The messages without empty values, as the reference has it; raises InputError for what is no conversation."""
     if not isinstance(messages, list | tuple) or not messages:
-        raise InputError(f'messages is {_short(messages)}, expected a list of {{"role": ..., "content": ...}}')
+        found = "empty" if isinstance(messages, list | tuple) else _short(messages)
+        raise InputError(f'messages is {found}, expected a list of {{"role": ..., "content": ...}}')
     for i, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise InputError(f'message {i} is {_short(message)}, expected {{"role": ..., "content": ...}}')

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pellucid.errors import Argument, Blank, InputError, composed, near, several
+from pellucid.errors import Argument, Blank, InputError, composed, counted, near, several
 from pellucid.files import once
 from pellucid.text.lines import lines
 
@@ -149,7 +149,7 @@ def _table(rows: Rows) -> Iterator[Row]:
     names, delimiter = rows.columns or (), rows.delimiter or ","
     for line, record in itertools.islice(_records(rows.path, rows.encoding, delimiter), 1, None):
         if len(record) != len(names):
-            rows.bad(line, f"{len(record)} fields, expected {len(names)}")
+            rows.bad(line, f"{counted(len(record), 'field')}, expected {len(names)}")
         elif len(names) > 1 and tuple(record) == names:  # a table of one column may hold its name as a word
             rows.bad(line, "the names of the columns stand here again, as between tables put together: take them out")
         else:

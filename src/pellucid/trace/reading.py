@@ -104,7 +104,8 @@ def batch_before(loaded: Loaded, rows: Sequence[Reading]) -> dict[str, Tensor]:
 def _several(given: object, what: str, count: int | None = None) -> list[str]:
     texts = list(unwrapped(given)) if is_several(given) else [given]
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise InputError(f"{what} is {str(given)[:40]!r}: expected a string, or a list of strings")
+        found = repr(str(given)[:40]) if texts else "empty"
+        raise InputError(f"{what} is {found}: expected a string, or a list of strings")
     if count is not None and len(texts) != count:
         raise InputError(f"{count} texts were given and {len(texts)} of {what!r}: each text needs one")
     return texts

@@ -99,7 +99,7 @@ def _check_lines(path: Path, sentences: Sequence[Sequence[Line]]) -> None:
     for one in (one for sentence in sentences for one in sentence):
         if len(one.fields) < 2 or len(one.fields) != width:
             wanted = f"{width}, as in the lines before" if width > 1 else "a word and its tag"
-            raise InputError(f"{path}, line {one.number}: {len(one.fields)} columns, expected {wanted}")
+            raise InputError(f"{path}, line {one.number}: {counted(len(one.fields), 'column')}, expected {wanted}")
     begin = {sentence[0].fields[0] for sentence in sentences}
     second = {sentence[1].fields[0] for sentence in sentences if len(sentence) > 1}
     if width > 2 and (begin, second) in (({"0"}, {"1"}), ({"1"}, {"2"})):

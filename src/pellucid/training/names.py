@@ -82,7 +82,7 @@ OBJECTIVES = (
         "Vectors that are near each other where texts mean alike.",
         ("embed", "similarity"),
         head="",
-        reads="sentence1, sentence2 and score, or anchor, positive and perhaps negative",
+        reads="sentence1, sentence2 and score; by criterion=multiple-negatives anchor, positive and perhaps negative",
     ),
     Name(
         "fill-mask",
