@@ -12,7 +12,8 @@ from sentence_transformers import SentenceTransformer
 
 import pellucid
 from pellucid.checkpoints.save import save_checkpoint
-from pellucid.checkpoints.sentence import READ, STATED, Pooling, read_pooling
+from pellucid.checkpoints.sentence import READ, STATED, read_pooling
+from pellucid.config.pooling import Pooling
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 from tests.checkpoints.builders import KIND, edit_json, modules
 from tests.checkpoints.families import save

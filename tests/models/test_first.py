@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import pellucid
 from pellucid import edits
 from pellucid.blocks.learning import LONGEST, Lesson
-from pellucid.checkpoints.sentence import Pooling
 from pellucid.config import Dropout, Head, Rotary, SequenceClassification
+from pellucid.config.pooling import Pooling
 from pellucid.errors import InputError
 from pellucid.models import Encoder, Output
 from pellucid.training.learner import Learner

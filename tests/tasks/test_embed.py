@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import pellucid
-from pellucid.checkpoints.sentence import MODES, Pooling
+from pellucid.config.pooling import MODES, Pooling
 from pellucid.tasks.embed import pool
 from tests.generation.writers import byte_level, writer
 from tests.quick import few

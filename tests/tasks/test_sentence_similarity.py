@@ -11,7 +11,8 @@ import torch
 from sentence_transformers import SentenceTransformer, SimilarityFunction
 
 import pellucid
-from pellucid.checkpoints.sentence import Pooling, read_pooling
+from pellucid.checkpoints.sentence import read_pooling
+from pellucid.config.pooling import Pooling
 from tests.parity.tiny import write
 
 SOURCE = "A dog sleeps in the sun."

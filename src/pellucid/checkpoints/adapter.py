@@ -17,10 +17,11 @@ from pellucid.checkpoints.adapter_head import Adapter, facts_of
 from pellucid.checkpoints.contents import Contents, read_contents
 from pellucid.checkpoints.names import Names, Place
 from pellucid.checkpoints.page import HeadPage
-from pellucid.checkpoints.sentence import Pooling, read_pooling
+from pellucid.checkpoints.sentence import read_pooling
 from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config
+from pellucid.config.pooling import Pooling
 from pellucid.errors import CheckpointMismatchError, near, several
 from pellucid.lazy import cached_property
 from pellucid.machine import no_grad

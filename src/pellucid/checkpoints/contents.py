@@ -7,10 +7,11 @@ from typing import Any
 from pellucid.checkpoints.facts import CODE
 from pellucid.checkpoints.generation import FILE, check_generation, legacy_generation
 from pellucid.checkpoints.gguf import open_gguf
-from pellucid.checkpoints.sentence import Pooling, read_crossing, read_pooling
+from pellucid.checkpoints.sentence import read_crossing, read_pooling
 from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.weights import Stored, stored, untrained_in
 from pellucid.config import Config
+from pellucid.config.pooling import Pooling
 from pellucid.errors import NotFoundError
 from pellucid.files import read_json
 from pellucid.lazy import cached_property

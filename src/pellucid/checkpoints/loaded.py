@@ -6,9 +6,9 @@ from typing import Any
 
 from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.page import Family
-from pellucid.checkpoints.sentence import Pooling
 from pellucid.checkpoints.source import Source
 from pellucid.config import Config
+from pellucid.config.pooling import Pooling
 from pellucid.errors import Argument, Blank, InputError
 from pellucid.models import Network
 from pellucid.text import Tokenizer

@@ -2,20 +2,18 @@
 
 import json
 import logging
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.links import inside
 from pellucid.config.checks import count, truth
+from pellucid.config.pooling import MODES, SIMILARITIES, Pooling
 from pellucid.errors import (
     CheckpointMismatchError,
     CorruptFileError,
-    InputError,
     UnsafeFileError,
     blaming,
-    near,
     several,
 )
 from pellucid.files import read_any, read_json
@@ -23,7 +21,7 @@ from pellucid.text.cut import whole_characters
 
 log = logging.getLogger("pellucid")
 
-MODES = {
+_FLAGS = {
     "cls": "pooling_mode_cls_token",
     "max": "pooling_mode_max_tokens",
     "mean": "pooling_mode_mean_tokens",
@@ -31,7 +29,7 @@ MODES = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-"""The ways to make one vector of many, and the keys that older files name them by."""
+"""The keys by which older files name the ways to make one vector of many."""
 
 STATED = "config_sentence_transformers.json"
 READ = [
@@ -50,44 +48,6 @@ ORDER = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 """The modules that one after another make a vector."""
 
 _IDLE_STATED = ("__version__", "model_type")
-
-SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-"""The ways to compare two vectors; the last two are distances, less than nothing."""
-
-
-@dataclass(frozen=True)
-class Pooling:
-    """How a text becomes one vector.
-
-    modes: names from `MODES`; several are laid side by side.
-    normalize: scale the vector to length 1.
-    max_length: longer texts are cut to so many tokens; None for the model's own limit.
-    similarity: how such vectors are compared, a name from `SIMILARITIES`.
-    truncate_dim: so many numbers of the finished vector are kept, the first ones; None for all.
-    do_lower_case: texts are read in lower case; the model's tokenizer sees to it.
-    prompts, include_prompt: what a caller may put before a text, by name, and whether it is part of the vector. Kept
-        for whoever reads them, so that saving loses nothing: nothing is put before a text here.
-    hidden: numbers of the hidden states that it was written for; None where the files do not say.
-    """
-
-    modes: tuple[str, ...] = ("mean",)
-    normalize: bool = False
-    max_length: int | None = None
-    similarity: str = "cosine"
-    truncate_dim: int | None = None
-    do_lower_case: bool = False
-    prompts: dict[str, str] = field(default_factory=dict)
-    include_prompt: bool = True
-    hidden: int | None = field(default=None, compare=False)
-
-    def __post_init__(self) -> None:
-        for mode in self.modes:
-            if mode not in MODES:
-                raise InputError(f"pooling {mode!r} is not known{near(mode, MODES)}: one of {', '.join(MODES)}")
-
-    def width(self, hidden: int) -> int:
-        """Numbers of a vector, from those of a hidden state."""
-        return min(hidden * len(self.modes), self.truncate_dim or hidden * len(self.modes))
 
 
 def read_pooling(folder: Path) -> Pooling | None:
@@ -153,7 +113,7 @@ def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:
         {"idx": i, "name": str(i), "path": paths[i], "type": f"sentence_transformers.models.{kind}"}
         for i, kind in enumerate(kinds)
     ]
-    modes: dict[str, Any] = {key: mode in pooling.modes for mode, key in MODES.items()}
+    modes: dict[str, Any] = {key: mode in pooling.modes for mode, key in _FLAGS.items()}
     if pooling.modes != tuple(mode for mode in MODES if mode in pooling.modes):  # which flags could not tell
         modes = {"pooling_mode": [mode.replace("sqrt_len", "sqrt_len_tokens") for mode in pooling.modes]}
     pooled = {"word_embedding_dimension": hidden, **modes, "include_prompt": pooling.include_prompt}
@@ -188,7 +148,7 @@ def _kind(path: Path, module: dict[str, Any]) -> str:
 def _pooled(path: Path) -> dict[str, Any]:
     """The module `Pooling`."""
     sizes = ("embedding_dimension", "word_embedding_dimension")
-    found = _witness(path, (*MODES.values(), "pooling_mode", "include_prompt", *sizes))
+    found = _witness(path, (*_FLAGS.values(), "pooling_mode", "include_prompt", *sizes))
     include = found.get("include_prompt", True)
     hidden = next((found[name] for name in sizes if found.get(name) is not None), None)
     with blaming(path):
@@ -204,9 +164,9 @@ def _modes(path: Path, found: dict[str, Any]) -> tuple[str, ...]:
     stated = found.get("pooling_mode")
     if stated is None:
         with blaming(path):
-            for key in MODES.values():
+            for key in _FLAGS.values():
                 truth(key, False if found.get(key) is None else found[key])
-        return tuple(mode for mode, key in MODES.items() if found.get(key)) or ("mean",)
+        return tuple(mode for mode, key in _FLAGS.items() if found.get(key)) or ("mean",)
     modes = tuple(str(name).removesuffix("_tokens") for name in (stated if isinstance(stated, list) else [stated]))
     if not modes or not set(modes) <= set(MODES):
         raise CorruptFileError(f"{path}: pooling_mode is {repr(stated)[:60]}, expected one of {', '.join(MODES)}")

@@ -26,8 +26,10 @@ def located(name: str | os.PathLike[str] | Source, where: Where = USUAL) -> Iter
         yield (source := marked(name if isinstance(name, Source) else locate(name, where)))
     except (PellucidError, OSError) as error:
         _same(source, error)
-        if source is not None or isinstance(name, str | os.PathLike):
-            _moved(Path(name) if source is None else source.folder, error)
+        if source is not None:
+            _moved(source.folder, error)
+        elif isinstance(name, str | os.PathLike):
+            _moved(Path(name), error)
         if isinstance(error, PellucidError) or error.filename is None:  # one without a file is of the network
             raise
         raise cannot_read(error.filename, error) from error

@@ -12,9 +12,9 @@ import torch
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.network import unlike_files
-from pellucid.checkpoints.sentence import Pooling
 from pellucid.checkpoints.where import Where
 from pellucid.config.checks import names_of
+from pellucid.config.pooling import Pooling
 from pellucid.errors import Argument, Blank, InputError, NotFoundError, counted
 from pellucid.files import cannot_read, digest_of
 from pellucid.search.corpus import Cut

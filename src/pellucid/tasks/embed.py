@@ -12,8 +12,8 @@ from torch import Tensor
 from pellucid.bars import bar
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.sentence import MODES, Pooling
 from pellucid.config.checks import all_of, choice, count, plain_number, truth
+from pellucid.config.pooling import MODES, Pooling
 from pellucid.errors import InputError, Item, several
 from pellucid.machine import choose_dtype
 from pellucid.models import Encoder, Network, sound
@@ -85,7 +85,7 @@ def _listed(texts: Iterable[str]) -> list[str]:
 
 def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_length: int | None) -> Pooling:
     if pooling is not None:
-        choice("pooling", pooling, tuple(MODES))
+        choice("pooling", pooling, MODES)
     if normalize is not None:
         truth("normalize", normalize)
     own, max_length = loaded.pooling or Pooling(), plain_number(max_length)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.sentence import SIMILARITIES, Pooling
 from pellucid.config import OF_TOKENS
 from pellucid.config.checks import choice
+from pellucid.config.pooling import SIMILARITIES, Pooling
 from pellucid.models import Network, Output
 from pellucid.tasks.embed import finished, pool, pooled_states, tell_unread
 from pellucid.tasks.reader import Reader, Stretch, mean_of

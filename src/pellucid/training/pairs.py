@@ -11,8 +11,8 @@ from torch import Tensor
 
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.sentence import MODES, Pooling
 from pellucid.config.checks import choice, truth, within
+from pellucid.config.pooling import MODES, Pooling
 from pellucid.errors import Argument, Blank, InputError
 from pellucid.machine import no_grad
 from pellucid.tasks.embed import pool, pooled_states
@@ -87,7 +87,7 @@ class SentenceSimilarity(Objective):
         if self.top_score is not None:
             within("top_score", self.top_score, above=0.0, most=1e9)
         if self.pooling is not None:
-            choice("pooling", self.pooling, tuple(MODES))
+            choice("pooling", self.pooling, MODES)
         if self.symmetric and not self._matches:
             raise InputError(Argument("symmetric", True), " is of ", _MATCHES, ", which finds texts among others")
 
