@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 if os.environ.get("PELLUCID_HUB") != "1":
@@ -83,6 +84,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 def tiny() -> "pellucid.Model":
     """A small untrained BERT, quick to run."""
     return pellucid.build(tiny_config(), seed=1)
+
+
+def as_trained(model: "pellucid.Model") -> "pellucid.Model":
+    """The same model, its numbers taken as if they had been learned: its tasks answer, if nonsense."""
+    return pellucid.Model(replace(model.loaded, untrained=()))
 
 
 def tiny_config(**changes: object) -> "pellucid.Config":

@@ -98,6 +98,12 @@ def test_what_is_random_is_said_to_be_when_it_is_opened(tmp_path: Path, checkpoi
     assert "head" in again.loaded.untrained and "head" not in pellucid.load(headed, head=None).loaded.untrained
     with pytest.raises(InputError, match="not trained"):
         pellucid.pipeline("text-classification", headed)
+    by_hand = pellucid.build(tiny_config(vocab_size=len(words)), seed=3, tokenizer=words)
+    torch.optim.SGD(by_hand.parameters(), lr=0.1).step()  # nothing to learn from: no number is written
+    assert pellucid.load(by_hand.save(tmp_path / "idle")).loaded.untrained == ("all",)
+    by_hand(torch.tensor([[2, 7, 9, 3]])).last_hidden_state.sum().backward()
+    torch.optim.SGD(by_hand.parameters(), lr=0.1).step()
+    assert pellucid.load(by_hand.save(tmp_path / "by hand")).loaded.untrained == ()
     rows = [{"text": "a cat", "label": "good"}, {"text": "a dog", "label": "bad"}] * 4
     out = tmp_path / "learned"
     pellucid.train(headed, rows, "classify", epochs=1, out=out, progress=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pellucid
 from pellucid.config import Head, MaskedLM, QuestionAnswering, SequenceClassification, TokenClassification
-from tests.conftest import tiny_config
+from tests.conftest import as_trained, tiny_config
 from tests.generation.writers import byte_level, pieces, writer
 
 HEADS: dict[str, tuple[Head | None, dict[str, Any]]] = {
@@ -58,4 +58,4 @@ def saved(name: str, folder: Path, minilm: pellucid.Model) -> Path:
         built = pellucid.build(tiny_config(head=head, **sizes, **more), seed=len(name), tokenizer=minilm.tokenizer)
     else:
         built = writer(byte_level(), max_position_embeddings=256) if name == "decoder" else writer(pieces(), "t5")
-    return built.save(folder / name)
+    return as_trained(built).save(folder / name)

@@ -12,7 +12,7 @@ from pellucid.checkpoints.contents import Contents
 from pellucid.checkpoints.facts import named_architecture, tell_of_states
 from pellucid.checkpoints.families import family_in, stranger
 from pellucid.checkpoints.fill import BITS, fill, fill_packed
-from pellucid.checkpoints.loaded import Loaded, stands
+from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.plan import Plan, make_plan
 from pellucid.checkpoints.source import Source
@@ -95,7 +95,6 @@ def open_checkpoint(
             family=family,
             source=source,
             untrained=tuple(sorted(random)),
-            written=stands(module),
             **parts,
         )
 

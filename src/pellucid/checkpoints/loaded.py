@@ -25,7 +25,7 @@ class Loaded:
     source: where it came from; None for a model that was built, not loaded.
     untrained: names of parts whose numbers are random.
     generation: what the checkpoint says about how it writes, by the reference's keys.
-    written: where the numbers stood when they were read, and how often each was written by then; see `stands`.
+    written: where the numbers stood when they were read or drawn, and how often each was written by then; see `stands`.
     """
 
     module: Network
@@ -38,6 +38,10 @@ class Loaded:
     untrained: tuple[str, ...] = ()
     generation: dict[str, Any] = field(default_factory=dict)
     written: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.written:
+            object.__setattr__(self, "written", stands(self.module))
 
     def facts(self, **changes: Any) -> bytes:
         """What `config.json` would say of it, always in the same order, for digests; but for the kind of its numbers,
@@ -55,6 +59,15 @@ class Loaded:
     def random(self) -> tuple[str, ...]:
         """The untrained parts that a vector depends on: a head and a pooler do not count."""
         return tuple(part for part in self.untrained if not part.startswith(("head", "pooler")))
+
+    @property
+    def still_random(self) -> tuple[str, ...]:
+        """The untrained parts of which no number was written since: a loop of one's own does not say what it learns."""
+        names, now = [name for name, _ in self.module.named_parameters()], stands(self.module)
+        then = self.written if len(self.written) == len(now) else (None,) * len(now)
+        changed = [f"{name}." for name, one, other in zip(names, now, then) if one != other]
+        kept = (part for part in self.untrained if not (changed and part == "all"))
+        return tuple(part for part in kept if not any(name.startswith(f"{part}.") for name in changed))
 
     @property
     def words(self) -> Tokenizer:

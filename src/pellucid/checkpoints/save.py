@@ -53,7 +53,8 @@ def _write(loaded: Loaded, folder: Path) -> None:
         copies = {f"{before}{copy}": f"{before}{name}" for copy, name in names.copies.items()}
         copies |= {twin: name for name, twin in page.twins.items() if name in tensors}
         tensors |= {copy: tensors[name] for copy, name in copies.items()}
-    note = {UNTRAINED: json.dumps(loaded.untrained)} if loaded.untrained else None
+    random = loaded.still_random
+    note = {UNTRAINED: json.dumps(random)} if random else None
     write_tensors(tensors, folder / "model.safetensors", note)
     facts = family.write(config)
     facts["dtype"] = facts["torch_dtype"] = str(next(loaded.module.parameters()).dtype).removeprefix("torch.")
