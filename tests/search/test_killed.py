@@ -464,16 +464,29 @@ def test_ctrl_c_in_the_middle_of_a_change_leaves_the_old_one_and_no_lock(
     assert index.add([("new", POOL[0])], progress=False) == 1
 
 
-def test_an_index_that_is_gone_hides_no_error(minilm: pellucid.Model, tmp_path: Path) -> None:
+def without_generations(folder: Path) -> None:
+    for path in folder.glob("generation-*"):
+        path.unlink()
+
+
+def as_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("something else")
+
+
+@pytest.mark.parametrize("gone", [without_generations, shutil.rmtree, as_file])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_index_that_is_gone_hides_no_error(
+    minilm: pellucid.Model, tmp_path: Path, gone: Callable[[Path], object], error: type[BaseException]
+) -> None:
     index = build(minilm, tmp_path / "a.index")
 
     def rows() -> Iterator[tuple[str, str]]:
         yield "new", POOL[0]
-        for path in index.folder.glob("generation-*"):
-            path.unlink()
-        raise RuntimeError("of the texts")
+        gone(index.folder)
+        raise error("of the texts")
 
-    with pytest.raises(RuntimeError, match=r"^of the texts$"):
+    with pytest.raises(error, match=r"^of the texts$"):
         index.add(rows(), progress=False)
 
 

@@ -132,9 +132,10 @@ def writing(folder: Path, *, new: bool = False) -> Iterator[None]:
                 sweep(folder, newest(folder) if generations(folder) else None)
             raise
         finally:
-            note.unlink(missing_ok=True)
-            if made and {path.name for path in folder.iterdir()} <= {LOCK, SEGMENTS}:
-                shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # where somebody took the folder away, what happened within says more
+                note.unlink(missing_ok=True)
+                if made and {path.name for path in folder.iterdir()} <= {LOCK, SEGMENTS}:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -147,19 +148,23 @@ def changing(folder: Path, renew: Callable[[], object]) -> Iterator[None]:
     try:
         with writing(folder):
             renew()
-            before = max(generations(folder))
+            before = _last(folder)
             try:
                 yield
-            except KeyboardInterrupt:
-                made = max(generations(folder), default=before) != before
-                raise
-            made = max(generations(folder), default=before) != before
+            finally:
+                made = _last(folder) not in (before, None)
     except KeyboardInterrupt as stop:  # while the lock is given back, too
         if not made:
             raise
         renew()
         done = f"interrupted; {folder} is changed already, as it was asked to: do not do the same again"
         raise Interrupted(done) from stop
+
+
+def _last(folder: Path) -> int | None:
+    """The newest generation by its number; None where the folder is gone."""
+    with contextlib.suppress(PellucidError):
+        return max(generations(folder), default=None)
 
 
 def _room(folder: Path) -> bool:
