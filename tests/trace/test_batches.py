@@ -105,7 +105,7 @@ def test_bad_input_is_one_clear_error(minilm: pellucid.Model) -> None:
     llama = model_of("llama", minilm.tokenizer)
     pair = model_of("bart", minilm.tokenizer)
     for asked, said in (
-        (lambda: minilm.trace([]), r"text is '\[\]': expected a string, or a list of strings"),
+        (lambda: minilm.trace([]), r"text is empty: expected a string, or a list of strings"),
         (lambda: minilm.trace(3), "text is '3': expected a string"),
         (lambda: minilm.trace("hi", keep=[]), "keep names nothing"),
         (lambda: minilm.trace(TEXTS, "hi"), "3 texts were given and 1 of 'second text'"),

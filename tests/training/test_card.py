@@ -11,6 +11,7 @@ import pellucid
 from pellucid.config import SequenceToSequenceLM
 from pellucid.text.learned import train_tokenizer
 from pellucid.training.card import plain
+from tests.conftest import as_trained
 
 Feelings = Callable[..., list[dict[str, Any]]]
 
@@ -93,7 +94,7 @@ def test_labels_are_only_text(scratch: pellucid.Model, feelings: Feelings, tmp_p
 def test_an_adapter_says_what_it_is(
     scratch: pellucid.Model, feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scratch.save(tmp_path / "owner" / "model")
+    as_trained(scratch).save(tmp_path / "owner" / "model")
     monkeypatch.chdir(tmp_path)
     _, text = trained(pellucid.load("owner/model"), feelings(40), tmp_path / "adapter", lora=2, adapter_only=True)
     data = ModelCard(text).data

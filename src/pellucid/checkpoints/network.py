@@ -15,7 +15,9 @@ from pellucid.checkpoints.unchanged import replaced
 from pellucid.errors import InputError, several
 from pellucid.models import Network, assemble, ties
 
-_OF_PYTORCH = vars(nn.Module()).keys()
+_OF_PYTORCH, _WAYS = vars(nn.Module()).keys(), ("explicit",)
+"""What says nothing of what comes out: what every module has, and by which way attention is computed."""
+
 _KINDS = (bool, int, float)
 _FACTS = ("activation",)
 """What else than flags, sizes and scales is no number of a file and decides what comes out."""
@@ -96,6 +98,6 @@ def _changed(module: nn.Module, as_said: nn.Module, *but: type[nn.Module]) -> st
 
 def _differs(part: nn.Module, said: nn.Module) -> str | None:
     """The first fact of a part, a scale or a function, that is another than the config says."""
-    own = {name: fact for name, fact in vars(said).items() if name not in _OF_PYTORCH}
+    own = {name: fact for name, fact in vars(said).items() if name not in (*_OF_PYTORCH, *_WAYS)}
     facts = {name: fact for name, fact in own.items() if type(fact) in _KINDS or name in _FACTS}
     return next((name for name, fact in facts.items() if getattr(part, name, fact) != fact), None)

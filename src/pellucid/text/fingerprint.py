@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 
-from pellucid.errors import CorruptFileError
+from pellucid.errors import CorruptFileError, InputError
 from pellucid.text.tokenizer import Tokenizer
 
 _PROBES = (
@@ -38,6 +38,6 @@ def fingerprint(tokenizer: Tokenizer) -> str:
 def _read(tokenizer: Tokenizer, text: str, pairs: Sequence[str] | None, limit: int | None) -> str:
     try:
         (row,) = tokenizer.encode([text], pairs, max_length=limit, parse_special_tokens=True)
-    except CorruptFileError:  # as where a vocabulary has no token for what is unknown
+    except (CorruptFileError, InputError):  # as where a vocabulary has no token for what is unknown
         return "refused\n"
     return f"{row.ids} {row.type_ids}\n"
