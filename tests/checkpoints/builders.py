@@ -11,7 +11,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, PellucidError, UnsafeFileError
-from tests.conftest import tiny_config
+from tests.conftest import as_trained, tiny_config
 
 CORRUPT, MISMATCH = CorruptFileError, CheckpointMismatchError
 UNSAFE, ABSENT = UnsafeFileError, NotFoundError
@@ -46,7 +46,7 @@ def each(cases: list[Case]) -> pytest.MarkDecorator:
 
 def good(folder: Path, **facts: object) -> Path:
     """A valid tiny BERT."""
-    return pellucid.build(tiny_config(**facts), seed=1).save(folder)
+    return as_trained(pellucid.build(tiny_config(**facts), seed=1)).save(folder)
 
 
 def refused(folder: Path, case: Case, seconds: float = 2.0) -> None:

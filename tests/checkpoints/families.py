@@ -9,6 +9,7 @@ import torch
 import pellucid
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.page import Family
+from tests.conftest import as_trained
 
 _SHAPE = {
     "vocab_size": 60,
@@ -57,7 +58,7 @@ def save(model_type: str, folder: Path, *, head: bool = True, **facts: Any) -> P
     config = pellucid.Config.of(model_type, **(TINY[model_type] | facts))
     if head:
         config = config.replace(head=family(model_type).head_named(HEADS[config.kind]))
-    return pellucid.build(config, seed=1).save(folder)
+    return as_trained(pellucid.build(config, seed=1)).save(folder)
 
 
 def keys(model_type: str) -> list[str]:

@@ -1,8 +1,10 @@
 """A saved checkpoint: others open it, nothing is lost on the way, and a save that fails changes nothing."""
 
+import copy
 import hashlib
 import json
 import os
+import pickle
 import resource
 import shutil
 import signal
@@ -117,7 +119,7 @@ def test_what_is_random_is_said_to_be_when_it_is_opened(tmp_path: Path, checkpoi
 def test_a_damaged_note_of_what_is_random_is_told(note: str, tmp_path: Path) -> None:
     pellucid.build(tiny_config(), seed=3).save(tmp_path / "built")
     path = tmp_path / "built" / "model.safetensors"
-    save_file(load_file(path), path, metadata={"format": "pt", "untrained": note})
+    save_file(load_file(path), path, metadata={"format": "pt", "pellucid.untrained": note})
     with pytest.raises(pellucid.CorruptFileError, match=r"model.safetensors has a damaged note in its header"):
         pellucid.load(tmp_path / "built")
 
@@ -615,3 +617,34 @@ def test_a_note_is_written_in_one_order(tmp_path: Path) -> None:
     assert len({(tmp_path / str(i)).read_bytes() for i in range(6)}) == 1
     assert note_in(tmp_path / "0") == note | {"format": "pt"} and list(note_in(tmp_path / "0"))[:2] == ["a", "b"]
     assert set(spans(tmp_path / "0")) == {"a", "b"} and torch.equal(load_file(tmp_path / "0")["b"], torch.ones(3))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("change", ["to", "copied", "pickled", "moved", "shared", "none"])
+def test_random_numbers_that_only_moved_are_random(
+    change: str, tmp_path: Path, checkpoint: Callable[[str], Path]
+) -> None:
+    model = pellucid.load(checkpoint("bert-body"), head="sequence-classification")
+    match change:
+        case "to":
+            model.to(dtype="bfloat16")
+        case "copied":
+            model = copy.deepcopy(model)
+        case "pickled":
+            model = pickle.loads(pickle.dumps(model))
+        case "moved":
+            model.module.double()
+        case "shared":
+            model.module.share_memory()
+    assert pellucid.load(model.save(tmp_path / "saved")).loaded.untrained == ("head",)
+    for number in model.parameters():
+        number.add_(1.0) if change in ("to", "moved") else number.data.add_(1.0)  # which PyTorch does not count
+    assert pellucid.load(model.save(tmp_path / "learned")).loaded.untrained == ()
+
+
+def test_a_head_that_was_frozen_is_random_in_the_folder_too(tmp_path: Path, checkpoint: Callable[[str], Path]) -> None:
+    rows = [{"text": "a cat", "label": "good"}, {"text": "a dog", "label": "bad"}] * 4
+    how = {"max_steps": 1, "validation": 0, "progress": False, "freeze": ("head.*",)}
+    made = pellucid.train(checkpoint("bert-body"), rows, "classify", out=tmp_path / "model", **how)
+    assert made.loaded.untrained == pellucid.load(tmp_path / "model").loaded.untrained
+    assert "head.classifier.weight" in made.loaded.untrained

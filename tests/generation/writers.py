@@ -12,6 +12,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 import pellucid
 from pellucid.text import Tokenizer
 from tests.checkpoints.families import HEADS, TINY, family
+from tests.conftest import as_trained
 from tests.documents import ROOT
 from tests.text.templates import CHATML
 from tests.usual import in_threads
@@ -74,7 +75,7 @@ def writer(tokenizer: Tokenizer, model_type: str = "llama", *, dtype: str = "flo
     rows = {"vocab_size": len(tokenizer) + 3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     config = pellucid.Config.of(model_type, **(TINY[model_type] | rows | facts))
     config = config.replace(head=family(model_type).head_named(HEADS[config.kind]), initializer_range=0.3)
-    return pellucid.build(config, seed=1, tokenizer=tokenizer, dtype=dtype)
+    return as_trained(pellucid.build(config, seed=1, tokenizer=tokenizer, dtype=dtype))
 
 
 def _trained(backend: tokenizers.Tokenizer, trainer: Any) -> Tokenizer:

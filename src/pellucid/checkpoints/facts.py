@@ -99,6 +99,7 @@ class Keys:
         known = {*self.plain, *self.aliases, *self.only, *(key for part in self.computed for key in part.keys)}
         aliases = raw.keys() & self.aliases
         theirs = {ours: key for key, ours in self.renamed.items() if key in raw or ours not in aliases}
+        theirs |= {key: ours for key, ours in self.renamed.items() if key not in raw and ours in aliases}
         with blaming(path, keys=lambda name: theirs.get(name, name)):  # whoever reads of it has the file before him
             raw = self._in_own_keys(raw, path)
             self._refuse(raw, path)

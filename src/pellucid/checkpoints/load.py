@@ -86,7 +86,7 @@ def open_checkpoint(
         }
         if source.base is not None and is_word(dtype, "int4"):
             log.warning("%s: 4 bits round away much of what an adapter adds; 8 bits (int8) keep it", source.name)
-        random = {name.partition(".")[0] for name in plan.fresh} | _still(contents.untrained, plan.config)
+        random = {name.partition(".")[0] for name in plan.fresh} | _still(contents.untrained, plan)
         del contents  # a vocabulary of GGUF takes ten megabytes, and is not needed beside the tokenizer
         module = _numbers(plan, tensors, device, dtype, attention, seed, narrower)
         return Loaded(
@@ -99,10 +99,10 @@ def open_checkpoint(
         )
 
 
-def _still(random: Iterable[str], config: Config) -> set[str]:
+def _still(random: Iterable[str], plan: Plan) -> set[str]:
     """Those parts that this model has."""
-    absent = (*["head"] * (config.head is None), *["pooler"] * (not config.pooler))
-    return {part for part in random if part.partition(".")[0] not in absent}
+    there = {"all", *(name.partition(".")[0] for name in (*plan.placed, *plan.fresh))}
+    return {part for part in random if part.partition(".")[0] in there}
 
 
 def _tell_of_unread(plan: Plan, family: Family, contents: Contents) -> None:

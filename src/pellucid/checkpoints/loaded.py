@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.source import Source
@@ -26,6 +28,7 @@ class Loaded:
     untrained: names of parts whose numbers are random.
     generation: what the checkpoint says about how it writes, by the reference's keys.
     written: where the numbers stood when they were read or drawn, and how often each was written by then; see `stands`.
+    drawn: of an untrained model the kind and one number of each parameter.
     """
 
     module: Network
@@ -38,10 +41,12 @@ class Loaded:
     untrained: tuple[str, ...] = ()
     generation: dict[str, Any] = field(default_factory=dict)
     written: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
+    drawn: tuple[tuple[torch.dtype, float], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.written:
             object.__setattr__(self, "written", stands(self.module))
+            object.__setattr__(self, "drawn", _drawn(self.module) if self.untrained else ())
 
     def facts(self, **changes: Any) -> bytes:
         """What `config.json` would say of it, always in the same order, for digests; but for the kind of its numbers,
@@ -62,10 +67,11 @@ class Loaded:
 
     @property
     def still_random(self) -> tuple[str, ...]:
-        """The untrained parts of which no number was written since: a loop of one's own does not say what it learns."""
-        names, now = [name for name, _ in self.module.named_parameters()], stands(self.module)
-        then = self.written if len(self.written) == len(now) else (None,) * len(now)
-        changed = [f"{name}." for name, one, other in zip(names, now, then) if one != other]
+        """The untrained parts of which no number was written since: a loop of one's own does not say what it learns. Of
+        what was moved or copied each number is as it was. "all" ends with the first that is written."""
+        names = [name for name, _ in self.module.named_parameters()]
+        before, now = zip(self.written, self.drawn), zip(stands(self.module), _drawn(self.module))
+        changed = [f"{name}." for name, one, other in zip(names, before, now) if _learned(one, other)]
         kept = (part for part in self.untrained if not (changed and part == "all"))
         return tuple(part for part in kept if not any(name.startswith(f"{part}.") for name in changed))
 
@@ -112,6 +118,21 @@ class Loaded:
         """The token that stands where a row has ended: by which the model knows it, else the tokenizer's, else 0."""
         own, words = self.config.pad_token_id, self.tokenizer
         return own if own is not None else (words.pad_token_id if words else None) or 0
+
+
+def _learned(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    """Whether a parameter was written: by PyTorch's count, or where that was passed by, as `.data` does, by a number.
+
+    Each: (where it stands, how often it was written), (its kind, one of its numbers).
+    """
+    ((_, then), (kind, number)), ((_, writes), (other_kind, other)) = before, now
+    return writes > then or (kind == other_kind and number != other)
+
+
+def _drawn(module: Network) -> tuple[tuple[torch.dtype, float], ...]:
+    """The kind of each parameter, and the number in its middle."""
+    flat = [one.detach().flatten() for one in module.parameters()]
+    return tuple((one.dtype, float(one[len(one) // 2]) if len(one) else 0.0) for one in flat)
 
 
 def stands(module: Network) -> tuple[tuple[int, int], ...]:

@@ -15,8 +15,9 @@ from pellucid.checkpoints.unchanged import replaced
 from pellucid.errors import InputError, several
 from pellucid.models import Network, assemble, ties
 
-_OF_PYTORCH, _WAYS = vars(nn.Module()).keys(), ("explicit",)
-"""What says nothing of what comes out: what every module has, and by which way attention is computed."""
+_OF_PYTORCH, _WAYS = vars(nn.Module()).keys(), ("explicit", "pad_token_id")
+"""What says nothing of what comes out: what every module has, by which way attention is computed, and what a config may
+be told of later."""
 
 _KINDS = (bool, int, float)
 _FACTS = ("activation",)

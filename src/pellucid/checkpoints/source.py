@@ -96,6 +96,7 @@ def lying(name: str | os.PathLike[str], where: Where) -> Source | None:
         raise InputError(f"{text} is a file, expected a folder with config.json and the weights, or a .gguf file")
     if not hub.is_hub_id(text):
         raise NotFoundError(f"there is no folder {text[:200]!r}, and it is not a name on the hub (owner/model) either")
+    where.check_revision()
     package = installed.find(text)
     if package is not None and where.revision is None and (home := package.path()) is not None:
         return Source(package.name, home, "package", file=_gguf_of(home))
@@ -109,6 +110,7 @@ def pull(name: str, where: Where = USUAL) -> Source:
     """Fetches a checkpoint from the hub into the hub's own cache, or brings the copy there up to date."""
     if not hub.is_hub_id(name):
         raise InputError(f"{name[:200]!r} is not a name on the hub, expected owner/model")
+    where.check_revision()
     package = installed.find(name)
     if package is not None and where.revision is None and package.path() is not None:
         return locate(name)

@@ -1,5 +1,6 @@
 """Which files make a model, of all that a repository or a folder holds."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -36,7 +37,8 @@ SPEAKING = (
 SMALL = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *MODULES)
 """What a checkpoint is but for its numbers."""
 
-_BESIDE_MODELS, _IN_PART = ("*mmproj*", "*imatrix*"), ("*/*", "*-[0-9]*-of-[0-9]*.gguf")
+_BESIDE_MODELS = re.compile(r"(?i).*mmproj.*|(?!.*[-_.](?:i?q\d|b?f\d\d)).*imatrix.*")
+_IN_PART = re.compile(r".*/.*|.*-\d{5}-of-(?!00001)\d{5}\.gguf")
 """Files of GGUF: what sees pictures for a model or what one was rounded by, and those that are no model alone."""
 
 
@@ -56,14 +58,14 @@ class Form:
     @property
     def model(self) -> str | None:
         """The one file that is the whole model, where it is that."""
-        one = self.kind == "gguf" and len(self.models) == 1 and not any_of(self.models, _IN_PART)
+        one = self.kind == "gguf" and len(self.models) == 1 and not _IN_PART.fullmatch(self.models[0])
         return self.models[0] if one else None
 
 
 def form_of(names: Collection[str]) -> Form:
     """What files of these names are, in a folder or on the hub."""
     adapter, packed = ADAPTER[0] in names, sorted(name for name in names if name.endswith(".gguf"))
-    models = tuple(name for name in packed if not any_of([name], _BESIDE_MODELS))
+    models = tuple(name for name in packed if not _BESIDE_MODELS.fullmatch(name))
     whole = adapter and (ADAPTER[1] in names or ADAPTER_PICKLED in names)
     kind = "checkpoint" if FACTS[0] in names else "adapter" if whole else "gguf" if models else None
     return Form(kind, adapter, models)

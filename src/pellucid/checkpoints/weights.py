@@ -20,7 +20,7 @@ from pellucid.files import read_json
 
 _FORMS = (("model.safetensors", "safetensors"), ("pytorch_model.bin", "bin"))
 
-UNTRAINED = "untrained"
+UNTRAINED = "pellucid.untrained"
 """The note, in the header of weights that we wrote, of the parts whose numbers are random."""
 
 _NUMBERS_AT_ONCE = 2**17

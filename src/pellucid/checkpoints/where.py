@@ -40,6 +40,9 @@ class Where:
         truth("local_files_only", self.local_files_only)
         object.__setattr__(self, "cache_dir", None if self.cache_dir is None else path_of(self.cache_dir))
         object.__setattr__(self, "token", _clean(self.token))
+
+    def check_revision(self) -> None:
+        """Refuses what is no revision, where the hub is asked for it: a path has none, whatever a file says."""
         said = "" if self.revision is None else str(self.revision)
         known = isinstance(self.revision, str) and _REVISION.fullmatch(said) and ".." not in said
         if self.revision is not None and not known:

@@ -67,8 +67,8 @@ def opened(
         where=where,
     )
     if loaded.untrained:
-        random = "%s holds no trained numbers for its %s: they are random, and it is to be trained first"
-        log.warning(random, name, several(loaded.untrained, 3))
+        parts = "" if "all" in loaded.untrained else f" for its {several(loaded.untrained, 3)}"
+        log.warning("%s holds no trained numbers%s: they are random, and it is to be trained first", name, parts)
     kind = architecture(loaded.family.page(loaded.config.head).architecture)
     return kind.around(Model(loaded), config)
 

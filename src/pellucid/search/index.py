@@ -248,11 +248,10 @@ class Index:
         """The model that reads queries, edited where a block edits it. InputError where its numbers were changed."""
         if self._loaded is None:
             self._loaded = reopened(self.manifest.encoder)
-        loaded = present(self._loaded)
-        if (now := stands(loaded.module)) != self._checked:
-            check(self.manifest.encoder, loaded)
+        if (now := stands(self._loaded.module)) != self._checked:
+            check(self.manifest.encoder, self._loaded)
             self._checked = now
-        return loaded
+        return present(self._loaded)
 
     @property
     def folder(self) -> Path:

@@ -54,11 +54,12 @@ def check_deletion(segments: Sequence[Opened], conditions: Sequence[Condition], 
         if said := _misread(segments, condition):
             raise InputError(Argument("where"), f": {said}: nothing was deleted")
         alike = replace(condition, operator="=")
-        if condition.operator == "!=" and not any(_some(segment.alive([alike])) for segment in segments):
+        named = condition.operator == "!=" and condition.values[0] != ""
+        if named and not any(_some(segment.alive([alike])) for segment in segments):
             same, column = several(map(str, condition.values)), condition.column
             hint = near(str(condition.values[0]), _values(segments, condition))
-            all_of_them = f"and every row with a {column} would fit: nothing was deleted"
-            raise InputError(Argument("where"), f": no row has {column} = {same}{hint}, {all_of_them}")
+            advice = "so it leaves none out: correct it, or leave the condition out; nothing was deleted"
+            raise InputError(Argument("where"), f": no row has {column} = {same}{hint}, {advice}")
 
 
 def _misread(segments: Sequence[Opened], condition: Condition) -> str | None:

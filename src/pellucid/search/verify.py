@@ -5,7 +5,7 @@ import numpy as np
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
 from pellucid.errors import CheckpointMismatchError
-from pellucid.search.encoder import encoded
+from pellucid.search.encoder import check_files, encoded
 from pellucid.search.opened import Generation
 from pellucid.search.vectors import prepared
 
@@ -16,6 +16,7 @@ LEAST = 0.999
 def verified(loaded: Loaded, now: Generation, sample: int) -> int:
     """Makes the vectors of some rows again, the same rows each time; how many."""
     count("sample", sample)
+    check_files(loaded)
     chance, checked = np.random.default_rng(0), 0
     for segment in now.segments:
         living = np.flatnonzero(~segment.dead)

@@ -148,18 +148,22 @@ class Tokenizer(SpecialTokens, Spelling):
                     return (backends or [self._backend])[0].encode_batch(clean, add_special_tokens=False)
                 return [b.encode(text, add_special_tokens=False) for b, text in zip(backends, clean)]
         except CorruptFileError as error:
-            self._check_known(clean, what, error)
+            if "UNK" in str(error):
+                self._check_known(clean, what)
             raise
 
-    def _check_known(self, texts: Sequence[str], what: str, failed: Exception) -> None:
-        """Names the text and the first piece of it for which there is no token, where none stands for the unknown."""
+    def _check_known(self, texts: Sequence[str], what: str) -> None:
+        """Names the first text that fails, and the piece of it, where no token stands for what is unknown."""
         backend = self._backend
-        for i, text in enumerate(texts) if self.unk_token is None and backend.pre_tokenizer else ():
+        for i, text in enumerate(texts):
             normal = backend.normalizer.normalize_str(text) if backend.normalizer else text
-            for piece, _ in backend.pre_tokenizer.pre_tokenize_str(normal):
-                if backend.token_to_id(piece) is None:
+            whole = [(normal, (0, len(normal)))]
+            for piece, _ in backend.pre_tokenizer.pre_tokenize_str(normal) if backend.pre_tokenizer else whole:
+                try:
+                    backend.model.tokenize(piece)
+                except Exception as error:
                     without = "and its tokenizer has no unk token: leave it out, or train a tokenizer with one"
-                    raise InputError(Item(i, what), f" holds {short(ascii(piece))}, {without}") from failed
+                    raise InputError(Item(i, what), f" holds {short(ascii(piece))}, {without}") from error
 
     def raw_words(self, texts: Sequence[Sequence[str]], parse: bool = True) -> list[Encoding]:
         """Texts that are split into words, each read as if it stood alone; places count in each word."""

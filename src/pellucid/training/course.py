@@ -195,7 +195,7 @@ class _Course:
         loop, plan = self.loop, self.plan
         found = loop.finish()
         left = found if loop.progress.bad == loop.progress.step else learned(found)  # no step at all could be applied
-        plain = replace(low_rank.merged(found), untrained=left.untrained)
+        plain = replace(low_rank.merged(found), untrained=left.untrained, written=())  # as it is written from here on
         now, out = loop.progress, self.folder.parent if self.folder else None
         base = plan.base.source if plan.settings.adapter_only else None
         source = None if out is None else Source(str(out), out.resolve(), "folder", base=base)
