@@ -132,7 +132,7 @@ def _learned(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
 def _drawn(module: Network) -> tuple[tuple[torch.dtype, float], ...]:
     """The kind of each parameter, and the number in its middle."""
     flat = [one.detach().flatten() for one in module.parameters()]
-    return tuple((one.dtype, float(one[len(one) // 2]) if len(one) else 0.0) for one in flat)
+    return tuple((one.dtype, float(one[len(one) // 2]) if len(one) and not one.is_meta else 0.0) for one in flat)
 
 
 def stands(module: Network) -> tuple[tuple[int, int], ...]:
