@@ -22,6 +22,8 @@ from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.edits import scale, zero
 from pellucid.errors import InputError, NotFoundError
+from pellucid.files import digest_of
+from pellucid.search import encoder
 from pellucid.search.encoder import check, encoder_of, places_to_cut
 from pellucid.search.manifest import read_manifest, write_manifest
 from pellucid.text.cut import unmarked
@@ -438,6 +440,18 @@ def test_a_model_that_was_changed_is_heard_of_by_its_index(checkpoint: Callable[
     headed = pellucid.load(folder, head="sequence-classification")
     headed.module.head.dropout.p = 0.7  # an index reads no head
     assert len(pellucid.Index.build(headed, texts, progress=False)) == 2
+
+
+def test_a_model_that_is_opened_for_an_index_is_checked_once(
+    own: pellucid.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are read whole for their digests."""
+    asked: list[Path] = []
+    monkeypatch.setattr(encoder, "digest_of", lambda path: asked.append(path) or digest_of(path))
+    again = pellucid.Index.open(own.folder)
+    again.search("a cat")
+    again.search("a dog")
+    assert asked and len(asked) == len(set(asked))
 
 
 def test_the_copy_of_an_adapter_is_that_of_its_files(

@@ -247,7 +247,8 @@ class Index:
     def loaded(self) -> Loaded:
         """The model that reads queries, edited where a block edits it. InputError where its numbers were changed."""
         if self._loaded is None:
-            self._loaded = reopened(self.manifest.encoder)
+            self._loaded = reopened(self.manifest.encoder)  # which was checked by it
+            self._checked = stands(self._loaded.module)
         if (now := stands(self._loaded.module)) != self._checked:
             check(self.manifest.encoder, self._loaded)
             self._checked = now
