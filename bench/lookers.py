@@ -1,5 +1,6 @@
 """The sides of the recording benchmark: who records what, and by what two sides are compared."""
 
+import contextlib
 import functools
 import random
 from abc import ABC, abstractmethod
@@ -117,22 +118,24 @@ class Everything(ABC):
 
 
 class OwnEverything(Everything):
-    """pellucid, its fused attention recorded; scores and weights are computed beside it."""
+    """pellucid, as `Model.trace` records: its fused attention, scores and weights beside it, and no further than the
+    last value that was asked for."""
 
     def __init__(self, place: Place, count: int) -> None:
         super().__init__(place, count)
         import pellucid
         from pellucid.config import CausalLM
-        from pellucid.trace import Recorder, resolve
+        from pellucid.trace import resolve
+        from pellucid.trace.record import Brief, Enough
 
         self.model = pellucid.build(pellucid.Config.of("gpt2", head=CausalLM()))
         asked = [f"blocks.{i}.*{name}" for i in range(LAYERS) for name in KEPT_HOOKS]
         self.names = [name for one in asked for name in resolve(one, self.model.config)]
-        self.recorder = functools.partial(Recorder, self.names)
+        self.recorder, self.enough = functools.partial(Brief, self.names), Enough
 
     def work(self) -> dict[str, Any]:
         recorder = self.recorder()
-        with self.inference():
+        with self.inference(), contextlib.suppress(self.enough):
             self.model.module(self.ids, watch=recorder)
         return recorder.kept
 
@@ -141,14 +144,15 @@ class OwnEverything(Everything):
 
 
 class LensEverything(Everything):
-    """TransformerLens's `run_with_cache`, of its own random model; everything, or by a filter the same hooks."""
+    """TransformerLens's `run_with_cache`, of its own random model; everything, or by a filter the same hooks; told to
+    stop behind the last layer, or not."""
 
-    axes = {"filter": [False, True]}  # noqa: RUF012 - nobody writes into it
+    axes = {"filter": [False, True], "stop": [None, LAYERS]}  # noqa: RUF012 - nobody writes into it
 
     def __init__(self, place: Place, count: int) -> None:
         super().__init__(place, count)
         self.model = self.made().eval()
-        self.filter = False
+        self.filter, self.stop = False, None
 
     def made(self) -> Any:
         """Their newest model where they have it (from 4.0), else the older one."""
@@ -163,9 +167,9 @@ class LensEverything(Everything):
         return HookedTransformer(HookedTransformerConfig(**facts, device="cpu"))
 
     def configure(self, setting: dict[str, Any]) -> None:
-        self.filter = setting["filter"]
+        self.filter, self.stop = setting["filter"], setting["stop"]
 
     def work(self) -> dict[str, Any]:
         wanted = (lambda name: name.endswith(KEPT_HOOKS)) if self.filter else None
         with self.inference():
-            return dict(self.model.run_with_cache(self.ids, names_filter=wanted)[1])
+            return dict(self.model.run_with_cache(self.ids, names_filter=wanted, stop_at_layer=self.stop)[1])
