@@ -23,6 +23,7 @@ from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence,
 from tests.checkpoints.families import TINY
 from tests.checkpoints.gguf_files import tiny_llama
 from tests.checkpoints.hub import LOAD, LOCATE, NAME, Hub, ask, asking, closed_port, fails, found, words
+from tests.interrupted import ANOTHER, MAIN
 from tests.quick import few
 
 pytestmark = pytest.mark.timeout(120)
@@ -356,12 +357,13 @@ def test_a_download_that_is_ended_waits_for_no_byte(asked: int, hub: Hub, home: 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="this system has no such signals")
+@pytest.mark.parametrize("begin", [MAIN, ANOTHER], ids=["main", "another"])
 @pytest.mark.parametrize("waits", [0.0, 0.5])  # before the file's first answer and after it
-def test_a_script_that_is_interrupted_ends(waits: float, hub: Hub, home: Path, repository: Path) -> None:
+def test_a_script_that_is_interrupted_ends(waits: float, begin: str, hub: Hub, home: Path, repository: Path) -> None:
     """The hub's client fetches in threads that Python waits for when it ends."""
     hub.add(NAME, repository)
     hub.trickles = WEIGHTS
-    command, environment = asking(hub.url, home, "-c", LOCATE.format(NAME, ""))
+    command, environment = asking(hub.url, home, "-c", begin + LOCATE.format(NAME, ""))
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not list(home.glob("hub/*/blobs/*.incomplete")):
             time.sleep(0.001)

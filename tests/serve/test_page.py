@@ -15,6 +15,7 @@ import pytest
 import pellucid
 from pellucid.serve import PageServer, page, serve_page
 from pellucid.serve.page import running
+from tests.interrupted import ANOTHER, MAIN
 
 BLOCKS = {"layers.0.attention.query": bytes(range(256)), "other/layers.0.attention.query": b"other"}
 PAGE = "<!doctype html><p>é</p>"
@@ -209,12 +210,13 @@ def test_an_error_closes_it_and_leaves_no_thread() -> None:
         ask(server, "/")
 
 
-def test_ctrl_c_ends_it() -> None:
-    code = (
+@pytest.mark.parametrize("begin", [MAIN, ANOTHER], ids=["main", "another"])
+def test_ctrl_c_ends_it(begin: str) -> None:
+    code = begin + (
         "import threading\n"
         "from pellucid.serve import serve_page\n"
         "serve_page('<p>', {}, ready=lambda address: print(address, flush=True))\n"
-        "print(threading.enumerate() == [threading.main_thread()])\n"
+        "print([thread for thread in threading.enumerate() if not thread.daemon] == [threading.main_thread()])\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=PIPE, stderr=PIPE, text=True) as process:
         assert process.stdout is not None

@@ -4,7 +4,7 @@ import glob
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
@@ -118,6 +118,8 @@ def _fetch(name: str, **how: Any) -> Path:
 
     threading.Thread(target=run, name="pellucid-fetch", daemon=True).start()
     try:
+        while not done.done():  # a second at a time, as a Ctrl-C that another thread is told of wakes nobody
+            wait([done], 1)
         return Path(done.result())
     finally:
         if not done.done():  # Ctrl-C

@@ -120,7 +120,8 @@ def serve_page(
             ready(server.address)
             if open_browser:
                 webbrowser.open(server.address)
-            threading.Event().wait()
+            while True:  # a second at a time, as a Ctrl-C that another thread is told of wakes nobody
+                time.sleep(1)
         except KeyboardInterrupt:
             _LOG.debug("interrupted")
 
