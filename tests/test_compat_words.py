@@ -25,6 +25,7 @@ REMADE = ("t5", "xlm-roberta", "mistral", "chat")
 """Kinds of which the reference's fifth version builds a tokenizer of its own in place of the file's."""
 
 Both = tuple[Any, Any]
+Plain = transformers.PreTrainedTokenizerFast
 
 
 def both(kind: str, **said: Any) -> Both:
@@ -33,7 +34,7 @@ def both(kind: str, **said: Any) -> Both:
     if kind not in REMADE:
         return ours, transformers.AutoTokenizer.from_pretrained(WORDS / kind, **said)
     names = ["input_ids", "attention_mask"]
-    return ours, transformers.PreTrainedTokenizerFast.from_pretrained(WORDS / kind, model_input_names=names, **said)
+    return ours, Plain.from_pretrained(WORDS / kind, model_input_names=names, **said)
 
 
 def plain(found: Any) -> Any:
@@ -267,6 +268,28 @@ def test_words_of_a_batch() -> None:
     assert split[0] == split[1]
     assert ours.char_to_token(0, 5) == theirs.char_to_token(0, 5)
     assert ours.char_to_token(0, 5, 1) == theirs.char_to_token(0, 5, 1)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "mistral", "chat", "nothing around"])
+def test_padding_is_no_part_of_a_text(kind: str, special: bool, side: str, tmp_path: Path) -> None:
+    """Whether or not tokens stand around it, and whether or not the file says anything of that."""
+    said: dict[str, Any] = {"padding": True, "padding_side": side, "add_special_tokens": special}
+    if kind == "nothing around":
+        folder = shutil.copytree(WORDS / "gpt2", tmp_path / "gpt2")
+        found = json.loads((folder / "tokenizer.json").read_text())
+        (folder / "tokenizer.json").write_text(json.dumps(found | {"post_processor": None}))
+        ours, theirs = (one.from_pretrained(folder) for one in (compat.AutoTokenizer, Plain))
+    else:
+        ours, theirs = both(kind)
+    for tokenizer in (ours, theirs):
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    for given in ({"text": TEXTS}, {"text": [["a", "word"], ["b"]], "is_split_into_words": True}):
+        found, wanted = ours(**given, **said), theirs(**given, **said)
+        sides = [found.sequence_ids(row) for row in range(len(given["text"]))]
+        assert sides == [wanted.sequence_ids(row) for row in range(len(given["text"]))]
+        assert any(None in row for row in sides)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

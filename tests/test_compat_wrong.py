@@ -42,6 +42,26 @@ def test_a_model_is_made_of_a_config_that_can_be() -> None:
         compat.BertModel(compat.BertConfig(hidden_size=50))
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("BertForPreTraining", "BertForMaskedLM"),
+        ("AlbertForPreTraining", "AlbertForMaskedLM"),
+        ("ElectraForPreTraining", "ElectraModel"),
+    ],
+)
+def test_no_class_answers_with_fewer_heads_than_its_name_says(name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no '{name}', of whose heads not all are read: take {instead}$"):
+        getattr(compat, name)
+    assert hasattr(compat, instead)
+
+
+def test_labels_for_a_model_without_a_head_are_refused(tmp_path: Path) -> None:
+    reference("bert", "", tmp_path)
+    with pytest.raises(pellucid.InputError, match=r"^labels were given, and this model has no head"):
+        compat.AutoModel.from_pretrained(tmp_path)(IDS, labels=IDS)
+
+
 @pytest.mark.parametrize("head", ["causal-lm", "sequence-to-sequence-lm"])
 def test_heads_that_there_are_are_listed_once(head: str) -> None:
     with pytest.raises(pellucid.InputError, match="it has ") as raised:

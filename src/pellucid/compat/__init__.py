@@ -7,7 +7,7 @@ take BertViz's arguments, under its names and with its defaults, and answer with
     from pellucid.compat import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
 
 answer as the reference's classes do: `AutoConfig`, `AutoModel`, `AutoModelFor...`, `pipeline`, and by its own name
-every class of an architecture that is known here.
+every class of an architecture whose heads are known here.
 """
 
 from typing import Any

@@ -3,7 +3,8 @@
     from pellucid.compat import AutoModel, AutoTokenizer
 
 stands in place of `from transformers import ...`. Every class that the reference names by an architecture that is known
-here (`BertForMaskedLM`, `GPT2LMHeadModel`, `BertConfig`, `BertTokenizer`) can be imported in the same way.
+here (`BertForMaskedLM`, `GPT2LMHeadModel`, `BertConfig`, `BertTokenizer`) can be imported in the same way, but those of
+two heads for pretraining, of which one is read.
 """
 
 import copy
@@ -164,6 +165,9 @@ def architecture(name: str) -> type[PreTrainedModel]:
     if name not in pages:
         raise AttributeError(f"pellucid.compat has no {name!r}{near(name, pages)}")
     family, page = pages[name]
+    if (read := family.page(page.head)) is not page:
+        instead = f"of whose heads not all are read: take {read.architecture}"
+        raise AttributeError(f"pellucid.compat has no {name!r}, {instead}")
     head = page.head.name if page.head else None
 
     def from_pretrained(checkpoint: str | os.PathLike[str], **said: Any) -> PreTrainedModel:

@@ -137,6 +137,14 @@ def _rows(tokenizer: Tokenizer, raw: Iterable[tuple[Any, Any]], asked: Asked) ->
             parts = stretches(first, second, limit - added, strategy, asked.stride, side)
         else:
             cut_pair(first, second, limit, added, strategy, side)
-        rows += [tokenizer.finish(*part, special) for part in parts]
+        rows += [_sided(tokenizer.finish(*part, special), second is None) for part in parts]
         owners += [i] * len(parts)
     return rows, owners
+
+
+def _sided(row: Any, single: bool) -> Any:
+    """A row that knows which of its tokens are of a text: where nothing stands around a text its processor does not
+    say, and the padding that follows would count as text."""
+    if single and not any(row.special_tokens_mask):
+        row.set_sequence_id(0)
+    return row

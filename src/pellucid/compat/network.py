@@ -127,7 +127,9 @@ class PreTrainedModel(nn.Module):
         found = forward(self.pellucid.loaded, *read, decoder_attention_mask=decoder_attention_mask, watch=keeper)
         seen = {name: tuple(keeper.kept[one] for one in names) for name, names in places.items()} if keeper else {}
         logits = found.get("logits")
-        loss = None if labels is None or logits is None else self._loss(logits, labels, num_items_in_batch)
+        if labels is not None and logits is None:
+            raise InputError("labels were given, and this model has no head that they could be compared with")
+        loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
         answer = ModelOutput(ordered(self.pellucid.config, found, seen, loss))
         return answer if self._or(return_dict, "return_dict") else answer.to_tuple()
 

@@ -236,8 +236,8 @@ class TextClassification(Taught):
     # -- how good it is -----------------------------------------------------------------------------------------------
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        """See `label_scores` and `sets_scores` of `training/metrics.py`, and "loss"; of shares those of the greatest
-        one. Rows without labels are compared with the teacher."""
+        """See `label_scores` and `sets_scores` of `training/metrics.py`, and "loss", unweighted and unsmoothed; of
+        shares those of the greatest one. Rows without labels are compared with the teacher."""
         logits = torch.stack(logits_of(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples]))
         aims: list[Target] = [one.target for one in examples]
         kind = aims[0].kind
