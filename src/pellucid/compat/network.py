@@ -127,8 +127,6 @@ class PreTrainedModel(nn.Module):
         found = forward(self.pellucid.loaded, *read, decoder_attention_mask=decoder_attention_mask, watch=keeper)
         seen = {name: tuple(keeper.kept[one] for one in names) for name, names in places.items()} if keeper else {}
         logits = found.get("logits")
-        if labels is not None and logits is None:
-            raise InputError("labels were given, and this model has no head that they could be compared with")
         loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
         answer = ModelOutput(ordered(self.pellucid.config, found, seen, loss))
         return answer if self._or(return_dict, "return_dict") else answer.to_tuple()
@@ -166,8 +164,10 @@ class PreTrainedModel(nn.Module):
             names += ["cross_attentions"] if looks["attentions"] else []
         return {name: resolve(f"{name}[*]", config) for name in names}
 
-    def _loss(self, logits: Tensor, labels: Tensor, items: Tensor | int | None) -> Tensor:
+    def _loss(self, logits: Tensor | None, labels: Tensor, items: Tensor | int | None) -> Tensor:
         """See `loss_of`. What a text's labels are is kept in `config`, and saved: it says how to answer later."""
+        if logits is None:
+            raise InputError("labels were given, and this model has no head that they could be compared with")
         if self._head_is(SequenceClassification):
             self.config.problem_type = problem_of(logits, labels, self.config.problem_type)
         return loss_of(self.pellucid.config, logits, labels, self.config.problem_type, items)
