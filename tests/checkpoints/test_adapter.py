@@ -317,7 +317,11 @@ DAMAGED: dict[str, tuple[Damage, type[PellucidError], str]] = {
     "tokens": (said(trainable_token_indices=[1]), MISMATCH, "trainable_token_indices would change"),
     "a base that was changed": (said(init_lora_weights="pissa"), MISMATCH, "which changes the base as well"),
     "no base": (said(base_model_name_or_path=None), MISMATCH, "base_model_name_or_path is None"),
-    "a base that is gone": (said(base_model_name_or_path="/no/such"), NotFoundError, "its base is not here"),
+    "a base that is gone": (
+        said(base_model_name_or_path="/no/such"),
+        NotFoundError,
+        "adapter_config.json as base_model_name_or_path",
+    ),
     "a strange task": (said(task_type="DREAM"), MISMATCH, "task_type is 'DREAM', expected one of SEQ_CLS"),
     "a task that is a list": (said(task_type=["SEQ_CLS"]), MISMATCH, "task_type is ['SEQ_CLS']"),
     "no rank": (said(r=0), MISMATCH, "r is 0, expected a whole number"),

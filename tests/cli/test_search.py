@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pellucid import load
 from pellucid.cli.app import app
 from pellucid.cli.errors import run
 
@@ -150,6 +151,34 @@ def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None
         done = pellucid(*typed)
         assert (done.returncode, done.stdout) == (code, ""), (typed, done.stderr)
         assert said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_what_a_folder_leaves_out_is_told_as_it_is_typed(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("a house")
+    (tmp_path / "two.txt").write_bytes("München".encode("latin-1"))
+    done = pellucid("index", "build", tmp_path, "-o", tmp_path.parent / "left.index")
+    assert done.returncode == 0
+    assert "two.txt is not UTF-8 text" in done.stderr and "try --encoding latin-1" in done.stderr
+
+
+def test_an_index_finds_its_model_from_another_folder_and_is_told_where_it_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load("all-MiniLM-L6-v2").save(tmp_path / "mine")
+    (tmp_path / "texts.csv").write_text("text\na house\na tree\n")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    built = pellucid("index", "build", "texts.csv", "-c", "text", "-m", "mine", "-o", "an.index")
+    assert built.returncode == 0, built.stderr
+    monkeypatch.chdir("other")
+    assert pellucid("search", "../an.index", "a tree").returncode == 0
+    (tmp_path / "mine").rename(tmp_path / "moved")
+    for typed in (("search", "../an.index", "a tree"), ("index", "add", "../an.index", "../texts.csv", "--update")):
+        gone = pellucid(*typed)
+        assert gone.returncode == 3
+        assert f"there is no folder '{tmp_path / 'mine'}'" in gone.stderr
+        assert gone.stderr.endswith("; where it lies now is said by --model FOLDER\n")
+        assert pellucid(*typed, "--model", "../moved").returncode == 0
 
 
 def test_the_life_of_an_index(index: Path, tmp_path: Path) -> None:

@@ -143,6 +143,11 @@ def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, tab
         (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epochs"), 2, "--set epochs says no value"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--column", "text"), 2, "--column text says no value"),
         (("classify", "train.csv", "-m", "M", "-o", "o", "--seed", "1", "-s", "seed=2"), 2, "seed is said twice"),
+        (
+            ("classify", "train.csv", "-m", "M", "-o", "o", "-c", "label=A", "-c", "label=B"),
+            2,
+            "--column label is said twice, as A and as B: say it once",
+        ),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--epochs", "two"), 3, "epochs is 'two', expected a whole"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epoch=2"), 3, "'epoch' (did you mean epochs"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--validation", "2"), 3, "--validation is 2, expected"),

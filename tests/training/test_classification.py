@@ -469,6 +469,17 @@ def test_labels_that_look_misspelt_are_named(body: "pellucid.Model", caplog: pyt
         "the label 'cafe\\u0301' stands in one row alone (row 1), and 'caf\\xe9' in 1: is it misspelt?"
     ]
     caplog.clear()
+    labels_of(body, rows_with("good", "good", "good ", "good ", "good ", "bad"))
+    assert caplog.messages == [
+        "the label 'good' stands in 2 rows, and 'good ' in 3: they differ by the spaces at their ends alone"
+    ]
+    caplog.clear()
+    labels_of(body, rows_with(*[f"2024-02-{day:02}" for day in range(1, 29)], "2024-02-01", "2024-02-02"))
+    assert caplog.messages == []
+    labels_of(body, rows_with(*[f"label{one}" for one in range(10)], *["label"] * 2))
+    assert len(caplog.messages) == 6
+    assert caplog.messages[5] == "5 more labels are near others: is this the right column?"
+    caplog.clear()
     labels_of(body, rows_with(*range(30)))
     assert caplog.messages == ["each of 30 rows has a label of its own: is 'label' the right column?"]
 

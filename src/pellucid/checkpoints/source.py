@@ -57,7 +57,9 @@ def locate(name: str | os.PathLike[str], where: Where = USUAL) -> Source:
     try:
         base = _located(facts.base, replace(where, revision=facts.revision))
     except InputError as error:
-        raise NotFoundError(f"{name} is an adapter, and its base is not here: ", error) from error
+        moved = f"; where it lies now is to stand in {found.folder / FILE} as base_model_name_or_path"
+        told = moved if Path(facts.base).is_absolute() else ""
+        raise NotFoundError(f"{name} is an adapter, and its base is not here: ", error, told) from error
     refuse_links(base)
     if base.file is None and form_of_folder(base.folder).adapter:
         raise CheckpointMismatchError(

@@ -6,7 +6,7 @@ import rich_click as click
 
 from pellucid.cli.options_of_tasks import learned_task, options_of_learning
 from pellucid.cli.output import draw, json_of, say
-from pellucid.cli.questions import more, pair
+from pellucid.cli.questions import more, pairs
 from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
 from pellucid.cli.typed import Others
@@ -62,7 +62,7 @@ def command(
     from pellucid.training.said import Spoken
 
     options: dict[str, Any] = {option: Spoken(value.lstrip()) for option, value in more("--set", settings, ()).items()}
-    renamed = dict(pair("--column", one) for one in columns)
+    renamed = pairs("--column", columns)
     import pellucid
 
     rows: Any = data[0] if len(data) == 1 else data

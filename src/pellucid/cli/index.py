@@ -22,6 +22,7 @@ READING = (
     click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of the files."),
     click.option("--skip-bad-rows", "skip_bad", is_flag=True, help="Leave out rows that do not fit, and list them."),
 )
+OF_AN_INDEX = "The model that should have made it; by default the one that it names."
 
 
 def reading(command: Any) -> Any:
@@ -86,7 +87,10 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how:
 @click.argument("sources", nargs=-1, required=True, metavar="FILE...")
 @reading
 @click.option("--update", is_flag=True, help="Take the place of texts with the same id.")
-def add(index: Path, sources: tuple[str, ...], column: str | None, id_column: str | None, **how: Any) -> None:
+@click.option("--model", "-m", help=OF_AN_INDEX)
+def add(
+    index: Path, sources: tuple[str, ...], column: str | None, id_column: str | None, model: str | None, **how: Any
+) -> None:
     """Put more texts into INDEX; unchanged ones are not embedded again.
 
     \b
@@ -97,7 +101,7 @@ def add(index: Path, sources: tuple[str, ...], column: str | None, id_column: st
     import pellucid
 
     how |= {name: value for name, value in (("column", column), ("id_column", id_column)) if value is not None}
-    held = pellucid.Index.open(index)
+    held = pellucid.Index.open(index, model=model)
     tell_more()
     more = held.add(_source(sources), progress=False if quiet() else None, **how)
     say(f"{more:+,} rows; {_settled(held)}")
@@ -170,7 +174,7 @@ def compact(index: Path) -> None:
 
 @command.command("verify")
 @FOLDER
-@click.option("--model", "-m", help="The model that should have made it; by default the one that it names.")
+@click.option("--model", "-m", help=OF_AN_INDEX)
 def verify(index: Path, model: str | None) -> None:
     """Check every file of INDEX by its digest, and that its model still makes the same vectors.
 

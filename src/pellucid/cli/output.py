@@ -1,6 +1,7 @@
 """What is not an answer goes to stderr, and nowhere when nobody wants it."""
 
 import contextlib
+import copy
 import json
 import logging
 import os
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.errors import InputError
+from pellucid.cli.typed import as_typed
+from pellucid.errors import InParts, InputError
 from pellucid.files import check_ending, target_of
 
 if TYPE_CHECKING:
@@ -100,9 +102,13 @@ def json_of(value: Any, **how: Any) -> str:
 
 
 class Clean(logging.Formatter):
-    """What the library says, as `say` says it."""
+    """What the library says, as `say` says it; of an error its arguments as they are typed."""
 
     def format(self, record: logging.LogRecord) -> str:
+        context, told = click.get_current_context(silent=True), record.args
+        if context is not None and isinstance(told, tuple):
+            record = copy.copy(record)
+            record.args = tuple(as_typed(one, context) if isinstance(one, InParts) else one for one in told)
         return clean(super().format(record), err=True)
 
 

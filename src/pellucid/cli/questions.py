@@ -179,6 +179,16 @@ def pair(option: str, text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """The same of several, by what stands before the sign, which says each once."""
+    found: dict[str, str] = {}
+    for name, value in (pair(option, one) for one in texts):
+        if name in found:
+            raise click.UsageError(f"{option} {name} is said twice, as {found[name]} and as {value}: say it once")
+        found[name] = value
+    return found
+
+
 def said(item: Any) -> str:
     """An item on one line: of a pair both, of a query with documents the query."""
     parts = [part for part in item.values() if isinstance(part, str)] if isinstance(item, dict) else [item]

@@ -9,7 +9,7 @@ import rich_click as click
 
 from pellucid.cli.options_of_tasks import learned_task, options_of_learning, settings_of_training
 from pellucid.cli.output import draw, json_of, quiet, say, tell_more
-from pellucid.cli.questions import more, pair
+from pellucid.cli.questions import more, pairs
 from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
 from pellucid.cli.typed import Others
@@ -108,7 +108,7 @@ def command(
     _tell_more()
     better = pellucid.train(
         model, data, task,
-        out=output, validation=_share(validation), columns=dict(pair("--column", one) for one in columns),
+        out=output, validation=_share(validation), columns=pairs("--column", columns),
         encoding=encoding, recipe=recipe, from_scratch=from_scratch, resume=resume, overwrite=overwrite,
         progress=False if quiet() or not _first() else None, **said,
     )  # fmt: skip

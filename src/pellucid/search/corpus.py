@@ -51,7 +51,7 @@ class Corpus:
     id_column: str | None = None
     encoding: str = "utf-8"
     skip_bad: bool = False
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[str | InputError] = field(default_factory=list)
     delimiter: str | None = None
     number_from: int = 1
     taken: Callable[[str], bool] = lambda id_: False
@@ -196,7 +196,7 @@ class Corpus:
             except InputError as error:
                 if len(paths) == 1:
                     raise
-                self.skipped.append(str(error))
+                self.skipped.append(error)
                 continue
             if text.strip():
                 yield Entry(whole_characters(path.as_posix()), text, {"path": whole_characters(path.as_posix())})
@@ -218,7 +218,7 @@ class Corpus:
                 except InputError as error:
                     if not self.skip_bad:
                         raise
-                    self.skipped.append(str(error))
+                    self.skipped.append(error)
                 else:
                     yield entry
         except OSError as error:

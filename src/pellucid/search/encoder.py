@@ -50,7 +50,11 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     Raises InputError for a model whose numbers are random, since nobody could make the same vectors again, and for one
     that is edited, which would be taken for the plain one.
     """
-    name = loaded.source.name if loaded.source else f"{_FROM_NOWHERE} ({loaded.config.family})"
+    name = f"{_FROM_NOWHERE} ({loaded.config.family})"
+    if (source := loaded.source) is not None:
+        name = source.name
+        if source.kind in ("folder", "file"):  # in full, since an index may be asked from another folder
+            name = str(Path(name).expanduser().absolute())
     reading = fingerprint(loaded.words)
     if loaded.random:
         raise InputError(f"{name} is not trained: its vectors are random, and a search in them finds nothing")
@@ -111,9 +115,10 @@ def reopened(encoder: Encoder) -> Loaded:
     how: dict[str, Any] = {"head": None, "dtype": kind}
     try:
         loaded = open_checkpoint(encoder.name, **how, where=Where(encoder.revision))
-    except NotFoundError:
+    except NotFoundError as error:
         if encoder.revision is None:
-            raise
+            at = "; where it lies now is said by ", Argument("model", Blank("FOLDER"))
+            raise NotFoundError("the model of this index is not here: ", error, *at) from error
         loaded = open_checkpoint(encoder.name, **how)  # another revision may be here, of the same files
     check(encoder, loaded)
     return loaded

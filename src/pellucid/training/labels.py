@@ -28,6 +28,9 @@ ALIKE = 0.8
 MOST_COMPARED = 1000
 """Labels that are compared each with each other."""
 
+MOST_TOLD = 5
+"""Labels of which it is said that they may be misspelt."""
+
 
 _LISTED = re.compile(r"""\[(["'].*|\d.*,.*)?\]""", re.DOTALL)
 """How a list looks that somebody wrote into a table."""
@@ -201,16 +204,22 @@ def warn_of_misspelt(rows: Sequence[Fields], held: Sequence[Sequence[str]], coun
         return
     places = {name: place(row, i) for i, (row, names) in enumerate(zip(rows, held)) for name in names}
     folded: dict[str, str] = {}
+    told: list[tuple[str, str]] = []
     for name in sorted(counts, key=lambda one: -counts[one]):
         other = folded.setdefault(unicodedata.normalize("NFKC", name.strip()).casefold(), name)
-        if other == name and counts[name] == 1 and not name.lstrip("-").isdigit():
+        if other == name and counts[name] == 1 and any(sign.isalpha() for sign in name):  # no number, and no date
             often = [one for one in counts if counts[one] > 1]
             other = next(iter(difflib.get_close_matches(name, often, n=1, cutoff=ALIKE)), name)
         if other != name:
-            many = f"in one row alone ({places[name]})" if counts[name] == 1 else f"in {counts[name]} rows"
-            unseen = unicodedata.normalize("NFKC", name) == unicodedata.normalize("NFKC", other)
-            one, two = map(ascii if unseen else repr, (name, other))
-            log.warning("the label %s stands %s, and %s in %d: is it misspelt?", one, many, two, counts[other])
+            told.append((name, other))
+    for name, other in told[:MOST_TOLD]:
+        many = f"in one row alone ({places[name]})" if counts[name] == 1 else f"in {counts[name]} rows"
+        unseen = unicodedata.normalize("NFKC", name) == unicodedata.normalize("NFKC", other)
+        one, two = map(ascii if unseen else repr, (name, other))
+        doubt = "they differ by the spaces at their ends alone" if name.strip() == other.strip() else "is it misspelt?"
+        log.warning("the label %s stands %s, and %s in %d: %s", one, many, two, counts[other], doubt)
+    if len(told) > MOST_TOLD:
+        log.warning("%d more labels are near others: is this the right column?", len(told) - MOST_TOLD)
 
 
 # -- labels as a model learns them ------------------------------------------------------------------------------------
