@@ -117,8 +117,8 @@ def reopened(encoder: Encoder) -> Loaded:
         loaded = open_checkpoint(encoder.name, **how, where=Where(encoder.revision))
     except NotFoundError as error:
         if encoder.revision is None:
-            at = "; where it lies now is said by ", Argument("model", Blank("FOLDER"))
-            raise NotFoundError("the model of this index is not here: ", error, *at) from error
+            at = " (", Argument("model", Blank("FOLDER")), " says where it lies now): "
+            raise NotFoundError("the model of this index is not here", *at, error) from error
         loaded = open_checkpoint(encoder.name, **how)  # another revision may be here, of the same files
     check(encoder, loaded)
     return loaded
