@@ -159,6 +159,9 @@ def test_what_a_folder_leaves_out_is_told_as_it_is_typed(tmp_path: Path) -> None
     done = pellucid("index", "build", tmp_path, "-o", tmp_path.parent / "left.index")
     assert done.returncode == 0
     assert "two.txt is not UTF-8 text" in done.stderr and "try --encoding latin-1" in done.stderr
+    (tmp_path / "one.txt").write_bytes("Köln".encode("latin-1"))
+    done = pellucid("index", "build", tmp_path, "-o", tmp_path.parent / "none.index")
+    assert done.returncode == 3 and "try --encoding latin-1 and 1 more): there is nothing to put" in done.stderr
 
 
 def test_an_index_finds_its_model_from_another_folder_and_is_told_where_it_went(

@@ -192,6 +192,19 @@ def test_what_is_of_texts_is_not_passed_over_where_vectors_are_given(said: dict)
         pellucid.Index.build(None, np.eye(3), **said)
 
 
+def test_an_index_names_the_folder_from_which_its_model_came(
+    own: pellucid.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the program has gone since it was loaded."""
+    pellucid.Model(own.loaded).save(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    model = pellucid.load("mine")
+    monkeypatch.chdir("/")
+    built = pellucid.Index.build(model, ["a house", "a tree"], tmp_path / "an.index", progress=False)
+    assert built.info()["encoder"]["name"] == str(tmp_path / "mine")
+    assert pellucid.Index.open(built.folder).search("a tree", k=1)[0]["text"] == "a tree"
+
+
 def test_an_index_that_was_moved_answers_on_and_leaves_no_folder_where_it_was(own: pellucid.Index) -> None:
     elsewhere = own.folder.rename(own.folder.with_name("moved.index"))
     assert own.search("Microsoft", k=1)[0]["id"] == "MSFT"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.config.checks import is_several, plain_number, truth, unwrapped
-from pellucid.errors import Argument, Blank, InputError, near, several
+from pellucid.errors import Argument, Blank, InputError, Words, near, several
 from pellucid.search.entries import Entry
 from pellucid.search.files import found, whole
 from pellucid.search.ids import checked_id
@@ -74,7 +74,7 @@ class Corpus:
         if paths is None:
             return self._checked(self._given())
         if not paths:
-            raise InputError(f"{self.source} holds no files{self._left_out()}")
+            raise InputError(f"{self.source} holds no files", self._left_out())
         if len(paths) == 1:
             facts(paths[0])  # that there is none is said before anything else of it
         tables = [path for path in paths if path.suffix.lower() in (*TABLES, *OBJECTS)]
@@ -96,13 +96,14 @@ class Corpus:
                 raise InputError(f"text {number - 1} has an empty id: give each its own, or none")
             yield entry if text is entry.text else replace(entry, text=text)
         if number == self.empty:
-            raise InputError(f"the corpus holds no texts{self._left_out()}: there is nothing to put into the index")
+            nothing = ": there is nothing to put into the index"
+            raise InputError("the corpus holds no texts", self._left_out(), nothing)
 
-    def _left_out(self) -> str:
+    def _left_out(self) -> Words:
         """` (why)`, where something was."""
-        said = [*self.skipped, *([f"{self.empty:,} that are empty"] if self.empty else [])]
+        said: list[str | InputError] = [*self.skipped, *([f"{self.empty:,} that are empty"] if self.empty else [])]
         more = f" and {len(said) - 1:,} more" if len(said) > 1 else ""
-        return f" (left out: {said[0]}{more})" if said else ""
+        return (" (left out: ", said[0], f"{more})") if said else ""
 
     def said(self) -> dict[str, Any]:
         """What an index tells of its corpus, once it was read: of files, their digests."""

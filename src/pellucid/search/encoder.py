@@ -52,9 +52,8 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     """
     name = f"{_FROM_NOWHERE} ({loaded.config.family})"
     if (source := loaded.source) is not None:
-        name = source.name
-        if source.kind in ("folder", "file"):  # in full, since an index may be asked from another folder
-            name = str(Path(name).expanduser().absolute())
+        places = {"folder": source.folder, "file": source.file}  # in full: an index may be asked from another folder
+        name = str(places.get(source.kind, source.name))
     reading = fingerprint(loaded.words)
     if loaded.random:
         raise InputError(f"{name} is not trained: its vectors are random, and a search in them finds nothing")
