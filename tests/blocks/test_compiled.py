@@ -375,9 +375,9 @@ def test_eight_bits_of_a_last_map_have_their_scale(made: Kernels) -> None:
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A cache of its own, and a process that has not asked for kernels."""
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "cache"))
-    usable_kernels.cache_clear()
+    told.found_kernels.cache_clear()
     yield tmp_path / "cache"
-    usable_kernels.cache_clear()
+    told.found_kernels.cache_clear()
 
 
 def only(folder: Path) -> Path:
@@ -432,7 +432,7 @@ def test_a_file_that_is_not_as_it_was_written_is_made_anew(alone: Path, harm: st
         file.chmod(0o666)
     else:
         file.write_bytes({"cut": whole[:-9], "changed": whole[:-1] + b"\x90", "empty": b""}[harm])
-    usable_kernels.cache_clear()
+    told.found_kernels.cache_clear()
     again = usable_kernels()
     assert first is not None and again is not None and again is not first
     kept = file.read_bytes()

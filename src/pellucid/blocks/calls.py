@@ -10,6 +10,9 @@ from ctypes import Structure, c_float, c_int64
 FLOAT32, BFLOAT16, INT8 = 0, 1, 2
 """What a table's numbers are."""
 
+ROWS, LANES = 6, 16
+"""Of a matrix that is multiplied at once; columns of the other one are made a multiple of `LANES`."""
+
 
 def _whole(names: str) -> list[tuple[str, type]]:
     return [(name, c_int64) for name in names.split()]
@@ -83,3 +86,29 @@ class Mix(Structure):
 
     __slots__ = ()
     _fields_ = _whole("rows heads shared width slots filled wide memory room mask mask_differs out narrow")
+
+
+class MixAll(Structure):
+    """Many positions of each row, which look at the same ones.
+
+    heads: of query.  shared: of key and value.  seq: positions that ask.  source: positions that are looked at.
+    width: of a head.  narrow: whether all is bfloat16, and not float32.
+    query, key, value: addresses; `_row`, `_head`, `_step`: how many numbers on the next row, head, position begins.
+    mask: of one byte for each of [rows, source], 0 where it is hidden; 0 hides none.  mask_differs: whether each row
+    has its own.  out: of [rows, seq, heads*width].
+    room: of [threads, room_each], for what a thread has at hand: see `room_for`.  scale: of scores.
+    """
+
+    __slots__ = ()
+    _fields_ = [
+        *_whole("rows heads shared seq source width narrow query query_row query_head query_step"),
+        *_whole("key key_row key_head key_step value value_row value_head value_step"),
+        *_whole("mask mask_differs out room room_each"),
+        ("scale", c_float),
+    ]
+
+    @staticmethod
+    def room_for(source: int, width: int) -> int:
+        """Numbers of a thread's room: keys, values, and of `ROWS` queries themselves, weights, sums and totals."""
+        count, wide = (-(-size // LANES) * LANES for size in (source, width))
+        return count * (width + wide + ROWS) + ROWS * (width + wide + 1)

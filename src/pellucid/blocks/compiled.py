@@ -1,4 +1,4 @@
-"""Blocks for one position at a time, as writing has them, by kernels compiled for this processor.
+"""Blocks by kernels compiled for this processor: of one position at a time, as writing has them, and attention of many.
 
 Beside its packed map, which multiplies many rows, a linear map has the tables that lie in memory anyway, those of the
 module or of 8 bits: one row by a table costs what reading it does. Results agree with the packed blocks up to rounding.
@@ -6,6 +6,7 @@ module or of 8 bits: one row by a table costs what reading it does. Results agre
 The kernels need numba, the extra `fast`; without it a twin has the packed blocks alone.
 """
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -18,8 +19,9 @@ from pellucid.blocks.packed import PackedAttention, PackedGatedFeedForward, Pack
 from pellucid.blocks.packing import Part
 from pellucid.blocks.quantized import Int4Linear, Int8Linear
 from pellucid.blocks.run import Pass
-from pellucid.blocks.steps import KINDS, Asking, Plain, usable_kernels
+from pellucid.blocks.steps import KINDS, Asking, Plain, installed, usable_kernels
 from pellucid.blocks.widened import WidenedLinear
+from pellucid.machine import features
 
 FEW = {torch.float32: 2, torch.bfloat16: 2, torch.int8: 6}
 """Rows of x up to which a table is read as it stands, by the kind of its numbers; what reads it once for many rows is
@@ -30,6 +32,23 @@ ALIKE = 4
 
 MOST = 32
 """Rows up to which a step between products is done sooner by one thread."""
+
+MANY = 512
+"""Positions of a batch from which on its attention is a kernel's. It goes by the batch alone: what a text is given does
+not depend on what the process did before. A text or two are not worth the seconds in which kernels are compiled."""
+
+
+def mixes(dtype: torch.dtype) -> bool:
+    """Whether attention of many positions, in this kind of number, may be a kernel's."""
+    return installed() and _by_vectors(dtype)
+
+
+@functools.cache
+def _by_vectors(dtype: torch.dtype) -> bool:
+    """Whether a kernel of ours is known to be quicker than PyTorch's: where a vector holds 16 numbers, and the
+    processor has no tiles of bfloat16, of which PyTorch makes use."""
+    known = features()
+    return "avx512" in known and (dtype == torch.float32 or (dtype == torch.bfloat16 and "amx" not in known))
 
 
 class CompiledLinear(nn.Module):
@@ -98,7 +117,17 @@ class CompiledGatedFeedForward(PackedGatedFeedForward):
 
 
 class CompiledAttention(PackedAttention):
-    """One new position of each text in two steps between its products."""
+    """One new position of each text in two steps between its products; many positions, which all look at the same ones,
+    by a kernel."""
+
+    def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
+        rows, _, seq, width = query.shape
+        alike = bias is None and not run.causal and (run.mask is None or run.mask.shape[1:3] == (1, 1))
+        many = seq > 1 and rows * seq >= MANY and value.shape[-1] == width and _by_vectors(query.dtype)
+        if not (alike and many and (steps := usable_kernels())):
+            return super()._fused(query, key, value, bias, run)
+        mask = None if run.mask is None else run.mask[:, 0, 0]
+        return steps.mix(query, key, value, mask, self.scale).transpose(1, 2)
 
     def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """Float[Tensor, "batch hidden"]  ->  the same"""

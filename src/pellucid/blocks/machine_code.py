@@ -6,6 +6,7 @@ file does without numba.
 
 import contextlib
 import hashlib
+import importlib
 import logging
 import mmap
 import os
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 
 DIGEST = 32
 """Bytes at the beginning of the file that tell whether the rest is whole, and is what its name says."""
+
+WORDED = ("calls", "dialect", "tiles", "kernels", "mixing")
+"""Where the kernels, and what they are told, are written."""
 
 ROOM = 1 << 16
 """Bytes that the file will take, and more."""
@@ -83,7 +87,7 @@ def _place() -> Path:
 
 def _words() -> bytes:
     """The kernels and what they are told, as installed: files, parts of an archive, or without their source."""
-    found: list[Any] = [find_spec(f"pellucid.blocks.{name}") for name in ("kernels", "calls")]
+    found: list[Any] = [find_spec(f"pellucid.blocks.{name}") for name in WORDED]
     return b"".join(one.loader.get_data(one.origin) for one in found)
 
 
@@ -111,8 +115,10 @@ def _digest(place: Path, code: bytes) -> bytes:
 
 def _made(place: Path, processor: Any) -> bytes:
     _check_keeps(place.parent)
-    from pellucid.blocks.kernels import object_code
+    from pellucid.blocks.dialect import object_code
 
+    for name in WORDED:
+        importlib.import_module(f"pellucid.blocks.{name}")
     log.info("compiling for this processor, once: %s", place)
     code = object_code(processor)
     write_whole(place, lambda file: file.write(_digest(place, code) + code), rights=stat.S_IRUSR | stat.S_IWUSR)

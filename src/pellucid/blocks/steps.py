@@ -4,7 +4,9 @@ import ctypes
 import functools
 import importlib.util
 import logging
+import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,6 +30,13 @@ WITHIN = ("omp_get_thread_num", "omp_get_num_threads")
 
 KINDS = {torch.float32: calls.FLOAT32, torch.bfloat16: calls.BFLOAT16, torch.int8: calls.INT8}
 """Numbers of a table that the kernels read, as these call them."""
+
+
+_ONE_ASKS = threading.Lock()
+"""Held while kernels are looked for: several threads would each compile them, and a fork find them half made."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_ONE_ASKS.acquire, after_in_parent=_ONE_ASKS.release, after_in_child=_ONE_ASKS.release)
 
 
 class Plain(NamedTuple):
@@ -73,7 +82,7 @@ class Kernels:
         self._code = MachineCode()
         self._abreast.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
         self._abreast.restype = None
-        self._product, self._mix = self._code.address("product"), self._code.address("mix")
+        self._product, self._mix, self._mix_all = (self._code.address(name) for name in ("product", "mix", "mix_all"))
         # of a few microseconds each, for which Python's lock is kept
         call = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
         self._norm, self._gated, self._remember = (
@@ -191,6 +200,51 @@ class Kernels:
         self._share(self._mix, mix, rows * heads * filled * width)
         return out
 
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+        """softmax(query . key x scale) . value of many positions. All are of one kind, float32 or bfloat16.
+
+        query: Float[Tensor, "rows heads seq width"]; key, value: Float[Tensor, "rows shared source width"]
+        mask: Bool[Tensor, "rows|1 source"], True where a position may be looked at; None where all may.
+        ->  Float[Tensor, "rows seq heads width"]
+        Raises InputError where they do not fit each other: the kernel would read beside them.
+        """
+        query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
+        rows, heads, seq, width = query.shape
+        shared, source = key.shape[1:3]
+        fit = key.shape == value.shape == (rows, shared, source, width) and heads % shared == 0
+        if not fit or not query.dtype == key.dtype == value.dtype:
+            said = ", ".join(kind_of(x) for x in (query, key, value))
+            raise InputError(f"query, key and value are {said}: rows, width, kind and whole shares of heads must agree")
+        if mask is not None and (mask.shape[1] != source or mask.shape[0] not in (1, rows)):
+            raise InputError(
+                f"mask is {kind_of(mask)}, and key {kind_of(key)}: as many rows and positions are expected"
+            )
+        mask = None if mask is None else mask.contiguous()
+        out = query.new_empty(rows, seq, heads, width)
+        each = calls.MixAll.room_for(source, width)
+        room = query.new_empty(torch.get_num_threads() * each, dtype=torch.float32)
+        told = calls.MixAll(
+            rows=rows,
+            heads=heads,
+            shared=shared,
+            seq=seq,
+            source=source,
+            width=width,
+            narrow=query.dtype == torch.bfloat16,
+            mask=_place(mask),
+            mask_differs=mask is not None and mask.shape[0] > 1,
+            out=out.data_ptr(),
+            room=room.data_ptr(),
+            room_each=each,
+            scale=scale,
+        )
+        for name, one in (("query", query), ("key", key), ("value", value)):
+            steps = zip(("", "_row", "_head", "_step"), (one.data_ptr(), *one.stride()))
+            for ending, number in steps:
+                setattr(told, name + ending, number)
+        self._share(self._mix_all, told, rows * heads * seq * source * width)
+        return out
+
     def _share(self, kernel: int, call: ctypes.Structure, work: int) -> None:
         """Has the threads share it, or does it here and now; work: its multiplications."""
         self._abreast(kernel, ctypes.byref(call), torch.get_num_threads() if work > SMALL else 1, 0)
@@ -205,14 +259,23 @@ def _place(one: Tensor | None) -> int:
     return 0 if one is None else one.data_ptr()
 
 
-@functools.cache
+def installed() -> bool:
+    """Whether there is a numba that compiles for this system."""
+    return sys.platform == "linux" and importlib.util.find_spec("numba") is not None
+
+
 def usable_kernels() -> Kernels | None:
     """The compiled steps of this process; None without numba, elsewhere than on Linux, and where their code cannot be
     kept, since seconds of work are not to be done each time."""
+    with _ONE_ASKS:
+        return found_kernels()
+
+
+@functools.cache
+def found_kernels() -> Kernels | None:
+    """The same, for one thread at a time."""
     try:
-        if sys.platform != "linux" or importlib.util.find_spec("numba") is None:
-            return None
-        return Kernels()
+        return Kernels() if installed() else None
     except Exception as reason:  # noqa: BLE001 - a numba that does not fit what it stands on raises anything
         log.warning("numba is installed, and its kernels cannot be used: %s", reason)
         return None

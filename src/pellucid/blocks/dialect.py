@@ -1,0 +1,139 @@
+"""What the kernels are written in, numba's Python and what it has no word for, and the machine code of all of them.
+
+`carray(floats_at(address), shape)` is the memory there as an array; where it may hold numbers of another kind, it has a
+second name, by which these are read. All arithmetic is float32.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from numba import from_dtype, njit, types
+from numba.extending import intrinsic
+
+from pellucid.blocks.calls import ProductTable
+
+OUTSIDE = {"omp_get_thread_num", "omp_get_num_threads", "sqrtf", "memset", "memcpy", "memmove"}
+"""What the kernels may call: it is in every process that has PyTorch."""
+
+KERNELS: dict[str, Any] = {}
+"""Each by its name: void (call *), where `call` is of the kind that it was declared with."""
+
+FREE = {"reassoc", "contract", "nsz", "arcp"}
+"""Sums may be formed in any order, as every library forms them; NaN stays NaN."""
+
+float32, int64 = types.float32, types.int64
+
+thread_number = types.ExternalFunction("omp_get_thread_num", types.int32())
+thread_count = types.ExternalFunction("omp_get_num_threads", types.int32())
+
+
+def _at(kind: Any) -> Any:
+    """The address of some of these structures."""
+    return types.CPointer(from_dtype(np.dtype(kind)))
+
+
+def kernel(call: Any) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Declares a kernel that is told what `call` says."""
+    options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+    def kept(function: Callable[[Any], None]) -> Callable[[Any], None]:
+        KERNELS[function.__name__] = njit(types.void(_at(call)), fastmath=FREE, **options)(function)
+        return function
+
+    return kept
+
+
+def _instruction(name: str, result: Any, given: Any) -> Any:
+    """What numba has no word for: an instruction of LLVM that takes a number for another, bit by bit."""
+
+    def typed(context: Any, number: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, numbers: Any) -> Any:
+            return getattr(builder, name)(numbers[0], context.get_value_type(result))
+
+        return result(given), generate
+
+    return intrinsic(typed)
+
+
+floats_at = _instruction("inttoptr", types.CPointer(types.float32), int64)
+halves_at = _instruction("inttoptr", types.CPointer(types.uint16), int64)
+bytes_at = _instruction("inttoptr", types.CPointer(types.int8), int64)
+tables_at = _instruction("inttoptr", _at(ProductTable), int64)
+_of_bits = _instruction("bitcast", types.float32, types.int32)
+_bits = _instruction("bitcast", types.int32, types.float32)
+
+
+@njit(fastmath=FREE)
+def widened(half: Any) -> Any:
+    """A number of bfloat16, which is the upper half of a float32."""
+    return _of_bits(np.int32(np.uint32(half) << np.uint32(16)))
+
+
+@njit(fastmath=FREE)
+def narrowed(number: Any) -> Any:
+    """The nearest number of bfloat16, of two as near the even one; NaN stays NaN."""
+    bits = np.uint32(_bits(number))
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.uint16(rounded if number == number else np.uint32(0x7FC0))
+
+
+LOG_2_E = 1.4426950408889634
+
+SERIES = tuple(math.log(2) ** n / math.factorial(n) for n in range(6, -1, -1))
+"""Of 2^rest, the last term first: (rest ln 2)^n / n!"""
+
+
+@njit(fastmath=FREE)
+def exponential(x: Any) -> Any:
+    """e^x to the last figures of float32, 2^-126 at least: 2^whole in the exponent, and 2^rest, where |rest| <= 1/2, by
+    its series up to n = 6."""
+    y = min(max(x * np.float32(LOG_2_E), np.float32(-126.0)), np.float32(128.0))
+    whole = np.rint(y)
+    rest = y - whole
+    power = np.float32(SERIES[0])
+    for i in range(1, len(SERIES)):
+        power = power * rest + np.float32(SERIES[i])
+    return power * _of_bits((np.int32(whole) + np.int32(127)) << np.int32(23))
+
+
+def object_code(machine: llvm.TargetMachine) -> bytes:
+    """All kernels as one file of machine code, each to be called by its name."""
+    whole = llvm.parse_assembly("")
+    for name, kernel in KERNELS.items():
+        module = llvm.parse_assembly(kernel.inspect_llvm(kernel.signatures[0]))
+        inner = next(one.name for one in module.functions if not one.is_declaration and not one.name.startswith("NRT"))
+        whole.link_in(module)
+        # numba's own way of calling: where the result goes, where an error goes, and what is given
+        whole.link_in(
+            llvm.parse_assembly(f"""
+            declare i32 @"{inner}"(ptr, ptr, ptr)
+            define void @{name}(ptr %args) {{
+              %result = alloca ptr
+              %error = alloca ptr
+              %done = call i32 @"{inner}"(ptr %result, ptr %error, ptr %args)
+              ret void
+            }}""")
+        )
+    for one in [*whole.functions, *whole.global_variables]:
+        if not one.is_declaration and one.name not in KERNELS:
+            one.linkage = "internal"
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(whole, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    _check_stands_alone(whole)
+    return machine.emit_object(whole)
+
+
+def _check_stands_alone(whole: llvm.ModuleRef) -> None:
+    """Raises RuntimeError where the code calls what numba alone has: a later process, which does without numba, would
+    call nothing there is."""
+    declared = [one.name for one in [*whole.functions, *whole.global_variables] if one.is_declaration]
+    strange = [name for name in declared if name not in OUTSIDE and not name.startswith("llvm.")]
+    if strange:
+        raise RuntimeError(
+            f"they call {', '.join(strange)}, so numba was told not to optimize: take NUMBA_OPT, NUMBA_DEBUGINFO and "
+            "the like out of the environment"
+        )

@@ -1,0 +1,139 @@
+"""Attention of many positions, compiled for this processor by numba: what `pellucid.blocks.steps` calls.
+
+A head's keys and values are laid out in float32, without those that are hidden; then a few queries at a time meet all
+of them, and what is at hand stays in the processor's own memory. Whatever is given, sums and softmax are float32.
+"""
+
+from typing import Any
+
+from numba import carray, njit
+
+from pellucid.blocks.calls import LANES, ROWS, MixAll
+from pellucid.blocks.dialect import (
+    FREE,
+    bytes_at,
+    float32,
+    floats_at,
+    halves_at,
+    int64,
+    kernel,
+    narrowed,
+    thread_count,
+    thread_number,
+    widened,
+)
+from pellucid.blocks.tiles import fetch, multiply, weigh
+
+LINE, AHEAD = 64, 12
+"""Bytes that come from memory together, and how many positions before their turn: from one position of a head to the
+next it is a page, and the processor does not see them coming. What lies behind the end is not read."""
+
+_part = njit(fastmath=FREE, error_model="numpy")
+
+
+@_part
+def _lanes(count: Any) -> Any:
+    """The next multiple of `LANES`."""
+    return (count + LANES - 1) // LANES * LANES
+
+
+@_part
+def _read(place: Any, narrow: Any, scale: Any, count: Any, out: Any) -> None:
+    """Numbers x scale from `place` to `out`."""
+    real, half = carray(floats_at(place), (count,)), carray(halves_at(place), (count,))
+    wide = carray(floats_at(out), (count,))
+    if narrow:
+        for c in range(count):
+            wide[c] = widened(half[c]) * scale
+    else:
+        for c in range(count):
+            wide[c] = real[c] * scale
+
+
+@_part
+def _turn(place: Any, narrow: Any, count: Any, out: Any, step: Any) -> None:
+    """Numbers from `place` to `out`, where they lie `step` apart."""
+    real, half = carray(floats_at(place), (count,)), carray(halves_at(place), (count,))
+    wide = carray(floats_at(out), (count * step,))
+    if narrow:
+        for c in range(count):
+            wide[c * step] = widened(half[c])
+    else:
+        for c in range(count):
+            wide[c * step] = real[c]
+
+
+@_part
+def _write(place: Any, share: Any, narrow: Any, count: Any, out: Any) -> None:
+    """Numbers x share from `place` to `out`."""
+    wide = carray(floats_at(place), (count,))
+    real, half = carray(floats_at(out), (count,)), carray(halves_at(out), (count,))
+    if narrow:
+        for c in range(count):
+            half[c] = narrowed(wide[c] * share)
+    else:
+        for c in range(count):
+            real[c] = wide[c] * share
+
+
+@_part
+def _fetch(place: Any, size: Any) -> None:
+    for line in range(0, size, LINE):
+        fetch(place + line)
+
+
+@_part
+def _clear(place: Any, count: Any) -> None:
+    numbers = carray(floats_at(place), (count,))
+    for c in range(count):
+        numbers[c] = float32(0.0)
+
+
+@kernel(MixAll)
+def mix_all(call: Any) -> None:
+    """softmax(query . key x scale) . value, head by head, which the threads share."""
+    said = carray(call, (1,))[0]
+    heads, source, width, narrow = said.heads, said.source, said.width, said.narrow
+    size, wide, heads_of_one, one = int64(2 if narrow else 4), _lanes(said.width), heads // said.shared, float32(1.0)
+    all_seen, mask, apart = said.mask == 0, carray(bytes_at(said.mask), (said.rows, source)), said.mask_differs
+    me, threads = int64(thread_number()), int64(thread_count())
+    for unit in range(said.rows * heads * me // threads, said.rows * heads * (me + 1) // threads):
+        row, head = unit // heads, unit % heads
+        key = said.key + size * (row * said.key_row + head // heads_of_one * said.key_head)
+        value = said.value + size * (row * said.value_row + head // heads_of_one * said.value_head)
+        query = said.query + size * (row * said.query_row + head * said.query_head)
+        out = said.out + size * (row * said.seq * heads + head) * width
+        seen = int64(0)
+        for j in range(source):
+            seen += int64(all_seen or mask[row * apart, j] != 0)
+        count = _lanes(seen)
+        keys = said.room + 4 * me * said.room_each  # [width, count]
+        values = keys + 4 * width * count  # [seen, wide]
+        asking = values + 4 * count * wide  # [ROWS, width]
+        weights = asking + 4 * ROWS * width  # [ROWS, count]
+        sums = weights + 4 * ROWS * count  # [ROWS, wide]
+        totals = carray(floats_at(sums + 4 * ROWS * wide), (ROWS,))
+        i, last = int64(0), int64(0)
+        for j in range(source):
+            if all_seen or mask[row * apart, j] != 0:
+                _fetch(key + size * (j + AHEAD) * said.key_step, size * width)
+                _fetch(value + size * (j + AHEAD) * said.value_step, size * width)
+                _turn(key + size * j * said.key_step, narrow, width, keys + 4 * i, count)
+                _read(value + size * j * said.value_step, narrow, one, width, values + 4 * i * wide)
+                _clear(values + 4 * (i * wide + width), wide - width)
+                i, last = i + 1, j
+        for i in range(seen, count):  # once more, as it takes nothing from the others
+            _turn(key + size * last * said.key_step, narrow, width, keys + 4 * i, count)
+        for first in range(0, said.seq, ROWS):
+            some = min(ROWS, said.seq - first)
+            for i in range(some):
+                _read(query + size * (first + i) * said.query_step, narrow, said.scale, width, asking + 4 * i * width)
+            _clear(asking + 4 * some * width, (ROWS - some) * width)
+            multiply(asking, width, keys, width, count, weights)
+            for i in range(some):
+                # padding that may look nowhere: zeros, as PyTorch gives
+                totals[i] = weigh(weights + 4 * i * count, seen, count) if seen else one
+            multiply(weights, count, values, seen, wide, sums)
+            for i in range(some):
+                place = out + size * (first + i) * heads * width
+                _write(sums + 4 * i * wide, one / totals[i], narrow, width, place)
