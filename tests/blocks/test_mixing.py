@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 import pellucid
 from pellucid.blocks import compiled
@@ -158,6 +159,43 @@ def test_a_mask_of_other_sizes_is_refused(made: Kernels, shape: tuple[int, int])
     one = torch.ones(2, 1, 5, 8)
     with pytest.raises(InputError, match=r"mask is bool\[.*as many rows and positions"):
         made.mix(one, one, one, torch.ones(shape, dtype=torch.bool), 1.0)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5, 24), (3, 7, 33), (2, 64, 384)])
+def test_a_sum_and_its_norm(made: Kernels, threads: int, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    x, y = (numbers(*shape, seed=1) * 3 + 2).to(dtype), numbers(*shape, seed=2).to(dtype)
+    norm = nn.LayerNorm(shape[-1], eps=1e-5, dtype=dtype)
+    norm.weight.data, norm.bias.data = (numbers(shape[-1], seed=seed).to(dtype) for seed in (3, 4))
+    with in_threads(threads), torch.no_grad():
+        found = made.add_norm(x, y, norm)
+        gain, bias = norm.weight.double(), norm.bias.double()
+        close(found, F.layer_norm(x.double() + y.double(), shape[-1:], gain, bias, 1e-5))
+    assert found.dtype == dtype
+
+
+def test_a_sum_that_lies_otherwise_and_one_of_no_number(made: Kernels) -> None:
+    x, y, norm = numbers(4, 3, 8), numbers(4, 3, 8, seed=5), nn.LayerNorm(8)
+    with torch.no_grad():
+        close(made.add_norm(x[:, :1], y[:, 1:2], norm), norm.double()(x[:, :1].double() + y[:, 1:2]))
+        y[2, 1, 3] = torch.nan
+        found = made.add_norm(x, y, norm.float())
+    assert found[2, 1].isnan().all() and int(found.isnan().sum()) == 8
+
+
+@pytest.mark.parametrize(
+    ("y", "norm"),
+    [
+        (torch.ones(2, 6), nn.LayerNorm(8)),
+        (torch.ones(2, 8).bfloat16(), nn.LayerNorm(8)),
+        (torch.ones(2, 8), nn.LayerNorm(6)),
+    ],
+    ids=["shape", "kind", "norm"],
+)
+def test_a_sum_that_does_not_fit_is_refused(made: Kernels, y: Tensor, norm: nn.LayerNorm) -> None:
+    with pytest.raises(InputError, match=r"float32\[2, 8\].*must agree"):
+        made.add_norm(torch.ones(2, 8), y, norm)
 
 
 # -- models -----------------------------------------------------------------------------------------------------------

@@ -47,6 +47,15 @@ class Norm(Structure):
     _fields_ = [*_whole("rows width x gain out"), ("floor", c_float)]
 
 
+class AddNorm(Structure):
+    """x, y, gain, bias, out: addresses of [rows, width] twice, [width] twice and [rows, width], all of them bfloat16
+    where `narrow`, and else float32.  room: of [threads, width] in float32.  eps: added to each variance.
+    """
+
+    __slots__ = ()
+    _fields_ = [*_whole("rows width narrow x y gain bias out room"), ("eps", c_float)]
+
+
 class Gated(Structure):
     """both, out: addresses of [rows, 2*width], gate and input side by side, and of [rows, width].
 

@@ -15,7 +15,13 @@ from torch import Tensor, nn
 
 from pellucid.blocks.activation import ACTIVATIONS
 from pellucid.blocks.cache import KeyValues
-from pellucid.blocks.packed import PackedAttention, PackedGatedFeedForward, PackedLinear, PackedRMSNorm
+from pellucid.blocks.packed import (
+    PackedAttention,
+    PackedGatedFeedForward,
+    PackedLinear,
+    PackedPostNormLayer,
+    PackedRMSNorm,
+)
 from pellucid.blocks.packing import Part
 from pellucid.blocks.quantized import Int4Linear, Int8Linear
 from pellucid.blocks.run import Pass
@@ -139,6 +145,25 @@ class CompiledAttention(PackedAttention):
         return self.output(steps.attend(self.product(x), asking, remembered, _taken(self.output)))
 
 
+class CompiledPostNormLayer(PackedPostNormLayer):
+    """Of many positions each sum and its norm in one step."""
+
+    def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
+        """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
+        run = run or Pass()
+        first, second = self.attention_norm, self.feed_forward_norm
+        many = x.shape[0] * x.shape[1] >= MANY and _by_vectors(x.dtype)
+        plain = run.watch is None and self.cross_attention is None
+        if not (many and plain and isinstance(first, nn.LayerNorm) and isinstance(second, nn.LayerNorm)):
+            return super().forward(x, run)
+        if (steps := usable_kernels()) is None:
+            return super().forward(x, run)
+        normed = steps.add_norm(run.going_on(x), self._look_back(x, run), first)
+        return steps.add_norm(normed, self.feed_forward(normed, run), second)
+
+    __call__ = forward
+
+
 def _taken(linear: nn.Module) -> torch.dtype:
     """The kind of number that a map multiplies by its table without making it another first."""
     return torch.bfloat16 if isinstance(linear, Int4Linear) else torch.float32
@@ -148,5 +173,6 @@ INSTEAD: dict[type[nn.Module], type[nn.Module]] = {
     PackedRMSNorm: CompiledRMSNorm,
     PackedGatedFeedForward: CompiledGatedFeedForward,
     PackedAttention: CompiledAttention,
+    PackedPostNormLayer: CompiledPostNormLayer,
 }
 """Blocks by the packed ones whose work they do for few rows."""

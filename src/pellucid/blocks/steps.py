@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pellucid.blocks import calls
 from pellucid.blocks.cache import KeyValues
@@ -82,7 +82,9 @@ class Kernels:
         self._code = MachineCode()
         self._abreast.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
         self._abreast.restype = None
-        self._product, self._mix, self._mix_all = (self._code.address(name) for name in ("product", "mix", "mix_all"))
+        self._product, self._mix, self._mix_all, self._add_norm = (
+            self._code.address(name) for name in ("product", "mix", "mix_all", "add_norm")
+        )
         # of a few microseconds each, for which Python's lock is kept
         call = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
         self._norm, self._gated, self._remember = (
@@ -128,6 +130,35 @@ class Kernels:
             floor=floor,
         )
         self._norm(ctypes.byref(norm))
+        return out
+
+    def add_norm(self, x: Tensor, y: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """norm(x + y) of many positions. All are of one kind, float32 or bfloat16.
+
+        Float[Tensor, "... hidden"], twice  ->  the same
+        Raises InputError where they do not fit each other.
+        """
+        x, y, gain, bias = (one.contiguous() for one in (x, y, norm.weight, norm.bias))
+        width = x.shape[-1]
+        kinds = {one.dtype for one in (x, y, gain, bias)}
+        if x.shape != y.shape or gain.shape != (width,) or bias.shape != (width,) or len(kinds) > 1:
+            said = ", ".join(kind_of(one) for one in (x, y, gain))
+            raise InputError(f"the two sides of a sum and the gain of its norm are {said}: shapes and kinds must agree")
+        out, rows = torch.empty_like(x), x.numel() // width
+        room = x.new_empty(torch.get_num_threads(), width, dtype=torch.float32)
+        told = calls.AddNorm(
+            rows=rows,
+            width=width,
+            narrow=x.dtype == torch.bfloat16,
+            x=x.data_ptr(),
+            y=y.data_ptr(),
+            gain=gain.data_ptr(),
+            bias=bias.data_ptr(),
+            out=out.data_ptr(),
+            room=room.data_ptr(),
+            eps=norm.eps,
+        )
+        self._share(self._add_norm, told, rows * width)
         return out
 
     def gated(self, both: Tensor, dtype: torch.dtype) -> Tensor:

@@ -93,7 +93,7 @@ class _Twin:
     def copy(self, kind: type[nn.Module], **instead: nn.Module) -> Any:
         """The module as a `kind`, with some parts replaced; a `product` stands for the parts that it joins."""
         without = {*instead, *fast.JOINED.get(kind, ())}
-        compiles = self.mixes if kind is fast.PackedAttention else self.compiles
+        compiles = self.mixes if kind in (fast.PackedAttention, fast.PackedPostNormLayer) else self.compiles
         kind = compiled.INSTEAD.get(kind, kind) if compiles else kind
         twin = copied(self.module, kind, lambda name, part: packed(part, self.packing, self.at(name)), without)
         twin._modules |= instead
