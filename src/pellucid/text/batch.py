@@ -9,7 +9,7 @@ import numpy as np
 from pellucid.config.checks import all_of
 from pellucid.errors import Argument, InputError, Words
 
-TOKEN_BUDGET = 1024
+TOKEN_BUDGET = 1536
 """Computed positions per batch: enough for full matrix products, small enough for the processor's cache."""
 
 PASS = 48
