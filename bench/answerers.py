@@ -22,12 +22,22 @@ def tagger_folder() -> Path:
 
 
 def classifier_folder(scratch: Path) -> Path:
-    """A classifier of the size of MiniLM: its body, and a head of random numbers, which both sides read from a file."""
+    """A classifier of the size of MiniLM: its body, and a head of random numbers, which both sides read from a file.
+
+    They are written here, as by a training: what pellucid itself had drawn, it would not answer with.
+    """
+    import torch
+
     import pellucid
 
     folder = scratch / "classifier"
     if not folder.exists():
-        pellucid.load(model_folder(), head="sequence-classification").save(folder)
+        model, chance = pellucid.load(model_folder(), head="sequence-classification"), torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for name, numbers in model.module.named_parameters():
+                if name.startswith("head."):
+                    numbers.normal_(std=0.02, generator=chance)
+        model.save(folder)
     return folder
 
 

@@ -18,7 +18,7 @@ from convert import ConversionError, converted
 from corpus import CorpusError
 from jobs import Job, read_jobs
 from machine import decoder_file, describe, quiet_environment
-from outcome import Outcome, Part, memory_table, perplexity_table, table, verdicts
+from outcome import AWAKE, Outcome, Part, memory_table, perplexity_table, table, verdicts
 from side import Place, Setting
 from worker import SideError, Worker
 from writers import Desk, sides
@@ -162,16 +162,18 @@ def perplexities(windows: list[list[int]], crews: Sequence[Crew]) -> dict[str, f
 
 
 def memory(job: Job, place: Place, crews: Sequence[Crew]) -> dict[str, dict[str, int]]:
-    """A fresh process for each side, in the setting that was fastest for one text."""
+    """A fresh process for each side, in the setting that was fastest for one text; and one that has written before."""
     print(f"\nd. {PARTS['d']}: load, then read {len(job.prompts[0])} tokens and write {job.new}", flush=True)
     found: dict[str, dict[str, int]] = {}
-    for crew in crews:
+    for crew, awake in [(crew, awake) for crew in crews for awake in (False, True)]:
+        if awake and not crew.name.startswith("pellucid"):
+            continue
         environment, setting = crew.settings.get("a", (crew.workers[0].environment, {}))
-        worker = Worker(crew.name, partial(Desk, crew.name), place, environment)
+        worker, name = Worker(crew.name, partial(Desk, crew.name), place, environment), crew.name + AWAKE * awake
         try:
-            found[crew.name] = worker.ask("memory", place, job, setting)
+            found[name] = worker.ask("memory", place, job, setting, awake)
         except SideError as reason:
-            print(f"{crew.name}: left out, {reason}", flush=True)
+            print(f"{name}: left out, {reason}", flush=True)
         worker.stop()
     if found:
         print("", *memory_table(found), sep="\n", flush=True)

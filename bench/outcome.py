@@ -74,6 +74,7 @@ PROMISES = (
     Promise("c", "pellucid-float32", "ctranslate2-float32"),
 )
 MEMORY = 1.2  # times the file, above the imports and the cache
+AWAKE = ", awake"  # in a process whose library has written with a tiny model before
 PERPLEXITY = {"pellucid-int8": 1.005, "pellucid-int4": 1.04}  # times that of pellucid-float32
 
 
@@ -145,7 +146,13 @@ def _memory(bytes_of: dict[str, dict[str, int]], file: int) -> list[str]:
         return ["memory: pellucid-int4 did not run"]
     share = (found["peak"] - found["cache"]) / file
     word = "kept" if share <= MEMORY else "MISSED"
-    return [f"memory: pellucid-int4 = {share:.2f} x the file, above imports and cache, promise {MEMORY}: {word}"]
+    said = [f"memory: pellucid-int4 = {share:.2f} x the file, above imports and cache, promise {MEMORY}: {word}"]
+    if (later := bytes_of.get("pellucid-int4" + AWAKE)) is not None:
+        share = (later["peak"] - later["cache"]) / file
+        said.append(
+            f"memory: {share:.2f} x the file, where the library had written before and its own code was there"
+        )
+    return said
 
 
 def _perplexity(found: dict[str, float]) -> list[str]:

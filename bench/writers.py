@@ -27,6 +27,15 @@ class Pellucid(Writer):
 
         self.loaded = pellucid.load(place.model, dtype=self.precision).loaded
 
+    def wake(self, place: Place) -> None:
+        import pellucid
+
+        sizes = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 1, "intermediate_size": 64}
+        heads = {"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 32}
+        folder = pellucid.build(pellucid.Config.of("llama", **sizes, **heads)).save(place.scratch / "tiny")
+        self.loaded = pellucid.load(folder, dtype=self.precision).loaded
+        self.write([[5, 6, 7]], 8)
+
     def write(self, prompts: list[list[int]], new: int) -> list[list[int]]:
         from pellucid.generation import read_settings, write
 
@@ -217,9 +226,14 @@ class Desk:
         """Of every token of a window but its first, given those before it."""
         return float(np.exp(self.writer.score(windows) / sum(len(ids) - 1 for ids in windows)))
 
-    def memory(self, place: Place, job: Job, setting: Setting) -> dict[str, int]:
-        """Bytes above the imported library, at the most: for loading the model and writing."""
+    def memory(self, place: Place, job: Job, setting: Setting, awake: bool = False) -> dict[str, int]:
+        """Bytes above the imported library, at the most: for loading the model and writing.
+
+        awake: above a library that has written before.
+        """
         self.writer.library()
+        if awake:
+            self.writer.wake(place)
         meter = Meter()
         self.writer.prepare(place)
         self.writer.configure(setting or likeliest(self.writer.axes(job)), job)
