@@ -149,9 +149,7 @@ def _memory(bytes_of: dict[str, dict[str, int]], file: int) -> list[str]:
     said = [f"memory: pellucid-int4 = {share:.2f} x the file, above imports and cache, promise {MEMORY}: {word}"]
     if (later := bytes_of.get("pellucid-int4" + AWAKE)) is not None:
         share = (later["peak"] - later["cache"]) / file
-        said.append(
-            f"memory: {share:.2f} x the file, where the library had written before and its own code was there"
-        )
+        said.append(f"memory: {share:.2f} x the file, where the library had written before and its own code was there")
     return said
 
 

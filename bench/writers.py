@@ -29,10 +29,12 @@ class Pellucid(Writer):
 
     def wake(self, place: Place) -> None:
         import pellucid
+        from pellucid.config import CausalLM
 
         sizes = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 1, "intermediate_size": 64}
         heads = {"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 32}
-        folder = pellucid.build(pellucid.Config.of("llama", **sizes, **heads)).save(place.scratch / "tiny")
+        config = pellucid.Config.of("llama", head=CausalLM(), **sizes, **heads)
+        folder = pellucid.build(config).save(place.scratch / "tiny")
         self.loaded = pellucid.load(folder, dtype=self.precision).loaded
         self.write([[5, 6, 7]], 8)
 
