@@ -23,10 +23,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import pellucid
-from pellucid.blocks import RotaryPositions, calls, compiled, machine_code, quantized
+from pellucid.blocks import RotaryPositions, calls, compiled, machine_code, quantized, usable
 from pellucid.blocks import steps as told
 from pellucid.blocks.cache import KeyValues
-from pellucid.blocks.steps import Asking, Kernels, Plain, usable_kernels
+from pellucid.blocks.steps import Asking, Kernels, Plain
+from pellucid.blocks.usable import usable_kernels
 from pellucid.errors import InputError
 from pellucid.files import listed, write_whole
 from pellucid.generation import read_settings, write
@@ -375,9 +376,9 @@ def test_eight_bits_of_a_last_map_have_their_scale(made: Kernels) -> None:
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A cache of its own, and a process that has not asked for kernels."""
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "cache"))
-    told.found_kernels.cache_clear()
+    usable.found_kernels.cache_clear()
     yield tmp_path / "cache"
-    told.found_kernels.cache_clear()
+    usable.found_kernels.cache_clear()
 
 
 def only(folder: Path) -> Path:
@@ -387,7 +388,8 @@ def only(folder: Path) -> Path:
 
 FRESH = """
 import sys, torch
-from pellucid.blocks.steps import Plain, usable_kernels
+from pellucid.blocks.steps import Plain
+from pellucid.blocks.usable import usable_kernels
 made = usable_kernels()
 print(made.product(torch.ones(1, 4), [Plain(torch.ones(2, 4))]).tolist(), 'numba' in sys.modules)
 """
@@ -432,7 +434,7 @@ def test_a_file_that_is_not_as_it_was_written_is_made_anew(alone: Path, harm: st
         file.chmod(0o666)
     else:
         file.write_bytes({"cut": whole[:-9], "changed": whole[:-1] + b"\x90", "empty": b""}[harm])
-    told.found_kernels.cache_clear()
+    usable.found_kernels.cache_clear()
     again = usable_kernels()
     assert first is not None and again is not None and again is not first
     kept = file.read_bytes()

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import pellucid
-from pellucid.blocks import compiled
-from pellucid.blocks import steps as told
-from pellucid.blocks.steps import Kernels, usable_kernels
+from pellucid.blocks import compiled, usable
+from pellucid.blocks.steps import Kernels
+from pellucid.blocks.usable import usable_kernels
 from pellucid.errors import InputError
 from pellucid.machine import features
 from tests.checkpoints.families import TINY, save
@@ -272,11 +272,11 @@ def test_threads_that_ask_at_once_compile_once(monkeypatch: pytest.MonkeyPatch) 
         def __init__(self) -> None:
             made.append(self.__init__)
 
-    monkeypatch.setattr(told, "Kernels", Counted)
-    told.found_kernels.cache_clear()
+    monkeypatch.setattr(usable, "Kernels", Counted)
+    usable.found_kernels.cache_clear()
     try:
         with ThreadPoolExecutor(4) as pool:
             assert len(set(pool.map(lambda _: usable_kernels(), range(8)))) == 1
     finally:
-        told.found_kernels.cache_clear()
+        usable.found_kernels.cache_clear()
     assert len(made) == 1

@@ -25,7 +25,8 @@ from pellucid.blocks.packed import (
 from pellucid.blocks.packing import Part
 from pellucid.blocks.quantized import Int4Linear, Int8Linear
 from pellucid.blocks.run import Pass
-from pellucid.blocks.steps import KINDS, Asking, Plain, installed, usable_kernels
+from pellucid.blocks.steps import KINDS, Asking, Plain
+from pellucid.blocks.usable import installed, usable_kernels
 from pellucid.blocks.widened import WidenedLinear
 from pellucid.machine import features
 

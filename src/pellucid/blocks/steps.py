@@ -1,12 +1,6 @@
 """The compiled steps, from tensors to the addresses that `kernels` asks for."""
 
 import ctypes
-import functools
-import importlib.util
-import logging
-import os
-import sys
-import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,8 +14,6 @@ from pellucid.blocks.machine_code import MachineCode
 from pellucid.blocks.relative import Rotation
 from pellucid.errors import InputError
 
-log = logging.getLogger(__name__)
-
 SMALL = 1 << 14
 """Multiplications that one thread is done with before a second has begun."""
 
@@ -30,13 +22,6 @@ WITHIN = ("omp_get_thread_num", "omp_get_num_threads")
 
 KINDS = {torch.float32: calls.FLOAT32, torch.bfloat16: calls.BFLOAT16, torch.int8: calls.INT8}
 """Numbers of a table that the kernels read, as these call them."""
-
-
-_ONE_ASKS = threading.Lock()
-"""Held while kernels are looked for: several threads would each compile them, and a fork find them half made."""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_ONE_ASKS.acquire, after_in_parent=_ONE_ASKS.release, after_in_child=_ONE_ASKS.release)
 
 
 class Plain(NamedTuple):
@@ -288,25 +273,3 @@ def _readable(x: Tensor) -> Tensor:
 
 def _place(one: Tensor | None) -> int:
     return 0 if one is None else one.data_ptr()
-
-
-def installed() -> bool:
-    """Whether there is a numba that compiles for this system."""
-    return sys.platform == "linux" and importlib.util.find_spec("numba") is not None
-
-
-def usable_kernels() -> Kernels | None:
-    """The compiled steps of this process; None without numba, elsewhere than on Linux, and where their code cannot be
-    kept, since seconds of work are not to be done each time."""
-    with _ONE_ASKS:
-        return found_kernels()
-
-
-@functools.cache
-def found_kernels() -> Kernels | None:
-    """The same, for one thread at a time."""
-    try:
-        return Kernels() if installed() else None
-    except Exception as reason:  # noqa: BLE001 - a numba that does not fit what it stands on raises anything
-        log.warning("numba is installed, and its kernels cannot be used: %s", reason)
-        return None

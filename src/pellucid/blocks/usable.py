@@ -1,0 +1,40 @@
+"""Whether this process has compiled steps."""
+
+import functools
+import importlib.util
+import logging
+import os
+import sys
+import threading
+
+from pellucid.blocks.steps import Kernels
+
+log = logging.getLogger(__name__)
+
+_ONE_ASKS = threading.Lock()
+"""Held while kernels are looked for: several threads would each compile them, and a fork find them half made."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_ONE_ASKS.acquire, after_in_parent=_ONE_ASKS.release, after_in_child=_ONE_ASKS.release)
+
+
+def installed() -> bool:
+    """Whether there is a numba that compiles for this system."""
+    return sys.platform == "linux" and importlib.util.find_spec("numba") is not None
+
+
+def usable_kernels() -> Kernels | None:
+    """The compiled steps of this process; None without numba, elsewhere than on Linux, and where their code cannot be
+    kept, since seconds of work are not to be done each time."""
+    with _ONE_ASKS:
+        return found_kernels()
+
+
+@functools.cache
+def found_kernels() -> Kernels | None:
+    """The same, for one thread at a time."""
+    try:
+        return Kernels() if installed() else None
+    except Exception as reason:  # noqa: BLE001 - a numba that does not fit what it stands on raises anything
+        log.warning("numba is installed, and its kernels cannot be used: %s", reason)
+        return None
