@@ -198,6 +198,19 @@ def test_a_sum_that_does_not_fit_is_refused(made: Kernels, y: Tensor, norm: nn.L
         made.add_norm(torch.ones(2, 8), y, norm)
 
 
+@pytest.mark.parametrize(
+    "norm",
+    [nn.LayerNorm(8), nn.LayerNorm(8, bias=False), nn.LayerNorm(8, elementwise_affine=False), nn.Identity()],
+    ids=["layer norm", "no bias", "neither", "none"],
+)
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_a_sum_of_other_kinds_or_norms_is_pytorchs(made: Kernels, kind: torch.dtype, norm: nn.Module) -> None:
+    """As a map of few bits without bias gives bfloat16 where the stream is float32."""
+    x, y = numbers(2, 8), numbers(2, 8, seed=4).to(kind)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled._add_norm(made, x, y, norm), norm(x + y))
+
+
 # -- models -----------------------------------------------------------------------------------------------------------
 
 
@@ -226,7 +239,7 @@ fast = pytest.mark.skipif("avx512" not in features(), reason="PyTorch's own atte
 
 
 @fast
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("lengths", [[20] * 30, [20, 3, *[17] * 28]], ids=["alike", "padded"])
 @pytest.mark.parametrize("name", ENCODERS)
 def test_every_encoder_says_what_it_says_without_kernels(

@@ -25,7 +25,7 @@ from pellucid.blocks.packed import (
 from pellucid.blocks.packing import Part
 from pellucid.blocks.quantized import Int4Linear, Int8Linear
 from pellucid.blocks.run import Pass
-from pellucid.blocks.steps import KINDS, Asking, Plain
+from pellucid.blocks.steps import KINDS, Asking, Kernels, Plain
 from pellucid.blocks.usable import installed, usable_kernels
 from pellucid.blocks.widened import WidenedLinear
 from pellucid.machine import features
@@ -47,7 +47,7 @@ not depend on what the process did before. A text or two are not worth the secon
 
 def mixes(dtype: torch.dtype) -> bool:
     """Whether attention of many positions, in this kind of number, may be a kernel's."""
-    return installed() and _by_vectors(dtype)
+    return _by_vectors(dtype) and installed()
 
 
 @functools.cache
@@ -152,17 +152,22 @@ class CompiledPostNormLayer(PackedPostNormLayer):
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
-        first, second = self.attention_norm, self.feed_forward_norm
         many = x.shape[0] * x.shape[1] >= MANY and _by_vectors(x.dtype)
         plain = run.watch is None and self.cross_attention is None
-        if not (many and plain and isinstance(first, nn.LayerNorm) and isinstance(second, nn.LayerNorm)):
+        if not (many and plain and (steps := usable_kernels())):
             return super().forward(x, run)
-        if (steps := usable_kernels()) is None:
-            return super().forward(x, run)
-        normed = steps.add_norm(run.going_on(x), self._look_back(x, run), first)
-        return steps.add_norm(normed, self.feed_forward(normed, run), second)
+        normed = _add_norm(steps, run.going_on(x), self._look_back(x, run), self.attention_norm)
+        return _add_norm(steps, normed, self.feed_forward(normed, run), self.feed_forward_norm)
 
     __call__ = forward
+
+
+def _add_norm(steps: Kernels, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
+    """norm(x + y), in one step where it is a layer norm and all are of one kind: maps of few bits may give bfloat16."""
+    if not isinstance(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None:
+        return norm(x + y)
+    alike = x.dtype == y.dtype == norm.weight.dtype == norm.bias.dtype
+    return steps.add_norm(x, y, norm) if alike else norm(x + y)
 
 
 def _taken(linear: nn.Module) -> torch.dtype:
@@ -176,4 +181,7 @@ INSTEAD: dict[type[nn.Module], type[nn.Module]] = {
     PackedAttention: CompiledAttention,
     PackedPostNormLayer: CompiledPostNormLayer,
 }
-"""Blocks by the packed ones whose work they do for few rows."""
+"""Blocks by the packed ones whose work they do."""
+
+FOR_MANY = (PackedAttention, PackedPostNormLayer)
+"""Those of them that are asked for many positions, whether the model writes or not."""

@@ -149,10 +149,8 @@ def _weigh(context: Any, scores: Any, seen: Any, count: Any) -> Any:
         with cgutils.for_range(builder, vectors) as loop:
             numbers = write.read(scores, builder.mul(loop.index, _WORD(VECTOR)))
             builder.store(write.larger(numbers, builder.load(most)), most)
-        top, total = (
-            write.filled(write.together(write.larger, builder.load(most))),
-            cgutils.alloca_once(builder, _NUMBERS),
-        )
+        top = write.filled(write.together(write.larger, builder.load(most)))
+        total = cgutils.alloca_once(builder, _NUMBERS)
         builder.store(_same(0.0), total)
         lanes = ir.Constant(_WHOLES, list(range(VECTOR)))
         with cgutils.for_range(builder, vectors) as loop:

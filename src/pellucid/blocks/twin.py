@@ -44,7 +44,6 @@ class _Twin:
     def __init__(self, packing: Packing, module: nn.Module, path: str) -> None:
         self.packing, self.module, self.path = packing, module, path
         self.compiles = packing.reads_on and compiled.usable_kernels() is not None
-        self.mixes = self.compiles or compiled.mixes(packing.dtype)
 
     def made(self) -> Any:
         module, fits = self.module, self.packing.fits
@@ -93,8 +92,8 @@ class _Twin:
     def copy(self, kind: type[nn.Module], **instead: nn.Module) -> Any:
         """The module as a `kind`, with some parts replaced; a `product` stands for the parts that it joins."""
         without = {*instead, *fast.JOINED.get(kind, ())}
-        compiles = self.mixes if kind in (fast.PackedAttention, fast.PackedPostNormLayer) else self.compiles
-        kind = compiled.INSTEAD.get(kind, kind) if compiles else kind
+        if self.compiles or (kind in compiled.FOR_MANY and compiled.mixes(self.packing.dtype)):
+            kind = compiled.INSTEAD.get(kind, kind)
         twin = copied(self.module, kind, lambda name, part: packed(part, self.packing, self.at(name)), without)
         twin._modules |= instead
         twin._parameters = {name: self._kept(name, p) for name, p in self.module._parameters.items()}
