@@ -176,10 +176,10 @@ def test_a_model_of_few_bits_reads_side_by_side_too(
 ) -> None:
     model = pellucid.load(checkpoint("bert-body"), dtype=dtype)
     shares: list[int] = []
-    list(passes(model.module.swift(), [600] * 4, lambda group: shares.append(torch.get_num_threads())))
+    list(passes(model.module.swift(), [900] * 4, lambda group: shares.append(torch.get_num_threads())))
     assert shares == [1] * 4
     with model.edit({"layers.0.residual.post": lambda value: 2 * value}) as edited:
-        list(passes(edited.module.swift(), [600] * 4, lambda group: shares.append(torch.get_num_threads())))
+        list(passes(edited.module.swift(), [900] * 4, lambda group: shares.append(torch.get_num_threads())))
         edited("time flies")
     assert shares[4:] == [2] * 4
 
@@ -191,10 +191,10 @@ def test_rows_that_fill_a_batch_alone_have_all_processors(minilm: "pellucid.Mode
         shares[group[0]] = torch.get_num_threads()
 
     module = minilm.module.swift()
-    list(passes(module, [1025, 5000, 700, 600, 900, 650, 800], work))
+    list(passes(module, [1537, 5000, 1000, 850, 1300, 900, 1100], work))
     assert shares == {1: 2, 0: 2, 4: 1, 6: 1, 2: 1, 5: 1, 3: 2}
     shares.clear()
-    list(passes(minilm.module, [1025, 5000, 700, 600, 900], work))
+    list(passes(minilm.module, [1537, 5000, 1000, 850, 1300], work))
     assert set(shares.values()) == {2}
 
 
