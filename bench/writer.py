@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 from jobs import Job
-from side import Place, Setting, UnavailableError
+from side import Place, Setting
 
 NUMBERS_PER_POSITION = 30 * 2 * 3 * 64
 """SmolLM2-135M remembers for every position: layers x (key, value) x heads of keys x their width."""
@@ -29,10 +29,6 @@ class Writer(ABC):
     @abstractmethod
     def prepare(self, place: Place) -> None:
         """Loads the model; ``UnavailableError`` or any other error leaves the side out."""
-
-    def wake(self, place: Place) -> None:
-        """Writes with a tiny model, so that all that the library brings into memory for its first text is there."""
-        raise UnavailableError("no tiny model is made for this side")
 
     def axes(self, job: Job) -> dict[str, list]:
         """What may be tuned for this job, the most likely value first."""

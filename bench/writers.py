@@ -28,6 +28,7 @@ class Pellucid(Writer):
         self.loaded = pellucid.load(place.model, dtype=self.precision).loaded
 
     def wake(self, place: Place) -> None:
+        """Writes with a tiny model, so that all that the library brings into memory for its first text is there."""
         import pellucid
         from pellucid.config import CausalLM
 

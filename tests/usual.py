@@ -7,6 +7,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from pellucid.blocks import usable
+
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="this PyTorch sees no CUDA GPU")
 
 
@@ -37,3 +39,9 @@ def in_threads(count: int) -> Iterator[int]:
         yield count
     finally:
         torch.set_num_threads(before)
+
+
+def forget_kernels() -> None:
+    """As in a process that has not asked for kernels yet."""
+    usable.usable_kernels.cache_clear()
+    usable.found_kernels.cache_clear()

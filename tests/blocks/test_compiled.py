@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import pellucid
-from pellucid.blocks import RotaryPositions, calls, compiled, machine_code, quantized, usable
+from pellucid.blocks import RotaryPositions, calls, compiled, machine_code, quantized
 from pellucid.blocks import steps as told
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.steps import Asking, Kernels, Plain
@@ -33,7 +33,7 @@ from pellucid.files import listed, write_whole
 from pellucid.generation import read_settings, write
 from pellucid.generation.loop import writer
 from tests.checkpoints.families import TINY, save
-from tests.usual import in_threads
+from tests.usual import forget_kernels, in_threads
 
 pytest.importorskip("numba")
 pytestmark = [
@@ -376,9 +376,9 @@ def test_eight_bits_of_a_last_map_have_their_scale(made: Kernels) -> None:
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A cache of its own, and a process that has not asked for kernels."""
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "cache"))
-    usable.found_kernels.cache_clear()
+    forget_kernels()
     yield tmp_path / "cache"
-    usable.found_kernels.cache_clear()
+    forget_kernels()
 
 
 def only(folder: Path) -> Path:
@@ -434,7 +434,7 @@ def test_a_file_that_is_not_as_it_was_written_is_made_anew(alone: Path, harm: st
         file.chmod(0o666)
     else:
         file.write_bytes({"cut": whole[:-9], "changed": whole[:-1] + b"\x90", "empty": b""}[harm])
-    usable.found_kernels.cache_clear()
+    forget_kernels()
     again = usable_kernels()
     assert first is not None and again is not None and again is not first
     kept = file.read_bytes()

@@ -17,7 +17,7 @@ from pellucid.blocks.usable import usable_kernels
 from pellucid.errors import InputError
 from pellucid.machine import features
 from tests.checkpoints.families import TINY, save
-from tests.usual import in_threads
+from tests.usual import forget_kernels, in_threads
 
 pytest.importorskip("numba")
 pytestmark = [
@@ -286,10 +286,10 @@ def test_threads_that_ask_at_once_compile_once(monkeypatch: pytest.MonkeyPatch) 
             made.append(self.__init__)
 
     monkeypatch.setattr(usable, "Kernels", Counted)
-    usable.found_kernels.cache_clear()
+    forget_kernels()
     try:
         with ThreadPoolExecutor(4) as pool:
             assert len(set(pool.map(lambda _: usable_kernels(), range(8)))) == 1
     finally:
-        usable.found_kernels.cache_clear()
+        forget_kernels()
     assert len(made) == 1

@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import carray
 
-from pellucid.blocks.calls import BFLOAT16, FLOAT32, AddNorm, Gated, Mix, Norm, Product, Remember
+from pellucid.blocks.calls import BFLOAT16, FLOAT32, Gated, Mix, Norm, Product, Remember
 from pellucid.blocks.dialect import (
     bytes_at,
     exponential,
@@ -75,41 +75,6 @@ def norm(call: Any) -> None:
         share = float32(1.0) / math.sqrt(total + floor)
         for c in range(width):
             out[row, c] = x[row, c] * share * gain[c]
-
-
-@kernel(AddNorm)
-def add_norm(call: Any) -> None:
-    """Layer norm of x + y, row by row, which the threads share."""
-    said = carray(call, (1,))[0]
-    rows, width, narrow = said.rows, said.width, said.narrow
-    me, threads = int64(thread_number()), int64(thread_count())
-    x, y = carray(floats_at(said.x), (rows, width)), carray(floats_at(said.y), (rows, width))
-    gain, bias = carray(floats_at(said.gain), (width,)), carray(floats_at(said.bias), (width,))
-    out, wide = carray(floats_at(said.out), (rows, width)), carray(floats_at(said.room), (threads, width))[me]
-    half_x, half_y = carray(halves_at(said.x), (rows, width)), carray(halves_at(said.y), (rows, width))
-    half_gain, half_bias = carray(halves_at(said.gain), (width,)), carray(halves_at(said.bias), (width,))
-    half_out = carray(halves_at(said.out), (rows, width))
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
-        total, squares = float32(0.0), float32(0.0)
-        if narrow:
-            for c in range(width):
-                wide[c] = widened(half_x[row, c]) + widened(half_y[row, c])
-        else:
-            for c in range(width):
-                wide[c] = x[row, c] + y[row, c]
-        for c in range(width):
-            total += wide[c]
-        mean = total / float32(width)
-        for c in range(width):
-            squares += (wide[c] - mean) * (wide[c] - mean)
-        share = float32(1.0) / math.sqrt(squares / float32(width) + said.eps)
-        if narrow:
-            for c in range(width):
-                normed = (wide[c] - mean) * share
-                half_out[row, c] = narrowed(normed * widened(half_gain[c]) + widened(half_bias[c]))
-        else:
-            for c in range(width):
-                out[row, c] = (wide[c] - mean) * share * gain[c] + bias[c]
 
 
 @kernel(Gated)

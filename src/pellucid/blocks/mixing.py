@@ -1,14 +1,15 @@
-"""Attention of many positions, compiled for this processor by numba: what `pellucid.blocks.steps` calls.
+"""Attention of many positions, and sums with their norms, compiled for this processor: what `blocks.steps` calls.
 
 A head's keys and values are laid out in float32, without those that are hidden; then a few queries at a time meet all
 of them, and what is at hand stays in the processor's own memory. Whatever is given, sums and softmax are float32.
 """
 
+import math
 from typing import Any
 
 from numba import carray, njit
 
-from pellucid.blocks.calls import LANES, ROWS, MixAll
+from pellucid.blocks.calls import LANES, ROWS, AddNorm, MixAll
 from pellucid.blocks.dialect import (
     FREE,
     bytes_at,
@@ -137,3 +138,38 @@ def mix_all(call: Any) -> None:
             for i in range(some):
                 place = out + size * (first + i) * heads * width
                 _write(sums + 4 * i * wide, one / totals[i], narrow, width, place)
+
+
+@kernel(AddNorm)
+def add_norm(call: Any) -> None:
+    """Layer norm of x + y, row by row, which the threads share."""
+    said = carray(call, (1,))[0]
+    rows, width, narrow = said.rows, said.width, said.narrow
+    me, threads = int64(thread_number()), int64(thread_count())
+    x, y = carray(floats_at(said.x), (rows, width)), carray(floats_at(said.y), (rows, width))
+    gain, bias = carray(floats_at(said.gain), (width,)), carray(floats_at(said.bias), (width,))
+    out, wide = carray(floats_at(said.out), (rows, width)), carray(floats_at(said.room), (threads, width))[me]
+    half_x, half_y = carray(halves_at(said.x), (rows, width)), carray(halves_at(said.y), (rows, width))
+    half_gain, half_bias = carray(halves_at(said.gain), (width,)), carray(halves_at(said.bias), (width,))
+    half_out = carray(halves_at(said.out), (rows, width))
+    for row in range(rows * me // threads, rows * (me + 1) // threads):
+        total, squares = float32(0.0), float32(0.0)
+        if narrow:
+            for c in range(width):
+                wide[c] = widened(half_x[row, c]) + widened(half_y[row, c])
+        else:
+            for c in range(width):
+                wide[c] = x[row, c] + y[row, c]
+        for c in range(width):
+            total += wide[c]
+        mean = total / float32(width)
+        for c in range(width):
+            squares += (wide[c] - mean) * (wide[c] - mean)
+        share = float32(1.0) / math.sqrt(squares / float32(width) + said.eps)
+        if narrow:
+            for c in range(width):
+                normed = (wide[c] - mean) * share
+                half_out[row, c] = narrowed(normed * widened(half_gain[c]) + widened(half_bias[c]))
+        else:
+            for c in range(width):
+                out[row, c] = (wide[c] - mean) * share * gain[c] + bias[c]

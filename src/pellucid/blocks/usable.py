@@ -23,6 +23,7 @@ def installed() -> bool:
     return sys.platform == "linux" and importlib.util.find_spec("numba") is not None
 
 
+@functools.cache  # asked at every step, so that the lock is for the first time alone
 def usable_kernels() -> Kernels | None:
     """The compiled steps of this process; None without numba, elsewhere than on Linux, and where their code cannot be
     kept, since seconds of work are not to be done each time."""
@@ -32,7 +33,7 @@ def usable_kernels() -> Kernels | None:
 
 @functools.cache
 def found_kernels() -> Kernels | None:
-    """The same, for one thread at a time."""
+    """The same, for one thread at a time, and for those that waited."""
     try:
         return Kernels() if installed() else None
     except Exception as reason:  # noqa: BLE001 - a numba that does not fit what it stands on raises anything
