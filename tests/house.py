@@ -41,6 +41,7 @@ DOORS = {
     "jinja2": "text",
     "numba": "blocks",
     "llvmlite": "blocks",
+    "elftools": "blocks",
     "sentence_transformers": "nowhere",
     "peft": "nowhere",
 }

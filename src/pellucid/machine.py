@@ -176,13 +176,21 @@ def mkl_keeps_pace() -> bool:
 
 
 @functools.cache
-def _processor() -> str:
-    """What the system says of the processor: who made it, and its family."""
+def processor() -> dict[str, str]:
+    """What Linux says of the first processor: who made it, which it is, what it can do; elsewhere nothing."""
+    kinds = "vendor_id,cpu family,model,model name,stepping,flags,CPU implementer,CPU variant,CPU part,Features"
     with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        said = [next((line for line in lines if line.startswith(what)), "") for what in ("vendor_id", "cpu family")]
-        return " ".join(said).strip()
-    return platform.processor()
+        first, _, _ = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")
+        lines = (line.partition(":") for line in first.splitlines())
+        said = {name.strip(): fact.strip() for name, _, fact in lines}
+        return {name: said[name] for name in kinds.split(",") if name in said}
+    return {}
+
+
+def _processor() -> str:
+    """Who made it, and its family."""
+    said = processor()
+    return f"{said.get('vendor_id')} family {said.get('cpu family')}" if said else platform.processor()
 
 
 def features() -> list[str]:

@@ -32,6 +32,7 @@ from pellucid.errors import InputError
 from pellucid.files import listed, write_whole
 from pellucid.generation import read_settings, write
 from pellucid.generation.loop import writer
+from pellucid.machine import processor
 from tests.checkpoints.families import TINY, save
 from tests.usual import forget_kernels, in_threads
 
@@ -391,7 +392,8 @@ import sys, torch
 from pellucid.blocks.steps import Plain
 from pellucid.blocks.usable import usable_kernels
 made = usable_kernels()
-print(made.product(torch.ones(1, 4), [Plain(torch.ones(2, 4))]).tolist(), 'numba' in sys.modules)
+needed = [name for name in ('elftools', 'llvmlite', 'numba') if name in sys.modules]
+print(made.product(torch.ones(1, 4), [Plain(torch.ones(2, 4))]).tolist(), *needed)
 """
 
 
@@ -400,7 +402,7 @@ def test_what_is_compiled_is_found_again(alone: Path) -> None:
     for _ in range(2):
         run = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)
         said.append(run.stdout.strip())
-    assert said == ["[[4.0, 4.0]] True", "[[4.0, 4.0]] False"]
+    assert said == ["[[4.0, 4.0]] elftools llvmlite numba", "[[4.0, 4.0]]"]
     assert only(alone).stat().st_mode & 0o777 == 0o600
 
 
@@ -413,6 +415,15 @@ def test_another_wording_has_a_file_of_its_own(name: str, tmp_path: Path, monkey
     Path(source.origin).write_bytes(b"# in other words")
     others = {f"pellucid.blocks.{name}": source}
     monkeypatch.setattr(machine_code, "find_spec", lambda name: others.get(name) or find_spec(name))
+    assert machine_code._place() != before
+
+
+@pytest.mark.parametrize("other", [{"flags": "fpu sse2"}, {"model": "17"}, {}])
+def test_another_processor_has_a_file_of_its_own(other: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home may be shared by many machines."""
+    before, here = machine_code._place(), processor()
+    assert here and "processor" not in here  # its number among those of this machine
+    monkeypatch.setattr(machine_code, "processor", lambda: here | other if other else {})
     assert machine_code._place() != before
 
 
@@ -569,9 +580,9 @@ def test_a_zipped_package_has_its_kernels(alone: Path, tmp_path: Path, source: b
                 compiled_to = py_compile.compile(str(file), str(tmp_path / "one.pyc"), str(name), doraise=True)
                 archive.write(str(compiled_to), name.with_suffix(".pyc"))
     fresh = f"import sys; sys.path.insert(0, {str(tmp_path / 'all.zip')!r})" + FRESH
-    for numba in (True, False):
+    for needed in (" elftools llvmlite numba", ""):
         run = subprocess.run([sys.executable, "-c", fresh], capture_output=True, text=True)
-        assert (run.stdout, run.stderr) == (f"[[4.0, 4.0]] {numba}\n", "")
+        assert (run.stdout, run.stderr) == (f"[[4.0, 4.0]]{needed}\n", "")
 
 
 def test_without_numba_the_packed_blocks_do_the_work(

@@ -22,7 +22,7 @@ import torch
 
 import pellucid
 from pellucid import machine
-from pellucid.blocks import compiled
+from pellucid.blocks import usable as usable_steps
 from pellucid.cli import doctor, main
 from pellucid.cli.app import COMMANDS, app
 from pellucid.cli.embed import AT_ONCE
@@ -144,8 +144,8 @@ def test_nobody_is_told_to_install_what_is_installed(
     installed: bool, usable: bool, wanted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Linux")
-    monkeypatch.setattr(compiled, "usable_kernels", lambda: object() if usable else None)
-    monkeypatch.setattr(doctor, "_version", lambda name: "1" if installed else "not installed")
+    monkeypatch.setattr(usable_steps, "usable_kernels", lambda: object() if usable else None)
+    monkeypatch.setattr(usable_steps, "installed", lambda: installed)
     assert json.loads(caller(monkeypatch, capsys)("doctor", "--json").out)["compiled steps"] == wanted
 
 

@@ -19,8 +19,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def installed() -> bool:
-    """Whether there is a numba that compiles for this system."""
-    return sys.platform == "linux" and importlib.util.find_spec("numba") is not None
+    """Whether the extra `fast` is there, which compiles for this system, and links."""
+    return sys.platform == "linux" and all(importlib.util.find_spec(name) for name in ("numba", "elftools"))
 
 
 @functools.cache  # asked at every step, so that the lock is for the first time alone

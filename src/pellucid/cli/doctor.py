@@ -8,8 +8,8 @@ import rich_click as click
 from pellucid.cli.output import json_of, table
 
 PACKAGES = (
-    "pellucid torch tokenizers safetensors huggingface-hub numpy transformers numba faiss-cpu rapidfuzz scikit-learn "
-    "scipy nervaluate sacrebleu tomli-w resvg-py onnx"
+    "pellucid torch tokenizers safetensors huggingface-hub numpy transformers numba pyelftools faiss-cpu rapidfuzz "
+    "scikit-learn scipy nervaluate sacrebleu tomli-w resvg-py onnx"
 ).split()
 
 
@@ -48,13 +48,13 @@ def command(as_json: bool) -> None:
 
 
 def _compiled_steps() -> str:
-    from pellucid.blocks.compiled import usable_kernels
+    from pellucid.blocks.usable import installed, usable_kernels
 
     if usable_kernels():
         return "ready"
     if platform.system() != "Linux":
         return "none (they are for Linux)"
-    if _version("numba") == "not installed":
+    if not installed():
         return "none (pip install 'pellucid[fast]')"
     return "none (numba is installed and cannot be used: a warning says why)"
 
