@@ -178,6 +178,27 @@ def test_a_graph_that_is_read_lies_where_the_processor_likes_it_and_finds_the_sa
     assert np.array_equal(hnsw.walked(again, queries, 10, None, 32), hnsw.walked(graph, queries, 10, None, 32))
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_graph_that_was_built_lends_its_vectors_as_long_as_they_are_held(metric: str) -> None:
+    numbers = prepared(clusters(2_000), metric)
+    graph = hnsw.built(numbers, Settings(metric))
+    held = hnsw.held(graph)
+    del graph
+    gc.collect()
+    _others = [np.full(numbers.nbytes, 255, np.uint8) for _ in range(8)]  # what was let go is written over
+    assert np.array_equal(held, numbers) and held.flags.c_contiguous
+
+
+@pytest.mark.parametrize("first", [0, 16, 4095])
+@pytest.mark.parametrize("size", [1, 4096, 8191, 3 << 20])
+def test_memory_that_is_laid_out_anew_is_empty_and_what_lies_beside_it_stays(first: int, size: int) -> None:
+    room = np.full((6 << 20,), 7, np.uint8)
+    room[first : first + size] = 0
+    hnsw._on_large_pages(room.ctypes.data + first, size)
+    assert not room[first : first + size].any()
+    assert (room[:first] == 7).all() and (room[first + size :] == 7).all()
+
+
 def test_equal_vectors_do_not_raise_the_effort() -> None:
     numbers = np.tile(prepared(clusters(1), "cosine"), (500, 1))
     for few in (numbers, numbers[:1]):

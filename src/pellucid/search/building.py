@@ -15,9 +15,9 @@ from pellucid.search.corpus import chunks
 from pellucid.search.effort import enough
 from pellucid.search.entries import Entry, write_entries
 from pellucid.search.generations import STAGED
-from pellucid.search.hnsw import built, faiss, write_graph
+from pellucid.search.hnsw import built, faiss, held, write_graph
 from pellucid.search.manifest import ENTRIES, GRAPH, VECTORS, Settings
-from pellucid.search.vectors import FLAT_UP_TO, Vectors, prepared, read_graph, write_vectors
+from pellucid.search.vectors import FLAT_UP_TO, Vectors, prepared, write_vectors
 
 FIRST, CHUNK = 256, 2_048
 """So many texts are embedded, and kept on the disk, at a time: few at first, so that one that is broken off soon has
@@ -170,10 +170,10 @@ def write_numbers(
     if settings.kind == "flat":
         write_vectors(vectors, folder / VECTORS)
         return settings, None
-    (rows, dimension), path = vectors.shape, folder / GRAPH
-    write_graph(built(vectors, settings, told), path)
-    held = read_graph(path, rows, dimension, settings.metric)  # laid out to be searched
-    return replace(settings, efSearch=enough(held, settings)), held
+    graph = built(vectors, settings, told)
+    write_graph(graph, folder / GRAPH)
+    made = Vectors(held(graph), settings.metric, graph)
+    return replace(settings, efSearch=enough(made, settings)), made
 
 
 def settled(asked: Settings, rows: int) -> Settings:

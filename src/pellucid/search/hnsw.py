@@ -1,7 +1,9 @@
 """A graph of neighbours (Malkov and Yashunin, 2016, arXiv:1603.09320). The only door to FAISS, which opens no file
 whose digest was not checked before."""
 
+import ctypes
 import functools
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,12 +52,38 @@ def built(vectors: Any, settings: Settings, told: Callable[[int], object] | None
     graph.hnsw.efConstruction = settings.efConstruction
     numbers = faiss().downcast_index(graph.storage).codes
     numbers.resize(4 * rows * dimension)  # sets aside what all of them need: growing would need twice as much
+    _on_large_pages(int(numbers.data()), 4 * rows * dimension)
     numbers.resize(0)
     for start in range(0, rows, STEP):
         graph.add(vectors[start : start + STEP])
         if told is not None:
             told(min(STEP, rows - start))
     return graph
+
+
+def _on_large_pages(first: int, size: int) -> None:
+    """Has the system lay out memory anew, where it has large pages: see `_read`. All its bytes are 0, and stay so."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):  # elsewhere than on Linux
+        return
+    start, end = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, (first + size) // mmap.PAGESIZE * mmap.PAGESIZE
+    place, room = ctypes.c_void_p(start), ctypes.c_size_t(end - start)
+    advise = ctypes.CDLL(None).madvise
+    if end > start and advise(place, room, mmap.MADV_HUGEPAGE) == 0:
+        advise(place, room, mmap.MADV_DONTNEED)
+
+
+class _Held:
+    """The vectors of a graph where FAISS holds them, as NumPy asks for memory; the graph lives as long as they do."""
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        at = (int(faiss().downcast_index(graph.storage).codes.data()), True)
+        self.__array_interface__ = {"shape": (graph.ntotal, graph.d), "typestr": "<f4", "data": at, "version": 3}
+
+
+def held(graph: Any) -> np.ndarray:
+    """The vectors of a graph, which are not copied, to be read alone: Float32[ndarray, "rows dimension"]"""
+    return np.asarray(_Held(graph))
 
 
 def walked(graph: Any, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> np.ndarray:
