@@ -18,7 +18,9 @@ from pellucid.errors import InputError, Item, several
 from pellucid.machine import choose_dtype
 from pellucid.models import Encoder, Network, sound
 from pellucid.tasks.passes import passes
+from pellucid.text.behind import framed
 from pellucid.text.cut import check_read, clean_text, warn_of_cut
+from pellucid.text.encoded import unread
 
 log = logging.getLogger("pellucid")
 
@@ -98,19 +100,21 @@ def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_lengt
 
 def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
     texts = [clean_text(text, i, "text") for i, text in enumerate(texts)]  # by its number among all of them
-    rows, cut, empty, unread, unknown = [], 0, 0, 0, loaded.words.unk_token_id
+    words, rows, cut, empty, strange = loaded.words, [], 0, 0, 0
     for start in range(0, len(texts), PORTION):
-        for row in loaded.words.encode(texts[start : start + PORTION], max_length=plan.max_length):
+        raw = words.raw(texts[start : start + PORTION], False, "text")
+        for row, lost in framed(words, raw, plan.max_length):
+            ids, special = row.ids, row.special_tokens_mask
             # beside other texts it would get the vector of padding
-            check_read(row.ids, Item(len(rows), "text"), ", so leave it out")
-            rows.append(_Row(array("i", row.ids), array("i", row.type_ids)))
-            cut += row.cut > 0
-            empty += all(row.special)
-            unread += row.unread(unknown)
+            check_read(ids, Item(len(rows), "text"), ", so leave it out")
+            rows.append(_Row(array("i", ids), array("i", row.type_ids)))
+            cut += lost > 0
+            empty += all(special)
+            strange += unread(ids, special, words.unk_token_id)
     warn_of_cut(cut, len(rows), plan.max_length)
     if empty:
         log.warning("%d of %d texts are empty; their vectors are those of the special tokens alone", empty, len(rows))
-    tell_unread(unread, len(rows))
+    tell_unread(strange, len(rows))
     return rows
 
 

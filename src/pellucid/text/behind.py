@@ -1,6 +1,6 @@
 """Texts behind a prefix: special tokens in it are tokens, whatever those that somebody typed in the texts are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tokenizers import Encoding
 
@@ -26,13 +26,17 @@ def encode_behind(
     tokenizer: Tokenizer, prefix: str, texts: Sequence[str], *, max_length: int | None, parse: bool
 ) -> list[Encoded]:
     """`Tokenizer.encode` of each text behind the prefix; what is cut off is as `truncation_side` says."""
-    rows, added = raw_behind(tokenizer, prefix, texts, parse, "text"), tokenizer.added_tokens(pair=False)
-    cuts = [cut_pair(row, None, max_length, added, "longest_first", tokenizer.truncation_side) for row in rows]
-    done = [tokenizer.finish(row, None, True) for row in rows]
-    return [
-        Encoded(one.ids, one.type_ids, one.tokens, one.offsets, one.special_tokens_mask, cut)
-        for one, cut in zip(done, cuts)
-    ]
+    done = framed(tokenizer, raw_behind(tokenizer, prefix, texts, parse, "text"), max_length)
+    return [Encoded(one.ids, one.type_ids, one.tokens, one.offsets, one.special_tokens_mask, cut) for one, cut in done]
+
+
+def framed(tokenizer: Tokenizer, rows: Sequence[Encoding], max_length: int | None) -> Iterator[tuple[Encoding, int]]:
+    """What `raw` or `raw_behind` gave, cut to `max_length` with special tokens around it, and how many tokens were cut
+    off. Its tokens and their places become objects of Python only where somebody asks for them."""
+    added = tokenizer.added_tokens(pair=False)
+    for row in rows:
+        cut = cut_pair(row, None, max_length, added, "longest_first", tokenizer.truncation_side)
+        yield tokenizer.finish(row, None, True), cut
 
 
 def _end_of_marks(tokenizer: Tokenizer, prefix: str) -> int:

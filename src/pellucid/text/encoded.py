@@ -1,5 +1,6 @@
 """One text as the model sees it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -20,7 +21,12 @@ class Encoded:
 
     def unread(self, unknown: int | None) -> bool:
         """Whether it is unknown tokens alone, as a long sentence without spaces is to WordPiece.  unknown: their id."""
-        return unknown in self.ids and all(id_ == unknown or mark for id_, mark in zip(self.ids, self.special))
+        return unread(self.ids, self.special, unknown)
+
+
+def unread(ids: Sequence[int], special: Sequence[int], unknown: int | None) -> bool:
+    """The same, of a text's ids, and of which of them are special."""
+    return unknown in ids and all(id_ == unknown or mark for id_, mark in zip(ids, special))
 
 
 def input_names(token_types: bool) -> list[str]:
