@@ -26,8 +26,9 @@ WRITTEN, IN_MEMORY = 1, 2
 DISTANCES = (2, 4)
 """Ways of telling how far away something is, 32 bits each: R_X86_64_PC32, and R_X86_64_PLT32 of what is called."""
 
-JUMP = b"\xff\x25"
-"""To the address that stands so many bytes away: jmp *distance(%rip)."""
+JUMP, ROOM_OF_A_JUMP = b"\xff\x25", 8
+"""To the address that stands so many bytes away: jmp *distance(%rip). Bytes from a jump, which takes six, to that
+address."""
 
 
 class Image:
@@ -93,10 +94,6 @@ def linked(code: bytes) -> bytes:
         "outside": {name: there + ROOM_OF_A_JUMP for name, there in outside.items()},
     }
     return json.dumps(told).encode() + b"\n" + bytes(image)
-
-
-ROOM_OF_A_JUMP = 8
-"""Bytes: the jump itself takes six, and the address behind it starts at a multiple of eight."""
 
 
 def _jump(image: bytearray) -> int:
