@@ -427,6 +427,12 @@ def test_another_processor_has_a_file_of_its_own(other: dict[str, str], monkeypa
     assert machine_code._place() != before
 
 
+def test_another_setting_of_what_compiles_has_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = machine_code._place()
+    monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
+    assert machine_code._place() != before
+
+
 @pytest.mark.parametrize(
     "call", [calls.Norm, calls.Gated, calls.ProductTable, calls.Product, calls.Remember, calls.Mix]
 )

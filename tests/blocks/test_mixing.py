@@ -154,6 +154,23 @@ def test_kinds_that_differ_are_refused(made: Kernels) -> None:
         made.mix(one, one.bfloat16(), one, None, 1.0)
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.float64, torch.int32])
+def test_numbers_that_no_kernel_reads_are_refused(made: Kernels, kind: torch.dtype) -> None:
+    """They were read as float32, and as many bytes were written beside what was set aside."""
+    one = torch.ones(1, 1, 4, 8).to(kind)
+    with pytest.raises(InputError, match=r"query, key and value are .* kind"):
+        made.mix(one, one, one, None, 1.0)
+    if kind.is_floating_point:
+        with pytest.raises(InputError, match=r"kinds must agree"):
+            made.add_norm(one, one, nn.LayerNorm(8, dtype=kind))
+
+
+def test_a_mask_of_numbers_is_refused(made: Kernels) -> None:
+    one = torch.ones(2, 1, 5, 8)
+    with pytest.raises(InputError, match=r"mask is int64\[2, 5\].*Bool of as many rows and positions"):
+        made.mix(one, one, one, torch.ones(2, 5, dtype=torch.int64), 1.0)
+
+
 @pytest.mark.parametrize("shape", [(1, 6), (3, 5), (1, 4)])
 def test_a_mask_of_other_sizes_is_refused(made: Kernels, shape: tuple[int, int]) -> None:
     one = torch.ones(2, 1, 5, 8)

@@ -190,7 +190,7 @@ def test_a_graph_that_was_built_lends_its_vectors_as_long_as_they_are_held(metri
 
 
 @pytest.mark.parametrize("first", [0, 16, 4095])
-@pytest.mark.parametrize("size", [1, 4096, 8191, 3 << 20])
+@pytest.mark.parametrize("size", [1, hnsw.LARGE - 1, hnsw.LARGE, hnsw.LARGE + 8191])
 def test_memory_that_is_laid_out_anew_is_empty_and_what_lies_beside_it_stays(first: int, size: int) -> None:
     room = np.full((6 << 20,), 7, np.uint8)
     room[first : first + size] = 0

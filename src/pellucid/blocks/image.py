@@ -71,7 +71,10 @@ def linked(code: bytes) -> bytes:
     for number, part in enumerate(file.iter_sections()):
         if part["sh_flags"] & IN_MEMORY and part.name != ".eh_frame":  # no exception leaves a kernel, nor passes it
             if part["sh_flags"] & WRITTEN and part["sh_size"]:
-                raise RuntimeError(f"their code writes into {part.name}, and what is kept is never written")
+                raise RuntimeError(
+                    f"their code writes into {part.name}, and what is kept is never written: take NUMBA_BOUNDSCHECK, "
+                    "NUMBA_DEBUGINFO and the like out of the environment"
+                )
             _fill(image, part["sh_addralign"])
             begins[number] = len(image)
             image += part.data()

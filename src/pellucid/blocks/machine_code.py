@@ -90,8 +90,10 @@ def _check_runs() -> None:
 
 
 def _place() -> Path:
-    """A file for each user, each processor, each wording of the kernels and each version of what compiles them."""
+    """A file for each user, each processor, each wording of the kernels, and each version and setting of what compiles
+    them."""
     makers = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
+    makers += sorted(f"{name}={said}" for name, said in os.environ.items() if name.startswith("NUMBA_"))
     about = f"{os.getuid()} {makers} {sorted(processor().items())}"
     return cache() / f"kernels-{hashlib.sha256(_words() + about.encode()).hexdigest()[:16]}.bin"
 

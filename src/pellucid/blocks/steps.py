@@ -23,6 +23,9 @@ WITHIN = ("omp_get_thread_num", "omp_get_num_threads")
 KINDS = {torch.float32: calls.FLOAT32, torch.bfloat16: calls.BFLOAT16, torch.int8: calls.INT8}
 """Numbers of a table that the kernels read, as these call them."""
 
+MANY_OF = ({torch.float32}, {torch.bfloat16})
+"""What all numbers are where there are many positions."""
+
 
 class Plain(NamedTuple):
     """A table as it lies in memory: a parameter of the module, or the codes of a map of 8 bits.
@@ -126,9 +129,12 @@ class Kernels:
         x, y, gain, bias = (one.contiguous() for one in (x, y, norm.weight, norm.bias))
         width = x.shape[-1]
         kinds = {one.dtype for one in (x, y, gain, bias)}
-        if x.shape != y.shape or gain.shape != (width,) or bias.shape != (width,) or len(kinds) > 1:
+        if x.shape != y.shape or gain.shape != (width,) or bias.shape != (width,) or kinds not in MANY_OF:
             said = ", ".join(kind_of(one) for one in (x, y, gain))
-            raise InputError(f"the two sides of a sum and the gain of its norm are {said}: shapes and kinds must agree")
+            raise InputError(
+                f"the two sides of a sum and the gain of its norm are {said}: shapes and kinds must agree, and these "
+                "be float32 or bfloat16"
+            )
         out, rows = torch.empty_like(x), x.numel() // width
         room = x.new_empty(torch.get_num_threads(), width, dtype=torch.float32)
         told = calls.AddNorm(
@@ -228,12 +234,15 @@ class Kernels:
         rows, heads, seq, width = query.shape
         shared, source = key.shape[1:3]
         fit = key.shape == value.shape == (rows, shared, source, width) and heads % shared == 0
-        if not fit or not query.dtype == key.dtype == value.dtype:
+        if not fit or {query.dtype, key.dtype, value.dtype} not in MANY_OF:
             said = ", ".join(kind_of(x) for x in (query, key, value))
-            raise InputError(f"query, key and value are {said}: rows, width, kind and whole shares of heads must agree")
-        if mask is not None and (mask.shape[1] != source or mask.shape[0] not in (1, rows)):
             raise InputError(
-                f"mask is {kind_of(mask)}, and key {kind_of(key)}: as many rows and positions are expected"
+                f"query, key and value are {said}: rows, width and whole shares of heads must agree, and the kind, "
+                "float32 or bfloat16"
+            )
+        if mask is not None and (mask.dtype != torch.bool or mask.shape[1] != source or mask.shape[0] not in (1, rows)):
+            raise InputError(
+                f"mask is {kind_of(mask)}, and key {kind_of(key)}: Bool of as many rows and positions is expected"
             )
         mask = None if mask is None else mask.contiguous()
         out = query.new_empty(rows, seq, heads, width)

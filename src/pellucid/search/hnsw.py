@@ -18,8 +18,8 @@ from pellucid.text.cut import whole_characters
 STEP = 10_000
 """Rows that a graph takes in at a time, so that it can be told how far it is."""
 
-LINE = 64
-"""Bytes of a line of the processor's cache."""
+LINE, LARGE = 64, 2**21
+"""Bytes of a line of the processor's cache, and of a large page."""
 
 HELD = 2**22
 """Candidates of several queries that are held at a time (48 MiB)."""
@@ -63,12 +63,12 @@ def built(vectors: Any, settings: Settings, told: Callable[[int], object] | None
 
 def _on_large_pages(first: int, size: int) -> None:
     """Has the system lay out memory anew, where it has large pages: see `_read`. All its bytes are 0, and stay so."""
-    if not hasattr(mmap, "MADV_HUGEPAGE"):  # elsewhere than on Linux
+    if not hasattr(mmap, "MADV_HUGEPAGE") or size < LARGE:  # the former elsewhere than on Linux
         return
     start, end = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, (first + size) // mmap.PAGESIZE * mmap.PAGESIZE
     place, room = ctypes.c_void_p(start), ctypes.c_size_t(end - start)
     advise = ctypes.CDLL(None).madvise
-    if end > start and advise(place, room, mmap.MADV_HUGEPAGE) == 0:
+    if advise(place, room, mmap.MADV_HUGEPAGE) == 0:
         advise(place, room, mmap.MADV_DONTNEED)
 
 
