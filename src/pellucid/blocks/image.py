@@ -15,7 +15,7 @@ from typing import Any
 
 from pellucid.errors import ResourceError
 
-LINKED = platform.machine() in ("x86_64", "AMD64")
+LINKED = platform.machine() == "x86_64"
 """Whether distances are known to be told in one way alone, as this processor's code tells them."""
 
 NOT_RUN = "this system lets no process run what it has compiled (SELinux, or systemd's MemoryDenyWriteExecute)"
@@ -40,7 +40,7 @@ class Image:
 
     def __init__(self, image: bytes) -> None:
         about, _, code = image.partition(b"\n")
-        told, system = json.loads(about), ctypes.CDLL(None, use_errno=True)
+        told, system = json.loads(about), ctypes.CDLL(None)
         self._begins: dict[str, int] = told["kernels"]
         self._room = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._room[:] = code

@@ -101,6 +101,7 @@ def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_lengt
 def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
     texts = [clean_text(text, i, "text") for i, text in enumerate(texts)]  # by its number among all of them
     words, rows, cut, empty, strange = loaded.words, [], 0, 0, 0
+    unknown = words.unk_token_id
     for start in range(0, len(texts), PORTION):
         raw = words.raw(texts[start : start + PORTION], False, "text")
         for row, lost in framed(words, raw, plan.max_length):
@@ -110,7 +111,7 @@ def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
             rows.append(_Row(array("i", ids), array("i", row.type_ids)))
             cut += lost > 0
             empty += all(special)
-            strange += unread(ids, special, words.unk_token_id)
+            strange += unread(ids, special, unknown)
     warn_of_cut(cut, len(rows), plan.max_length)
     if empty:
         log.warning("%d of %d texts are empty; their vectors are those of the special tokens alone", empty, len(rows))
