@@ -229,6 +229,12 @@ class Entries:
             found += [row[0] for row in self._run(f"SELECT number FROM rows WHERE id IN ({marks})", part)]
         return sorted(found)
 
+    @cached_property
+    def most(self) -> int:
+        """In how many rows the text stands that has most of them, its passages; deleted ones count."""
+        ((found,),) = self._run("SELECT max(many) FROM (SELECT count(*) AS many FROM rows GROUP BY id)")
+        return found
+
     def fitting(self, conditions: Sequence[Condition], many: int) -> np.ndarray:
         """Which rows fit all conditions: Bool[ndarray, "rows"]; SQLite reads the metadata of every row for it."""
         clauses, values = zip(*(condition.sql(self.forms(condition.column)) for condition in conditions))

@@ -236,8 +236,8 @@ def _with_values(segment: Any, by: str, names: list[str]) -> list[int]:
 def _found(
     index: "Index", queries: list[str], ks: list[int], by: str | None, how: Mapping[str, Any]
 ) -> dict[int, list[list[str]]]:
-    """What is found for each query at each k: ids, or values of a column, the best first. What the same search finds
-    for several k is asked once."""
+    """What is found for each query at each k: ids, or values of a column, the best first, as a search for that k finds
+    them; what the same search finds for several k is asked once."""
     found: dict[int, list[list[str]]] = {}
     for _, group in itertools.groupby(ks, lambda k: _reach(index, k, how)):
         same = list(group)
@@ -250,13 +250,17 @@ def _found(
     return found
 
 
-def _reach(index: "Index", k: int, how: Mapping[str, Any]) -> int:
-    """How far a search for k looks, on which the first of its hits depend."""
+def _reach(index: "Index", k: int, how: Mapping[str, Any]) -> tuple[int, int]:
+    """What the first hits of a search for k depend on: how far it looks, and k itself where so many passages may be of
+    one text that it looks farther."""
     asked = Asked(k, how["mode"], (), how["rerank"])
+    if asked.rerank is not None:
+        return asked.wanted, 0  # of which k are taken in the end
     graphs = [] if asked.mode == "words" else [one for one in index.segments if one.vectors.graph is not None]
-    if not graphs and asked.mode != "hybrid" and asked.rerank is None:
-        return 0  # each is compared, whatever k
-    return met(asked.depth(asked.mode != "dense"), index.manifest.settings.efSearch)
+    if not graphs and asked.mode != "hybrid":
+        return 0, 0  # each is compared, whatever k
+    depth, most = asked.depth(asked.mode != "dense"), max((one.entries.most for one in index.segments), default=1)
+    return met(depth, index.manifest.settings.efSearch), k if most * k > depth else 0
 
 
 def _miss(query: str, wanted: Grades, found: list[str]) -> Miss | None:
