@@ -85,6 +85,26 @@ def test_a_cell_in_which_nothing_stands_is_no_answer(index: pellucid.Index, noth
         index.evaluate(["Apple"], [nothing])
 
 
+def test_null_in_a_row_is_nobodys_answer(minilm: pellucid.Model) -> None:
+    rows = [{"text": "alpha", "c": None}, {"text": "beta", "c": "None"}, {"text": "gamma"}, {"text": "delta", "c": ""}]
+    index = pellucid.Index.build(minilm, rows, column="text", progress=False)
+    for query in ("alpha", "gamma", "delta"):
+        found = index.evaluate([query, "beta"], ["None", "None"], k=1, by="c")
+        assert found.recall == {1: 0.5} and [miss.instead for miss in found.misses] == [""], query
+
+
+@pytest.mark.parametrize("held", [["x", "é", 1.5], {"a": [None, True]}, []])
+def test_a_list_is_an_answer_as_a_condition_spells_it(minilm: pellucid.Model, held: Any) -> None:
+    rows = [{"text": "alpha", "c": held}, {"text": "beta", "c": "x"}]
+    index = pellucid.Index.build(minilm, rows, column="text", progress=False)
+    spelled = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
+    assert [hit["text"] for hit in index.search("alpha", where={"c": spelled})] == ["alpha"]
+    for right in (spelled, [held], [spelled, "nothing"]):
+        assert index.evaluate(["alpha"], [right], k=1, by="c").recall[1] == (1.0 if "nothing" not in right else 0.5)
+    with pytest.raises(InputError, match="the index has no c"):
+        index.evaluate(["alpha"], [[[*held, object()]]], by="c")
+
+
 def test_a_whole_number_that_a_gap_made_a_float_is_its_id(minilm: pellucid.Model) -> None:
     index = pellucid.Index.build(minilm, [(1, "a dog"), (2, "a cat"), (3.0, "a cow")], progress=False)
     for right in ([1.0, math.nan], {np.float64(1): 1}, 1.0):

@@ -1,5 +1,6 @@
 """How good a search is, on queries whose right answers are known."""
 
+import contextlib
 import itertools
 import math
 import time
@@ -17,7 +18,7 @@ from pellucid.search.ids import id_of
 from pellucid.search.metadata import plain
 from pellucid.search.seek import Asked
 from pellucid.search.vectors import met
-from pellucid.search.where import Condition, spelled, truth_of
+from pellucid.search.where import Condition, as_json, spelled, truth_of
 from pellucid.text.cut import whole_characters
 from pellucid.text.rows import as_named, is_missing
 
@@ -184,13 +185,16 @@ def _name(value: Any, by: str | None) -> str:
     """An id; or the value of a column, in one spelling for all that are equal to it in a condition."""
     if getattr(getattr(value, "dtype", None), "kind", "") == "M":  # in nanoseconds NumPy takes it for a number
         value = plain(value)
+    with contextlib.suppress(TypeError, ValueError, RecursionError):  # of what JSON does not know, which no row has
+        value = as_json(value) if isinstance(value, list | tuple | dict) else value
     text = whole_characters(str(value))
     return text if by is None else truth_of(value) or spelled(value) or dated(value) or composed(text)
 
 
 def _said(id_: str, metadata: Mapping[str, Any], by: str | None) -> str:
-    """What a row is known by: its id, or its value of a column."""
-    return _name(id_ if by is None else metadata.get(as_named(by, metadata), ""), by)
+    """What a row is known by: its id, or its value of a column; "", which is nobody's answer, where none stands."""
+    value = id_ if by is None else metadata.get(as_named(by, metadata))
+    return "" if value is None else _name(value, by)
 
 
 def _kept(index: "Index", asked: list[str], wanted: list[Grades], by: str | None, unlisted: str) -> list[int]:

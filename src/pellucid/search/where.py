@@ -172,8 +172,13 @@ def value_in(metadata: str, column: str) -> Any:
     """What SQLite would extract, but for numbers that it would round, which are texts."""
     value = json.loads(metadata).get(column)
     if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return as_json(value)
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def as_json(value: Any) -> str:
+    """A list, or a mapping, as a condition spells it: '["a","b"]'."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain)
 
 
 def kind_in(metadata: str, column: str) -> str:
