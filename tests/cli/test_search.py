@@ -85,6 +85,8 @@ def test_one_query_as_json_and_several_as_a_table(index: Path) -> None:
     assert found["hits"][0]["id"] == "AAPL"
     assert found["hits"][0]["metadata"]["symbol"] == "AAPL"
     assert 0.3 < found["hits"][0]["similarity"] < 1 < found["hits"][0]["words"]
+    words = pellucid("search", index, "Apple", "--mode", "words", "--json", "--why").stdout
+    assert json.loads(words, parse_constant=pytest.fail)["hits"][0]["similarity"] is None
     done = pellucid("search", index, "-", "--where", "sector = Financials", stdin="a bank\nMicrosfot\n")
     assert done.stdout.count("score") == 2
     assert "searched for microsoft, too" in done.stderr

@@ -168,7 +168,7 @@ def test_both_orders_are_joined_by_their_ranks() -> None:
 def test_words_alone_have_no_similarity_and_their_order_is_that_of_bm25(index: pellucid.Index) -> None:
     hits = index.search("bank", k=50, mode="words")
     assert hits and all("bank" in hit["text"].lower() for hit in hits)
-    assert all(np.isnan(hit.similarity) and hit.words == hit["score"] for hit in hits)
+    assert all(hit.similarity is None and hit.words == hit["score"] for hit in hits)
     assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
 
 
@@ -177,7 +177,7 @@ def test_a_hybrid_hit_says_what_it_is_made_of(index: pellucid.Index) -> None:
     assert hits[0]["score"] == 1.0
     assert hits[0].words is not None
     assert any(hit.words is None for hit in hits)
-    assert all(-1.0001 <= hit.similarity <= 1.0001 for hit in hits)
+    assert all(hit.similarity is not None and -1.0001 <= hit.similarity <= 1.0001 for hit in hits)
 
 
 def test_a_hit_tells_its_words_however_many_rows_hold_them_better(

@@ -16,14 +16,15 @@ place in one list outweighs a middling one in both."""
 class Hit(FixedDict):
     """One text that was found: `id`, `text`, `score`, `metadata`; of a passage, `start` and `end` in its text, too.
 
-    similarity: of its vector and the query's.  words: its BM25 score; None where no word fits.
+    similarity: of its vector and the query's; None where words alone were looked for.  words: its BM25 score; None
+        where no word fits.
     It is JSON as it is, and refuses assignment.
     """
 
-    similarity: float
+    similarity: float | None
     words: float | None
 
-    def __init__(self, entry: Entry, score: float, similarity: float, words: float | None = None) -> None:
+    def __init__(self, entry: Entry, score: float, similarity: float | None, words: float | None = None) -> None:
         if entry.first is None:
             super().__init__(id=entry.id, score=score, text=entry.text, metadata=entry.metadata)
         else:

@@ -220,7 +220,7 @@ class Field:
         hits: dict[str, Hit] = {}
         for start in range(0, len(order.places), k):
             some = slice(start, start + k)
-            places, score, similar = (part[some].tolist() for part in (order.places, order.score, order.similar))
+            places, score, similar = order.places[some].tolist(), order.score[some].tolist(), _told(order.similar[some])
             worded = [None] * k if order.worded is None else _told(order.worded[some])
             entries = self._entries(places) if start else known
             for place, total, alike, counted in zip(places, score, similar, worded):

@@ -75,9 +75,7 @@ def _said(hit: Mapping[str, Any], cut: int) -> str:
     similarity, words = getattr(hit, "similarity", None), getattr(hit, "words", None)
     parts = [f"id {hit['id']}"] if "id" in hit else []
     parts += [f"score {hit['score']:.3f}"] if "score" in hit else []
-    parts += (
-        [f"similarity of the vectors {similarity:.3f}"] if similarity is not None and similarity == similarity else []
-    )
+    parts += [f"similarity of the vectors {similarity:.3f}"] if similarity is not None else []
     parts += [f"BM25 of the words {words:.2f}"] if words is not None else []
     parts += [f"not read: the last {counted(cut, 'token')}"] if cut else []
     return ", ".join(parts)
