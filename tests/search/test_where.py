@@ -18,6 +18,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError
+from pellucid.search.dates import dated
 from pellucid.search.entries import Entries, Entry, write_entries
 from pellucid.search.metadata import packed
 from pellucid.search.opened import KEPT
@@ -202,6 +203,19 @@ def test_a_day_is_found_however_it_is_given_and_what_is_no_date_is_a_text(minilm
     assert hit["metadata"] == {"d": "1957-03-05T00:00:00"}
 
 
+@pytest.mark.parametrize(
+    ("form", "plain"),
+    [
+        ("2020-01-02t10:00:00.5z", "2020-01-02T10:00:00.5Z"),
+        ("2020-01-02T10:00:00,50", "2020-01-02 10:00:00.5"),
+        *((other, None) for other in ("2020-W01-4", "2020-002", "20200102", "2020-01-02T24:00", "2020-01-02T10:00,5")),
+    ],
+)
+def test_the_forms_of_a_date_that_are_read_are_those_that_are_named(form: str, plain: str | None) -> None:
+    assert dated(form) == (None if plain is None else dated(plain))
+    assert plain is None or dated(plain) is not None
+
+
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, np.float32("inf"), Decimal("Infinity")])
 def test_what_is_no_finite_number_is_no_value(value: Any) -> None:
     with pytest.raises(InputError, match=r"n is compared with .*, expected a text or a number"):
@@ -328,6 +342,19 @@ def test_rows_without_columns_say_so(minilm: pellucid.Model) -> None:
     index = pellucid.Index.build(minilm, ["a cat", "a dog"])
     with pytest.raises(pellucid.InputError, match=r"no row has 'n'; rows have nothing beside their texts$"):
         index.search("a cat", where={"n": 1})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [([], "n may be none of no values: give one at least"), ({}, "n has no operator: give one of = .* and its value")],
+)
+def test_a_condition_of_nothing_is_refused_and_nothing_is_deleted(
+    cities: pellucid.Index, wanted: object, said: str
+) -> None:
+    for where in ({"n": wanted}, {"flag": 1, "n": wanted}):
+        for ask in (lambda where: cities.search("row", where=where), lambda where: cities.delete(where=where)):
+            with pytest.raises(InputError, match=said):
+                ask(where)
 
 
 def test_an_order_needs_a_value(cities: pellucid.Index) -> None:

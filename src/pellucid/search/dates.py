@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 _DATE = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}(?::[0-9]{2}){0,2})(?:(?<=:..:..)\.([0-9]+))?(Z|[+-][0-9:]+)?)?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[Tt ]([0-9]{2}(?::[0-9]{2}){0,2})(?:(?<=:..:..)[.,]([0-9]+))?([Zz]|[+-][0-9:]+)?)?"
 )
 _IN_UTC = "+00:00"
 
 
 def dated(value: Any, zoned: bool | None = None) -> str | None:
-    """A date of ISO 8601, with or without a time, so that equal ones are equal as texts and what is earlier comes
-    first; a day is its midnight. None for what is none.
+    """A date of ISO 8601's extended form, 2026-01-02, with or without a time, so that equal ones are equal as texts and
+    what is earlier comes first; a day is its midnight. None for what is none.
 
     zoned: True for its time in UTC, in which what names no zone is taken to be; False for what its own clock says; by
         default whichever of these it says itself.
@@ -23,7 +23,7 @@ def dated(value: Any, zoned: bool | None = None) -> str | None:
     day, time, fraction, zone = found.groups(default="")
     zoned = bool(zone) if zoned is None else bool(zoned)
     try:
-        moment = datetime.fromisoformat(f"{day}T{time or '00'}{zone or _IN_UTC}")
+        moment = datetime.fromisoformat(f"{day}T{time or '00'}{zone.upper() or _IN_UTC}")
         moment = moment.astimezone(UTC) if zoned else moment
     except (ValueError, OverflowError):
         return None

@@ -39,8 +39,9 @@ MOST_LETTERS, MOST_BITS = 1_000, 10_000
 class Condition:
     """One column compared with a value. Numbers are compared as numbers where both are some, else as texts; which of
     two comes first is asked of two numbers, or of two texts that are none. True and false are the same in JSON and as
-    the text of a table, whatever their case. Dates are compared as such, however they are spelled in ISO 8601: a day is
-    its midnight; a value without a zone is compared with what a row's own clock says.
+    the text of a table, whatever their case. Dates are compared as such in the extended form of ISO 8601, which is
+    2026-01-02, alone or before a time (T10, " 10:30", T10:30:00.5, T10:30:00Z, T10:30+02:00): a day is its midnight; a
+    value without a zone is compared with what a row's own clock says. Other forms, 2026-W01-4 or 20260102, are none.
 
     operator: "=", "!=", "<", "<=", ">", ">=", or "~" for a text that holds the value, upper and lower case alike. A row
         without the column, or with null in it, fits none of them, "!=" neither.
@@ -261,6 +262,8 @@ def _named(column: str) -> str:
 
 def _wanted(column: str, wanted: Any) -> list[Condition]:
     if isinstance(wanted, Mapping):
+        if not wanted:
+            raise InputError(WHERE, f": {column} has no operator: give one of {' '.join(OPERATORS)} and its value")
         for operator in wanted:
             if not isinstance(operator, str) or operator not in OPERATORS:
                 raise InputError(WHERE, f": {column} has {operator!r}, expected one of {' '.join(OPERATORS)}")
