@@ -233,6 +233,16 @@ def test_what_cannot_be_judged_is_said(index: pellucid.Index, asked: list, right
         index.evaluate(asked, right)
 
 
+def test_where_there_are_no_columns_or_no_texts_that_is_said(minilm: pellucid.Model) -> None:
+    index = pellucid.Index.build(minilm, ["a cat", "a dog"], progress=False)
+    with pytest.raises(InputError, match=r"^no row has 's'; rows have nothing beside their texts$"):
+        index.evaluate(["a cat"], ["x"], by="s")
+    index.delete(["1", "2"])
+    for by, unlisted in (("s", "error"), (None, "skip")):
+        with pytest.raises(InputError, match=r"holds no texts: add some first$"):
+            index.evaluate(["a cat"], ["1"], by=by, unlisted=unlisted)
+
+
 def test_the_depths_and_the_rule_are_checked(index: pellucid.Index) -> None:
     for k in (0, (), (1, 2.5)):
         with pytest.raises(InputError, match="k "):

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.config.checks import choice, count, is_several, is_word, listed, numbers_of, plain_number, unwrapped
-from pellucid.errors import Argument, InputError, Item, composed, counted, near, several
+from pellucid.errors import Argument, InputError, Item, composed, counted, several
 from pellucid.search.corpus import column_named
 from pellucid.search.dates import dated
 from pellucid.search.ids import id_of
+from pellucid.search.meant import unknown
 from pellucid.search.metadata import plain
 from pellucid.search.seek import Asked
 from pellucid.search.vectors import met
@@ -199,6 +200,8 @@ def _said(id_: str, metadata: Mapping[str, Any], by: str | None) -> str:
 
 def _kept(index: "Index", asked: list[str], wanted: list[Grades], by: str | None, unlisted: str) -> list[int]:
     """The queries that have a right answer in the index; InputError where that is not all, and should be."""
+    if not len(index):
+        raise InputError(f"{index.folder} holds no texts: add some first")
     there = _there(index, {answer for grades in wanted for answer in grades}, by)
     right = [{name for name, grade in grades.items() if grade > 0} for grades in wanted]
     kept = [i for i, names in enumerate(right) if names & there]
@@ -224,7 +227,7 @@ def _there(index: "Index", names: set[str], by: str | None) -> set[str]:
         found |= {_said(entry.id, entry.metadata, by) for entry in segment.entries.get(living)}
         columns |= set() if by is None or found else segment.entries.columns
     if by is not None and not found and as_named(by, columns) not in columns:
-        raise InputError(f"no row has {by!r}{near(by, columns)}; there are {several(sorted(columns))}")
+        raise InputError(unknown(by, columns))
     return found & names
 
 

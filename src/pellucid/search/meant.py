@@ -1,7 +1,7 @@
 """Conditions beside what rows hold: a column that none has, a value of another kind, a deletion that would take all."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,9 +22,7 @@ def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], a
     known = {column for segment in segments for column in segment.entries.columns}
     for condition in conditions:
         if known.isdisjoint(form for segment in segments for form in segment.entries.forms(condition.column)):
-            hint = near(condition.column, known)
-            there = f"there are {several(sorted(known))}" if known else "rows have nothing beside their texts"
-            raise InputError(Argument("where"), f": no row has {condition.column!r}{hint}; {there}")
+            raise InputError(Argument("where"), f": {unknown(condition.column, known)}")
         if condition.operator == "=" and not any(_some(segment.alive([condition])) for segment in segments):
             strange = sorted({str(one) for one in condition.values})
             hint = near(strange[0], _values(segments, condition)) if len(strange) == 1 else ""
@@ -37,6 +35,12 @@ def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], a
                 log.warning(
                     "%s holds %s, and is compared with %r", condition.column, kinds[not wanted], *condition.values
                 )
+
+
+def unknown(column: str, known: Collection[str]) -> str:
+    """That no row has a column, and which there are."""
+    there = f"there are {several(sorted(known))}" if known else "rows have nothing beside their texts"
+    return f"no row has {column!r}{near(column, known)}; {there}"
 
 
 def tell_misread(segments: Sequence[Opened], conditions: Sequence[Condition]) -> None:
