@@ -193,6 +193,26 @@ def test_a_hit_tells_its_words_however_many_rows_hold_them_better(
         assert [hit.words for hit in hits] == [said.get(hit["id"]) for hit in hits]
 
 
+@pytest.mark.parametrize("kind", ["bert-one-label", "bert-body"])
+def test_a_model_orders_anew_that_reads_both_together_or_compares_vectors(
+    index: pellucid.Index, checkpoint: Callable[[str], Path], kind: str
+) -> None:
+    judge, before = pellucid.load(checkpoint(kind)), index.search("a bank", k=seek.RERANKED)
+    wanted = pellucid.pipeline("text-ranking", judge)("a bank", [hit["text"] for hit in before])
+    hits = index.search("a bank", k=5, rerank=judge)
+    assert ids(hits) == [before[one["corpus_id"]]["id"] for one in wanted[:5]] != ids(before)[:5]
+    assert [hit["score"] for hit in hits] == pytest.approx([one["score"] for one in wanted[:5]], abs=1e-5)
+    told = {hit["id"]: (hit.similarity, hit.words) for hit in before}
+    assert [(hit.similarity, hit.words) for hit in hits] == [told[hit["id"]] for hit in hits]
+    judged = index.evaluate(["a bank"], [ids(hits)[4]], (1, 5, 60), rerank=judge)
+    assert (judged.recall[1], judged.mrr[5]) == (0.0, 1 / 5)
+
+
+def test_a_model_of_several_labels_orders_nothing(index: pellucid.Index, checkpoint: Callable[[str], Path]) -> None:
+    with pytest.raises(InputError, match="labels, and text-ranking needs one"):
+        index.search("a bank", rerank=str(checkpoint("bert-nli")))
+
+
 def test_what_cannot_be_searched_is_refused(index: pellucid.Index, many: "tuple[pellucid.Index, np.ndarray]") -> None:
     with pytest.raises(InputError, match="rerank reads texts"):
         index.search(np.ones(384, np.float32), rerank="anything")

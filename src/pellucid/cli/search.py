@@ -34,7 +34,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help='"sector = Financials", "year >= 2000", "name ~ bank" (holds it); all of several must hold.',
 )
 @click.option("--mode", type=click.Choice(["hybrid", "dense", "words"]), default="hybrid", show_default=True)
-@click.option("--rerank", metavar="MODEL", help="A model that reads query and text together, and orders anew.")
+@click.option(
+    "--rerank", metavar="MODEL", help="A model that orders anew, by query and text together or by its vectors."
+)
 @click.option("--model", "-m", help="Who reads the query; by default the model that INDEX names.")
 @click.option("--why", is_flag=True, help="Show which words matched which.")
 @click.option("--output", "-o", type=_FILE, metavar="FILE", help="Write a page of --why, as .html, with all numbers.")

@@ -131,8 +131,8 @@ class Index:
             "ipoyear >= 2000". A row without the column fits nothing, "!=" neither.
         mode: "dense" compares vectors, "words" counts words (BM25), "hybrid" does both and joins the two orders; a word
             that stands nowhere is taken for the nearest that does.
-        rerank: a model with a sequence-classification head, or its name, that reads query and text together and orders
-            the best 50 anew.
+        rerank: a model, or its name, that orders the best 50 anew: one with a sequence-classification head of one label
+            reads query and text together, any other compares their vectors.
         """
         asked = Asked(plain_number(k), mode, tuple(conditions(where)), rerank)
         if isinstance(query := gathered(query), list) and not query:

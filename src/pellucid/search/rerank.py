@@ -1,4 +1,5 @@
-"""Hits in a new order, by a model that reads query and text together (Nogueira and Cho, 2019, arXiv:1901.04085)."""
+"""Hits in a new order: by a model that reads query and text together (Nogueira and Cho, 2019, arXiv:1901.04085), or by
+the vectors of another than the index has; see `TextRanking`."""
 
 from typing import Any
 
