@@ -241,7 +241,7 @@ def test_a_writer_that_waits_too_long_is_told_who_writes(
     process = start(hold)
     while not (tmp_path / "holds").exists():
         time.sleep(0.01)
-    monkeypatch.setattr(writing.__wrapped__, "__defaults__", (0.2,))
+    monkeypatch.setattr("pellucid.search.generations.PATIENCE", 0.2)
     with pytest.raises(InputError, match=rf"is being written by process {process} since 20\d\d-.*: wait until"):
         own.delete("AAPL")
     assert own.search("Apple", k=1)[0]["id"] == "AAPL"
@@ -250,6 +250,19 @@ def test_a_writer_that_waits_too_long_is_told_who_writes(
     assert (own.folder / "lock.json").exists()  # the note of the dead one
     assert own.delete("AAPL") == 1
     assert not (own.folder / "lock.json").exists()
+
+
+def test_a_writer_that_waits_for_another_thread_is_told_so(
+    own: pellucid.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.search.generations.PATIENCE", 0.2)
+    with writing(own.folder), ThreadPoolExecutor(1) as threads:
+        with pytest.raises(InputError, match=r"is being written by this process itself since 20\d\d-.*: wait until"):
+            threads.submit(own.delete, "AAPL").result()
+        monkeypatch.setattr("pellucid.search.generations._PROCESS", "another container's, with the same number")
+        with pytest.raises(InputError, match=rf"is being written by process {os.getpid()} since"):
+            own.delete("AAPL")
+    assert own.delete("AAPL") == 1
 
 
 def test_two_threads_write_one_after_the_other(own: pellucid.Index) -> None:

@@ -15,9 +15,9 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import shutil
 import sqlite3
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,6 +41,9 @@ PATIENCE = 10.0
 """Seconds that a second writer waits for the first."""
 
 STAGED, _GENERATION = re.compile(r"[0-9a-f]{32}\.npz"), re.compile(r"generation-([0-9]{6,12})\.json")
+_PROCESS = secrets.token_hex(8)
+"""Which process this is: within a container others may have its number. A fork has it too, and a number of its own."""
+
 _OURS = {
     ".": re.compile(
         rf"{_GENERATION.pattern}|{SEGMENTS}|{BUILDING}|{LOCK}|{LOCK}\.json|\.(generation-|{LOCK}\.json-).*"
@@ -124,7 +127,7 @@ def writing(folder: Path, *, new: bool = False) -> Iterator[None]:
     note = folder / f"{LOCK}.json"
     with alone(folder / LOCK, lambda: f"{folder} is being written by {_who(note)}: wait until that is done", PATIENCE):
         try:
-            said = {"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+            said = {"pid": os.getpid(), "process": _PROCESS, "since": time.strftime("%Y-%m-%d %H:%M:%S")}
             write_whole(note, lambda file: file.write(json.dumps(said).encode()))
             yield
         except BaseException:
@@ -189,7 +192,9 @@ def _named(path: Path, ours: re.Pattern[str]) -> bool:
 def _who(note: Path) -> str:
     try:
         said = json.loads(note.read_text())
-        return f"process {said['pid']} since {said['since']}"
+        mine = (said["pid"], said.get("process")) == (os.getpid(), _PROCESS)
+        name = "this process itself" if mine else f"process {said['pid']}"
+        return f"{name} since {said['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
 
@@ -262,39 +267,3 @@ def forget(folder: Path) -> None:
             path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # somebody else's files are in it, or it was never there
         (folder / BUILDING).rmdir()
-
-
-def copy(folder: Path, manifest: Manifest, target: Path) -> Path:
-    """Copies one generation to a new folder, which is there once all of it is on the disk."""
-    around = None
-    try:
-        if target.exists():
-            raise InputError(f"{target} exists already: give the name of a new folder")
-        if target.parent.resolve().is_relative_to(folder.resolve()):
-            raise InputError(f"{target} lies within the index itself, which clears away what is not its own")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # a name that nobody can foretell
-        beside = around / "new"
-        for segment in manifest.segments:
-            place = beside / SEGMENTS / segment.folder
-            place.mkdir(parents=True)
-            for name in segment.files:
-                shutil.copyfile(check(folder, segment, name), place / name)
-                _to_disk(check(beside, segment, name))
-            _to_disk(place)
-        (beside / SEGMENTS).mkdir(parents=True, exist_ok=True)
-        _to_disk(beside / SEGMENTS)
-        write_manifest(manifest, beside)
-        _to_disk(beside)
-        beside.replace(target)
-        _to_disk(target.parent)
-    except (CorruptFileError, OSError) as error:
-        if isinstance(error, CorruptFileError | FileNotFoundError) and newest(folder) != manifest:
-            raise InputError(f"{folder} was changed meanwhile: open it again, and save that") from error
-        if isinstance(error, OSError):
-            raise cannot_write(target, error) from error
-        raise
-    finally:
-        if around is not None:
-            shutil.rmtree(around, ignore_errors=True)
-    return target

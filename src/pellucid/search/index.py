@@ -15,11 +15,12 @@ from pellucid.config.checks import is_several, plain_number, truth, unwrapped
 from pellucid.errors import Argument, InputError, counted, several
 from pellucid.files import path_of
 from pellucid.search.change import Building, added, compacted, created, removed
+from pellucid.search.copying import copy
 from pellucid.search.corpus import Corpus
 from pellucid.search.curve import Curve, measured
 from pellucid.search.encoder import check, encoded, reopened
 from pellucid.search.evaluate import Evaluation, evaluated
-from pellucid.search.generations import changing, copy, newest, writing
+from pellucid.search.generations import changing, newest, writing
 from pellucid.search.manifest import Manifest, Settings
 from pellucid.search.opened import Generation, Segments, newest_opened
 from pellucid.search.queries import gathered, is_single, understood

@@ -1,0 +1,46 @@
+"""One generation of an index, in a new folder."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.files import cannot_write, to_disk
+from pellucid.search.generations import SEGMENTS, check, newest
+from pellucid.search.manifest import Manifest, write_manifest
+
+
+def copy(folder: Path, manifest: Manifest, target: Path) -> Path:
+    """Copies one generation to a new folder, which is there once all of it is on the disk."""
+    around = None
+    try:
+        if target.exists():
+            raise InputError(f"{target} exists already: give the name of a new folder")
+        if target.parent.resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"{target} lies within the index itself, which clears away what is not its own")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # a name that nobody can foretell
+        beside = around / "new"
+        for segment in manifest.segments:
+            place = beside / SEGMENTS / segment.folder
+            place.mkdir(parents=True)
+            for name in segment.files:
+                shutil.copyfile(check(folder, segment, name), place / name)
+                to_disk(check(beside, segment, name))
+            to_disk(place)
+        (beside / SEGMENTS).mkdir(parents=True, exist_ok=True)
+        to_disk(beside / SEGMENTS)
+        write_manifest(manifest, beside)
+        to_disk(beside)
+        beside.replace(target)
+        to_disk(target.parent)
+    except (CorruptFileError, OSError) as error:
+        if isinstance(error, CorruptFileError | FileNotFoundError) and newest(folder) != manifest:
+            raise InputError(f"{folder} was changed meanwhile: open it again, and save that") from error
+        if isinstance(error, OSError):
+            raise cannot_write(target, error) from error
+        raise
+    finally:
+        if around is not None:
+            shutil.rmtree(around, ignore_errors=True)
+    return target
