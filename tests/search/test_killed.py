@@ -1,11 +1,13 @@
 """Killed at any moment, an index is the old one or the new one, and what was said to be done is done."""
 
 import contextlib
+import functools
 import json
 import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -462,6 +464,35 @@ def test_ctrl_c_in_the_middle_of_a_change_leaves_the_old_one_and_no_lock(
     assert held(index, vectors) == held(pellucid.Index.open(index.folder), vectors) == before
     assert not (index.folder / "lock.json").exists() and len(list((index.folder / "segments").iterdir())) == 1
     assert index.add([("new", POOL[0])], progress=False) == 1
+
+
+def test_ctrl_c_while_the_old_one_is_closed_says_that_the_change_is_made(
+    minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within the collector Python would swallow it."""
+    closed: list[object] = []
+
+    class Connection(sqlite3.Connection):
+        def close(self) -> None:
+            super().close()
+            closed.append(self)
+            if self is old:
+                break_off()
+
+    old = None
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Connection))
+    index = build(minilm, tmp_path / "a.index")
+    for change_it in (lambda: index.add([("new", POOL[0])]), index.compact, lambda: index.delete("new")):
+        old = index.segments[-1].entries._connection
+        with pytest.raises(Interrupted, match="is changed already"):
+            change_it()
+        assert closed[-1] is old
+    old = None
+    other = pellucid.Index.open(index.folder)
+    let_go = other.segments[0].entries._connection
+    del other
+    assert let_go not in closed  # by the collector, but by whoever comes next
+    assert index.search("red boats", mode="words") and let_go in closed
 
 
 def without_generations(folder: Path) -> None:

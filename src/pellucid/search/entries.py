@@ -10,7 +10,6 @@ import json
 import os
 import sqlite3
 import threading
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 
 from pellucid.errors import CorruptFileError, InputError, composed, counted
 from pellucid.lazy import cached_property
+from pellucid.search.dropped import close_after, close_dropped
 from pellucid.search.forks import undivided
 from pellucid.search.metadata import packed
 from pellucid.search.where import LENT, NUL, WHERE, Condition
@@ -121,12 +121,6 @@ def _made() -> dict[str, tuple[Any, ...]]:
         return _shapes(connection.execute("SELECT name, type, sql FROM sqlite_schema").fetchall())
 
 
-def _close(connection: sqlite3.Connection) -> None:
-    """Also where the collector comes by, in whatever thread and in the middle of whatever."""
-    with contextlib.nullcontext() if undivided.holds_me else undivided:
-        connection.close()
-
-
 class Entries:
     """The rows of a segment that was written. Threads may share it, one at a time. It stays open, so that it can be
     read on when another process has taken the file away.
@@ -149,7 +143,7 @@ class Entries:
         name = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
         try:
             self._connection = sqlite3.connect(name, uri=True, check_same_thread=False)
-            weakref.finalize(self, _close, self._connection)
+            close_after(self, self._connection)
             self._connection.execute("PRAGMA trusted_schema=OFF")
             self._connection.execute("PRAGMA cell_size_check=ON")
             self._connection.execute("PRAGMA temp_store=MEMORY")
@@ -161,6 +155,7 @@ class Entries:
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
+        close_dropped()
         try:
             with undivided, self._lock:
                 if self._process != os.getpid():  # a fork, which may read no file by its parent's connection

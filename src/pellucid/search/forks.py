@@ -21,11 +21,6 @@ class _Undivided:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._wait, after_in_parent=self._went, after_in_child=self._begin)
 
-    @property
-    def holds_me(self) -> bool:
-        """Whether this thread is inside, where it may not come in again."""
-        return threading.get_ident() in self._inside
-
     def __enter__(self) -> None:
         me = threading.get_ident()
         self._inside[me] = None

@@ -34,6 +34,7 @@ from pellucid.errors import (
 from pellucid.files import cannot_read, cannot_write, digest_of, listed, write_whole
 from pellucid.files import to_disk as _to_disk
 from pellucid.lock import alone
+from pellucid.search.dropped import close_dropped
 from pellucid.search.manifest import Manifest, Segment, read_manifest, write_manifest
 
 SEGMENTS, BUILDING, LOCK = "segments", "building", "lock"
@@ -154,6 +155,7 @@ def changing(folder: Path, renew: Callable[[], object]) -> Iterator[None]:
             before = _last(folder)
             try:
                 yield
+                close_dropped()  # of the generation before, whose files are gone
             finally:
                 made = _last(folder) not in (before, None)
     except KeyboardInterrupt as stop:  # while the lock is given back, too
