@@ -11,7 +11,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError
-from pellucid.search import seek
+from pellucid.search import seek, words
 from pellucid.search.entries import Entries
 from pellucid.search.hits import LATE, fused
 
@@ -170,6 +170,24 @@ def test_words_alone_have_no_similarity_and_their_order_is_that_of_bm25(index: p
     assert hits and all("bank" in hit["text"].lower() for hit in hits)
     assert all(hit.similarity is None and hit.words == hit["score"] for hit in hits)
     assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
+
+
+def test_common_words_are_looked_for_where_no_row_that_fits_holds_a_rarer_one(
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(words, "MOST_ROWS", 3)
+    rows = [{"text": f"the {'zebra' if i < 2 else 'cow'} and {'we' * (i % 3 + 1)}", "n": i} for i in range(9)]
+    index = pellucid.Index.build(checkpoint("bert-body"), rows, column="text", progress=False)
+    asked = {"mode": "words", "k": 9}
+    assert set(ids(index.search("the zebra", **asked))) == {"1", "2"}
+    assert len(index.search("the cow", where="n >= 2", **asked)) == 7
+    found = index.search("the zebra and", where="n >= 2", **asked)
+    assert set(ids(found)) == set(map(str, range(3, 10))) and all(hit.words == hit["score"] > 0 for hit in found)
+    assert index.search("zebra", where="n >= 2", **asked) == []
+    index.delete(["1", "2"])
+    alone = index.search("zebra the", **asked)
+    assert set(ids(alone)) == set(map(str, range(3, 10))) and ids(index.search("the", **asked)) == ids(alone)
+    assert ids(index.search("zebra the", mode="words", k=2)) == ids(alone)[:2]
 
 
 def test_a_hybrid_hit_says_what_it_is_made_of(index: pellucid.Index) -> None:

@@ -131,7 +131,8 @@ class Index:
         where: what their other columns must be, such as {"sector": "Finance"}, {"ipoyear": {">=": 2000}}, or
             "ipoyear >= 2000". A row without the column fits nothing, "!=" neither.
         mode: "dense" compares vectors, "words" counts words (BM25), "hybrid" does both and joins the two orders; a word
-            that stands nowhere is taken for the nearest that does.
+            that stands nowhere is taken for the nearest that does. The rarest words are looked for, of 50,000 rows
+            together; where no row that fits holds one of them, "words" looks for the others.
         rerank: a model, or its name, that orders the best 50 anew: one with a sequence-classification head of one label
             reads query and text together, any other compares their vectors.
         """

@@ -188,9 +188,17 @@ class Field:
         return Order(places[order], score[order], similar[order], worded[order])
 
     def _standing(self, words: Words) -> list[Ranked]:
-        """The rows of each segment that hold words of a query, in order, with their BM25 score."""
+        """The rows of each segment that hold words of a query, in order, with their BM25 score. Where no row that fits
+        the conditions does, and vectors find none either, those that hold its common words."""
+        found = self._holding(words.asked)
+        if words.common and self.asked.mode == "words":
+            fitting = (len(rows) if alive is None else alive[rows].any() for (rows, _), alive in zip(found, self.alive))
+            return found if any(fitting) else self._holding(words.common)
+        return found
+
+    def _holding(self, words: Sequence[str]) -> list[Ranked]:
         having, all_ = self.segments.vocabulary.rows, self.segments.counts
-        return [bm25(segment.entries, words.asked, having, all_) for segment in self.segments]
+        return [bm25(segment.entries, words, having, all_) for segment in self.segments]
 
     def _worded(self, standing: Sequence[Ranked], places: np.ndarray) -> np.ndarray:
         """The BM25 score of each place, NaN where no word fits."""

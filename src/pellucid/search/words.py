@@ -23,7 +23,7 @@ MOST_WORDS = 64
 
 MOST_ROWS = 50_000
 """In so many rows the words of a query may stand, the rarest first; more common ones would only cost time, since BM25
-hardly counts them. The rarest is always looked for."""
+hardly counts them, as long as some row holds another. The rarest is always looked for."""
 
 LONGEST = 64
 """Letters that are looked at of one word; longer ones are numbers in disguise, and no index should be made of them. Of
@@ -48,10 +48,12 @@ class Words:
     """What is looked for.
 
     asked: every word to look for.  corrected: the query with mistyped words put right; None where none was.
+    common: words of the query that stand in too many rows (see `MOST_ROWS`), for where the others find nothing.
     """
 
     asked: tuple[str, ...]
     corrected: str | None
+    common: tuple[str, ...] = ()
 
 
 def split(text: str) -> list[str]:
@@ -90,7 +92,9 @@ def understood(query: str, vocabulary: "Vocabulary") -> Words:
                 asked |= dict.fromkeys(nearest)
                 changes[run] = nearest[0]
     corrected = " ".join(changes.get(run, run) for run in runs) if changes else None
-    return Words(tuple(_telling(list(asked)[:MOST_WORDS], vocabulary.rows)), corrected)
+    words = list(asked)[:MOST_WORDS]
+    telling = _telling(words, vocabulary.rows)
+    return Words(tuple(telling), corrected, tuple(word for word in words if word not in telling))
 
 
 def _telling(asked: list[str], rows: Mapping[str, int]) -> list[str]:
