@@ -188,8 +188,8 @@ class Field:
         return Order(places[order], score[order], similar[order], worded[order])
 
     def _standing(self, words: Words) -> list[Ranked]:
-        """The rows of each segment that hold words of a query, in order, with their BM25 score. Where no row that fits
-        the conditions does, and vectors find none either, those that hold its common words."""
+        """The rows of each segment that hold words of a query, in order, with their BM25 score; in a search by words
+        alone those that hold its common words, where no row that fits the conditions holds another."""
         found = self._holding(words.asked)
         if words.common and self.asked.mode == "words":
             fitting = (len(rows) if alive is None else alive[rows].any() for (rows, _), alive in zip(found, self.alive))
