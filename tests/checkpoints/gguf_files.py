@@ -64,9 +64,10 @@ def write(
     facts: dict[str, object],
     tensors: Mapping[str, Tensor | np.ndarray],
     kind: gguf.GGMLQuantizationType = F32,
+    plain: str | None = None,
 ) -> Path:
-    """A file by the library's writer; `kind` packs every matrix whose rows it fits. An array is packed as Q6_K already,
-    which the library cannot do."""
+    """A file by the library's writer; `kind` packs every matrix whose rows it fits, but those whose name holds `plain`.
+    An array is packed as Q6_K already, which the library cannot do."""
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in facts.items():
         add(writer, key, value)
@@ -74,7 +75,8 @@ def write(
         if isinstance(tensor, np.ndarray):
             writer.add_tensor(name, tensor, raw_dtype=Q6_K)
             continue
-        packed = kind if tensor.dim() == 2 and tensor.shape[1] % gguf.GGML_QUANT_SIZES[kind][0] == 0 else F32
+        fits = tensor.dim() == 2 and tensor.shape[1] % gguf.GGML_QUANT_SIZES[kind][0] == 0
+        packed = kind if fits and (plain is None or plain not in name) else F32
         array = gguf.quants.quantize(tensor.float().contiguous().numpy(), packed)
         writer.add_tensor(name, array, raw_dtype=packed)
     writer.write_header_to_file()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import pellucid
+from pellucid.blocks import quantized
 from pellucid.checkpoints.gguf import Gguf, open_gguf
 from pellucid.checkpoints.gguf.dequantise import unpack
 from pellucid.checkpoints.gguf.header import read_header
@@ -282,6 +283,49 @@ def test_a_model_as_llama_quantize_packs_it_answers_as_the_reference(tmp_path: P
     torch.testing.assert_close(pellucid.load(path, dtype="float64")(ids).logits, logits, rtol=0, atol=1e-9)
     few = pellucid.load(path, dtype="int4")(ids).logits
     assert (few - logits).norm() < 0.05 * logits.norm()
+
+
+@pytest.mark.parametrize("kind", [Q4_0, Q4_1], ids=lambda kind: kind.name)
+def test_tables_of_4_bits_keep_their_codes(kind: gguf.GGMLQuantizationType, tmp_path: Path) -> None:
+    """Also a query's, whose rows llama.cpp laid into each other; the same numbers in float32 get as good ones."""
+    state = as_llamacpp(numbers(reference_llama()), "llama")
+    path = write(tmp_path / "a.gguf", "llama", LLAMA, state, kind)
+    tensors = open_gguf(path).tensors
+    for part in ("self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj"):
+        held = tensors[f"model.layers.1.{part}.weight"]
+        assert held.grids is not None
+        codes, scale, zero = (one.float() for one in quantized._kept(held.grids()))
+        stood = (codes.unflatten(1, (-1, quantized.GROUP)) - 8) * scale[..., None] + zero[..., None]
+        wanted = held.read()
+        torch.testing.assert_close(stood.flatten(1), wanted, rtol=0, atol=float(wanted.abs().max()) / 128)
+        steps = (wanted.unflatten(1, (-1, quantized.GROUP)) - zero[..., None]) / scale[..., None] + 8
+        assert torch.equal(steps.flatten(1).round().clamp(0, 15), codes)
+    assert tensors["model.norm.weight"].grids is None
+    again, ids = pellucid.load(path).save(tmp_path / "again"), torch.arange(3, 20)[None]
+    kept, found = (pellucid.load(one, dtype="int4")(ids).logits for one in (path, again))
+    assert (kept - found).norm() < 0.05 * found.norm()
+
+
+def test_tables_of_two_packings_are_one_of_4_bits(tmp_path: Path) -> None:
+    """Gate and input are laid out as one table, and a file may have one of them in 4 bits alone."""
+    state = as_llamacpp(numbers(reference_llama()), "llama")
+    mixed = write(tmp_path / "mixed.gguf", "llama", LLAMA, state, Q4_0, plain="ffn_gate")
+    again = pellucid.load(mixed).save(tmp_path / "again")
+    kept, found = (quantized.packed(pellucid.load(one, dtype="int4").module) for one in (mixed, again))
+    for name in ("layers.1.feed_forward.product.codes", "layers.1.feed_forward.product.scale_and_zero"):
+        assert torch.equal(kept[name], found[name])
+    assert not torch.equal(kept["layers.1.feed_forward.down.codes"], found["layers.1.feed_forward.down.codes"])
+
+
+@pytest.mark.parametrize("kind", [Q4_0, Q4_1], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("dtype", ["float32", "int4"])
+def test_scales_that_are_no_numbers_are_refused(kind: gguf.GGMLQuantizationType, dtype: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.gguf", "llama", LLAMA, as_llamacpp(numbers(reference_llama()), "llama"), kind)
+    with path.open("r+b") as file:
+        file.seek(read_header(path).tensors["blk.1.ffn_down.weight"].start)
+        file.write(np.float16("inf").tobytes())
+    with pytest.raises(CorruptFileError, match=r"layers\.1\.mlp\.down_proj\.weight holds NaN or infinite numbers"):
+        pellucid.load(path, dtype=dtype)
 
 
 # -- facts -------------------------------------------------------------------------------------------------------------

@@ -87,16 +87,23 @@ class Bits(Packing):
     """8 or 4 bits per number; tables of tokens have 8, and what does not fit stays float32.
 
     pieces: name of a parameter -> its numbers, some rows at a time.
+    grids: name of a parameter -> its numbers as they come in 4 bits (`quantized.GRID`), or None where they do not.
     tied: names of parameters that are another's, as {name: the other's name}.
     """
 
     activates = False
 
     def __init__(
-        self, bits: int, pieces: Callable[[str], Iterator[Tensor]], tied: dict[str, str], *, reads_on: bool = False
+        self,
+        bits: int,
+        pieces: Callable[[str], Iterator[Tensor]],
+        grids: Callable[[str], Tensor | None],
+        tied: dict[str, str],
+        *,
+        reads_on: bool = False,
     ) -> None:
         super().__init__(torch.float32, reads_on=reads_on)
-        self.bits, self.pieces, self.tied = bits, pieces, tied
+        self.bits, self.pieces, self.grids, self.tied = bits, pieces, grids, tied
         self.tables: dict[str, tuple[Tensor, Tensor]] = {}
         self.shared: dict[str, nn.Parameter] = {}
 
@@ -121,10 +128,10 @@ class Bits(Packing):
         if not quantized.fits(rows, width):
             tables = [self._ordered(part) for part in weights]
             return quantized.real_linear(torch.cat(tables) if len(tables) > 1 else tables[0], bias)
-        pieces = quantized.in_blocks(piece for part in weights for piece in self._pieces(part))
         if self.bits == 8:
-            return quantized.Int8Linear(*quantized.to_8_bits(rows, width, pieces), bias)
-        return quantized.Int4Linear(*quantized.to_4_bits(rows, width, pieces), bias)
+            return quantized.Int8Linear(*quantized.to_8_bits(rows, width, self._blocks(weights)), bias)
+        blocks = self._grids(weights) or self._blocks(weights)
+        return quantized.Int4Linear(*quantized.to_4_bits(rows, width, blocks), bias)
 
     def table(self, name: str, weight: Tensor) -> nn.Module | None:
         rows, width = weight.shape
@@ -137,6 +144,15 @@ class Bits(Packing):
 
     def _ordered(self, part: Part) -> Tensor:
         return part.ordered(self.number(part.name, part.parameter))
+
+    def _blocks(self, weights: Sequence[Part]) -> Iterator[Tensor]:
+        return quantized.in_blocks(piece for part in weights for piece in self._pieces(part))
+
+    def _grids(self, weights: Sequence[Part]) -> Iterator[Tensor] | None:
+        """The same in 4 bits, where all of them come so."""
+        found = [self.grids(part.name) for part in weights]
+        there = [part.ordered(grid) for part, grid in zip(weights, found) if grid is not None]
+        return quantized.in_blocks(there) if len(there) == len(weights) else None
 
     def _pieces(self, part: Part) -> Iterator[Tensor]:
         pieces = self.pieces(part.name)

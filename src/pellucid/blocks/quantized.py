@@ -13,6 +13,7 @@ as well, two for each number: the second holds what the first leaves. Their resu
 import functools
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,8 +23,15 @@ from pellucid.machine import fastest_dtype, multiplies_bytes
 GROUP = 32
 """Neighbours in a row that share a scale, as in GGUF's blocks."""
 
+GRID = 20
+"""Bytes of a group that comes in 4 bits: its scale and zero in bfloat16, then its numbers, the first 16 in the low
+halves of 16 bytes and the others in the high ones."""
+
 BLOCK = 64
 """Rows that are laid out at a time: the 64 that PyTorch's product takes together."""
+
+TINY = 1e-30
+"""The least scale, which zeros have."""
 
 MANY_8, MANY_4 = 32, 192
 """From so many rows of x on, as a prompt has them, the table is made real numbers for the time of one product, of the
@@ -185,17 +193,17 @@ def real_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 
 
 def in_blocks(pieces: Iterable[Tensor], size: int = BLOCK) -> Iterator[Tensor]:
-    """The same rows in float32, `size` at a time: what is laid out block by block needs little memory beside it."""
+    """The same rows, `size` at a time: what is laid out block by block needs little memory beside it."""
     left: list[Tensor] = []
     for piece in pieces:
         for some in piece.split(size):
             missing = size - sum(map(len, left))
             left.append(some[:missing])
             if sum(map(len, left)) == size:
-                yield torch.cat(left).float()
+                yield torch.cat(left) if len(left) > 1 else left[0]
                 left = [some[missing:]] if len(some) > missing else []
     if left:
-        yield torch.cat(left).float()
+        yield torch.cat(left)
 
 
 def to_8_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
@@ -209,21 +217,23 @@ def to_8_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, 
     start = 0
     for block in blocks:
         here = slice(start, start := start + len(block))
-        codes[here], scale[here] = _rows_to_8_bits(block)
+        codes.numpy()[here], scale[here] = _rows_to_8_bits(block.float().numpy())
     return codes, scale
 
 
-def _rows_to_8_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
-    scale = (weight.abs().amax(dim=1) / 127).clamp(min=1e-30).to(torch.bfloat16)
-    return (weight / scale.float()[:, None]).round_().clamp_(-127, 127).to(torch.int8), scale
+def _rows_to_8_bits(numbers: np.ndarray) -> tuple[np.ndarray, Tensor]:
+    scale = torch.from_numpy(np.abs(numbers).max(axis=1) / 127).clamp(min=TINY).to(torch.bfloat16)
+    steps = numbers / scale.float().numpy()[:, None]
+    return np.rint(steps, out=steps).clip(-127, 127, out=steps).astype(np.int8), scale
 
 
 def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """Each group's least number gets code 0 and its greatest code 15, or less where the numbers lie on a coarser grid.
 
-    Numbers that were stored in 4 bits before, as in GGUF's Q4_0 and Q4_1, get their old codes back.
+    Numbers that were stored in 4 bits before, as in GGUF's Q4_0 and Q4_1, get their old codes back; groups that come as
+    `GRID` says keep theirs.
 
-    blocks: Float[Tensor, "rows width"], `BLOCK` rows at a time
+    blocks: Float[Tensor, "rows width"] or UInt8[Tensor, "rows width/GROUP*GRID"], `BLOCK` rows at a time
     ->  codes as PyTorch packs them UInt8[Tensor, "rows width/2"], scale and zero BFloat16[Tensor, "groups rows 2"]
     """
     codes = torch.empty(rows, width // 2, dtype=torch.uint8, device="cpu")
@@ -231,31 +241,49 @@ def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, 
     start = 0
     for block in blocks:
         here = slice(start, start := start + len(block))
-        plain, scale, zero = codes_of_4_bits(block)
-        codes[here] = torch._convert_weight_to_int4pack_for_cpu(plain, 1)
+        plain, scale, zero = _kept(block) if block.dtype == torch.uint8 else codes_of_4_bits(block.float())
+        codes.numpy()[here] = torch._convert_weight_to_int4pack_for_cpu(plain, 1).numpy()
         pairs[:, here, 0], pairs[:, here, 1] = scale.T, zero.T
     return codes, pairs
 
 
+def scales_of(grids: Tensor) -> Tensor:
+    """UInt8[Tensor, "rows groups*GRID"]  ->  scale and zero BFloat16[Tensor, "rows groups 2"]"""
+    groups = grids.numpy().reshape(len(grids), -1, GRID)
+    return torch.from_numpy(groups[:, :, :4].copy()).view(torch.bfloat16)
+
+
+def _kept(grids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """UInt8[Tensor, "rows groups*GRID"]  ->  as `codes_of_4_bits`, with scale and zero in bfloat16"""
+    pairs = grids.numpy().reshape(len(grids), -1, GRID)[:, :, 4:]
+    codes = np.empty((*pairs.shape[:2], 2, GROUP // 2), np.int32)
+    np.bitwise_and(pairs, 15, out=codes[:, :, 0])
+    np.right_shift(pairs, 4, out=codes[:, :, 1])
+    scale, zero = scales_of(grids).unbind(-1)
+    return torch.from_numpy(codes).flatten(1), scale, zero
+
+
 def codes_of_4_bits(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Float[Tensor, "rows in"]  ->  codes Int32[Tensor, "rows in"], scale and zero Float[Tensor, "rows groups"]"""
-    groups = weight.unflatten(1, (-1, GROUP))
-    least, most = groups.aminmax(dim=-1, keepdim=True)
-    scale = ((most - least) / 15).clamp(min=1e-30)
+    """Float32[Tensor, "rows in"]  ->  codes Int32[Tensor, "rows in"], scale and zero Float[Tensor, "rows groups"]"""
+    groups = weight.numpy().reshape(len(weight), -1, GROUP)
+    least, most = groups.min(-1, keepdims=True), groups.max(-1, keepdims=True)
+    scale = np.maximum((most - least) / 15, TINY)
     off = _off_grid(groups, least, scale)
-    if off.float().mean() < 0.99:  # these numbers do lie on grids: find those with fewer steps
+    if off.mean() < 0.99:  # these numbers do lie on grids: find those with fewer steps
         for steps in range(14, 0, -1):
-            tried = ((most - least) / steps).clamp(min=1e-30)
+            tried = np.maximum((most - least) / steps, TINY)
             found = off & ~_off_grid(groups, least, tried)
-            scale = torch.where(found[..., None], tried, scale)
+            scale = np.where(found[..., None], tried, scale)
             off &= ~found
             if not off.any():
                 break
-    codes = ((groups - least) / scale).round_().clamp_(0, 15).int().flatten(1)
-    return codes, scale.squeeze(-1), (least + 8 * scale).squeeze(-1)
-
-
-def _off_grid(groups: Tensor, least: Tensor, scale: Tensor) -> Tensor:
-    """Which groups hold a number more than a hundredth of a step away from a step: Bool[Tensor, "rows groups"]"""
     steps = (groups - least) / scale
-    return (steps - steps.round()).abs_().amax(dim=-1) > 0.01
+    codes = np.rint(steps, out=steps).clip(0, 15, out=steps).astype(np.int32).reshape(weight.shape)
+    zero = least + 8 * scale
+    return torch.from_numpy(codes), torch.from_numpy(scale.squeeze(-1)), torch.from_numpy(zero.squeeze(-1))
+
+
+def _off_grid(groups: np.ndarray, least: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Which groups hold a number more than a hundredth of a step away from a step: Bool[ndarray, "rows groups"]"""
+    steps = (groups - least) / scale
+    return np.abs(steps - np.rint(steps)).max(-1) > 0.01

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.blocks.packing import Bits
+from pellucid.blocks.quantized import scales_of
 from pellucid.blocks.twin import packed
 from pellucid.checkpoints.moves import AS_IT_IS
 from pellucid.checkpoints.plan import Plan
@@ -79,6 +80,16 @@ def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: st
         for piece in tensors[place.theirs].pieces():
             yield finite(place.theirs, piece, torch.float32)
 
+    def grids(name: str) -> Tensor | None:
+        place = plan.placed.get(name)
+        read = tensors[place.theirs].grids if place is not None and place.move is AS_IT_IS else None
+        if place is None or read is None:
+            return None
+        release_memory()
+        found = read()
+        finite(place.theirs, scales_of(found))
+        return found
+
     _check_doubled(plan, tensors, lambda ours: torch.cat(list(pieces(ours))))
     release_memory()
     with torch.device("meta"):
@@ -86,7 +97,7 @@ def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: st
     shapes.update((name, one.shape) for name, one in module.named_parameters() if name in plan.zeros)
     allocate(module, torch.device("meta"), torch.float32)  # which the twin goes by, whatever kind is the usual one here
     require_memory(count(module), bits, torch.device("cpu"))
-    twin = packed(module, Bits(bits, pieces, plan.tied, reads_on=module.reads_on))
+    twin = packed(module, Bits(bits, pieces, grids, plan.tied, reads_on=module.reads_on))
     twin.bits, twin.laid_out = bits, True
     release_memory()
     return twin

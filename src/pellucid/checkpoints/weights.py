@@ -28,12 +28,17 @@ _NUMBERS_AT_ONCE = 2**17
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor that has not been read yet. rows: reads the rows from one to another; None where only all go at once."""
+    """A tensor that has not been read yet.
+
+    rows: reads the rows from one to another; None where only all go at once.
+    grids: reads a table that is stored in 4 bits as `pellucid.blocks.quantized.GRID` says; None for all others.
+    """
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     read: Callable[[], Tensor]
     rows: Callable[[int, int], Tensor] | None = None
+    grids: Callable[[], Tensor] | None = None
 
     def pieces(self) -> Iterator[Tensor]:
         """The numbers in order, some rows at a time, so that a large table never stands in memory as a whole."""
@@ -41,6 +46,7 @@ class Stored:
             yield self.read()
             return
         step = max(1, _NUMBERS_AT_ONCE // max(1, math.prod(self.shape[1:])))
+        step -= step % 64 if step > 64 else 0  # blocks of rows, as they are laid out, lie within one
         for start in range(0, self.shape[0], step):
             yield self.rows(start, min(start + step, self.shape[0]))
 

@@ -10,16 +10,19 @@ took up to thirty times as long where the processor had other things to do.
 """
 
 from collections.abc import Callable
+from functools import partial
 from io import BufferedReader
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.blocks.quantized import GRID
 from pellucid.checkpoints.gguf.kinds import Packed
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_IN_4_BITS = ("Q4_0", "Q4_1")
 _AT_ONCE = 4096 * 32
 """Numbers: half a megabyte of float32, so that the passes over them stay in the processor's cache."""
 
@@ -45,6 +48,27 @@ def unpack(packed: Packed) -> Tensor:
         else:
             _unpack_blocks(packed, file, numbers.view(-1, packed.kind.block).numpy())
     return numbers
+
+
+def grids_of(packed: Packed) -> Callable[[], Tensor] | None:
+    """How a table of 4 bits is read as it is, for one that has them."""
+    return partial(_grids, packed) if packed.kind.name in _IN_4_BITS and len(packed.shape) == 2 else None
+
+
+def _grids(packed: Packed) -> Tensor:
+    """UInt8[Tensor, "rows groups*GRID"], as `pellucid.blocks.quantized` has them."""
+    rows = packed.shape[0]
+    blocks = np.empty((packed.bytes // packed.kind.bytes, packed.kind.bytes), np.uint8)
+    with packed.path.open("rb") as file:
+        file.seek(packed.start)
+        _fill(packed, file, blocks)
+    with np.errstate(all="ignore"):
+        scale = _half(blocks, 0)
+        zero = _half(blocks, 2) + 8 * scale if packed.kind.name == "Q4_1" else np.zeros_like(scale)
+    grids = np.empty((len(blocks), GRID), np.uint8)
+    grids[:, :4] = torch.from_numpy(np.hstack((scale, zero))).to(torch.bfloat16).view(torch.uint8).numpy()
+    grids[:, 4:] = blocks[:, -16:]
+    return torch.from_numpy(grids).view(rows, -1)
 
 
 def _unpack_blocks(packed: Packed, file: BufferedReader, rows: np.ndarray) -> None:

@@ -1,13 +1,14 @@
 """A checkpoint from one GGUF file, in the reference's own words: facts, tensors, vocabulary."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from pellucid.checkpoints.gguf.dequantise import dtype_of, unpack
+from pellucid.checkpoints.gguf.dequantise import dtype_of, grids_of, unpack
 from pellucid.checkpoints.gguf.facts import facts
 from pellucid.checkpoints.gguf.header import Header, read_header
 from pellucid.checkpoints.gguf.kinds import Packed
@@ -90,7 +91,13 @@ def _stored(name: str, packed: Packed, naming: Naming, raw: dict[str, Any]) -> S
             raise CheckpointMismatchError(
                 f"{packed.path}: {name} has {packed.shape[0]} rows, expected a multiple of 2 × {heads} heads"
             )
-        return Stored(dtype, packed.shape, functools.partial(_uninterleaved, packed, heads))
+        grids = grids_of(packed)
+        return Stored(
+            dtype,
+            packed.shape,
+            functools.partial(_uninterleaved, heads, functools.partial(unpack, packed)),
+            grids=grids and functools.partial(_uninterleaved, heads, grids),
+        )
     if part in naming.transposed and len(packed.shape) == 2:
         return Stored(dtype, packed.shape[::-1], functools.partial(_transposed, packed))
     return Stored(
@@ -98,6 +105,7 @@ def _stored(name: str, packed: Packed, naming: Naming, raw: dict[str, Any]) -> S
         packed.shape,
         functools.partial(unpack, packed),
         functools.partial(_rows, packed) if len(packed.shape) == 2 else None,
+        grids_of(packed),
     )
 
 
@@ -105,8 +113,8 @@ def _rows(packed: Packed, start: int, stop: int) -> Tensor:
     return unpack(packed.rows(start, stop))
 
 
-def _uninterleaved(packed: Packed, heads: int) -> Tensor:
-    return uninterleave(unpack(packed), heads)
+def _uninterleaved(heads: int, read: Callable[[], Tensor]) -> Tensor:
+    return uninterleave(read(), heads)
 
 
 def _transposed(packed: Packed) -> Tensor:
