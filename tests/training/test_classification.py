@@ -489,3 +489,31 @@ def test_long_texts_are_cut_and_counted(body: "pellucid.Model", caplog: pytest.L
     objective, loaded = ready(body.loaded, TextClassification(), rows)
     assert [one.length for one in objective.examples(loaded, rows)] == [96, 3]
     assert caplog.messages == ["1 of 2 texts were cut to 96 tokens"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [(("1.0", "2.0", "3.0"), (1, 2)), (("1", "2", "3"), ("1.0", "2.0")), (("2.0", "1"), (1.0, 2.0))],
+)
+def test_a_whole_number_is_one_label_however_a_file_writes_it(
+    body: "pellucid.Model", labels: tuple[Any, ...], names: tuple[Any, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A table says 1.0 where a list says 1; it was taken for the number of another label."""
+    objective, loaded = ready(body.loaded, TextClassification(), rows_with(*labels))
+    found = [loaded.config.labels[one.target.label] for one in objective.examples(loaded, rows_with(*names))]
+    assert list(map(float, found)) == list(map(float, names)) and not caplog.messages
+
+
+def test_a_number_that_is_no_label_among_numbers_is_refused(body: "pellucid.Model") -> None:
+    objective, loaded = ready(body.loaded, TextClassification(), rows_with("1.0", "2.0"))
+    for name in (0, "3", "1.5"):
+        with pytest.raises(InputError, match=r"is not one of 1\.0, 2\.0"):
+            objective.examples(loaded, rows_with(name))
+
+
+def test_a_model_is_scored_with_the_separator_that_it_learned_with(body: "pellucid.Model", tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("text,label\n" + "".join(f"text {i},{label}\n" for i in range(8) for label in ("a|b", "c", "")))
+    pellucid.train(body, table, "text-classification", out=tmp_path / "out", separator="|", **QUICK)
+    alone = pellucid.evaluate(tmp_path / "out", table)
+    assert alone == pellucid.evaluate(tmp_path / "out", table, separator="|")

@@ -387,3 +387,16 @@ def test_one_row_and_none_are_told(body: "pellucid.Model", feelings: Feelings, t
         with pytest.raises(InputError) as error:
             study(body, rows, tmp_path / "a")
         assert "\n" not in str(error.value) and not (tmp_path / "a").exists()
+
+
+def test_a_training_does_not_write_over_what_it_began_with(
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path
+) -> None:
+    """Killed while the model is written, it would have nothing to go on from."""
+    base = body.save(tmp_path / "base")
+    before = sorted(base.iterdir())
+    with pytest.raises(
+        InputError, match=r"base, which a training needs to go on where it was broken off: choose another"
+    ):
+        study(pellucid.load(base), feelings(12), base, overwrite=True)
+    assert sorted(base.iterdir()) == before

@@ -98,11 +98,11 @@ def check_sayable(loaded: Loaded, changes: Mapping[str, Change], whole: Iterable
     _held(_Tables(loaded), changes, whole)
 
 
-def check_apart(target: Path, loaded: Loaded) -> None:
-    """Refuses the folder of the base, whose files would go where the adapter comes."""
+def check_apart(target: Path, loaded: Loaded, needs: str = "the adapter needs to be there") -> None:
+    """Refuses the folder of the base, whose files would go where the others come.  needs: who needs them, for what."""
     source = loaded.source
     if source is not None and target.exists() and source.folder.exists() and target.samefile(source.folder):
-        raise InputError(f"{target} holds the base, which the adapter needs to be there: choose another folder")
+        raise InputError(f"{target} holds the base, which {needs}: choose another folder")
 
 
 def base_name(loaded: Loaded) -> str:

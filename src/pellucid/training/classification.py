@@ -20,6 +20,7 @@ from pellucid.training.distillation import Taught, softened, softened_sets
 from pellucid.training.label_losses import losses, weights_of
 from pellucid.training.labels import (
     Seen,
+    as_label,
     check_fits,
     check_no_lists,
     fits,
@@ -76,6 +77,7 @@ class TextClassification(Taught):
 
     name: ClassVar[str] = "text-classification"
     optional: ClassVar[tuple[str, ...]] = ("text_pair",)
+    reading: ClassVar[tuple[str, ...]] = ("separator",)
     settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
     best: ClassVar[str] = "accuracy"
 
@@ -139,7 +141,7 @@ class TextClassification(Taught):
         if self.classes or self._seen is None:
             found = self.classes or own
         else:
-            known = all(name in own or is_number_of(name, own) for name in self._seen.classes)
+            known = all(as_label(name, own) or is_number_of(name, own) for name in self._seen.classes)
             found = own if has and known else self._seen.classes
         if len(found) < 2:
             held = f"the only label is {found[0]!r}" if found else "no row has a label"
@@ -152,7 +154,7 @@ class TextClassification(Taught):
 
     def _note_numbers(self, names: Sequence[str], labels: Sequence[str]) -> None:
         """Says which names are no labels themselves."""
-        if numbers := [name for name in names if name not in labels]:
+        if numbers := [name for name in names if as_label(name, labels) is None]:
             log.warning("the labels %s are taken as the numbers of %s", several(numbers), several(labels))
 
     def head(self, loaded: Loaded) -> Head:

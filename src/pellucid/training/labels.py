@@ -32,6 +32,9 @@ MOST_TOLD = 5
 """Labels of which it is said that they may be misspelt."""
 
 
+_WHOLE = re.compile(r"-?\d{1,18}(\.0+)?")
+"""How a whole number is written, also by those who write it as a float."""
+
 _LISTED = re.compile(r"""\[(["'].*|\d.*,.*)?\]""", re.DOTALL)
 """How a list looks that somebody wrote into a table."""
 
@@ -227,16 +230,26 @@ def warn_of_misspelt(rows: Sequence[Fields], held: Sequence[Sequence[str]], coun
 
 def number_of(name: str, where: str, labels: Sequence[str]) -> int:
     """The number of a label. A whole number that is no label itself is the number of one, as the reference takes it."""
-    if name in labels:
-        return labels.index(name)
+    found = as_label(name, labels) or name
+    if found in labels:
+        return labels.index(found)
     if is_number_of(name, labels):
         return int(name)
     raise unknown(name, where, labels)
 
 
+def as_label(name: str, labels: Sequence[str]) -> str | None:
+    """The label that is meant: the name itself, or where labels are whole numbers the one of the same size, since some
+    files write 1.0 where others write 1. None where no label is."""
+    if name in labels or not _WHOLE.fullmatch(name) or not all(map(_WHOLE.fullmatch, labels)):
+        return name if name in labels else None
+    same = [label for label in labels if int(label.partition(".")[0]) == int(name.partition(".")[0])]
+    return same[0] if len(same) == 1 else None
+
+
 def is_number_of(name: str, labels: Sequence[str]) -> bool:
     """Whether a name says the number of a label."""
-    return name.isdecimal() and int(name) < len(labels) and not any(label.isdecimal() for label in labels)
+    return name.isdecimal() and int(name) < len(labels) and not any(map(_WHOLE.fullmatch, labels))
 
 
 def target(kind: str, value: Any, where: str, labels: Sequence[str]) -> int | list[float]:
