@@ -401,6 +401,42 @@ def test_a_config_makes_a_model(tmp_path: Path) -> None:
     assert compat.AutoConfig.for_model("distilbert", dim=24).hidden_size == 24
 
 
+SAID: list[tuple[str, dict[str, Any]]] = [
+    ("GPT2Config", {"n_embd": 24, "n_head": 3}),
+    ("GPT2Config", {"n_embd": 24, "n_inner": 5}),
+    ("T5Config", {"num_layers": 2}),
+    ("T5Config", {"num_layers": 2, "num_decoder_layers": 1}),
+    ("T5Config", {"num_hidden_layers": 2}),
+    ("T5Config", {"feed_forward_proj": "gated-gelu"}),
+    ("BertConfig", {"hidden_size": 24}),
+    ("BartConfig", {}),
+    ("XLMRobertaConfig", {}),
+    ("CamembertConfig", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "said"), SAID, ids=str)
+def test_facts_follow_from_those_that_are_said(name: str, said: dict[str, Any]) -> None:
+    """Of T5 the decoder has as many layers, and GPT-2's feed-forward is four times as wide; both kept what the family's
+    own models have."""
+    found, wanted = (getattr(library, name)(**said) for library in (compat, transformers))
+    facts = "vocab_size num_labels n_inner num_layers num_decoder_layers d_ff feed_forward_proj intermediate_size"
+    for fact in facts.split():
+        if hasattr(wanted, fact) and not (name == "GPT2Config" and fact == "intermediate_size"):
+            assert getattr(found, fact) == getattr(wanted, fact), fact
+
+
+def test_gpt2_stays_four_times_as_wide_where_its_stream_is_made_another(tmp_path: Path) -> None:
+    made = []
+    for library in (compat, transformers):
+        config = library.GPT2Config(n_embd=24, n_head=3, n_layer=1, vocab_size=50)
+        config.n_embd = 48
+        config.save_pretrained(tmp_path / library.__name__)
+        again = library.AutoConfig.from_pretrained(tmp_path / library.__name__, n_embd=36)
+        made.append([library.GPT2Model(one).num_parameters() for one in (config, again)])
+    assert made[0] == made[1]
+
+
 def test_a_model_is_a_module_among_others(tmp_path: Path) -> None:
     import copy
     import pickle

@@ -294,6 +294,22 @@ def test_what_is_asked_about_may_be_given_by_name(
         made(GOOD, **{name: GOOD}, **call)
 
 
+@pytest.mark.parametrize("name", ["bert-feelings", "roberta-toxic"])
+def test_a_second_text_that_is_empty_is_none(checkpoint: Callable[[str], Path], name: str) -> None:
+    """As a table has it where most rows are no pairs; it was read as a pair, with other scores."""
+    ours, theirs = (
+        lib.pipeline("text-classification", str(checkpoint(name)), device="cpu") for lib in (compat, transformers)
+    )
+    pairs = [{"text": "a good film", "text_pair": ""}, {"text": "a good film", "text_pair": "and a bad one"}]
+    for given in (pairs[0], pairs, [[["a good film", ""]]], {"text": "", "text_pair": ""}):
+        for found, wanted in zip(*(listed(one(given)) for one in (ours, theirs)), strict=True):
+            assert found["label"] == wanted["label"] and found["score"] == pytest.approx(wanted["score"], abs=1e-6)
+
+
+def listed(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else [found]
+
+
 SETTINGS: list[dict[str, Any]] = [
     {"max_new_tokens": 5},
     {"max_length": 12, "num_beams": 3},

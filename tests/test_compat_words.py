@@ -259,6 +259,16 @@ def test_facts(kind: str) -> None:
     assert set(ours.all_special_ids) == set(theirs.all_special_ids)
 
 
+@pytest.mark.parametrize("text", ["", [""], ["", ""]], ids=str)
+def test_a_text_without_tokens_has_whole_numbers(text: Any) -> None:
+    ours, theirs = both("gpt2")
+    for kind in ("pt", "np"):
+        found, wanted = (one(text, return_tensors=kind) for one in (ours, theirs))
+        assert {key: (value.dtype, value.shape) for key, value in found.items()} == {
+            key: (value.dtype, value.shape) for key, value in wanted.items()
+        }
+
+
 def test_words_of_a_batch() -> None:
     ours, theirs = (tokenizer(TEXTS[:2], PAIRS[:2], padding=True) for tokenizer in both("bert"))
     for row in (0, 1):

@@ -27,6 +27,8 @@ CALLS: list[dict[str, Any]] = [
     {"max_new_tokens": 12, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
     {"max_new_tokens": 8, "eos_token_id": [33, 40, 61], "pad_token_id": 3},
     {"max_new_tokens": 9, "min_new_tokens": 5, "bad_words_ids": [[12], [7, 8]]},
+    {"max_new_tokens": 9, "min_length": 9, "eos_token_id": list(range(2, 60))},
+    {"max_new_tokens": 9, "min_length": 9, "min_new_tokens": 2, "eos_token_id": list(range(2, 60))},
     {"max_new_tokens": 4, "do_sample": False, "use_cache": True, "temperature": 0.7, "length_penalty": 2.0},
 ]
 SAMPLED = {"do_sample": True, "max_new_tokens": 6, "num_return_sequences": 3, "top_k": 20, "temperature": 1.5}

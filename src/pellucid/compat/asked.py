@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from pellucid.compat.batch import without_empty_pair
 from pellucid.compat.said import Unfollowed
 from pellucid.config.checks import count
 from pellucid.errors import InputError, counted, near
@@ -133,7 +134,7 @@ class Classified(Asked):
 
     def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
         pairs = (tuple(one[0]) if isinstance(one, list) and one and isinstance(one[0], list) else one for one in items)
-        yield pairs, self.options()
+        yield map(without_empty_pair, pairs), self.options()
 
     def options(self) -> dict[str, Any]:
         if (most := self._most()[0]) is not None:

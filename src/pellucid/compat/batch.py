@@ -1,7 +1,6 @@
 """What the reference's tokenizers answer: columns of ids and masks, as lists or as tensors."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy
@@ -182,13 +181,26 @@ def batched(features: Features, kind: str | None, single: bool, rows: Sequence[A
             raise InputError(
                 f"{name} of unequal length make no tensor, and only ids and masks are padded: do it before"
             )
-    whole = partial(torch.tensor, device="cpu") if kind == "pt" else numpy.array
-    return BatchEncoding.with_rows({name: whole(column) for name, column in features.items()}, rows)
+    return BatchEncoding.with_rows({name: _whole(column, kind) for name, column in features.items()}, rows)
+
+
+def _whole(column: Any, kind: str) -> Any:
+    """A column as one tensor or array; an empty one holds whole numbers, as any other of ids would."""
+    array = numpy.array(column)
+    array = array if array.size else array.astype(numpy.int64)
+    return torch.tensor(column, device="cpu", dtype=None if array.size else torch.long) if kind == "pt" else array
 
 
 def plain(ids: Any) -> Any:
     """Tensors, arrays, tuples and ranges as lists or numbers."""
     return ids.tolist() if hasattr(ids, "tolist") else [*map(plain, ids)] if isinstance(ids, tuple | range) else ids
+
+
+def without_empty_pair(item: Any) -> Any:
+    """A text, or a pair of which the second is not empty: one alone that is empty is none to the reference."""
+    if isinstance(item, Mapping):
+        return {key: value for key, value in item.items() if key != "text_pair" or value != ""}
+    return item[0] if isinstance(item, tuple) and item[1:] == ("",) else item
 
 
 def are_words(text: Any) -> bool:

@@ -36,6 +36,7 @@ class PretrainedConfig:
 
     def __init__(self, **facts: Any) -> None:
         self._take(self.family.defaults, facts)
+        self._derive(facts)
 
     @staticmethod
     def of(config: Config, name: str = "", **changes: Any) -> "PretrainedConfig":
@@ -52,14 +53,21 @@ class PretrainedConfig:
 
     def read(self, head: Head | None = None) -> Config:
         """The same as ours, with this head."""
-        keys, facts = self.family.keys, self.to_dict()
-        known = {*keys.plain, *keys.only, *keys.inert, *INERT, *ARITHMETIC, *(k for p in keys.computed for k in p.keys)}
+        facts = self.to_dict()
         try:
-            found = self.family.read({k: v for k, v in facts.items() if k in known}, Path(type(self).__name__))
+            found = self._read(facts)
         except CorruptFileError as error:  # no file says it: a person has set it
             raise InputError(error) from error
-        others = {key: value for key, value in facts.items() if key not in known}  # told of when they were read
+        others = {key: value for key, value in facts.items() if key not in self._known}  # told of when they were read
         return found.replace(head=head, inert=found.inert | others)
+
+    @property
+    def _known(self) -> set[str]:
+        keys = self.family.keys
+        return {*keys.plain, *keys.only, *keys.inert, *INERT, *ARITHMETIC, *(k for p in keys.computed for k in p.keys)}
+
+    def _read(self, facts: Mapping[str, Any]) -> Config:
+        return self.family.read({k: v for k, v in facts.items() if k in self._known}, Path(type(self).__name__))
 
     @property
     def num_labels(self) -> int:
@@ -87,6 +95,15 @@ class PretrainedConfig:
         for key, value in changes.items():
             self.change(key, value)
 
+    def _derive(self, said: Mapping[str, Any]) -> None:
+        """Facts that follow from what was said, as from a file that says nothing else: of T5 the decoder's layers."""
+        try:
+            found = self.family.write(self._read(said))
+        except CorruptFileError:  # which is told of where a model is made of it
+            return
+        for key in (key for part in self.family.keys.computed for key in part.keys if key not in said):
+            setattr(self, key, found[key])
+
     def change(self, key: str, value: Any) -> None:
         """Sets a fact; InputError for one that this family does not know."""
         known = {*self.to_dict(), *self.family.keys.plain.values(), *MARKS, *INERT, "name_or_path"}
@@ -95,12 +112,12 @@ class PretrainedConfig:
         setattr(self, key, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        theirs = {ours: key for key, ours in self.family.keys.renamed.items()}
         if name == "id2label":
             if not isinstance(value, Mapping) or not all(isinstance(i, int) or str(i).isdigit() for i in value):
                 raise InputError(f"id2label is {short(repr(value))}, expected labels by number: {{0: 'no', 1: 'yes'}}")
             value = {int(i): label for i, label in value.items()}
             vars(self)["label2id"] = {label: i for i, label in value.items()}
+        theirs = {ours: key for key, ours in self.family.keys.renamed.items()}
         object.__setattr__(self, theirs.get(name, name), value)
 
     def __getattr__(self, name: str) -> Any:

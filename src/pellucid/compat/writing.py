@@ -92,7 +92,11 @@ def _settings(loaded: Loaded, asked: dict[str, Any], width: int, prompts: Sequen
     said = loaded.generation
     lengths = asked.pop("max_new_tokens", None), asked.pop("max_length", None)
     told = any(one is not None for one in (*lengths, said.get("max_new_tokens"), said.get("max_length")))
-    asked["max_new_tokens"] = new = _length(*lengths, loaded, width if loaded.config.kind == "decoder" else 1)
+    before = width if loaded.config.kind == "decoder" else 1
+    asked["max_new_tokens"] = new = _length(*lengths, loaded, before)
+    least = asked.get("min_length", said.get("min_length"))
+    if isinstance(least, int) and all(one.get("min_new_tokens") is None for one in (asked, said)):
+        asked["min_new_tokens"] = max(least - before, 0)  # it counts padding, too
     settings = settings_of(loaded, useful(asked, said))
     if settings.stop:
         raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNFOLLOWED['stop_strings']}")

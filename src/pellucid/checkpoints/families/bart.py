@@ -31,6 +31,7 @@ defaults = Config(
     pad_token_id=1,
     bos_token_id=0,
     eos_token_id=2,
+    labels=("LABEL_0", "LABEL_1", "LABEL_2"),
 )
 
 keys = Keys(

@@ -38,6 +38,12 @@ defaults = Config(
 )
 
 
+def _written(config: Config) -> dict[str, Any]:
+    """Nothing where it is four times the stream, as it then stays where the stream is made another width."""
+    width = config.feed_forward.intermediate_size
+    return {"n_inner": None if width == 4 * config.hidden_size else width}
+
+
 def _inner(raw: dict[str, Any]) -> dict[str, Any]:
     """Four times the stream where the file does not say it."""
     width = raw.get("n_inner")
@@ -61,7 +67,7 @@ keys = Keys(
         "layer_norm_epsilon": "layer_norm_eps",
     },
     aliases=("hidden_size", "max_position_embeddings", "num_hidden_layers", "num_attention_heads"),
-    computed=(Computed(("n_inner",), _inner, lambda config: {"n_inner": config.feed_forward.intermediate_size}),),
+    computed=(Computed(("n_inner",), _inner, _written),),
     only={
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,

@@ -61,12 +61,12 @@ def heads(stem: str) -> tuple[HeadPage, ...]:
     )
 
 
-def _family(model_type: str, stem: str) -> Family:
-    return Family(replace(defaults, family=model_type), keys, names, heads(stem))
+def _family(model_type: str, stem: str, words: int) -> Family:
+    return Family(replace(defaults, family=model_type, vocab_size=words), keys, names, heads(stem))
 
 
 families = (
-    _family("roberta", "Roberta"),
-    _family("xlm-roberta", "XLMRoberta"),
-    _family("camembert", "Camembert"),
+    _family("roberta", "Roberta", 50265),
+    _family("xlm-roberta", "XLMRoberta", 30522),
+    _family("camembert", "Camembert", 30522),
 )
