@@ -8,6 +8,7 @@ from playwright.sync_api import Page
 from torch import Tensor
 
 import pellucid
+from pellucid.trace import edits
 from pellucid.trace.edits import fixed, zero
 from pellucid.view.choice import choose
 from tests.trace.small import small
@@ -237,6 +238,14 @@ def test_a_page_of_two_runs_opens_where_they_differ_most_of_what_was_asked_for(m
         assert (shown["view"], shown["layer"], shown["heads"]) == ("diff", layer, heads)
     same = pellucid.view(one, one, show="matrix").data.manifest["show"]
     assert (same["view"], same["layer"], same["heads"]) == ("matrix", 0, list(range(12)))
+
+
+def test_weights_that_are_none_in_one_run_differ_from_any_number(minilm: "pellucid.Model") -> None:
+    one = minilm.trace("time flies like an arrow")
+    wanted = {"layers.1.attention.weights": edits.scale(1.001, head=0), "layers.3.residual.post": fixed(float("nan"))}
+    with minilm.edit(wanted) as edited:
+        shown = pellucid.view(one, edited.trace("time flies like an arrow")).data.manifest["show"]
+    assert (shown["view"], shown["layer"]) == ("diff", 4)
 
 
 def test_two_models_on_one_page_are_named(minilm: "pellucid.Model", show: Show) -> None:

@@ -326,3 +326,9 @@ def test_what_an_address_names_stands_in_the_window(show: Show, address: str, li
     until(tab, f"() => document.querySelector({line!r}) !== null")
     box = tab.locator(line).first.bounding_box()
     assert box["y"] >= 0 and box["y"] + box["height"] <= height
+
+
+def test_marks_of_direction_in_a_heading_are_seen_and_not_obeyed(minilm: "pellucid.Model", show: Show) -> None:
+    """They would show other letters than the model read."""
+    tab = show(pellucid.view(minilm.trace("pay 100 \u202e002 now")).html())
+    assert tab.locator("h1 bdi").inner_text() == "pay 100 \ufffd002 now"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from pellucid.errors import InputError
@@ -40,7 +41,8 @@ def most_different(
         mine, theirs = _kept(one), _kept(two)
         if mine is None or theirs is None or mine.shape != theirs.shape or layer not in (None, one.layer):
             continue
-        apart = (mine - theirs).abs().nan_to_num().amax((1, 2)).tolist()
+        none = mine.isnan() != theirs.isnan()  # which no number is near
+        apart = (mine - theirs).abs().nan_to_num().masked_fill(none, torch.inf).amax((1, 2)).tolist()
         for head in [head for head in range(one.heads) if heads is None or head in heads]:
             if apart[head] > most:
                 most, found = apart[head], (one, head)

@@ -120,3 +120,19 @@ def test_a_random_head_over_a_trained_body_is_refused(caplog: pytest.LogCaptureF
     with pytest.raises(InputError, match="would explain random numbers: the checkpoint has no masked-lm head"):
         model.explain.logit_lens(TEXT)
     assert tiny_config().head is None
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(("family", "head"), [("gpt2", "causal-lm"), ("bert", "masked-lm")])
+def test_a_trace_of_other_numbers_is_told(
+    minilm: pellucid.Model, family: str, head: str, dtype: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its stream through this model's head is the answer of neither."""
+    model, other = (built(minilm.tokenizer, family, head, dtype) for _ in range(2))
+    model.explain.logit_lens(other.trace(TEXT))
+    assert not caplog.messages
+    with torch.no_grad():
+        for one in other.module.parameters():
+            one.add_(torch.randn_like(one), alpha=0.2)
+    model.explain.logit_lens(other.trace(TEXT))
+    assert "is the trace of a model with other numbers?" in caplog.text

@@ -73,7 +73,7 @@ def gradient_x_input(
     The embedding is `embeddings.output`, position and type included. What it does not show: anything beyond the nearest
     neighbourhood of this input. Where the answer is saturated the gradient is nearly nothing, however much a token
     matters; and the scores sum to no number of the model. `integrated_gradients` mends both at some cost.
-    Raises InputError for a model without a trained head.
+    Raises InputError for a model without a head, or with one that alone is random.
     """
     question = Question(text, target, against, position, pair, decoder_text)
     work = prepared(loaded, question, "gradient x input")
@@ -110,7 +110,8 @@ def integrated_gradients(
     The scores sum to the answer less that of the baseline (completeness); `error` says how nearly, and a note is logged
     where it is far off. What it does not show: how tokens work together. A number is shared out all the same, and on
     the way lie inputs that no text makes.
-    Raises InputError for a model without a trained head, and a baseline that its tokenizer lacks.
+    Raises InputError for a model without a head, or with one that alone is random, and for a baseline that its
+    tokenizer lacks.
     """
     if not isinstance(steps, int) or isinstance(steps, bool) or not NODES <= steps <= 100_000:
         raise InputError(f"steps is {steps!r}, expected a whole number from {NODES} to 100,000")

@@ -1,5 +1,6 @@
 """What the model would say if it stopped at a layer."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,9 +17,13 @@ from pellucid.trace import Trace
 from pellucid.trace.explain.given import check_head, side_of, traced
 from pellucid.trace.explain.table import shown, table
 
+log = logging.getLogger("pellucid")
+
 PIECE = 256
 """Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
 SHOWN = 8
+APART = 0.05
+"""Of the size of logits: further from them than this are numbers of another model; rounding is far less."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +72,8 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     mean by their numbers. They never learned to be read by this head, and may write in another basis; where the lens
     shows nonsense, the answer may stand there all the same (Belrose et al., 2023, arXiv:2303.08112, who learn a map
     per layer). Of models that norm the stream itself (BERT, BART) every place is normed by its own layer.
-    Raises InputError for a model without a trained head over the vocabulary.
+    A note is logged where a trace holds other logits, as that of a model with other numbers does.
+    Raises InputError for a model without a head over the vocabulary, or with one that alone is random.
     """
     check_head(loaded, "the logit lens", *OF_TOKENS)
     rows = loaded.config.vocab_size
@@ -77,6 +83,8 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     stack = loaded.module.decoder if isinstance(loaded.module, EncoderDecoder) else loaded.module
     places = (f"{side}embeddings.output", *(f"{side}layers.{i}.residual.post" for i in range(stack.depth)))
     trace = traced(loaded, text, places, decoder_text)
+    if text is trace:
+        _compare(loaded, stack.norm, trace, places[-1])
     likely = [_likely(loaded, stack.norm, trace[place][0], k) for place in places]
     ids = torch.stack([ids for ids, _ in likely])
     met = ids.unique().tolist()
@@ -90,6 +98,17 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
         words=dict(zip(met, tokens_of(words, met))),
         by_bytes=words is not None and words.by_bytes,
     )
+
+
+def _compare(loaded: Loaded, norm: nn.Module, trace: Trace, last: str) -> None:
+    """Says where the last place is not the answer that the trace holds itself."""
+    if "logits" not in trace or trace.edits or loaded.module.bits:
+        return
+    (found,) = _logits(loaded, norm, trace[last][0, -1:])
+    held = trace["logits"][0, -1:].to(found)
+    apart = float((found - held).norm())
+    if not apart <= APART * float(held.norm()):  # so that NaN is told of, too
+        log.warning("the lens misses the logits by %.2g: is the trace of a model with other numbers?", apart)
 
 
 def _likely(loaded: Loaded, norm: nn.Module, stream: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ export function makeHeader(root, page, switchTheme) {
   const last = sequences.length > 1 && texts.length - 1; // what a decoder reads
   const letter = (place) => (place === last ? sequences[1].name : last === 1 ? sequences[0].name : "AB"[place]);
   const line = (text, place) => make("p", { class: "text", title: text },
-    texts.length > 1 ? make("b", { class: "letter" }, letter(place)) : "", make("bdi", {}, text));
+    texts.length > 1 ? make("b", { class: "letter" }, letter(place)) : "", make("bdi", {}, written(text)));
   return make("header", {},
     make("div", { class: "buttons" },
       button("table", () => openTable(root, page), { title: "the numbers as a table" }),
@@ -21,6 +21,11 @@ export function makeHeader(root, page, switchTheme) {
       button("?", () => openHelp(root, page.views), { class: "plain sign", "aria-label": "help", title: "help" })),
     make("h1", {}, ...texts.map(line)),
     make("p", { class: "model" }, aboutModel(page.manifest)));
+}
+
+/** A text whose marks of direction are seen and not obeyed: they would show other letters than the model read. */
+function written(text) {
+  return text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 
 /** all-MiniLM-L6-v2 · bert · 6 layers × 12 heads of 32 · 22.7 million parameters · 13 tokens */
