@@ -2,7 +2,10 @@
 value, what was expected, and what to do. `exit_code` is what the command line answers with."""
 
 import difflib
+import os
 import re
+import signal
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -155,6 +158,16 @@ def was_interrupted(error: BaseException | None) -> bool:
     while error and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
+
+
+def at_once(number: int, frame: Any) -> None:
+    """Ctrl-C at the command line: as everywhere, but that it ends the process while NumPy or PyTorch are read, which
+    swallow it there and go on with half of themselves."""
+    read = (getattr(sys.modules.get(name), "__spec__", None) for name in ("numpy", "torch"))
+    if any(getattr(one, "_initializing", False) for one in read):
+        print("pellucid: interrupted", file=sys.stderr, flush=True)  # noqa: T201
+        os._exit(130)
+    signal.default_int_handler(number, frame)
 
 
 def near(name: str, known: Iterable[str], most: int = 3) -> str:

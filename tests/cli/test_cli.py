@@ -621,3 +621,17 @@ def test_a_folder_that_has_gone_is_told(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", command], cwd=gone, capture_output=True, text=True, timeout=120, check=False)
     said = "pellucid: cannot read the folder that this is run in: No such file or directory; go to another one\n"
     assert (done.returncode, done.stdout, done.stderr) == (3, "", said)
+
+
+def test_ctrl_c_while_a_library_is_read_is_not_swallowed(tmp_path: Path) -> None:
+    """PyTorch reads NumPy within a look that forgets what it raised, and would go on with half of it."""
+    half = "import os, signal, time\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(5)\n"
+    (tmp_path / "numpy.py").write_text(half + "except KeyboardInterrupt:\n    pass\n")
+    code = "import signal\nfrom pellucid.errors import at_once\nsignal.signal(signal.SIGINT, at_once)\n"
+    told = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    for more, wanted in (("import numpy\nprint('went on')", 130), ("signal.raise_signal(signal.SIGINT)", -2)):
+        done = subprocess.run(
+            [sys.executable, "-c", code + more], env=told, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout) == (wanted, "")
+        assert ("pellucid: interrupted" in done.stderr) == (wanted == 130)

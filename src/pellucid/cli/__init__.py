@@ -15,15 +15,21 @@ def main() -> None:
     _open_what_is_closed()
     _check_place()
     end_in_order()
+    before = signal.getsignal(signal.SIGINT)
     try:
         from pellucid.cli.app import app
         from pellucid.cli.errors import run
+        from pellucid.errors import at_once
 
+        if before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, at_once)
         atexit.register(gc.freeze)  # or Python walks all that torch has made once more before it ends: 0.3 s and more
         code = run(app)
     except KeyboardInterrupt:  # while Python still reads what could say so, or once more while it was said
         print("pellucid: interrupted", file=sys.stderr)  # noqa: T201
         code = 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # one more then ends Python without a traceback
     if code == 130:
         at_the_latest(0.5, os._exit, code)  # all is cleared away: what still runs is a thread that nobody told

@@ -5,22 +5,25 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 
+from pellucid.errors import at_once
+
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
     """While the block lasts, Ctrl-C asks the training to stop after its step; a second one ends it at once."""
     asked = threading.Event()
     mine = threading.current_thread() is threading.main_thread()
-    if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    before = signal.getsignal(signal.SIGINT)
+    if not mine or before not in (signal.default_int_handler, at_once):
         yield asked.is_set
         return
 
     def ask(*_: object) -> None:
         asked.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, ask)
     try:
         yield asked.is_set
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, before)
