@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -66,11 +67,14 @@ def cache() -> Path:
         raise InputError("there is no home folder to keep files in: set PELLUCID_CACHE to a folder") from error
 
 
-def write_whole(target: Path, write: Callable[[IO[bytes]], object], rights: int | None = None) -> Path:
+def write_whole(
+    target: Path, write: Callable[[IO[bytes]], object], rights: int | None = None, *, alone: bool = False
+) -> Path:
     """Calls `write` with an open file that takes the place of `target` only when all of it is on the disk.
 
     rights: of the file from its first moment, less what the umask takes; by default those of the file that was there,
         or of any new one, which `tempfile` does not give
+    alone: whether nobody else writes there now, so that what a process that was killed has left of it goes, too
     """
     beside = target.parent / f".{target.name}-{secrets.token_hex(4)}"
     try:
@@ -84,6 +88,9 @@ def write_whole(target: Path, write: Callable[[IO[bytes]], object], rights: int 
             file.flush()
             os.fsync(file.fileno())
         beside.replace(target)
+        for left in listed(target.parent) if alone else ():
+            if re.fullmatch(rf"\.{re.escape(target.name)}-[0-9a-f]{{8}}", left.name):
+                left.unlink()
     except OSError as error:
         raise cannot_write(target, error) from error
     finally:

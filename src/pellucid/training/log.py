@@ -66,7 +66,7 @@ class Log:
 
     def copy(self, target: Path) -> None:
         """Writes all lines as another file."""
-        write_whole(target, lambda file: file.write(b"".join(map(_written, self.lines))))
+        write_whole(target, lambda file: file.write(b"".join(map(_written, self.lines))), alone=True)
 
     @staticmethod
     def _open(path: Path) -> int:
