@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+import pellucid
 from pellucid import Config, InputError, blocks
 from pellucid.config import NextSentence, SequenceClassification
 from pellucid.config.checks import ACTIVATIONS
@@ -55,3 +57,10 @@ def test_a_scaling_is_one_of_two_types_and_no_dict(said: object) -> None:
         InputError, match=r"^rope_scaling is .*, expected pellucid\.config\.Llama3Scaling\(\.\.\.\) or Lin"
     ):
         Config.of("llama", rope_scaling=said)
+
+
+def test_a_model_is_built_with_a_tokenizer_or_none() -> None:
+    sizes = {"num_hidden_layers": 1, "hidden_size": 24, "num_attention_heads": 2, "intermediate_size": 8}
+    wrong: Any = "vocab.txt"
+    with pytest.raises(InputError, match="tokenizer is str, expected that of a model of pellucid"):
+        pellucid.build(Config.of("bert", **sizes), tokenizer=wrong)

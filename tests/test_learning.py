@@ -178,6 +178,8 @@ def test_only_a_model_with_the_head_is_scored(
     better = pellucid.train(scratch, feelings(20), "classify", **QUICK)
     with pytest.raises(InputError, match="token-classification needs a head"):
         pellucid.evaluate(better, feelings(9), "tag")
+    with pytest.raises(InputError, match="sentence-similarity needs no head, and the model has one for sequence-cl"):
+        pellucid.evaluate(better, feelings(9), "similarity")
     with pytest.raises(InputError, match=r"has no option 'max_lenght' \(did you mean max_length"):
         pellucid.evaluate(better, feelings(9), max_lenght=3)
     with pytest.raises(InputError, match="neutral"):
@@ -209,3 +211,17 @@ def test_paths_may_have_names_that_no_file_can_hold(scratch: pellucid.Model, tmp
     for name in ("README.md", "recipe.toml", "curves.svg"):
         assert (out / name).read_text(encoding="utf-8")
     assert "data\ufffd.csv" in (out / "recipe.toml").read_text(encoding="utf-8")
+
+
+def test_what_a_killed_training_left_beside_its_files_is_swept(
+    scratch: pellucid.Model, feelings: Feelings, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    left = [out / f".{name}-0a1b2c3d" for name in ("recipe.toml", "README.md", "log.jsonl", "curves.svg")]
+    kept = [out / ".recipe.toml-mine", out / "recipe.toml-0a1b2c3d"]
+    (out / "training").mkdir(parents=True)
+    for path in (*left, *kept, out / "training" / ".recipe.toml-0a1b2c3d"):
+        path.write_text("x")
+    pellucid.train(scratch, feelings(20), "classify", out=out, overwrite=True, **QUICK)
+    assert not any(path.exists() for path in left) and all(path.exists() for path in kept)
+    assert not (out / "training").exists()

@@ -212,7 +212,7 @@ class _Work:
 
 def _write(path: Path, text: str) -> None:
     """Letters that no file can hold, as the name of a path that is no UTF-8 has them, are replaced."""
-    write_whole(path, lambda file: file.write(whole_characters(text).encode("utf-8")))
+    write_whole(path, lambda file: file.write(whole_characters(text).encode("utf-8")), alone=True)
 
 
 def _wanted(what: str, said: Any, recipe: Any) -> Any:
@@ -283,7 +283,10 @@ def _check_head(loaded: Loaded, objective: Objective) -> None:
     """Refuses a model that has not the head of a task, or one with random numbers."""
     wanted, own = objective.head(loaded), loaded.config.head
     if type(wanted) is not type(own):
-        has, needs = (one.name if one is not None else "none" for one in (own, wanted))
-        raise InputError(f"{objective.name} needs a head for {needs}, and the model's is {has}: train it first")
+        has = "none" if own is None else f"one for {own.name}"
+        needs = "no head" if wanted is None else f"a head for {wanted.name}"
+        raise InputError(
+            f"{objective.name} needs {needs}, and the model has {has}: train it for {objective.name} first"
+        )
     if loaded.untrained:
         raise InputError(f"the model is UNTRAINED ({', '.join(loaded.untrained[:3])}): its scores would be chance")

@@ -84,7 +84,7 @@ def build(
         raise InputError(f"config is {type(config).__name__}, expected a pellucid.Config: Config.of('bert') is one")
     count("seed", seed, most=2**63 - 1, least=0)
     module = untrained(config, seed, at := choose_device(device), choose_dtype(dtype, torch.float32, at), attention)
-    return Model(Loaded(module, config, family_of(config.family, "config"), tokenizer, untrained=("all",)))
+    return Model(Loaded(module, config, family_of(config.family, "config"), untrained=("all",))).reading(tokenizer)
 
 
 class Model(Editable):

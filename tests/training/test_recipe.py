@@ -139,7 +139,7 @@ def test_a_mark_at_the_beginning_is_passed_over(tmp_path: Path) -> None:
     [
         ("epochz = 3", r"recipe\.toml: text-classification has no setting 'epochz' \(did you mean epochs"),
         ("epochs = '3'", r"recipe\.toml: epochs is '3', expected a whole number"),
-        ("classes = 3", r"recipe\.toml: classes is '3', expected a list, each a text"),
+        ("classes = 3", r"recipe\.toml: classes is 3, expected a list, each a text"),
     ],
 )
 def test_settings_of_a_recipe_are_named_with_it(

@@ -105,9 +105,9 @@ def test_a_value_becomes_what_its_field_wants(value: Any, hint: Any, found: Any)
     ("value", "hint", "complaint"),
     [
         ("3", int, "it is '3', expected a whole number"),
-        (3.5, int, "it is '3.5', expected a whole number"),
-        (True, float, "it is 'True', expected a number"),
-        (1, bool, "it is '1', expected true or false"),
+        (3.5, int, "it is 3.5, expected a whole number"),
+        (True, float, "it is True, expected a number"),
+        (1, bool, "it is 1, expected true or false"),
         (Spoken("yes"), bool, "expected true or false"),
         (Spoken("x"), int | None, "it is 'x', expected a whole number or 'none'"),
         ([1, "a"], tuple[int, ...], "expected a list, each a whole number"),

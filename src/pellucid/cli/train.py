@@ -83,7 +83,7 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
 )
 @click.option("--from-scratch", is_flag=True, help="Take the architecture and words of --model, not its numbers.")
 @click.option("--recipe", type=click.Path(dir_okay=False, path_type=Path), help="A .toml that says all this.")
-@click.option("--resume", is_flag=True, help="Go on where this training was broken off.")
+@click.option("--resume", is_flag=True, help="Go on where this training was broken off; begin where there is none.")
 @click.option("--overwrite", is_flag=True, help="Begin anew in a folder that holds files.")
 @click.option("--json", "as_json", is_flag=True, help="The scores, and what led to them, as JSON.")
 def command(

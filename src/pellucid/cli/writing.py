@@ -86,7 +86,7 @@ def show_tokens(
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, side in (("token", "left"), ("probability", "right"), ("instead", "left")):
-        table.add_column(name if most or name != "instead" else "", justify=side, no_wrap=True)
+        table.add_column(name if most or name != "instead" else "", justify=side, no_wrap=name != "instead")
     for token, i, number, likely in tokens:
         others = [one for one in likely if one.id != i][:most]
         instead = "   ".join(f"{spell(one.token, one.id)} {_share(one.log_probability)}" for one in others)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import all_of
-from pellucid.errors import Argument, Blank, InputError, Item
+from pellucid.errors import Argument, Blank, InputError, Item, counted
 from pellucid.generation.loop import room, writer
 from pellucid.generation.said import settings_of, with_ends
 from pellucid.generation.settings import Settings
@@ -67,6 +67,10 @@ def order_chat(loaded: Loaded, messages: Messages, options: Mapping[str, Any]) -
 
 def order_one(loaded: Loaded, prompt: str | Messages, options: Mapping[str, Any]) -> Order:
     """A raw prompt, or a conversation."""
+    if isinstance(prompt, list | tuple) and prompt and all(isinstance(one, str) for one in prompt):
+        raise InputError(
+            f"{counted(len(prompt), 'text')} were given, expected one text or a conversation: ask for each"
+        )
     return order_texts(loaded, [prompt], options) if isinstance(prompt, str) else order_chat(loaded, prompt, options)
 
 

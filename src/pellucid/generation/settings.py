@@ -55,8 +55,8 @@ class Settings:
         if self.max_time is not None:
             within("max_time", self.max_time, above=0)
         truth("do_sample", self.do_sample)
-        if self.seed is not None and (type(self.seed) is not int or not 0 <= self.seed < 2**63):
-            raise InputError(f"seed is {self.seed!r}, expected a whole number from 0")
+        if self.seed is not None:
+            count("seed", self.seed, most=2**63 - 1, least=0)
         count("num_beams", self.num_beams, most=1_000)
         within("length_penalty", self.length_penalty, least=-100, most=100)
         early = self.early_stopping
@@ -73,7 +73,7 @@ class Settings:
         for text in self.stop:
             if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
                 said = f"a text of {len(text):,} characters" if isinstance(text, str) else repr(text)[:80]
-                raise InputError(f"stop holds {said}, expected texts of 1 to {LONGEST_STOP:,} characters")
+                raise InputError(Argument("stop"), f" holds {said}, expected texts of 1 to {LONGEST_STOP:,} characters")
         for stop in self.stop_token_ids:
             if stop is None:
                 raise InputError("stop_token_ids hold None, expected ids of tokens")

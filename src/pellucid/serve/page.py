@@ -38,6 +38,12 @@ _HEADERS = {
 }
 
 
+def check_port(port: int) -> None:
+    """Refuses a number that no port has."""
+    if not 0 <= port <= 65535:
+        raise InputError(f"port {port} is not there: ports go from 1 to 65535, and 0 stands for any that is free")
+
+
 class PageServer(ThreadingHTTPServer):
     """Answers `/TOKEN/` with the page and `/TOKEN/block/NAME` with the bytes of a block, and nothing else."""
 
@@ -46,8 +52,7 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, page: str, blocks: Mapping[str, bytes], port: int = 0) -> None:
         """page: the HTML.  blocks: asked for one at a time, from several threads.  port: 0 for any that is free."""
-        if not 0 <= port <= 65535:
-            raise InputError(f"port {port} is not there: ports go from 1 to 65535, and 0 stands for any that is free")
+        check_port(port)
         self._open: dict[socket.socket, float] = {}
         try:
             super().__init__((LOOPBACK, port), _Handler)

@@ -104,7 +104,7 @@ def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: s
     second_alone = cuts_second(strategy, second)
     room = sum(sizes) - excess
     if room < 0:
-        raise InputError(f"max_length {limit} leaves no room beside {added} special tokens")
+        raise InputError(Argument("max_length", limit), f" leaves no room beside {added} special tokens")
     if strategy == "only_first" or second is None:
         keep = [sizes[0] - excess, sizes[1]]
     elif second_alone:

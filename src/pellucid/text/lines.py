@@ -103,7 +103,8 @@ def encoding_named(encoding: str) -> str:
         found = None
     if found is None or not getattr(found, "_is_text_encoding", True):
         hint = near(str(encoding), _ENCODINGS)
-        raise InputError(f"encoding is {short(repr(encoding))}{hint}, expected utf-8, latin-1, utf-16, ...")
+        said = f" is {short(repr(encoding))}{hint}, expected utf-8, latin-1, utf-16, ..."
+        raise InputError(Argument("encoding"), said)
     return "utf-8" if found.name == "utf-8-sig" else found.name
 
 

@@ -93,7 +93,8 @@ def sentences(reading: Reading, text: object, index: int, *, rule: str, limit: i
     room = limit - reading.around
     if room <= len(reading.raw("")):
         raise InputError(
-            Item(index), f": what stands before the text leaves no room in {counted(limit, 'token')}: shorten it"
+            Item(index),
+            f": what stands before the text leaves no room in {counted(limit, 'token')}: allow more, or shorten it",
         )
     if rule == "truncate" and reading.tokenizer.truncation_side == "left":
         return endings(reading, clean, index, room=limit, rule=rule)

@@ -153,7 +153,7 @@ def _shorten(
     if room < 1:
         raise InputError(
             called(index, "item"),
-            f": what stands beside the text leaves no room in {counted(limit, 'token')}: shorten it",
+            f": what stands beside the text leaves no room in {counted(limit, 'token')}: allow more, or shorten it",
         )
     shared = shared_tokens(stride, room) if rule == "windows" else 0
     encoding.truncate(room, stride=shared, direction=direction)

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from pellucid.config.checks import all_of, is_word, plain_number
-from pellucid.errors import InputError, near, several
+from pellucid.errors import Argument, InputError, near, several, short
 from pellucid.training.names import OBJECTIVES, Name
 from pellucid.training.settings import Settings
 
@@ -84,7 +84,8 @@ def as_wanted(name: str, value: Any, hint: Any, where: str = "") -> Any:
         for kind in kinds:
             if (found := _fitting(one, kind)) is not None:
                 return found
-    raise InputError(f"{where}{name} is {str(value)!r}, expected {' or '.join(map(_worded, kinds))}")
+    said = f" is {short(repr(value))}, expected {' or '.join(map(_worded, kinds))}"
+    raise InputError(f"{where}{name}{said}") if where else InputError(Argument(name), said)
 
 
 def _hints(kind: type) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def _dequantised(folder: Path, held: dict[str, Tensor]) -> dict[str, Tensor]:
 def _agreed(folder: Path, heads: int | None, said: float | None) -> int | None:
     """How many heads there are, by what was given and by what the file says."""
     if said is not None and said != (heads or said):
-        raise InputError(f"heads is {heads}, {folder} says {said:g}; leave it out")
+        raise InputError(Argument("heads"), f" is {heads}, {folder} says {said:g}; leave it out")
     if said is not None and not float(said).is_integer():
         raise CheckpointMismatchError(f"{folder} says that attention has {said:g} heads")
     return heads if said is None else int(said)

@@ -14,7 +14,7 @@ from pellucid.checkpoints.convert.graph import shown
 from pellucid.checkpoints.convert.onnx import open_graph
 from pellucid.checkpoints.convert.spellings import read_steps
 from pellucid.checkpoints.facts import SPELLINGS
-from pellucid.errors import CheckpointMismatchError, InputError, several
+from pellucid.errors import Argument, CheckpointMismatchError, InputError, several
 
 log = logging.getLogger("pellucid")
 
@@ -76,7 +76,9 @@ def _facts(path: Path, raw: dict[str, Any], heads: int | None) -> dict[str, Any]
             raise CheckpointMismatchError(f"{path.name}: config.json says {key} is {str(value)[:40]!r}")
     check_heads(facts["num_attention_heads"], facts["hidden_size"])
     if heads is not None and heads != facts["num_attention_heads"]:
-        raise InputError(f"heads is {heads}, config.json says {facts['num_attention_heads']}; leave it out")
+        raise InputError(
+            Argument("heads"), f" is {heads}, config.json says {facts['num_attention_heads']}; leave it out"
+        )
     return facts
 
 
