@@ -360,10 +360,11 @@ def test_an_index_of_a_model_just_trained_is_opened_by_what_was_written(
     how: dict[str, Any] = {"criterion": "multiple-negatives", "epochs": 1, "batch_size": 4, "progress": False}
     folder = shutil.copytree(checkpoint("bert-body"), tmp_path / "model")
     old = pellucid.load(folder)
-    new = pellucid.train(old, rows, "sentence-similarity", out=folder, overwrite=True, **how)
+    new = pellucid.train(old, rows, "sentence-similarity", out=tmp_path / "new", **how)
     built = pellucid.Index.build(new, ["a cat", "a dog"], out=tmp_path / "a.index", progress=False)
     assert pellucid.Index.open(built.folder).search("a cat", k=1)[0]["score"] == pytest.approx(1, abs=1e-6)
-    assert digest_of_model(pellucid.load(folder).loaded) == digest_of_model(new.loaded)
+    assert digest_of_model(pellucid.load(tmp_path / "new").loaded) == digest_of_model(new.loaded)
+    new.save(folder, overwrite=True)
     with pytest.raises(InputError, match=r"since .* was loaded from there: load it again"):
         pellucid.Index.open(built.folder, model=old)
 
