@@ -35,7 +35,7 @@ class Pellucid(Writer):
         sizes = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 1, "intermediate_size": 64}
         heads = {"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 32}
         config = pellucid.Config.of("llama", head=CausalLM(), **sizes, **heads)
-        folder = pellucid.build(config).save(place.scratch / "tiny")
+        folder = pellucid.build(config).save(place.scratch / "tiny", overwrite=True)
         self.loaded = pellucid.load(folder, dtype=self.precision).loaded
         self.write([[5, 6, 7]], 8)
 
