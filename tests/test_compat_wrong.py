@@ -62,6 +62,23 @@ def test_labels_for_a_model_without_a_head_are_refused(tmp_path: Path) -> None:
         compat.AutoModel.from_pretrained(tmp_path)(IDS, labels=IDS)
 
 
+@pytest.mark.parametrize(
+    ("family", "task", "labels", "said"),
+    [
+        ("gpt2", "CausalLM", torch.tensor([5, 6, 7]), r"labels have the shape \[3\], expected \[batch, seq\]"),
+        ("gpt2", "CausalLM", torch.tensor([[5, 6]]), r"labels have the shape \[1, 1\] for logits of \[1, 2\] tokens"),
+        ("gpt2", "CausalLM", [[5, 6, 7]], "labels are list, expected a tensor"),
+        ("t5", "Seq2SeqLM", torch.tensor([5, 6, 7]), r"labels have the shape \[3\], expected \[batch, seq\]"),
+        ("t5", "Seq2SeqLM", [[5, 6, 7]], "labels are list, expected a tensor"),
+        ("bert", "MaskedLM", torch.tensor([[5, 6]]), r"labels have the shape \[1, 2\] for logits of \[1, 3\] tokens"),
+    ],
+)
+def test_labels_of_another_shape_are_told(family: str, task: str, labels: Any, said: str, tmp_path: Path) -> None:
+    reference(family, task, tmp_path)
+    with pytest.raises(pellucid.InputError, match=said):
+        ours(task, tmp_path)(torch.tensor([[5, 6, 7]]), labels=labels)
+
+
 @pytest.mark.parametrize("head", ["causal-lm", "sequence-to-sequence-lm"])
 def test_heads_that_there_are_are_listed_once(head: str) -> None:
     with pytest.raises(pellucid.InputError, match="it has ") as raised:

@@ -14,7 +14,7 @@ from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.compat.facts import PretrainedConfig
 from pellucid.compat.generation_config import IDS, GenerationConfig, heard, told
-from pellucid.compat.output import ModelOutput, loss_of, ordered, problem_of
+from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered, problem_of
 from pellucid.compat.said import lacking, saving
 from pellucid.compat.writing import written
 from pellucid.config import Head, SequenceClassification, SequenceToSequenceLM
@@ -113,6 +113,8 @@ class PreTrainedModel(nn.Module):
         for name, value in unread.items():
             if value is not None:
                 raise InputError(f"{name} was given, and a pass does not read it here: give input_ids and masks alone")
+        if labels is not None:
+            check_labels(self.pellucid.config, labels)
         if labels is not None and decoder_input_ids is None and self._head_is(SequenceToSequenceLM):
             decoder_input_ids = self._read_before(labels)
         looks = {

@@ -1,5 +1,6 @@
 """What the reference's models answer: numbers by name, by place and as attributes, the loss among them."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.config import CausalLM, Config, QuestionAnswering
+from pellucid.config import CausalLM, Config, QuestionAnswering, SequenceToSequenceLM
 from pellucid.errors import InputError
 
 
@@ -78,6 +79,14 @@ def loss_of(
     return loss if items is None else loss / items
 
 
+def check_labels(config: Config, labels: object) -> None:
+    """Refuses what no loss is made of."""
+    if not isinstance(labels, Tensor):
+        raise InputError(f"labels are {type(labels).__name__}, expected a tensor")
+    if isinstance(config.head, CausalLM | SequenceToSequenceLM) and labels.dim() != 2:
+        raise InputError(f"labels have the shape {list(labels.shape)}, expected [batch, seq]: one for each token")
+
+
 def problem_of(logits: Tensor, labels: Tensor, said: str | None = None) -> str:
     """What a text's labels are: "regression" or one of two kinds of classes, as is said, or as fits."""
     kinds = ("regression", "single_label_classification", "multi_label_classification")
@@ -114,4 +123,7 @@ def _of_tokens(config: Config, logits: Tensor, labels: Tensor, over: str) -> Ten
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if isinstance(config.head, CausalLM):
         logits, labels = logits[:, :-1], labels[:, 1:]
+    if labels.numel() != math.prod(logits.shape[:-1]):
+        shapes = f"{list(labels.shape)} for logits of {list(logits.shape[:-1])} tokens"
+        raise InputError(f"labels have the shape {shapes}: expected one for each token")
     return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction=over)

@@ -72,6 +72,8 @@ def _read(loaded: Loaded, texts: list[str]) -> dict[str, Tensor]:
 def _tensor(name: str, rows: Tensor | Sequence[object]) -> Tensor:
     if isinstance(rows, Tensor):
         return rows
+    if isinstance(rows, list | tuple) and not rows:
+        raise InputError(f"{name} holds no rows: give one for each text")
     try:
         return torch.tensor(rows, device="cpu")
     except (ValueError, TypeError, RuntimeError) as error:
