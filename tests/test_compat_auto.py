@@ -12,6 +12,7 @@ import transformers
 
 import pellucid
 from pellucid import compat
+from pellucid.checkpoints.families import families
 from pellucid.compat import neuron_view
 from tests import cells
 from tests.checkpoints.hub import Hub, ask, running
@@ -424,6 +425,14 @@ def test_facts_follow_from_those_that_are_said(name: str, said: dict[str, Any]) 
     for fact in facts.split():
         if hasattr(wanted, fact) and not (name == "GPT2Config" and fact == "intermediate_size"):
             assert getattr(found, fact) == getattr(wanted, fact), fact
+
+
+@pytest.mark.parametrize("family", sorted(families().keys() & set(transformers.CONFIG_MAPPING)))
+def test_a_config_of_every_family_is_made(family: str) -> None:
+    found, wanted = (library.AutoConfig.for_model(family) for library in (compat, transformers))
+    for fact in ("num_hidden_layers", "hidden_size", "vocab_size", "num_labels"):
+        assert getattr(found, fact) == getattr(wanted, fact), fact
+    assert compat.AutoConfig.for_model(family, hidden_size=48).hidden_size == 48
 
 
 def test_gpt2_stays_four_times_as_wide_where_its_stream_is_made_another(tmp_path: Path) -> None:

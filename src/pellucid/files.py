@@ -88,14 +88,15 @@ def write_whole(
             file.flush()
             os.fsync(file.fileno())
         beside.replace(target)
-        for left in listed(target.parent) if alone else ():
-            if re.fullmatch(rf"\.{re.escape(target.name)}-[0-9a-f]{{8}}", left.name):
-                left.unlink()
     except OSError as error:
         raise cannot_write(target, error) from error
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+    for left in listed(target.parent) if alone else ():
+        if re.fullmatch(rf"\.{re.escape(target.name)}-[0-9a-f]{{8}}", left.name):
+            with contextlib.suppress(OSError):  # which harms nobody
+                left.unlink()
     return target
 
 

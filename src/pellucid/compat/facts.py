@@ -101,7 +101,8 @@ class PretrainedConfig:
             found = self.family.write(self._read(said))
         except CorruptFileError:  # which is told of where a model is made of it
             return
-        for key in (key for part in self.family.keys.computed for key in part.keys if key not in said):
+        derived = {key for part in self.family.keys.computed for key in part.keys if key not in said}
+        for key in derived & found.keys():  # some are read and never written
             setattr(self, key, found[key])
 
     def change(self, key: str, value: Any) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pellucid.config.checks import within
+from pellucid.errors import Argument, InputError
 from pellucid.training.labels import Seen, number_of
 
 
@@ -35,9 +36,14 @@ def weights_of(asked: Any, labels: Sequence[str], found: Seen | None) -> Tensor:
     if asked == "balanced" and found is not None:
         for name, count in zip(found.classes, found.counts):
             weights[number_of(name, "class_weights", labels)] = _balanced(count, found)
+    told = set[int]()
     for name, weight in asked.items() if isinstance(asked, Mapping) else ():
         within(f"class_weights[{name!r}]", weight, above=0.0, most=1e6)
-        weights[number_of(str(name), "class_weights", labels)] = weight
+        number = number_of(str(name), "class_weights", labels)
+        if number in told:
+            raise InputError(Argument("class_weights"), f" names the label {labels[number]!r} twice: name it once")
+        told.add(number)
+        weights[number] = weight
     return weights
 
 

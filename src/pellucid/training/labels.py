@@ -32,8 +32,8 @@ MOST_TOLD = 5
 """Labels of which it is said that they may be misspelt."""
 
 
-_WHOLE = re.compile(r"-?\d{1,18}(\.0+)?")
-"""How a whole number is written, also by those who write it as a float."""
+_WHOLE = re.compile(r"(-?(?:0|[1-9]\d{0,17}))(\.0+)?")
+"""How a whole number is written, also by those who write it as a float; 007 is a name."""
 
 _LISTED = re.compile(r"""\[(["'].*|\d.*,.*)?\]""", re.DOTALL)
 """How a list looks that somebody wrote into a table."""
@@ -69,6 +69,10 @@ def seen(rows: Sequence[Fields], values: Sequence[Any], classes: Sequence[str] |
         sums = [sum(one > 0.5 for one in column) for column in zip(*values)]
         return Seen(kind, tuple(classes or map(str, range(len(sums)))), tuple(sums), len(rows))
     held = [names_of(value, place(row, i)) for i, (row, value) in enumerate(zip(rows, values))]
+    if classes is None:
+        held = _in_one_spelling(held)
+    else:
+        held = [[as_label(name, classes) or name for name in names] for names in held]
     counts = Counter(name for names in held for name in names)
     if classes is None:
         warn_of_misspelt(rows, held, counts)
@@ -83,6 +87,13 @@ def seen(rows: Sequence[Fields], values: Sequence[Any], classes: Sequence[str] |
             f"no row has the label {several(map(repr, empty))}: leave it out of classes, or add rows of it"
         )
     return Seen(kind, tuple(classes), tuple(counts[name] for name in classes), len(rows))
+
+
+def _in_one_spelling(held: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The labels of each row; where all are whole numbers, those that some file wrote as 1.0 are 1."""
+    spelled = {name: _WHOLE.fullmatch(name) for names in held for name in names}
+    one = {name: found[1] if found else name for name, found in spelled.items()}
+    return [[one[name] if all(spelled.values()) else name for name in names] for names in held]
 
 
 def check_no_lists(rows: Sequence[Fields]) -> None:
@@ -191,8 +202,8 @@ def held_names(values: Sequence[Any]) -> tuple[str, ...]:
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
     """Whole numbers by their size, else all by alphabet."""
     found = list(names)
-    whole = all(re.fullmatch(r"-?\d{1,18}", name) for name in found)
-    return tuple(sorted(found, key=int) if whole else sorted(found))
+    whole = all(re.fullmatch(r"-?\d{1,18}(\.0+)?", name) for name in found)
+    return tuple(sorted(found, key=lambda name: (int(name.partition(".")[0]), name)) if whole else sorted(found))
 
 
 def unknown(name: str, where: str, classes: Sequence[str]) -> InputError:
@@ -249,7 +260,8 @@ def as_label(name: str, labels: Sequence[str]) -> str | None:
 
 def is_number_of(name: str, labels: Sequence[str]) -> bool:
     """Whether a name says the number of a label."""
-    return name.isdecimal() and int(name) < len(labels) and not any(map(_WHOLE.fullmatch, labels))
+    number = int(name) if name.isdecimal() and len(name) <= 18 else len(labels)
+    return number < len(labels) and not any(label.isdecimal() or _WHOLE.fullmatch(label) for label in labels)
 
 
 def target(kind: str, value: Any, where: str, labels: Sequence[str]) -> int | list[float]:
