@@ -21,9 +21,7 @@ def alone(path: Path, others: Callable[[], str], patience: float = 0.0) -> Itera
     lock = FileLock(path)
     try:
         lock.acquire(timeout=patience)
-    except Timeout as error:
-        if not path.exists():  # nobody holds what cannot be made, and this was tried for as long
-            raise cannot_write(path, OSError("it cannot be made there")) from error
+    except Timeout:
         raise InputError(others()) from None
     except OSError as error:
         raise cannot_write(path, error) from error

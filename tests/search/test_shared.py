@@ -334,3 +334,17 @@ def test_opening_takes_the_room_of_the_vectors_and_no_model(tmp_path: Path) -> N
     assert most < 1.6 * numbers.nbytes
     assert seconds < 3
     assert index._loaded is None
+
+
+def test_a_search_that_is_made_while_python_ends_is_answered(index: pellucid.Index) -> None:
+    """Its file was closed by then, of which it said that it was damaged; a thread within it crashed the process."""
+    script = """
+import atexit, sys
+atexit.register(lambda: print([hit["id"] for hit in held[0].search("bank", k=3, mode="words")]))
+import pellucid
+held = [pellucid.Index.open(sys.argv[1])]
+print([hit["id"] for hit in held[0].search("bank", k=3, mode="words")])
+"""
+    done = subprocess.run([sys.executable, "-c", script, index.folder], capture_output=True, text=True, check=False)
+    first, again = done.stdout.splitlines()
+    assert done.returncode == 0 and first == again != "[]"

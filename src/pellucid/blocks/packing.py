@@ -150,9 +150,12 @@ class Bits(Packing):
 
     def _grids(self, weights: Sequence[Part]) -> Iterator[Tensor] | None:
         """The same in 4 bits, where all of them come so."""
-        found = [self.grids(part.name) for part in weights]
-        there = [part.ordered(grid) for part, grid in zip(weights, found) if grid is not None]
-        return quantized.in_blocks(there) if len(there) == len(weights) else None
+        found = list[Tensor]()
+        for part in weights:
+            if (grid := self.grids(part.name)) is None:
+                return None
+            found.append(part.ordered(grid))
+        return quantized.in_blocks(found)
 
     def _pieces(self, part: Part) -> Iterator[Tensor]:
         pieces = self.pieces(part.name)

@@ -82,8 +82,7 @@ def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: st
 
     def grids(name: str) -> Tensor | None:
         place = plan.placed.get(name)
-        read = tensors[place.theirs].grids if place is not None and place.move is AS_IT_IS else None
-        if place is None or read is None:
+        if place is None or place.move is not AS_IT_IS or (read := tensors[place.theirs].grids) is None:
             return None
         release_memory()
         found = read()

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pellucid.blocks.quantized import BLOCK
 from pellucid.checkpoints.cache import brings
 from pellucid.checkpoints.links import inside
 from pellucid.checkpoints.pickled import read_pickled
@@ -46,7 +47,7 @@ class Stored:
             yield self.read()
             return
         step = max(1, _NUMBERS_AT_ONCE // max(1, math.prod(self.shape[1:])))
-        step -= step % 64 if step > 64 else 0  # blocks of rows, as they are laid out, lie within one
+        step = step // BLOCK * BLOCK or step  # so that blocks of rows, as they are laid out, lie within one
         for start in range(0, self.shape[0], step):
             yield self.rows(start, min(start + step, self.shape[0]))
 

@@ -29,7 +29,8 @@ def main() -> None:
         print("pellucid: interrupted", file=sys.stderr)  # noqa: T201
         code = 130
     finally:
-        signal.signal(signal.SIGINT, before)
+        if before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, before)
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # one more then ends Python without a traceback
     if code == 130:
         at_the_latest(0.5, os._exit, code)  # all is cleared away: what still runs is a thread that nobody told

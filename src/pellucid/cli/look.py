@@ -115,14 +115,16 @@ def _check_way(
     lens: bool,
 ) -> None:
     """What contradicts itself is told before a model is read."""
-    from pellucid.serve.page import check_port
     from pellucid.view.drawn import DRAWN
 
     if serve and (output is not None or any(drawings.values())):
         raise click.UsageError("--serve writes no file: leave out --output, --svg and --png, or --serve")
     if port and not serve:
         raise click.UsageError("--port is the port of --serve, which was not given")
-    check_port(port)
+    if serve:
+        from pellucid.serve.page import check_port
+
+        check_port(port)
     if opened and not serve and output is None and any(drawings.values()):
         raise click.UsageError("--open is for a page: leave it out, or say with --output where the page goes")
     if any(drawings.values()) and output is None and view not in (None, *DRAWN):

@@ -186,9 +186,11 @@ def batched(features: Features, kind: str | None, single: bool, rows: Sequence[A
 
 def _whole(column: Any, kind: str) -> Any:
     """A column as one tensor or array; an empty one holds whole numbers, as any other of ids would."""
+    if kind == "pt":
+        tensor = torch.tensor(column, device="cpu")
+        return tensor if tensor.numel() else tensor.long()
     array = numpy.array(column)
-    array = array if array.size else array.astype(numpy.int64)
-    return torch.tensor(column, device="cpu", dtype=None if array.size else torch.long) if kind == "pt" else array
+    return array if array.size else array.astype(numpy.int64)
 
 
 def plain(ids: Any) -> Any:

@@ -15,7 +15,7 @@ from pellucid.checkpoints.page import Family
 from pellucid.compat.said import where_of
 from pellucid.config import Config, Head
 from pellucid.config.checks import count
-from pellucid.errors import CorruptFileError, InputError, near, short
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, near, short
 
 MARKS = ("output_attentions", "output_hidden_states", "return_dict", "problem_type", "num_labels")
 """What a config says of calls, of losses and of labels beside the keys of its family."""
@@ -58,7 +58,8 @@ class PretrainedConfig:
             found = self._read(facts)
         except CorruptFileError as error:  # no file says it: a person has set it
             raise InputError(error) from error
-        others = {key: value for key, value in facts.items() if key not in self._known}  # told of when they were read
+        known = self._known
+        others = {key: value for key, value in facts.items() if key not in known}  # told of when they were read
         return found.replace(head=head, inert=found.inert | others)
 
     @property
@@ -67,7 +68,8 @@ class PretrainedConfig:
         return {*keys.plain, *keys.only, *keys.inert, *INERT, *ARITHMETIC, *(k for p in keys.computed for k in p.keys)}
 
     def _read(self, facts: Mapping[str, Any]) -> Config:
-        return self.family.read({k: v for k, v in facts.items() if k in self._known}, Path(type(self).__name__))
+        known = self._known
+        return self.family.read({k: v for k, v in facts.items() if k in known}, Path(type(self).__name__))
 
     @property
     def num_labels(self) -> int:
@@ -99,7 +101,7 @@ class PretrainedConfig:
         """Facts that follow from what was said, as from a file that says nothing else: of T5 the decoder's layers."""
         try:
             found = self.family.write(self._read(said))
-        except CorruptFileError:  # which is told of where a model is made of it
+        except (CorruptFileError, CheckpointMismatchError):  # which are told of where a model is made of it
             return
         derived = {key for part in self.family.keys.computed for key in part.keys if key not in said}
         for key in derived & found.keys():  # some are read and never written
@@ -113,12 +115,12 @@ class PretrainedConfig:
         setattr(self, key, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        theirs = {ours: key for key, ours in self.family.keys.renamed.items()}
         if name == "id2label":
             if not isinstance(value, Mapping) or not all(isinstance(i, int) or str(i).isdigit() for i in value):
                 raise InputError(f"id2label is {short(repr(value))}, expected labels by number: {{0: 'no', 1: 'yes'}}")
             value = {int(i): label for i, label in value.items()}
             vars(self)["label2id"] = {label: i for i, label in value.items()}
-        theirs = {ours: key for key, ours in self.family.keys.renamed.items()}
         object.__setattr__(self, theirs.get(name, name), value)
 
     def __getattr__(self, name: str) -> Any:

@@ -69,7 +69,7 @@ def order_one(loaded: Loaded, prompt: str | Messages, options: Mapping[str, Any]
     """A raw prompt, or a conversation."""
     if isinstance(prompt, list | tuple) and prompt and all(isinstance(one, str) for one in prompt):
         raise InputError(
-            f"{counted(len(prompt), 'text')} were given, expected one text or a conversation: ask for each"
+            f"a list of {counted(len(prompt), 'text')} was given, expected one text or a conversation: ask one by one"
         )
     return order_texts(loaded, [prompt], options) if isinstance(prompt, str) else order_chat(loaded, prompt, options)
 

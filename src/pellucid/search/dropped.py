@@ -44,7 +44,4 @@ def _close(held: _Owner) -> None:
     _owned.pop(id(held.connection), None)
 
 
-@atexit.register
-def _close_all() -> None:
-    for held in list(_owned.values()):
-        _close(held)
+atexit.register(close_dropped)  # and no other: threads that end with the process may be reading still

@@ -141,7 +141,7 @@ class TextClassification(Taught):
         if self.classes or self._seen is None:
             found = self.classes or own
         else:
-            known = all(as_label(name, own) or is_number_of(name, own) for name in self._seen.classes)
+            known = all(as_label(name, own) is not None or is_number_of(name, own) for name in self._seen.classes)
             found = own if has and known else self._seen.classes
         if len(found) < 2:
             held = f"the only label is {found[0]!r}" if found else "no row has a label"

@@ -68,11 +68,9 @@ def seen(rows: Sequence[Fields], values: Sequence[Any], classes: Sequence[str] |
         _check_widths(rows, values)
         sums = [sum(one > 0.5 for one in column) for column in zip(*values)]
         return Seen(kind, tuple(classes or map(str, range(len(sums)))), tuple(sums), len(rows))
-    held = [names_of(value, place(row, i)) for i, (row, value) in enumerate(zip(rows, values))]
-    if classes is None:
-        held = _in_one_spelling(held)
-    else:
-        held = [[as_label(name, classes) or name for name in names] for names in held]
+    held = _in_one_spelling(
+        [names_of(value, place(row, i)) for i, (row, value) in enumerate(zip(rows, values))], classes
+    )
     counts = Counter(name for names in held for name in names)
     if classes is None:
         warn_of_misspelt(rows, held, counts)
@@ -89,11 +87,19 @@ def seen(rows: Sequence[Fields], values: Sequence[Any], classes: Sequence[str] |
     return Seen(kind, tuple(classes), tuple(counts[name] for name in classes), len(rows))
 
 
-def _in_one_spelling(held: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The labels of each row; where all are whole numbers, those that some file wrote as 1.0 are 1."""
-    spelled = {name: _WHOLE.fullmatch(name) for names in held for name in names}
-    one = {name: found[1] if found else name for name, found in spelled.items()}
-    return [[one[name] if all(spelled.values()) else name for name in names] for names in held]
+def _in_one_spelling(held: Sequence[Sequence[str]], classes: Sequence[str] | None) -> list[list[str]]:
+    """The labels of each row as `classes` have them; without these 1 where all are whole numbers and some 1.0."""
+    names = {name for row in held for name in row}
+    found = {name: _whole(name) if classes is None else as_label(name, classes) for name in names}
+    if classes is None and None in found.values():
+        return [list(row) for row in held]
+    return [[name if (one := found[name]) is None else one for name in row] for row in held]
+
+
+def _whole(name: str) -> str | None:
+    """A whole number without its .0; None for what is none."""
+    found = _WHOLE.fullmatch(name)
+    return None if found is None else found[1]
 
 
 def check_no_lists(rows: Sequence[Fields]) -> None:
@@ -202,8 +208,8 @@ def held_names(values: Sequence[Any]) -> tuple[str, ...]:
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
     """Whole numbers by their size, else all by alphabet."""
     found = list(names)
-    whole = all(re.fullmatch(r"-?\d{1,18}(\.0+)?", name) for name in found)
-    return tuple(sorted(found, key=lambda name: (int(name.partition(".")[0]), name)) if whole else sorted(found))
+    whole = all(re.fullmatch(r"-?\d{1,18}", name) for name in found)
+    return tuple(sorted(found, key=int) if whole else sorted(found))
 
 
 def unknown(name: str, where: str, classes: Sequence[str]) -> InputError:
@@ -241,8 +247,7 @@ def warn_of_misspelt(rows: Sequence[Fields], held: Sequence[Sequence[str]], coun
 
 def number_of(name: str, where: str, labels: Sequence[str]) -> int:
     """The number of a label. A whole number that is no label itself is the number of one, as the reference takes it."""
-    found = as_label(name, labels) or name
-    if found in labels:
+    if (found := as_label(name, labels)) is not None:
         return labels.index(found)
     if is_number_of(name, labels):
         return int(name)
@@ -252,16 +257,17 @@ def number_of(name: str, where: str, labels: Sequence[str]) -> int:
 def as_label(name: str, labels: Sequence[str]) -> str | None:
     """The label that is meant: the name itself, or where labels are whole numbers the one of the same size, since some
     files write 1.0 where others write 1. None where no label is."""
-    if name in labels or not _WHOLE.fullmatch(name) or not all(map(_WHOLE.fullmatch, labels)):
-        return name if name in labels else None
-    same = [label for label in labels if int(label.partition(".")[0]) == int(name.partition(".")[0])]
-    return same[0] if len(same) == 1 else None
+    if name in labels:
+        return name
+    number, numbers = _whole(name), [_whole(label) for label in labels]
+    once = number is not None and None not in numbers and numbers.count(number) == 1
+    return labels[numbers.index(number)] if once else None
 
 
 def is_number_of(name: str, labels: Sequence[str]) -> bool:
     """Whether a name says the number of a label."""
     number = int(name) if name.isdecimal() and len(name) <= 18 else len(labels)
-    return number < len(labels) and not any(label.isdecimal() or _WHOLE.fullmatch(label) for label in labels)
+    return number < len(labels) and not any(label.isdecimal() or _whole(label) for label in labels)
 
 
 def target(kind: str, value: Any, where: str, labels: Sequence[str]) -> int | list[float]:

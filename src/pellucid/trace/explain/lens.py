@@ -72,7 +72,8 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     mean by their numbers. They never learned to be read by this head, and may write in another basis; where the lens
     shows nonsense, the answer may stand there all the same (Belrose et al., 2023, arXiv:2303.08112, who learn a map
     per layer). Of models that norm the stream itself (BERT, BART) every place is normed by its own layer.
-    A note is logged where a trace holds other logits, as that of a model with other numbers does.
+    A note is logged where a trace holds other logits at its last position, as that of a model with other numbers does;
+    not of edited ones, nor in 8 and 4 bits.
     Raises InputError for a model without a head over the vocabulary, or with one that alone is random.
     """
     check_head(loaded, "the logit lens", *OF_TOKENS)

@@ -13,13 +13,13 @@ export function makeHeader(root, page, switchTheme) {
   const last = sequences.length > 1 && texts.length - 1; // what a decoder reads
   const letter = (place) => (place === last ? sequences[1].name : last === 1 ? sequences[0].name : "AB"[place]);
   const line = (text, place) => make("p", { class: "text", title: text },
-    texts.length > 1 ? make("b", { class: "letter" }, letter(place)) : "", make("bdi", {}, written(text)));
+    texts.length > 1 ? make("b", { class: "letter" }, letter(place)) : "", make("bdi", {}, text));
   return make("header", {},
     make("div", { class: "buttons" },
       button("table", () => openTable(root, page), { title: "the numbers as a table" }),
       button("◐", switchTheme, { class: "plain sign", "aria-label": "light or dark", title: "light or dark" }),
       button("?", () => openHelp(root, page.views), { class: "plain sign", "aria-label": "help", title: "help" })),
-    make("h1", {}, ...texts.map(line)),
+    make("h1", {}, ...texts.map(written).map(line)),
     make("p", { class: "model" }, aboutModel(page.manifest)));
 }
 
