@@ -163,7 +163,7 @@ def test_nothing_is_allocated_for_a_claim(name: str, tmp_path: Path) -> None:
 
 
 def test_a_million_strings_are_the_most(tmp_path: Path) -> None:
-    """Short strings take six times their bytes, and time: a vocabulary is read up to four times the largest in use."""
+    """Each takes its time, and six times its bytes when it is asked for: a little more than the largest in use."""
     path = tmp_path / "model.gguf"
     count = MOST_STRINGS // 2 + 1
     body = array("a", 8, count, string("ab") * count)
@@ -172,6 +172,20 @@ def test_a_million_strings_are_the_most(tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match="b claims 524,289 strings"):
         read_header(path)
     assert time.process_time() - begin < 2
+
+
+def test_a_list_of_strings_makes_them_when_they_are_asked_for(tmp_path: Path) -> None:
+    words = ["", "x", "Ġthe", "a\r\nb", "\n", "🙂", "", "日本"]
+    path = tmp_path / "model.gguf"
+    path.write_bytes(raw_file([array("a", 8, len(words), b"".join(map(string, words)))], []))
+    found = read_header(path).metadata["a"]
+    assert list(found) == words and len(found) == len(words)
+    assert [found[i] for i in range(-len(words), len(words))] == words * 2
+    assert found[2:7:2] == words[2:7:2] and found[::-1] == words[::-1] and found[8:] == []
+    assert "日本" in found and "b" not in found and found.index("🙂") == 5
+    for beyond in (len(words), -len(words) - 1):
+        with pytest.raises(IndexError):
+            found[beyond]
 
 
 def test_a_header_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

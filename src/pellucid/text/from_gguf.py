@@ -4,6 +4,7 @@ The file tells the pieces, their kinds and the merges; how a text is split befor
 """
 
 import logging
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tokenizers
@@ -84,7 +85,7 @@ def _byte_level(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
         )
     patterns, gpt2_too = SPLITS[split]
     backend = tokenizers.Tokenizer(
-        models.BPE(_by_id(vocabulary.tokens), _pairs(vocabulary.merges), ignore_merges=split in _WHOLE_FIRST)
+        models.BPE(_by_id(vocabulary.words()), _pairs(vocabulary.merges), ignore_merges=split in _WHOLE_FIRST)
     )
     if split in _COMPOSED:
         backend.normalizer = normalizers.NFC()
@@ -101,7 +102,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
         raise CorruptFileError(f"{vocabulary.source} has neither tokenizer.ggml.scores nor tokenizer.ggml.merges")
     merges = _pairs(vocabulary.merges) or _merges_of(vocabulary)
     model = models.BPE(
-        _by_id(vocabulary.tokens), merges, unk_token=vocabulary.role("unk"), fuse_unk=True, byte_fallback=True
+        _by_id(vocabulary.words()), merges, unk_token=vocabulary.role("unk"), fuse_unk=True, byte_fallback=True
     )
     backend = tokenizers.Tokenizer(model)
     prefix = vocabulary.flags.get("add_space_prefix", True)
@@ -114,7 +115,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
 
 def _wordpiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """WordPiece (Devlin et al., 2018). The file marks beginnings of words by `▁` where BERT marks the other pieces."""
-    words = [_as_bert_writes(token) for token in vocabulary.tokens]
+    words = [_as_bert_writes(token) for token in vocabulary.words()]
     backend = tokenizers.Tokenizer(models.WordPiece(_by_id(words), unk_token=vocabulary.role("unk") or "[UNK]"))
     # No key says whether case matters, but a vocabulary in which it does has words in capitals.
     cased = any(word != word.lower() for word in words if not word.startswith("["))
@@ -127,20 +128,20 @@ def _wordpiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
 _BUILD = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": _wordpiece}
 
 
-def _by_id(tokens: list[str]) -> dict[str, int]:
+def _by_id(tokens: Iterable[str]) -> dict[str, int]:
     return {token: i for i, token in enumerate(tokens)}
 
 
-def _pairs(merges: list[str]) -> list[tuple[str, str]]:
-    pairs = [merge.partition(" ") for merge in merges]
-    if not all(left and right and " " not in right for left, _, right in pairs):
+def _pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+    if not all(left and right and " " not in right for left, right in pairs):
         raise ValueError("a merge is not two pieces with a blank between them")
-    return [(left, right) for left, _, right in pairs]
+    return pairs
 
 
 def _merges_of(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     """The merges behind the scores: whatever two pieces make a third, the best third first."""
-    known = _by_id(vocabulary.tokens)
+    known = _by_id(vocabulary.words())
     kinds = vocabulary.kinds or [NORMAL] * len(known)
     ranked = sorted(zip(vocabulary.scores, known, kinds), key=lambda item: -item[0])
     return [

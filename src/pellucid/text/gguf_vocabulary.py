@@ -1,6 +1,6 @@
 """The vocabulary inside a GGUF file: which pieces there are, of what kind, and how they merge."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,8 @@ class Vocabulary:
 
     source: the file, for messages.
     model: "gpt2" (byte-level BPE), "llama" (SentencePiece's BPE) or "bert" (WordPiece).
-    split: the file's name for how texts are split first.  kinds, scores: one for each token, or none.
+    split: the file's name for how texts are split first.  tokens: as the file has them.
+    kinds, scores: one for each token, or none.
     merges: "left right", the strongest first.  special: the ids of roles ("bos", "pad" ...).
     flags: add_bos_token, add_eos_token and add_space_prefix, where the file says them.
     """
@@ -35,17 +36,26 @@ class Vocabulary:
     source: str
     model: str
     split: str | None
-    tokens: list[str]
+    tokens: Sequence[str]
     kinds: Sequence[int]
     scores: Sequence[float]
-    merges: list[str]
+    merges: Sequence[str]
     special: dict[str, int]
     flags: dict[str, bool]
     chat_template: str | None
 
+    def words(self) -> Iterator[str]:
+        """The tokens in order, an empty one by a name of its own: as keys, two that are empty would be one."""
+        return (token or _nameless(i) for i, token in enumerate(self.tokens))
+
     def role(self, name: str) -> str | None:
         """The token that plays a role."""
-        return self.tokens[self.special[name]] if name in self.special else None
+        i = self.special.get(name)
+        return None if i is None else self.tokens[i] or _nameless(i)
+
+
+def _nameless(index: int) -> str:
+    return f"[EMPTY_{index}]"
 
 
 def read_vocabulary(metadata: Mapping[str, Any], source: str) -> Vocabulary | None:
@@ -57,14 +67,22 @@ def read_vocabulary(metadata: Mapping[str, Any], source: str) -> Vocabulary | No
             raise CorruptFileError(f"{source}: tokenizer.{key} is {repr(value)[:40]}, expected a {kind.__name__}")
         return value
 
-    def numbers(key: str) -> Sequence[Any]:
+    def strings(key: str) -> Sequence[str]:
         found = metadata.get(f"tokenizer.ggml.{key}", ())
-        if isinstance(found, str | list) or not hasattr(found, "__len__") or len(found) not in (0, len(tokens)):
+        if isinstance(found, str) or not isinstance(found, Sequence):
+            raise CorruptFileError(f"{source}: tokenizer.ggml.{key} is {repr(found)[:40]}, expected a list of strings")
+        return found
+
+    def numbers(key: str) -> Sequence[Any]:
+        found = metadata.get(f"tokenizer.ggml.{key}")
+        if found is None:
+            return []
+        if isinstance(found, Sequence) or not hasattr(found, "__len__") or len(found) not in (0, len(tokens)):
             raise CorruptFileError(f"{source}: tokenizer.ggml.{key} is not one number for each of {len(tokens)} tokens")
-        return [] if len(found) == 0 else found.tolist()
+        return found.tolist()
 
     model = stated("ggml.model", str, None)
-    tokens = stated("ggml.tokens", list, [])
+    tokens = strings("tokens")
     if model in (None, "no_vocab", "none") or not tokens:
         return None
     _check_tokens(tokens, source)
@@ -72,17 +90,18 @@ def read_vocabulary(metadata: Mapping[str, Any], source: str) -> Vocabulary | No
         source=source,
         model=model,
         split=stated("ggml.pre", str, None),
-        tokens=[token or f"[EMPTY_{i}]" for i, token in enumerate(tokens)],
+        tokens=tokens,
         kinds=numbers("token_type"),
         scores=numbers("scores"),
-        merges=stated("ggml.merges", list, []),
+        merges=strings("merges"),
         special=_special(metadata, len(tokens), source),
         flags={flag: value for flag in _FLAGS if (value := stated(f"ggml.{flag}", bool, None)) is not None},
         chat_template=stated("chat_template", str, None),
     )
 
 
-def _check_tokens(tokens: list[str], source: str) -> None:
+def _check_tokens(stated: Sequence[str], source: str) -> None:
+    tokens = list(stated)
     if not all(type(token) is str and len(token) <= _MOST_PIECE for token in tokens):
         raise CorruptFileError(
             f"{source}: tokenizer.ggml.tokens are not all strings of at most {_MOST_PIECE:,} characters"

@@ -5,11 +5,15 @@ tensors as (name, dimensions, type, offset); filling; the numbers. The `gguf` li
 hangs on a file of 40 bytes, so each one is held against what is left of the file before anything is read for it.
 """
 
+import io
+import itertools
 import math
 import struct
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, overload
 
 import numpy as np
 
@@ -21,8 +25,8 @@ MOST_HEADER_BYTES = 2**27
 """The largest headers are vocabularies, of 16 MB at most."""
 
 MOST_STRINGS = 2**20
-"""All strings of all lists of a file. A short one takes six times its bytes in memory, so they are counted; the largest
-vocabularies have 0.8 million with their merges."""
+"""All strings of all lists of a file. Each takes its time, and those that are asked for at once six times their bytes;
+the largest vocabularies have 0.8 million with their merges."""
 
 MOST_ENTRIES = 2**16
 MOST_DIMENSIONS = 4
@@ -35,9 +39,40 @@ _NUMBERS = {
 }  # fmt: skip
 
 
+class Strings(Sequence[str]):
+    """A list of strings as it stands in the file: each is made when it is asked for, and gone when it is not.
+
+    A vocabulary's hundred thousand at once would leave Python's memory full of holes for as long as the model lives.
+    """
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        together = io.StringIO(newline="")
+        self._ends = array("L", itertools.accumulate(map(together.write, strings), initial=0))
+        self._together = together.getvalue()
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._together[start:end] for start, end in itertools.pairwise(self._ends))
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        places = range(len(self))[index]
+        return self._at(places) if isinstance(places, int) else [self._at(place) for place in places]
+
+    def _at(self, place: int) -> str:
+        return self._together[self._ends[place] : self._ends[place + 1]]
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a GGUF file says of itself. Lists of strings are lists, lists of numbers are arrays."""
+    """What a GGUF file says of itself. Lists of strings are `Strings`, lists of numbers are arrays."""
 
     path: Path
     metadata: dict[str, Any]
@@ -142,13 +177,13 @@ def _array(cursor: Cursor, key: str) -> Any:
     return _strings(cursor, count, key) if kind == _STRING else _numbers(cursor, kind, count, key)
 
 
-def _strings(cursor: Cursor, count: int, key: str) -> list[str]:
+def _strings(cursor: Cursor, count: int, key: str) -> Strings:
     cursor.strings += count
     if cursor.strings > min(MOST_STRINGS, cursor.size // 8):  # each has a length of 8 bytes
         raise cursor.wrong(
             f"{key} claims {count:,} strings, more than {cursor.size:,} bytes can hold or {MOST_STRINGS:,}"
         )
-    return [cursor.string(key) for _ in range(count)]
+    return Strings(cursor.string(key) for _ in range(count))
 
 
 def _numbers(cursor: Cursor, kind: int, count: int, key: str) -> np.ndarray:
