@@ -60,6 +60,10 @@ def order_texts(loaded: Loaded, prompts: Sequence[str], options: Mapping[str, An
 
 def order_chat(loaded: Loaded, messages: Messages, options: Mapping[str, Any]) -> Order:
     """A conversation in the words of the chat template; special tokens that stand in a message are plain characters."""
+    for kind, called in ((str, "text"), (list, "conversation")):
+        if isinstance(messages, list | tuple) and messages and all(isinstance(one, kind) for one in messages):
+            given = counted(len(messages), called)
+            raise InputError(f"a list of {given} was given, expected one text or a conversation: ask one by one")
     reader = _reader(loaded)
     ids = reader.apply_chat_template(messages, tokenize=True, parse_special_tokens=False)
     return _order(with_ends(loaded, end_of_turn(reader)), [list(map(int, ids))], options)
@@ -67,10 +71,6 @@ def order_chat(loaded: Loaded, messages: Messages, options: Mapping[str, Any]) -
 
 def order_one(loaded: Loaded, prompt: str | Messages, options: Mapping[str, Any]) -> Order:
     """A raw prompt, or a conversation."""
-    if isinstance(prompt, list | tuple) and prompt and all(isinstance(one, str) for one in prompt):
-        raise InputError(
-            f"a list of {counted(len(prompt), 'text')} was given, expected one text or a conversation: ask one by one"
-        )
     return order_texts(loaded, [prompt], options) if isinstance(prompt, str) else order_chat(loaded, prompt, options)
 
 
