@@ -389,6 +389,21 @@ def test_one_row_and_none_are_told(body: "pellucid.Model", feelings: Feelings, t
         assert "\n" not in str(error.value) and not (tmp_path / "a").exists()
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"learning_rate": 0.0}, ["learning_rate is 0: nothing will be learned"]),
+        ({"warmup": 9}, ["warmup takes 9 steps and the training 4: the rate rises to the end"]),
+        ({"warmup": 3}, []),
+    ],
+)
+def test_a_rate_that_nobody_means_is_told(
+    body: "pellucid.Model", feelings: Feelings, said: dict[str, Any], told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    study(body, feelings(8), None, max_steps=4, **said)
+    assert caplog.messages == told
+
+
 def test_a_training_does_not_write_over_what_it_began_with(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path
 ) -> None:

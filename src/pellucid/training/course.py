@@ -86,6 +86,14 @@ def learn(
         return _Course(plan, folder, ranks, progress, begun, told, done)()
 
 
+def _tell_of_rates(settings: Settings, steps: int) -> None:
+    """Says what a person hardly means: a rate of nothing, or one that only rises."""
+    if not settings.learning_rate:
+        log.warning("learning_rate is 0: nothing will be learned")
+    elif settings.warmup >= max(steps, 2):
+        log.warning("warmup takes %d steps and the training %d: the rate rises to the end", settings.warmup, steps)
+
+
 # -- from the first step to the folder --------------------------------------------------------------------------------
 
 
@@ -123,6 +131,7 @@ class _Course:
         with contextlib.closing(self.log):
             self.starting = Begun(self.folder, plan, self.loop.steps, step, self.loop.learner.dtype, self.ranks)
             if self.ranks.first:
+                _tell_of_rates(plan.settings, self.loop.steps)
                 self.begun(self.starting)
             self._all_steps()
             return self._result()
