@@ -577,7 +577,7 @@ def test_to_delete_by_no_condition_deletes_nothing(minilm: pellucid.Model) -> No
 
 def test_a_word_for_reading_that_is_none_is_named(minilm: pellucid.Model) -> None:
     index = built(minilm, ["one"])
-    with pytest.raises(InputError, match=r"read is 'colum' .did you mean column"):
+    with pytest.raises(InputError, match=r"there is no option 'colum' of reading texts .did you mean column"):
         index.add(["two"], colum="x")
     with pytest.raises(InputError, match="passage_tokens is 0"):
         built(minilm, ["one"], passage_tokens=0)
@@ -608,7 +608,7 @@ def test_a_text_without_an_id_takes_the_place_of_none(minilm: pellucid.Model) ->
 def test_queries_that_ask_nothing_and_indexes_that_hold_nothing(index: pellucid.Index, minilm: pellucid.Model) -> None:
     assert index.search([]) == []
     for query, said in [
-        (5, "shape"), (None, "neither"), (b"abc", "neither"), ("x" * 10_000_001, "10,000,001 characters"),
+        (5, "neither: int"), (None, "neither"), (b"abc", "neither"), ("x" * 10_000_001, "10,000,001 characters"),
         (np.full(384, np.inf), "not finite"), (np.zeros((2, 2, 2)), "shape"), (["a", np.ones(9)], "query 1 is ndarray"),
     ]:  # fmt: skip
         with pytest.raises(InputError, match=said):

@@ -151,7 +151,8 @@ def info(index: Path, as_json: bool) -> None:
     flat = {name: value for name, value in found.items() if not isinstance(value, dict | list)}
     for part in ("encoder", "settings", "corpus"):
         flat |= {name: value for name, value in found[part].items() if value not in (None, "", [])}
-    table([(name, str(value)[:100]) for name, value in flat.items()])
+    plain = {name: ", ".join(value) if isinstance(value, tuple) else str(value) for name, value in flat.items()}
+    table([(name, value[:100]) for name, value in plain.items()])
     for segment in found["segments"]:
         click.echo(f"segment  {counted(segment['rows'], 'row')}, {segment['deleted']:,} deleted, {segment['kind']}")
 

@@ -12,7 +12,7 @@ import numpy as np
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count
-from pellucid.errors import Argument, InputError, Interrupted, PellucidError, counted, several
+from pellucid.errors import Argument, InputError, Interrupted, PellucidError, counted, near, several
 from pellucid.search.building import Builder, Staged, write_numbers
 from pellucid.search.corpus import READING, Corpus, Passages
 from pellucid.search.encoder import check_files, encoded, encoder_of, places_to_cut
@@ -89,8 +89,9 @@ def added(
     check_files(loaded)
     manifest, segments = now.manifest, now.segments
     said = manifest.corpus
-    for name in read:
-        choice("read", name, READING)
+    if strange := [name for name in read if name not in READING]:
+        known = near(strange[0], READING) or f": texts are read with {', '.join(READING)}"
+        raise InputError(f"there is no option {strange[0]!r} of reading texts{known}")
     facts: dict[str, Any] = {name: said.get(name) for name in ("column", "id_column")} | dict(read)
     rows = Passages(places_to_cut(loaded, said.get("passage_tokens"), manifest.encoder.prompt))
     corpus = Corpus(source, **facts, number_from=manifest.numbered + 1)

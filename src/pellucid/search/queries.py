@@ -41,7 +41,7 @@ def understood(query: Any, manifest: Manifest) -> tuple[list[str] | None, np.nda
         vectors = np.asarray(query)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"a query is a text or a vector, and this is neither: {str(error)[:120]}") from error
-    if vectors.dtype.kind not in "fiub":
+    if vectors.dtype.kind not in "fiub" or not vectors.ndim:
         raise InputError(f"a query is a text or a vector, and this is neither: {type(query).__name__}")
     vectors = prepared(vectors[None] if is_single(query) else vectors, manifest.settings.metric, "queries")
     if vectors.shape[1] != manifest.encoder.dimension:
