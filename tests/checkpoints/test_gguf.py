@@ -1,6 +1,7 @@
 """GGUF checkpoints: numbers bit for bit, names and layouts as the reference has them, facts as its config.json says."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import gguf
@@ -15,7 +16,7 @@ from pellucid.checkpoints.gguf import Gguf, open_gguf
 from pellucid.checkpoints.gguf.dequantise import unpack
 from pellucid.checkpoints.gguf.header import read_header
 from pellucid.checkpoints.gguf.kinds import KINDS
-from pellucid.errors import CheckpointMismatchError, CorruptFileError
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError
 from tests.checkpoints.gguf_files import BF16, F16, F32, Q4_0, Q4_1, Q6_K, Q8_0, llamacpp_name, permuted, write
 from tests.parity.reference import in_full
 
@@ -259,7 +260,7 @@ def test_gpt2_comes_back_as_the_reference_had_it(kind: gguf.GGMLQuantizationType
 
 def test_tensors_that_belong_nowhere_are_named(tmp_path: Path) -> None:
     tensors = as_llamacpp(numbers(reference_llama()), "llama") | {"blk.00.attn_q.weight": torch.ones(2)}
-    with pytest.raises(CheckpointMismatchError, match=r"holds blk\.00\.attn_q\.weight, which belong nowhere"):
+    with pytest.raises(CheckpointMismatchError, match=r"holds what belongs nowhere: blk\.00\.attn_q\.weight"):
         open_gguf(write(tmp_path / "a.gguf", "llama", LLAMA, tensors))
 
 
@@ -440,7 +441,7 @@ def test_a_table_of_divisors_and_a_factor_both_count(tmp_path: Path) -> None:
         ({"llama.block_count": None}, CorruptFileError, "lacks llama.block_count"),
         ({"llama.block_count": "two"}, CorruptFileError, "llama.block_count is two, expected one whole number"),
         ({"llama.block_count": 2.0}, CorruptFileError, "expected one whole number"),
-        ({"llama.attention.head_count": [4, 4]}, CorruptFileError, r"is \[4 4\], expected one whole number"),
+        ({"llama.attention.head_count": [4, 2]}, CorruptFileError, r"is \[4 2\], expected one whole number"),
         ({"llama.attention.head_count": 0}, CorruptFileError, "greater than zero"),
         ({"llama.attention.head_count_kv": 3}, CorruptFileError, "4 heads of 16 with 3"),
         ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, CorruptFileError, "is nan"),
@@ -483,6 +484,43 @@ def test_harmless_zeros_and_unknown_keys_are_left_alone(tmp_path: Path, caplog: 
     assert "pad_token_id" not in opened.raw
     assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["llama.surprise"]
     assert opened.metadata["llama.surprise"] == 3 and opened.vocabulary is None and opened.chat_template is None
+
+
+def test_what_is_missing_is_missing_in_the_file(tmp_path: Path) -> None:
+    state = as_llamacpp(numbers(reference_llama()), "llama")
+    kept = {name: tensor for name, tensor in state.items() if name != "blk.1.ffn_up.weight"}
+    path = write(tmp_path / "a.gguf", "llama", LLAMA, kept)
+    with pytest.raises(CheckpointMismatchError, match=f"^{re.escape(str(path))} does not fit its own facts: 1 missing"):
+        pellucid.load(path)
+    for name in ("./nowhere.gguf", "nowhere.gguf", str(tmp_path / "nowhere.gguf")):
+        with pytest.raises(NotFoundError, match="there is no file"):
+            pellucid.load(name)
+
+
+def test_a_number_for_each_layer_may_be_the_same_one(tmp_path: Path) -> None:
+    state = as_llamacpp(numbers(reference_llama()), "llama")
+    facts = LLAMA | {"llama.attention.head_count_kv": [2, 2], "llama.feed_forward_length": [96, 96]}
+    each, one = (write(tmp_path / f"{i}.gguf", "llama", said, state) for i, said in enumerate((facts, LLAMA)))
+    assert open_gguf(each).raw == open_gguf(one).raw
+
+
+def test_a_text_ends_where_llama_cpp_ends_it(tmp_path: Path) -> None:
+    state = as_llamacpp(numbers(reference_llama()), "llama")
+    for said, wanted in (
+        ({}, 2), ({"eot": 2}, 2), ({"eot": 5}, [2, 5]), ({"eot": 5, "eom": 7}, [2, 5, 7]), ({"eom": 2**32 - 1}, 2)
+    ):  # fmt: skip
+        facts = LLAMA | {f"tokenizer.ggml.{name}_token_id": end for name, end in said.items()}
+        path = write(tmp_path / "a.gguf", "llama", facts, state)
+        assert open_gguf(path).raw["eos_token_id"] == wanted
+        assert pellucid.load(path).config.end_tokens == (tuple(wanted) if isinstance(wanted, list) else (wanted,))
+
+
+def test_how_a_file_would_be_drawn_from_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    facts = LLAMA | {"general.sampling.temp": 0.7, "general.sampling.top_k": 20}
+    path = write(tmp_path / "a.gguf", "llama", facts, as_llamacpp(numbers(reference_llama()), "llama"))
+    open_gguf(path)
+    told = "general.sampling.temp, general.sampling.top_k, which is not followed: texts may be others"
+    assert caplog.messages == [f"{path} says {told}"]
 
 
 # -- a real model ------------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ WRONG = {
         3,
         "is a checkpoint, which opens as it is",
     ),
+    "a GGUF file": (["taken/model.gguf", "-o", "new"], 3, "is a checkpoint, which opens as it is"),
     "another file": (["taken/file.txt", "-o", "new"], 3, "expected an .onnx file"),
     "an empty folder": (["empty", "-o", "new"], 3, "nothing to convert"),
     "an adapter": (["adapter", "-o", "new"], 3, 'pellucid.load("adapter").save("FOLDER") writes the whole model'),
@@ -69,6 +70,7 @@ def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, aren: str, 
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     (tmp_path / "taken" / "file.txt").write_text("mine")
+    (tmp_path / "taken" / "model.gguf").write_bytes(b"GGUF")
     (tmp_path / "taken" / "cut.onnx").write_bytes(b"\x08")
     before = sorted(tmp_path.rglob("*"))
     done = command("convert", *(word.format(aren=aren) for word in arguments))

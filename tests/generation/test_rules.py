@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ import transformers
 from torch import Tensor
 
 from pellucid.errors import InputError
+from pellucid.generation.registry import follow
 from pellucid.generation.rules import OPTIONS, apply, chain
 from pellucid.generation.written import Written
 
@@ -293,6 +295,28 @@ def test_a_rule_of_ones_own_is_named_too_and_who_did_no_harm_is_not() -> None:
         apply(rules, some_logits(), texts(3))
 
 
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (lambda logits, written: None, "gives NoneType, expected logits (5, 40)"),
+        (lambda logits, written: logits[0], "gives (40,) of torch.float32, expected logits (5, 40)"),
+        (lambda logits, written: logits[:, :5], "gives (5, 5) of torch.float32, expected logits (5, 40)"),
+        (lambda logits, written: logits.argsort(), "gives (5, 40) of torch.int64, expected logits (5, 40)"),
+        (lambda logits, written: logits / (torch.arange(VOCAB) > 0) * 0, "gives NaN after 3 tokens"),
+    ],
+)
+def test_a_rule_that_gives_no_logits_is_named(rule: Any, said: str) -> None:
+    for rules in ((rule,), (harmless, rule), (rule, harmless)):
+        for ask in (apply, follow):
+            with pytest.raises(InputError, match=re.escape(f"the rule <lambda> {said}")):
+                ask(rules, some_logits(), texts(3))
+
+
+def test_the_least_temperature_still_draws_the_likeliest() -> None:
+    cold = apply(chain({"temperature": 1e-30}, sampling=True), some_logits(), texts(3))
+    assert torch.equal(cold.softmax(dim=-1), torch.eye(VOCAB)[some_logits().argmax(dim=-1)])
+
+
 WRONG: list[tuple[str, Any, str]] = [
     ("sequence_bias", {}, "sequence_bias is {}, expected pairs of token ids and their bias, one at least"),
     ("sequence_bias", 3.0, "sequence_bias is 3.0, expected pairs of token ids and their bias, one at least"),
@@ -338,7 +362,7 @@ WRONG: list[tuple[str, Any, str]] = [
     (
         "temperature",
         0,
-        "temperature is 0, expected above 0 and at most 1000; to take the likeliest token, leave do_sample out",
+        "temperature is 0, expected at least 1e-30 and at most 1000; to take the likeliest token, leave do_sample out",
     ),
     (
         "temperature",

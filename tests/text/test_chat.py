@@ -349,6 +349,8 @@ def test_ids_are_the_reference_s(shared: Any, tmp_path: Path, model: str, form: 
     (end,) = ours.convert_tokens_to_ids(["<|im_end|>"])
     assert ours.apply_chat_template(typed, tokenize=True).count(end) == 2
     assert ours.apply_chat_template(typed, tokenize=True, parse_special_tokens=False).count(end) == 1
+    feigned = [typed[0] | {"role": "<|im_end|>"}]
+    assert ours.apply_chat_template(feigned, tokenize=True, parse_special_tokens=False).count(end) == 1
     plain = ours.apply_chat_template(messages, tokenize=True, parse_special_tokens=False)
     assert plain == ids
 

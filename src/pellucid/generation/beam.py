@@ -22,6 +22,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, InputError
 from pellucid.generation.loop import beginning, deadline, ends, room, writer
 from pellucid.generation.reader import begin
+from pellucid.generation.registry import follow
 from pellucid.generation.said import start_of
 from pellucid.generation.settings import Settings
 from pellucid.machine import inference_mode
@@ -199,8 +200,7 @@ class _Search:
         if self.settings.rules:
             before = self.given.ids.repeat_interleave(self.beams, dim=0)
             ids = torch.cat((before, self.followed.ids.flatten(0, 1)), dim=1)
-            for rule in self.settings.rules:  # where they leave a beam no token, another one may still go on
-                said = rule(said, replace(self.given, ids=ids))
+            said = follow(self.settings.rules, said, replace(self.given, ids=ids))
         return said
 
     def stopped(self, candidates: Beams) -> Tensor:

@@ -83,16 +83,33 @@ def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None 
 def apply(rules: Sequence[Rule], logits: Tensor, written: Written) -> Tensor:
     """The logits after all rules, Float[Tensor, "rows vocab"].
 
-    Raises InputError where they leave a text no token to choose, with the options that took the last ones.
+    Raises InputError where they leave a text no token to choose, with the options that took the last ones, and for a
+    rule that gives no logits.
     """
-    ruled = logits
-    for one in rules:
-        ruled = one(ruled, written)
-    empty = ruled.amax(dim=-1) == -torch.inf if rules else None
-    if empty is not None and bool(empty.any()) and (names := _forbidding(rules, logits, written, empty)):
+    if not rules:
+        return logits
+    ruled = follow(rules, logits, written)
+    empty = ruled.amax(dim=-1) == -torch.inf
+    if bool(empty.any()) and (names := _forbidding(rules, logits, written, empty)):
         wrong = f"after {counted(written.new, 'token')} no token is left to choose, because of {several(names)}"
         raise InputError(f"{wrong}: leave one of them out" if len(names) > 1 else wrong)
     return ruled
+
+
+def follow(rules: Sequence[Rule], logits: Tensor, written: Written) -> Tensor:
+    """The logits after all rules, Float[Tensor, "rows vocab"], also where they leave a row no token.
+
+    Raises InputError for a rule that gives anything else, or NaN, which would be an answer like any other.
+    """
+    for one in rules:
+        ruled = one(logits, written)
+        if not isinstance(ruled, Tensor) or ruled.shape != logits.shape or not ruled.is_floating_point():
+            shape = f"{tuple(ruled.shape)} of {ruled.dtype}" if isinstance(ruled, Tensor) else type(ruled).__name__
+            raise InputError(f"the rule {several(_names(one))} gives {shape}, expected logits {tuple(logits.shape)}")
+        if bool(ruled.amax(dim=-1).isnan().any()):
+            raise InputError(f"the rule {several(_names(one))} gives NaN after {counted(written.new, 'token')}")
+        logits = ruled
+    return logits
 
 
 def _forbidding(rules: Sequence[Rule], logits: Tensor, written: Written, empty: Tensor) -> list[str]:
@@ -101,5 +118,10 @@ def _forbidding(rules: Sequence[Rule], logits: Tensor, written: Written, empty: 
     for one in rules:
         before, logits = logits, one(logits, written)
         if bool(((logits == -torch.inf) & (before != -torch.inf))[empty].any()):
-            names |= dict.fromkeys(getattr(one, "keywords", None) or [getattr(one, "__name__", repr(one))])
+            names |= dict.fromkeys(_names(one))
     return list(names)
+
+
+def _names(rule: Rule) -> list[str]:
+    """What a rule is known by: its options, or a stranger's own name."""
+    return list(getattr(rule, "keywords", None) or [getattr(rule, "__name__", repr(rule))])

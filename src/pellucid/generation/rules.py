@@ -174,7 +174,10 @@ GREEDY = ("; to take the likeliest token, leave ", Argument("do_sample"), " out"
 
 @rule(sampling=True)
 def divide_by_temperature(
-    logits: Tensor, written: Written, *, temperature: Annotated[float, number(above=0, most=1000, advice=GREEDY)] = 1.0
+    logits: Tensor,
+    written: Written,
+    *,
+    temperature: Annotated[float, number(least=1e-30, most=1000, advice=GREEDY)] = 1.0,
 ) -> Tensor:
     """Divides the logits: below 1 the likely becomes likelier, above 1 less so."""
     return logits / temperature

@@ -29,7 +29,7 @@ def stream(loaded: Loaded, prompt: str | Messages, *, alternatives: int = 0, **o
             Argument("num_beams"),
             f" is {order.settings.num_beams}, and a search knows its answer only at the end: stream with ",
             Argument("num_beams", 1),
-            ", or complete",
+            ", or wait for the whole",
         )
     return _pieces(order, alternatives)
 

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pellucid.errors import Argument, Blank, CorruptFileError, InputError, several, short, visible
+from pellucid.errors import Argument, CorruptFileError, InputError, several, short, visible
 
 MOST_TEMPLATE = 256 * 1024
 """Characters of a template; the longest in use have about 20,000."""
@@ -33,9 +33,8 @@ def find_template(settings: Mapping[str, Any], name: str | None = None, tools: o
     found: Any = settings.get("chat_template")
     if found is None:
         raise InputError(
-            "this tokenizer has no chat template: pass ",
-            Argument("chat_template", Blank("TEMPLATE")),
-            ", or write the model's text yourself",
+            "this tokenizer has no chat template, which makes one text of a conversation: write that text yourself, or "
+            "let tokenizer.apply_chat_template(messages, chat_template=TEMPLATE) write it, and ask generate"
         )
     if isinstance(found, list):
         found = {str(one["name"]): one.get("template") for one in found if isinstance(one, dict) and "name" in one}

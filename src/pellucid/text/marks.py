@@ -13,13 +13,17 @@ _START, _END = "\U000f0000", "\U000f0001"
 
 
 def mark(value: Any, words: Sequence[str], normalizer: Any = None) -> Any:
-    """The same messages with marks around each of `words`, and around what `normalizer` makes one; keys stay."""
+    """The same messages with marks around each of `words`, and around what `normalizer` makes one; keys stay, and roles
+    such as "user", with which templates compare them."""
     if isinstance(value, str):
         clean = value.replace(_START, "").replace(_END, "")
         found = _found(clean, words, normalizer)
         return "".join(f"{_START}{part}{_END}" if special else part for part, special in found)
     if isinstance(value, Mapping):
-        return {key: item if key == "role" else mark(item, words, normalizer) for key, item in value.items()}
+        return {
+            key: item if key == "role" and str(item).isidentifier() else mark(item, words, normalizer)
+            for key, item in value.items()
+        }
     return [mark(item, words, normalizer) for item in value] if isinstance(value, list | tuple) else value
 
 

@@ -36,15 +36,21 @@ class Foreign:
     papers: dict[str, Path]
 
 
+_WHOLE = "is a checkpoint, which opens as it is: there is nothing to convert"
+
+
 def find(name: str) -> Foreign:
     """The files that `name` stands for: an .onnx file, a folder, or an installed package that holds one."""
     if not name:
         raise InputError("the name of the model is empty, expected a file, a folder or a package")
     path = path_of(name)
     if path.is_file():
+        if path.suffix == ".gguf":
+            raise InputError(f"{name} {_WHOLE}")
         if path.suffix != ".onnx":
             whole = path.name in NUMBERS
-            advice = f"give its folder, {path.parent}" if whole else "expected an .onnx file, or a folder with one"
+            known = "expected an .onnx file, or a folder with one or with CTranslate2's files"
+            advice = f"give its folder, {path.parent}" if whole else known
             raise InputError(f"{name} is {'one file of a model' if whole else 'not understood'}: {advice}")
         return _onnx(path)
     if path.is_dir():
@@ -91,7 +97,7 @@ def _package(name: str) -> Foreign:
         raise NotFoundError(nowhere)
     known = installed.find(name)
     if known is not None and known.path() is not None and not known.foreign:
-        raise InputError(f"{name} is a checkpoint, which opens as it is: there is nothing to convert")
+        raise InputError(f"{name} {_WHOLE}")
     try:
         files = importlib.metadata.files(known.distribution if known else name) or []
     except importlib.metadata.PackageNotFoundError as error:

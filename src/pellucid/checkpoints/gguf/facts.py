@@ -1,5 +1,6 @@
 """The facts of a GGUF file as the reference's `config.json` would say them."""
 
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.gguf.dequantise import dtype_of, unpack
 from pellucid.checkpoints.gguf.header import Header
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, several
+
+log = logging.getLogger("pellucid")
 
 _LLAMA_KEYS = {
     "context_length": "max_position_embeddings",
@@ -33,7 +36,11 @@ _GPT2_KEYS = {
     "attention.head_count": "n_head",
     "attention.layer_norm_epsilon": "layer_norm_epsilon",
 }
-_IDS = {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id", "padding_token_id": "pad_token_id"}
+_IDS = {"bos_token_id": "bos_token_id", "padding_token_id": "pad_token_id"}
+_ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
+"""Ends of a text, of a turn and of a message: llama.cpp stops at each."""
+
+_SAMPLING = "general.sampling."
 _OPTIONAL = ("attention.head_count_kv", "rope.freq_base", "attention.key_length", "attention.sliding_window")
 _READ_ELSEWHERE = (
     "vocab_size rope.dimension_count attention.value_length rope.scaling.type rope.scaling.factor rope.scale_linear "
@@ -54,7 +61,12 @@ def facts(header: Header, architecture: str, words: int) -> dict[str, Any]:
     raw["vocab_size"] = table.shape[0] if table else words  # a file without tensors is a vocabulary alone
     # llama.cpp writes the output table only where it is a table of its own.
     raw["tie_word_embeddings"] = "output.weight" not in header.tensors
-    ids = {ours: _token_id(header, f"tokenizer.ggml.{theirs}") for theirs, ours in _IDS.items()}
+    if drawn := sorted(key for key in header.metadata if key.startswith(_SAMPLING)):
+        log.warning("%s says %s, which is not followed: texts may be others", header.path, several(drawn, 3))
+    ids: dict[str, Any] = {ours: _token_id(header, f"tokenizer.ggml.{theirs}") for theirs, ours in _IDS.items()}
+    ends = (_token_id(header, f"tokenizer.ggml.{theirs}") for theirs in _ENDS)
+    ends = list(dict.fromkeys(end for end in ends if end is not None))
+    ids["eos_token_id"] = ends if len(ends) > 1 else next(iter(ends), None)
     return raw | {name: found for name, found in ids.items() if found is not None}
 
 
@@ -104,6 +116,8 @@ def _report(path: Path, prefix: str, unread: dict[str, Any]) -> None:
 def _number(path: Path, key: str, value: Any) -> int | float:
     """A positive number. A float of 32 bits becomes the shortest decimal that means it: 1e-05, not 9.99999974e-06."""
     real = key.endswith(_REAL)
+    if isinstance(value, np.ndarray) and len(set(value.tolist())) == 1:  # one for each layer, and all are the same
+        value = value[0].item()
     if type(value) is int and 0 < value < 2**31:
         return float(value) if real else value
     if real and type(value) is float and 0 < value < 1e30:

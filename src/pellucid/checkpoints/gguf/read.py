@@ -79,7 +79,7 @@ def _tensors(header: Header, naming: Naming, raw: dict[str, Any]) -> dict[str, S
     named = {name: reference_name(naming, name) for name in kept}
     strange = [name for name, theirs in named.items() if theirs is None]
     if strange:
-        raise CheckpointMismatchError(f"{header.path} holds {several(strange)}, which belong nowhere")
+        raise CheckpointMismatchError(f"{header.path} holds what belongs nowhere: {several(strange)}")
     return {theirs: _stored(name, kept[name], naming, raw) for name, theirs in named.items() if theirs is not None}
 
 
