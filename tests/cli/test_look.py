@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -61,6 +62,17 @@ def test_what_was_asked_for_is_shown_first(here: Path, capsys: pytest.CaptureFix
 )
 def test_a_page_is_called_as_its_text_begins(text: str, name: str) -> None:
     assert _file_name(text) == f"{name}.html"
+
+
+def test_a_page_that_was_not_named_takes_no_other_s_place(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "time.html").write_text("mine")
+    (here / "time-2.html").symlink_to("nowhere")
+    for wanted in ("time-3.html", "time-4.html"):
+        look("time")
+        assert capsys.readouterr().out == f"{wanted}\n"
+    assert (here / "time.html").read_text() == "mine" and len(list(here.iterdir())) == 4
+    look("time", "-o", "time.html")
+    assert manifest_of(here / "time.html")["texts"] == ["time"]
 
 
 def test_drawings_in_place_of_a_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,6 +138,9 @@ WRONG = {
     "nothing to open": (["x", "--svg", "x.svg", "--open"], 2, "--open is for a page"),
     "no such view": (["x", "--view", "matrx"], 2, "matrx"),
     "no such port": (["x", "--serve", "--port", "70000"], 3, "ports go from 1 to 65535"),
+    "no such layer": (["x", "--layer", "6"], 3, "--layer 6 is not there: this model has layers 0 to 5"),
+    "no layer at all": (["x", "--layer", "-1"], 3, "--layer -1 is not there"),
+    "no such head": (["x", "--head", "0", "--head", "12"], 3, "--head 12 is not there: this model has heads 0 to 11"),
     "no decoder": (["x", "--target", "y"], 3, "has no decoder beside it"),
     "no lens": (["x", "--lens"], 3, "lens"),
     "no text": ([""], 3, "TEXT is empty"),
@@ -148,6 +163,12 @@ def test_what_contradicts_itself_is_one_sentence(
     said = capsys.readouterr().err
     assert (found, fragment in said) == (code, True), said
     assert said.count("pellucid: ") == 1
+
+
+def test_a_port_that_somebody_has_is_told_before_a_model_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(pellucid.InputError) as caught:
+        look("x", "-m", "./nowhere", "--serve", "--port", str(taken.getsockname()[1]))
+    assert "cannot be used: Address already in use" in str(caught.value)
 
 
 def test_serving_a_page_until_ctrl_c(here: Path) -> None:

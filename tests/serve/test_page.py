@@ -63,6 +63,16 @@ def test_localhost_is_the_same_place(server: PageServer) -> None:
     assert ask(server, f"/{server.token}/", Host=host, Origin=f"http://{host}")[0] == 200
 
 
+def test_a_browser_leaves_the_usual_port_out(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = f"/{server.token}/"
+    at = server.server_port
+    assert ask(server, here, Host="127.0.0.1")[0] == 403
+    monkeypatch.setattr(page, "HTTP_PORT", at)
+    for host in ("127.0.0.1", "localhost", f"localhost:{at}"):
+        assert ask(server, here, Host=host, Origin=f"http://{host}")[0] == 200
+    assert ask(server, here, Host="evil.example")[0] == 403
+
+
 @pytest.mark.parametrize(
     "headers",
     [

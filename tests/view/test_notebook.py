@@ -9,6 +9,7 @@ from typing import Any
 
 import nbformat
 import pytest
+import torch
 from IPython.core.formatters import DisplayFormatter
 from nbconvert import HTMLExporter
 from playwright.sync_api import Browser, Page
@@ -106,6 +107,17 @@ def test_the_table_keeps_the_text_s_own_letters() -> None:
     data = plain(3)
     data.manifest["texts"] = ["la col·lecció\nde l'any\x1b"]
     assert table_of(data).startswith("la col·lecció de l'any\u241b\n")
+    data.manifest["texts"], data.manifest["sequences"][0]["tokens"][1]["text"] = ["a\u202egnp.exe\u200d"], "b\u2067c"
+    assert table_of(data).startswith("a\ufffdgnp.exe\u200d\n") and "b\ufffdc (1)" in table_of(data)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(float("nan"), "none: these weights are NaN"), (0.0, "none between words")]
+)
+def test_a_head_that_is_all_nan_says_so(minilm: "pellucid.Model", value: float, said: str) -> None:
+    with minilm.edit({"layers.0.attention.weights": lambda weights: torch.full_like(weights, value)}) as edited:
+        view = pellucid.view(edited.trace("time flies"), layer=0, heads=[0])
+    assert table_of(view.data).endswith(f"  {said}")
 
 
 def test_columns_are_aligned_by_how_wide_their_letters_are(

@@ -8,7 +8,7 @@ from pellucid.view.arithmetic import scaled
 from pellucid.view.page import bundle
 from pellucid.view.svg import label
 
-PROGRAM = "<!doctype html><script>{}\nwindow.called = {{ data, host, state, tokens }};</script>"
+PROGRAM = "<!doctype html><script>{}\nwindow.called = {{ data, host, numbers, state, tokens }};</script>"
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,14 @@ def test_every_number_of_16_bits_is_read_as_python_reads_it(program: Page) -> No
 )
 def test_the_lightness_of_a_colour(program: Page, colour: str, share: float) -> None:
     assert program.evaluate("(colour) => called.host.lightness(colour)", colour) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [("1, -2.5", "from -2.5 to 1"), ("NaN, 3, Infinity", "from 3 to 3"), ("NaN, -Infinity", "none of which is finite")],
+)
+def test_from_where_to_where_numbers_go(program: Page, values: str, said: str) -> None:
+    assert program.evaluate(f"() => called.numbers.span(called.numbers.factsOf([{values}]))") == said
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """pellucid look"""
 
+import itertools
 import os
 import time
 import unicodedata
@@ -48,7 +49,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="How numbers are stored; compact is one byte for each weight.",
 )
-@click.option("--output", "-o", type=_FILE, help="Where to write the page, as .html.")
+@click.option("--output", "-o", type=_FILE, help="Where to write the page.  [default: named by TEXT's first words]")
 @click.option("--svg", type=_FILE, metavar="FILE", help="Draw the layer and heads into FILE instead of a page.")
 @click.option("--png", type=_FILE, metavar="FILE", help="The same as pixels; needs pip install 'pellucid[draw]'.")
 @click.option("--serve", is_flag=True, help="Serve the page to this machine, for long texts; Ctrl-C ends it.")
@@ -81,6 +82,7 @@ def command(
         say(f"read as text; `pellucid look - < {text}` reads the file of this name")
     text = one_text(text, "TEXT", "look at")
     loaded = pellucid.load(model)
+    _check_shown(loaded, given["layer"], given["head"])
     if given["lens"] or given["view"] == "lens":
         _check_lens(loaded)
     view, cut = _seen(loaded, text, serve, given)
@@ -94,7 +96,7 @@ def command(
     for kind, path in asked:
         click.echo(getattr(view, kind)(path, view=first))
     if output is not None or not asked:
-        path = view.save(output or Path(_file_name(text)))
+        path = view.save(output or _free_name(text))
         size = path.stat().st_size
         say(f"{size / 1e6:.1f} MB, {time.perf_counter() - started:.1f} s")
         if size > BROAD:
@@ -135,6 +137,19 @@ def _check_way(
     check_place("--output", output, ".html")
     for kind, path in drawings.items():
         check_place(f"--{kind}", path, f".{kind}")
+
+
+def _check_shown(model: "pellucid.Model", layer: int, heads: tuple[int, ...]) -> None:
+    """Refuses a layer and heads that no attention of the model has, before it reads anything."""
+    from pellucid.errors import Argument, InputError
+
+    config, side = model.config, model.config.decoder
+    layers = max(config.num_hidden_layers, side.num_decoder_layers if side else 0)
+    count = max(config.num_attention_heads, side.decoder_attention_heads if side else 0)
+    for name, asked, there in (("layer", (layer,), layers), ("head", heads, count)):
+        for one in asked:
+            if not 0 <= one < there:
+                raise InputError(Argument(name), f" {one} is not there: this model has {name}s 0 to {there - 1}")
 
 
 def _check_lens(model: "pellucid.Model") -> None:
@@ -187,6 +202,13 @@ def _serve(view: "View", port: int, open_browser: bool) -> None:
 
     page = render(view.data.manifest, view.data.blocks, served=True)
     serve_page(page, view.data.blocks, port, ready=ready, open_browser=open_browser)
+
+
+def _free_name(text: str) -> Path:
+    """A name by the first words of a text, by which nothing goes here yet: a page never takes another one's place."""
+    stem = _file_name(text).removesuffix(".html")
+    names = (Path(f"{stem}-{i}.html" if i > 1 else f"{stem}.html") for i in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def _file_name(text: str) -> str:

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from pellucid.errors import Argument, InputError, PellucidError
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK, HTTP_PORT = "127.0.0.1", 80
 PATIENCE = 10.0
 """Seconds that a request may take to arrive, and an answer to be taken; then its connection is closed."""
 MOST_CONNECTIONS = 64
@@ -39,9 +39,24 @@ _HEADERS = {
 
 
 def check_port(port: int) -> None:
-    """Refuses a number that no port has."""
+    """Refuses a number that no port has, and a port that cannot be had now."""
     if not 0 <= port <= 65535:
         raise InputError(f"port {port} is not there: ports go from 1 to 65535, and 0 stands for any that is free")
+    with listening(port), socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+        line.bind((LOOPBACK, port))
+
+
+@contextmanager
+def listening(port: int) -> Iterator[None]:
+    """Says of a port that the system does not give that it is this one."""
+    try:
+        yield
+    except OSError as error:
+        free = Argument("port", 0)
+        raise InputError(
+            f"port {port} cannot be used: {error.strerror or error}; ", free, " takes a free one"
+        ) from error
 
 
 class PageServer(ThreadingHTTPServer):
@@ -54,12 +69,8 @@ class PageServer(ThreadingHTTPServer):
         """page: the HTML.  blocks: asked for one at a time, from several threads.  port: 0 for any that is free."""
         check_port(port)
         self._open: dict[socket.socket, float] = {}
-        try:
+        with listening(port):
             super().__init__((LOOPBACK, port), _Handler)
-        except OSError as error:
-            raise InputError(
-                f"port {port} cannot be used: {error.strerror or error}; ", Argument("port", 0), " takes a free one"
-            ) from error
         self.page = page.encode("utf-8")
         self.blocks = blocks
         self.token = secrets.token_urlsafe(24)
@@ -70,8 +81,9 @@ class PageServer(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.server_port}/{self.token}/"
 
     def hosts(self) -> tuple[str, ...]:
-        """The names under which a browser may ask for this server."""
-        return tuple(f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost"))
+        """The names under which a browser may ask for this server; the usual port is left out there."""
+        names = (LOOPBACK, "localhost")
+        return (*(f"{name}:{self.server_port}" for name in names), *(names if self.server_port == HTTP_PORT else ()))
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Whether there is room for one more connection."""

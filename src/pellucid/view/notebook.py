@@ -10,7 +10,7 @@ from pellucid.trace.explain.table import padded, width_of
 from pellucid.view.choice import Choice, choose
 from pellucid.view.data import Data
 from pellucid.view.drawn import can_render, draw, picture, render_png
-from pellucid.view.svg import label, plain
+from pellucid.view.svg import label, plain, unturned
 
 HEIGHT = 760
 """Height of the frame in pixels, until the page has said how tall it is."""
@@ -102,12 +102,13 @@ def table_of(data: Data, most: int = 8) -> str:
     """The strongest links of the head that is shown first, as text."""
     choice = choose(data, heads=data.manifest["show"]["heads"][:1])
     rows = [(_name(choice.queries, q), _name(choice.keys, k), f"{w:.4f}") for q, k, w in strongest(choice, most)]
-    texts = " | ".join(plain(" ".join(text.split())) for text in data.manifest["texts"])
+    texts = " | ".join(unturned(plain(" ".join(text.split()))) for text in data.manifest["texts"])
     between = " between words" if any(token["kind"] != "special" for token in choice.queries) else ""
     title = f"{texts if len(texts) <= 100 else texts[:99] + '…'}\nstrongest links{between}, {choice.title}:"
     one, other = (max((width_of(row[i]) for row in rows), default=0) for i in range(2))
     lines = [f"  {padded(a, one, right=True)} -> {padded(b, other)}  {weight}" for a, b, weight in rows]
-    return "\n".join([title, *(lines or ["  none between words"])])
+    none = "none: these weights are NaN" if np.isnan(choice.weights[0][choice.seen]).all() else "none between words"
+    return "\n".join([title, *(lines or [f"  {none}"])])
 
 
 def strongest(choice: Choice, most: int) -> list[tuple[int, int, float]]:
@@ -123,4 +124,4 @@ def strongest(choice: Choice, most: int) -> list[tuple[int, int, float]]:
 
 
 def _name(tokens: list[dict[str, object]], index: int) -> str:
-    return f"{label(str(tokens[index]['text']), 16)} ({index})"
+    return f"{unturned(label(str(tokens[index]['text']), 16))} ({index})"

@@ -153,12 +153,8 @@ def _told(
     every: float,
 ) -> list[str]:
     """What is drawn, and what is left out."""
-    hidden = max(0.0, 1 - drawn / every) if every else 0.0
-    notes = [
-        f"Lines below {threshold:g} are left out: they hold {percent(hidden)} of the weight between these tokens."
-        if threshold
-        else "Every line is drawn."
-    ]
+    hold = f": they hold {percent(max(0.0, 1 - drawn / every))} of the weight between these tokens" if every else ""
+    notes = [f"Lines below {threshold:g} are left out{hold}." if threshold else "Every line is drawn."]
     if any(bool((one.weights > MOST_SHARE).any()) for one in strands):
         notes.append("Lines of weights above 1 are drawn as those of 1.")
     if len(keys) < len(choice.keys) or len(queries) < len(choice.queries):

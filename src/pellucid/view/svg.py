@@ -16,6 +16,9 @@ _IGNORED = re.compile(
 )
 """Joiners, marks of order, fillers and selectors: what Unicode says is not drawn, `\\p{DI}` in a page's program."""
 
+_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Marks of direction; those of `written` in `web/header.js`."""
+
 
 def rectangle(x: float, y: float, width: float, height: float, fill: str, **more: object) -> str:
     """A filled rectangle."""
@@ -56,6 +59,11 @@ def printable(text: str) -> str:
 def plain(text: str, kept: str = " ") -> str:
     """Whole words, as they are read: what cannot be seen or written is made visible, but for what is `kept`."""
     return "".join(letter if letter in kept else printable(letter) for letter in text)
+
+
+def unturned(text: str) -> str:
+    """The same without marks of direction, which would turn the letters around them as well, on a line of others."""
+    return _TURNING.sub("�", text)
 
 
 def label(token: str, longest: int = LONGEST) -> str:

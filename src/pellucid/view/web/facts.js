@@ -17,8 +17,8 @@ export class FactsBox {
   write({ least, most, mean, deviation, nan, infinite, count }) {
     const number = (value) => (Number.isFinite(value) ? shortest(Number(value.toPrecision(7))) : "none");
     const facts = { numbers: count.toLocaleString("en"), min: number(least), max: number(most), mean: number(mean),
-      "standard deviation": number(deviation), NaN: String(nan) };
-    if (infinite) facts.infinite = String(infinite);
+      "standard deviation": number(deviation), NaN: nan.toLocaleString("en") };
+    if (infinite) facts.infinite = infinite.toLocaleString("en");
     this.facts.replaceChildren(...Object.entries(facts).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
   }
 

@@ -156,11 +156,11 @@ class Heads {
     const state = this.page.state();
     if (!state.heads.length) return ["No head is on: switch one on above."];
     const coloured = state.heads.includes(state.head) ? `, colour is head ${state.head}` : "";
-    const rows = this.partial ? " of the rows on screen" : "";
+    const hold = this.mass.all ? `: they hold ${this.hidden} of the weight${this.partial ? " of the rows on screen" : ""}` : "";
     return [
       isMean(state) ? `Grey is the mean of ${state.heads.length} heads${coloured}.` : "A broader, stronger line is a larger weight.",
       state.threshold
-        ? `Lines below ${state.threshold} are hidden: they hold ${this.hidden} of the weight${rows}.`
+        ? `Lines below ${state.threshold} are hidden${hold}.`
         : "Every line is drawn, nothing is hidden.",
       this.mass.below ? "Weights below 0 have no line." : "",
       this.mass.above ? "Lines of weights above 1 are drawn as those of 1." : "",

@@ -115,6 +115,11 @@ export function factsOf(values) {
   return { count: values.length, least, most, mean, deviation: Math.sqrt(squares / finite), nan, infinite };
 }
 
+/** From where to where some numbers go, in words. */
+export function span({ count, least, most, nan, infinite }) {
+  return nan + infinite < count ? `from ${shortest(least)} to ${shortest(most)}` : "none of which is finite";
+}
+
 /** How many finite numbers lie in each of some even steps from the least to the most. */
 export function histogram(values, { least, most }, steps) {
   const counts = new Array(steps).fill(0);

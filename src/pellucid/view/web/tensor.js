@@ -6,7 +6,7 @@ import { AxisPicker } from "./axes.js";
 import { FactsBox } from "./facts.js";
 import { around, stepped } from "./hand.js";
 import { Ends, Heat } from "./heat.js";
-import { factsOf, firstCut, shortest, Slice } from "./numbers.js";
+import { factsOf, firstCut, shortest, Slice, span } from "./numbers.js";
 import { TensorList } from "./tensorlist.js";
 import { exact, inNodes, tokenLabel } from "./tokens.js";
 
@@ -147,8 +147,7 @@ class TensorView {
   /** The number in hand, as a sentence. */
   inWords() {
     const { row, column } = this.hand();
-    const { least, most } = this.said;
-    if (row === null) return `${this.tensor.name}: ${this.slice.rows} × ${this.slice.columns} numbers from ${shortest(least)} to ${shortest(most)}`;
+    if (row === null) return `${this.tensor.name}: ${this.slice.rows} × ${this.slice.columns} numbers ${span(this.said)}`;
     return `${this.tensor.name} ${this.places(row, column)}: ${shortest(this.slice.at(row, column))}`;
   }
 
@@ -175,14 +174,14 @@ class TensorView {
   legend() {
     const signed = this.said.least < 0;
     const end = shortest(Number(this.largest.toPrecision(7)));
-    const { count, least, most, nan, infinite } = this.whole;
+    const { count, nan, infinite } = this.whole;
     const scale = this.page.state().scale === "sqrt" ? "square root" : "linear";
-    const odd = `${nan ? `, ${nan} NaN` : ""}${infinite ? `, ${infinite} infinite` : ""}`;
+    const odd = `${nan ? `, ${nan.toLocaleString("en")} NaN` : ""}${infinite ? `, ${infinite.toLocaleString("en")} infinite` : ""}`;
     return [
       `Colour runs from ${signed ? `−${end} (blue) over 0 to ${end} (orange)` : `0 to ${end}`}, on a ${scale} scale.`,
       this.heat.pooling(),
       this.said.nan ? "What is no number (NaN) is drawn black, on a dark page white." : "", this.said.infinite ? "Infinite numbers are left empty." : "",
-      this.said.count < count ? `The whole tensor holds ${count.toLocaleString("en")} numbers from ${shortest(least)} to ${shortest(most)}${odd}.` : "",
+      this.said.count < count ? `The whole tensor holds ${count.toLocaleString("en")} numbers ${span(this.whole)}${odd}.` : "",
       this.said.count > COPIED ? `More than ${COPIED.toLocaleString("en")} numbers are not copied: copy the Python expression instead.` : "",
     ].filter(Boolean);
   }
