@@ -115,9 +115,9 @@ export function factsOf(values) {
   return { count: values.length, least, most, mean, deviation: Math.sqrt(squares / finite), nan, infinite };
 }
 
-/** From where to where some numbers go, in words. */
+/** From where to where some numbers go, as the words behind "numbers". */
 export function span({ count, least, most, nan, infinite }) {
-  return nan + infinite < count ? `from ${shortest(least)} to ${shortest(most)}` : "none of which is finite";
+  return nan + infinite < count ? ` from ${shortest(least)} to ${shortest(most)}` : ", none of them finite";
 }
 
 /** How many finite numbers lie in each of some even steps from the least to the most. */

@@ -147,7 +147,7 @@ class TensorView {
   /** The number in hand, as a sentence. */
   inWords() {
     const { row, column } = this.hand();
-    if (row === null) return `${this.tensor.name}: ${this.slice.rows} × ${this.slice.columns} numbers ${span(this.said)}`;
+    if (row === null) return `${this.tensor.name}: ${this.slice.rows} × ${this.slice.columns} numbers${span(this.said)}`;
     return `${this.tensor.name} ${this.places(row, column)}: ${shortest(this.slice.at(row, column))}`;
   }
 
@@ -181,7 +181,7 @@ class TensorView {
       `Colour runs from ${signed ? `−${end} (blue) over 0 to ${end} (orange)` : `0 to ${end}`}, on a ${scale} scale.`,
       this.heat.pooling(),
       this.said.nan ? "What is no number (NaN) is drawn black, on a dark page white." : "", this.said.infinite ? "Infinite numbers are left empty." : "",
-      this.said.count < count ? `The whole tensor holds ${count.toLocaleString("en")} numbers ${span(this.whole)}${odd}.` : "",
+      this.said.count < count ? `The whole tensor holds ${count.toLocaleString("en")} numbers${span(this.whole)}${odd}.` : "",
       this.said.count > COPIED ? `More than ${COPIED.toLocaleString("en")} numbers are not copied: copy the Python expression instead.` : "",
     ].filter(Boolean);
   }
