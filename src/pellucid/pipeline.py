@@ -26,6 +26,9 @@ from pellucid.tasks.task import Task, Work
 CHUNK = 1_024
 """So many items are sorted by length and answered at a time, whatever their number."""
 
+FIRST = 32
+"""The same of the first items whose number nobody knows; then twice as many each time, up to `CHUNK`."""
+
 
 def pipeline(
     task: str,
@@ -106,7 +109,8 @@ class Pipeline:
     def many(self, items: Iterable[Any], *, progress: bool | None = None, **options: Any) -> Iterator[Answer | Answers]:
         """The answers one after the other, as they are found; items may be endless.
 
-        At most 1,024 items and their answers are held at a time.
+        At most 1,024 items and their answers are held at a time, and of a generator the first answers come once 32
+        items are there; one that waits for each item is asked best by a call for each.
         """
         question, work = self._question(options), Work(self.model.loaded, self._dtype, progress)
         return self._answers(question, work, items)
@@ -115,7 +119,7 @@ class Pipeline:
         given = _iterated(items)
         total = len(items) if isinstance(items, Sized) else None
         with bar(self.task, total=total, unit=" items", shown=work.progress if total != 1 else False) as line:
-            for first, chunk in _chunks(given):
+            for first, chunk in _chunks(given, FIRST if total is None else CHUNK):
                 checked = [question.item(given, first + i) for i, given in enumerate(chunk)]
                 for answer in question.solve(work, checked, first):
                     yield answer
@@ -163,12 +167,12 @@ def _iterated(items: Any) -> Iterator[Any]:
     return iter(unwrapped(items))
 
 
-def _chunks(items: Iterator[Any]) -> Iterator[tuple[int, list[Any]]]:
-    """Some items at a time, and the number of the first."""
+def _chunks(items: Iterator[Any], size: int) -> Iterator[tuple[int, list[Any]]]:
+    """Some items at a time, `size` at first and up to `CHUNK` later, and the number of the first."""
     first = 0
-    while chunk := list(itertools.islice(items, CHUNK)):
+    while chunk := list(itertools.islice(items, size)):
         yield first, chunk
-        first += len(chunk)
+        first, size = first + len(chunk), min(2 * size, CHUNK)
 
 
 class _File(types.ModuleType):

@@ -108,6 +108,9 @@ def test_empty_long_and_unknown_texts_are_counted(minilm: "pellucid.Model", capl
     assert "1 of 6 texts were cut to 256 tokens" in caplog.text
     assert "2 of 6 texts are empty" in caplog.text
     assert "1 of 6 texts are unknown tokens alone; their vectors do not tell them apart" in caplog.text
+    caplog.clear()
+    minilm.embed(["word", ""], max_length=2)
+    assert "1 of 2 texts were cut to 2 tokens" in caplog.text and "1 of 2 texts are empty" in caplog.text
 
 
 @pytest.mark.parametrize(

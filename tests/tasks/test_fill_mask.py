@@ -135,7 +135,9 @@ def test_the_text_stays_as_it_was(load: Load) -> None:
         assert filled(name, "* is Here", "it") == "it is Here"
     assert filled("distilbert-filler", "The Dog * in", "##s") == "The Dogs in"
     assert filled("distilbert-filler", "Here (*).", "it") == "Here (it)."
-    assert filled("distilbert-filler", "Here*Now", "it") == "Here itNow"
+    assert filled("distilbert-filler", "Here*Now", "it") == "Here it Now"
+    assert filled("distilbert-filler", "Here*Now", "##s") == "Heres Now"
+    assert filled("distilbert-filler", "(*)Now", "it") == "(it)Now"
     assert filled("roberta-filler", "Here*Now", "Ġthe") == "Here theNow"
     assert filled("roberta-filler", "Here*Now", "s") == "HeresNow"
 

@@ -97,9 +97,11 @@ class Questions:
             "--skip-bad-rows": self.skip_bad_rows,
             "--encoding": first_typed("encoding"),
         }
+        typed = {"--question": first_typed("first"), "--pair": first_typed("second")}
         for names, why in APART:
             if all(given[name] not in (None, False, ()) for name in names):
-                raise click.UsageError(f"{' and '.join(names)} do not go together: {why}")
+                said = " and ".join(typed.get(name) or name for name in names)
+                raise click.UsageError(f"{said} do not go together: {why}")
 
     def _ranked(self, task: str, names: tuple[str, ...]) -> list[Any]:
         """One query, and all texts as its documents."""

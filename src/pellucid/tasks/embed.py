@@ -110,7 +110,7 @@ def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
             check_read(ids, Item(len(rows), "text"), ", so leave it out")
             rows.append(_Row(array("i", ids), array("i", row.type_ids)))
             cut += lost > 0
-            empty += all(special)
+            empty += all(special) and not lost
             strange += unread(ids, special, unknown)
     warn_of_cut(cut, len(rows), plan.max_length)
     if empty:

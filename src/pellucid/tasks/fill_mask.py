@@ -153,18 +153,20 @@ def _no_mask(words: Tokenizer, item: str, index: int) -> InputError:
 def _filled(words: Tokenizer, text: str, window: Window, place: int, token: int) -> str:
     """The text with one mask filled. Whether a space stands before it is as the token says, if tokens say so."""
     start, end = bare(text, *window.offsets[place])
-    before, piece = text[:start], words.decode([token])
+    before, piece, behind = text[:start], words.decode([token]), text[end:]
     if words.continues is not None:
         goes_on = piece.startswith(words.continues)
         piece = piece.removeprefix(words.continues)
         if not goes_on and _is_letter(before[-1:]) and _is_letter(piece[:1]):
             before += " "
+        if _is_letter(piece[-1:]) and _is_letter(behind[:1]):  # which the model read as a word of its own
+            behind = f" {behind}"
     else:
         (written,) = words.convert_ids_to_tokens([token]) if piece else ("",)
         goes_on = words.space is not None and not written.startswith(words.space)
         if words.space and not goes_on and before and not before[-1].isspace():
             before += " "
-    return (before.rstrip() if goes_on else before) + piece.strip() + text[end:]
+    return (before.rstrip() if goes_on else before) + piece.strip() + behind
 
 
 def _is_letter(character: str) -> bool:

@@ -48,7 +48,8 @@ class Task(ABC):
     stride: tokens that a stretch shares with the one before; by default a quarter of what it holds.
     explain: tell beside each answer how much each token mattered, by integrated gradients from padding; of what was
         written by gradient x input. See `Reason.method` for what either does not show. The former takes 32 to 64
-        gradients for each answer and stretch, some hundred times what the answer costs; the latter one.
+        gradients for each answer and stretch, some hundred times what the answer costs; the latter one. Answers that
+        stand below another one (`all`) are not explained.
     """
 
     long: str = "error"
@@ -99,10 +100,10 @@ class Task(ABC):
         columns = {name: list(unwrapped(row)) for name, row in given.items() if is_several(row)}
         if not columns or not all(name in columns or isinstance(row, str) for name, row in given.items()):
             return dict(given)
-        lengths = {len(column) for column in columns.values()}
-        if len(lengths) > 1:
-            raise InputError(f"{several(given)} have {sorted(lengths)} entries, expected as many of each")
-        (many,) = lengths
+        lengths = [len(column) for column in columns.values()]
+        if len(set(lengths)) > 1:
+            raise InputError(f"{several(columns)} have {lengths} entries, expected as many of each")
+        many = lengths[0]
         return [{name: columns[name][i] if name in columns else given[name] for name in given} for i in range(many)]
 
     @classmethod
@@ -145,12 +146,14 @@ def text_or_pair(given: Any, index: int, names: tuple[str, str] = ("text", "text
     if isinstance(given, Mapping):
         unknown = [str(key) for key in given if key not in names]
         if unknown or names[0] not in given:
-            raise InputError(Item(index), f" has the keys {several(map(str, given))}, expected {' and '.join(names)}")
+            keys = several(map(str, given)) or "none"
+            raise InputError(Item(index), f" has the keys {keys}, expected {' and '.join(names)}")
         given = (given[names[0]], given.get(names[1]))
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise InputError(Item(index), f" is {type(given).__name__}, expected a text, or a pair of texts as a tuple")
     first, second = given[0], None if is_missing(given[1]) else given[1]
     for one in (first, *(() if second is None else (second,))):
         if not isinstance(one, str):
-            raise InputError(Item(index), f" holds {type(one).__name__}, expected two texts")
+            advice = f"; columns go by name, {names[0]}=[...]" if is_several(one) else ""
+            raise InputError(Item(index), f" holds {type(one).__name__}, expected two texts{advice}")
     return first, second
