@@ -2,6 +2,7 @@
 hub's own lock, which does without the system's where a disk has none."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ def alone(path: Path, others: Callable[[], str], patience: float = 0.0) -> Itera
     try:
         lock.acquire(timeout=patience)
     except Timeout:
+        _check_opens(path)  # the library takes a place where no file can be made for one that somebody holds
         raise InputError(others()) from None
     except OSError as error:
         raise cannot_write(path, error) from error
@@ -29,3 +31,10 @@ def alone(path: Path, others: Callable[[], str], patience: float = 0.0) -> Itera
         yield
     finally:
         lock.release()
+
+
+def _check_opens(path: Path) -> None:
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
+    except OSError as error:
+        raise cannot_write(path, error) from error

@@ -502,6 +502,9 @@ def test_a_number_for_each_layer_may_be_the_same_one(tmp_path: Path) -> None:
     facts = LLAMA | {"llama.attention.head_count_kv": [2, 2], "llama.feed_forward_length": [96, 96]}
     each, one = (write(tmp_path / f"{i}.gguf", "llama", said, state) for i, said in enumerate((facts, LLAMA)))
     assert open_gguf(each).raw == open_gguf(one).raw
+    for wrong in ({"llama.attention.head_count_kv": [2, 2, 2]}, {"llama.context_length": [64, 64]}):
+        with pytest.raises(CorruptFileError, match=r"\[.*\], expected one whole number"):
+            open_gguf(write(tmp_path / "wrong.gguf", "llama", LLAMA | wrong, state))
 
 
 def test_a_text_ends_where_llama_cpp_ends_it(tmp_path: Path) -> None:
@@ -515,12 +518,20 @@ def test_a_text_ends_where_llama_cpp_ends_it(tmp_path: Path) -> None:
         assert pellucid.load(path).config.end_tokens == (tuple(wanted) if isinstance(wanted, list) else (wanted,))
 
 
+def test_an_end_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
+    state = as_llamacpp(numbers(reference_llama()), "llama")
+    for key in ("eot_token_id", "eom_token_id"):
+        path = write(tmp_path / "a.gguf", "llama", LLAMA | {f"tokenizer.ggml.{key}": 96}, state)
+        with pytest.raises(CorruptFileError, match="a text is to end at token 96 of 96"):
+            open_gguf(path)
+
+
 def test_how_a_file_would_be_drawn_from_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     facts = LLAMA | {"general.sampling.temp": 0.7, "general.sampling.top_k": 20}
     path = write(tmp_path / "a.gguf", "llama", facts, as_llamacpp(numbers(reference_llama()), "llama"))
     open_gguf(path)
-    told = "general.sampling.temp, general.sampling.top_k, which is not followed: texts may be others"
-    assert caplog.messages == [f"{path} says {told}"]
+    told = "is not followed in how to draw (general.sampling.temp, general.sampling.top_k): texts may be others"
+    assert caplog.messages == [f"{path} {told}"]
 
 
 # -- a real model ------------------------------------------------------------------------------------------------------

@@ -182,6 +182,8 @@ def test_a_list_of_strings_makes_them_when_they_are_asked_for(tmp_path: Path) ->
     assert list(found) == words and len(found) == len(words)
     assert [found[i] for i in range(-len(words), len(words))] == words * 2
     assert found[2:7:2] == words[2:7:2] and found[::-1] == words[::-1] and found[8:] == []
+    assert found == words and found != words[:-1] and found != "x"
+    assert repr(found) == "['', 'x', 'Ġthe', ... 8 strings]" and repr(found[:2]) == "['', 'x']"
     assert "日本" in found and "b" not in found and found.index("🙂") == 5
     for beyond in (len(words), -len(words) - 1):
         with pytest.raises(IndexError):

@@ -20,7 +20,7 @@ import pytest
 
 import pellucid
 from pellucid.cli.app import app
-from pellucid.cli.look import _file_name
+from pellucid.cli.look import MOST_BYTES, _stem
 from tests.trace.small import small
 
 SMOLLM = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -58,10 +58,11 @@ def test_what_was_asked_for_is_shown_first(here: Path, capsys: pytest.CaptureFix
         ("Cafe\u0301 snake_case", "cafe\u0301-snake_case"),
         ("../a\u202eb/c", "a-b-c"),
         ("👍🏽", "attention"),
+        ("𝒜" * 70, "𝒜" * (MOST_BYTES // 4)),
     ],
 )
 def test_a_page_is_called_as_its_text_begins(text: str, name: str) -> None:
-    assert _file_name(text) == f"{name}.html"
+    assert _stem(text) == name
 
 
 def test_a_page_that_was_not_named_takes_no_other_s_place(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,6 +72,15 @@ def test_a_page_that_was_not_named_takes_no_other_s_place(here: Path, capsys: py
         look("time")
         assert capsys.readouterr().out == f"{wanted}\n"
     assert (here / "time.html").read_text() == "mine" and len(list(here.iterdir())) == 4
+    command = [sys.executable, "-m", "pellucid", "look"]
+    both = [
+        subprocess.Popen([*command, f"each of these five words {i}"], stdout=subprocess.PIPE, text=True)
+        for i in range(3)
+    ]
+    pages = sorted(one.communicate()[0].strip() for one in both)
+    stem = "each-of-these-five-words"
+    assert pages == [f"{stem}-2.html", f"{stem}-3.html", f"{stem}.html"]
+    assert {manifest_of(Path(page))["texts"][0][-1] for page in pages} == set("012")
     look("time", "-o", "time.html")
     assert manifest_of(here / "time.html")["texts"] == ["time"]
 

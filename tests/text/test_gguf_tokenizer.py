@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pellucid.checkpoints.gguf import open_gguf
-from pellucid.checkpoints.gguf.header import read_header
+from pellucid.checkpoints.gguf.header import Strings, read_header
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 from pellucid.text.from_gguf import SPLITS, build_tokenizer
 from pellucid.text.gguf_vocabulary import Vocabulary, read_vocabulary
@@ -278,6 +278,7 @@ GOOD = {
             "tokenizer.ggml.model is 'rwkv', expected one of gpt2, llama, bert",
         ),
         ({"model": 7}, CorruptFileError, "tokenizer.ggml.model is 7, expected a str"),
+        ({"model": Strings(["gpt2"])}, CorruptFileError, r"model is \['gpt2'\], expected a str"),
         ({"pre": "unheard-of"}, CheckpointMismatchError, "tokenizer.ggml.pre is 'unheard-of', expected one of gpt-2"),
         ({"tokens": np.array([1, 2])}, CorruptFileError, "tokenizer.ggml.tokens is"),
         ({"tokens": ["a", "b", "a"]}, CorruptFileError, "has 'a' twice"),

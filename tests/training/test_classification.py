@@ -140,6 +140,10 @@ def test_pairs_are_read_as_pairs(body: "pellucid.Model") -> None:
         ([-1, 1], ("-1", "1")),
         ([["long", "dull"], []], ("dull", "long")),
         ([{"b": 0.2, "a": 0.8}, {"b": 1.0, "a": 0.0}], ("a", "b")),
+        ([{"1": 0.4, "1.0": 0.6}, {"2": 1.0}], ("1", "2")),
+        (["7", "007"], ("007", "7")),
+        (["007", "7"], ("007", "7")),
+        ([0.0, "-0.0", "1"], ("0", "1")),
         ([[0.2, 0.8], [0.5, 0.5]], ("0", "1")),
     ],
 )
@@ -342,6 +346,7 @@ BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     ),
     "what others do not ask": (["1", -100], {}, "row 1: the label is -100, by which others say that there is none"),
     "twice": ([["a", "a"], ["b"]], {}, r"row 0: the label \['a', 'a'\] names one twice"),
+    "twice in two spellings": ([["2"], ["1", "1.0"]], {}, r"row 1: the label \['1', '1.0'\] names one twice"),
     "too much": (
         [{"a": 0.9, "b": 0.3}, {"a": 1.0}],
         {},

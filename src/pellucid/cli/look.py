@@ -12,6 +12,7 @@ import rich_click as click
 from pellucid.cli.output import check_place, quiet, say
 from pellucid.cli.reading import BESIDE, TEXT, one_text
 from pellucid.errors import counted
+from pellucid.files import cannot_write
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 VIEWS = ("heads", "matrix", "grid", "neuron", "lens")
 BROAD = 25_000_000
 """Bytes of a page, above which a browser is quicker with a server."""
+
+MOST_BYTES = 200
+"""Of a page's name, to which a number comes; systems take 255."""
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -49,7 +53,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="How numbers are stored; compact is one byte for each weight.",
 )
-@click.option("--output", "-o", type=_FILE, help="Where to write the page.  [default: named by TEXT's first words]")
+@click.option(
+    "--output", "-o", type=_FILE, help="Where to write the page, as .html.  [default: named by TEXT's first words]"
+)
 @click.option("--svg", type=_FILE, metavar="FILE", help="Draw the layer and heads into FILE instead of a page.")
 @click.option("--png", type=_FILE, metavar="FILE", help="The same as pixels; needs pip install 'pellucid[draw]'.")
 @click.option("--serve", is_flag=True, help="Serve the page to this machine, for long texts; Ctrl-C ends it.")
@@ -96,7 +102,7 @@ def command(
     for kind, path in asked:
         click.echo(getattr(view, kind)(path, view=first))
     if output is not None or not asked:
-        path = view.save(output or _free_name(text))
+        path = view.save(output) if output else _saved_beside_others(view, text)
         size = path.stat().st_size
         say(f"{size / 1e6:.1f} MB, {time.perf_counter() - started:.1f} s")
         if size > BROAD:
@@ -204,13 +210,31 @@ def _serve(view: "View", port: int, open_browser: bool) -> None:
     serve_page(page, view.data.blocks, port, ready=ready, open_browser=open_browser)
 
 
-def _free_name(text: str) -> Path:
-    """A name by the first words of a text, by which nothing goes here yet: a page never takes another one's place."""
-    stem = _file_name(text).removesuffix(".html")
-    names = (Path(f"{stem}-{i}.html" if i > 1 else f"{stem}.html") for i in itertools.count(1))
-    return next(name for name in names if not os.path.lexists(name))
+def _saved_beside_others(view: "View", text: str) -> Path:
+    """Saves under a name by the first words of a text, by which nothing goes here: no other page is written over, also
+    where two are made at once."""
+    stem, numbers = _stem(text), itertools.count(2)
+    path = Path(f"{stem}.html")
+    while not _made(path):
+        path = Path(f"{stem}-{next(numbers)}.html")
+    try:
+        return view.save(path)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
-def _file_name(text: str) -> str:
+def _made(path: Path) -> bool:
+    """Whether this made an empty file there, and nobody else did before."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return True
+
+
+def _stem(text: str) -> str:
     kept = "".join(one if unicodedata.category(one)[0] in "LMN" or one == "_" else " " for one in text.lower())
-    return f"{'-'.join(kept.split()[:5])[:60] or 'attention'}.html"
+    return "-".join(kept.split()[:5])[:60].encode()[:MOST_BYTES].decode(errors="ignore") or "attention"

@@ -60,7 +60,7 @@ def order_texts(loaded: Loaded, prompts: Sequence[str], options: Mapping[str, An
 
 def order_chat(loaded: Loaded, messages: Messages, options: Mapping[str, Any]) -> Order:
     """A conversation in the words of the chat template; special tokens that stand in a message are plain characters."""
-    for kind, called in ((str, "text"), (list, "conversation")):
+    for kind, called in ((str, "text"), ((list, tuple), "conversation")):
         if isinstance(messages, list | tuple) and messages and all(isinstance(one, kind) for one in messages):
             given = counted(len(messages), called)
             raise InputError(f"a list of {given} was given, expected one text or a conversation: ask one by one")

@@ -168,7 +168,7 @@ class Index:
         """Recall, MRR and nDCG at each k, on queries whose right answers are known, and which queries went wrong.
 
         answers: for each query the right id, several, or ids with how right each is, such as {"AAPL": 2, "MSFT": 1}.
-        by: a column in place of ids; null is no value, a list one as JSON has it, a date with a zone not one without.
+        by: a column in place of ids; null is no value, a list is '["a","b"]', a date with a zone is not one without.
         unlisted: what becomes of a query none of whose right answers is in the index, "error" or "skip".
         where, mode, rerank: as for `search`.
         """

@@ -173,7 +173,7 @@ class TextClassification(Taught):
     def simplest(self, rows: Sequence[Fields]) -> dict[str, float]:
         if self._seen is None or self._seen.kind != "single" or self.unlabelled(rows):
             return {}
-        names = (names_of(value, "")[0] for value in self._column(rows))
+        names = (names_of(value)[0] for value in self._column(rows))
         counts = Counter(as_label(name, self._seen.classes) or name for name in names)
         return {"accuracy": max(counts.values()) / len(rows)}
 

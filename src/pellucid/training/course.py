@@ -90,8 +90,8 @@ def _tell_of_rates(settings: Settings, steps: int) -> None:
     """Says what a person hardly means: a rate of nothing, or one that only rises."""
     if not settings.learning_rate:
         log.warning("learning_rate is 0: nothing will be learned")
-    elif settings.warmup >= max(steps, 2):
-        log.warning("warmup takes %d steps and the training %d: the rate rises to the end", settings.warmup, steps)
+    elif steps > 2 and settings.warmup_steps(steps) == steps - 1:
+        log.warning("warmup is %g, and the training has %d steps: the rate rises to the end", settings.warmup, steps)
 
 
 # -- from the first step to the folder --------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ MOST_TOLD = 5
 """Labels of which it is said that they may be misspelt."""
 
 
-_WHOLE = re.compile(r"(-?(?:0|[1-9]\d{0,17}))(\.0+)?")
-"""How a whole number is written, also by those who write it as a float; 007 is a name."""
+_WHOLE = re.compile(r"(?:-(?=0))?(0|-?[1-9]\d{0,17})(\.0+)?")
+"""How a whole number is written, also by those who write it as a float; 007 is a name, and -0.0 is 0."""
 
 _LISTED = re.compile(r"""\[(["'].*|\d.*,.*)?\]""", re.DOTALL)
 """How a list looks that somebody wrote into a table."""
@@ -68,10 +68,11 @@ def seen(rows: Sequence[Fields], values: Sequence[Any], classes: Sequence[str] |
         _check_widths(rows, values)
         sums = [sum(one > 0.5 for one in column) for column in zip(*values)]
         return Seen(kind, tuple(classes or map(str, range(len(sums)))), tuple(sums), len(rows))
-    held = _in_one_spelling(
-        [names_of(value, place(row, i)) for i, (row, value) in enumerate(zip(rows, values))], classes
-    )
-    counts = Counter(name for names in held for name in names)
+    held = _in_one_spelling([*map(names_of, values)], classes)
+    for i, (row, value, names) in enumerate(zip(rows, values, held)):
+        if len(set(names)) < len(names) and not isinstance(value, Mapping):
+            raise _twice(value, place(row, i))
+    counts = Counter(name for names in held for name in set(names))
     if classes is None:
         warn_of_misspelt(rows, held, counts)
         found = in_order(counts)
@@ -187,13 +188,15 @@ def _short(value: Any) -> str:
     return said if len(said) <= 60 else f"{said[:59]}…"
 
 
-def names_of(value: Any, where: str) -> list[str]:
+def _twice(value: Any, where: str) -> InputError:
+    return InputError(f"{where}: the label {_short(value)} names one twice")
+
+
+def names_of(value: Any) -> list[str]:
     """The labels of one row."""
     if isinstance(value, Mapping):
         return [str(name) for name, share in value.items() if share > 0.0]
     if isinstance(value, list | tuple):
-        if len(set(value)) < len(value):
-            raise InputError(f"{where}: the label {_short(value)} names one twice")
         return [str(name) for name in value]
     return [str(int(value)) if isinstance(value, float) else str(value)]
 
@@ -202,14 +205,14 @@ def held_names(values: Sequence[Any]) -> tuple[str, ...]:
     """The labels that stand in a column, in order; none where numbers say by their place how much of each."""
     if not values or _by_place(values[0]):
         return ()
-    return in_order({name for value in values for name in names_of(value, "")})
+    return in_order({name for value in values for name in names_of(value)})
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
     """Whole numbers by their size, else all by alphabet."""
     found = list(names)
     whole = all(re.fullmatch(r"-?\d{1,18}", name) for name in found)
-    return tuple(sorted(found, key=int) if whole else sorted(found))
+    return tuple(sorted(found, key=lambda name: (int(name) if whole else 0, name)))
 
 
 def unknown(name: str, where: str, classes: Sequence[str]) -> InputError:
@@ -273,7 +276,7 @@ def is_number_of(name: str, labels: Sequence[str]) -> bool:
 def target(kind: str, value: Any, where: str, labels: Sequence[str]) -> int | list[float]:
     """A label as the model learns it: its number, or a share (of each label) or a 0 or 1 (for each)."""
     if kind == "single":
-        return number_of(names_of(value, where)[0], where, labels)
+        return number_of(names_of(value)[0], where, labels)
     if _by_place(value):
         if len(value) != len(labels):
             raise InputError(
@@ -281,7 +284,9 @@ def target(kind: str, value: Any, where: str, labels: Sequence[str]) -> int | li
             )
         return [float(one) for one in value]
     found = [0.0] * len(labels)
-    for name in names_of(value, where):
-        share = float(value[name]) if isinstance(value, Mapping) else 1.0
-        found[number_of(name, where, labels)] = share
+    for name in names_of(value):
+        number = number_of(name, where, labels)
+        if found[number] and not isinstance(value, Mapping):
+            raise _twice(value, where)
+        found[number] += float(value[name]) if isinstance(value, Mapping) else 1.0  # two spellings have two shares
     return found

@@ -107,20 +107,27 @@ def table_of(data: Data, most: int = 8) -> str:
     title = f"{texts if len(texts) <= 100 else texts[:99] + '…'}\nstrongest links{between}, {choice.title}:"
     one, other = (max((width_of(row[i]) for row in rows), default=0) for i in range(2))
     lines = [f"  {padded(a, one, right=True)} -> {padded(b, other)}  {weight}" for a, b, weight in rows]
-    none = "none: these weights are NaN" if np.isnan(choice.weights[0][choice.seen]).all() else "none between words"
+    finite = np.isfinite(choice.weights[0][_between_words(choice)])
+    none = "none between words" if finite.any() or not finite.size else "none: these weights are NaN or infinite"
     return "\n".join([title, *(lines or [f"  {none}"])])
 
 
 def strongest(choice: Choice, most: int) -> list[tuple[int, int, float]]:
     """The strongest links between tokens that are words, of the first head chosen, as (query, key, weight)."""
-    weights = np.where(choice.seen, np.nan_to_num(choice.weights[0], nan=-1.0), -1.0)
-    for axis, tokens in enumerate((choice.queries, choice.keys)):
-        special = np.array([token["kind"] == "special" for token in tokens])
-        if not special.all():
-            weights[special if axis == 0 else (slice(None), special)] = -1.0
+    weights = np.where(_between_words(choice) & np.isfinite(choice.weights[0]), choice.weights[0], -1.0)
     order = np.argsort(-weights, axis=None, kind="stable")[:most]
     places = zip(*np.unravel_index(order, weights.shape))
     return [(int(q), int(k), float(weights[q, k])) for q, k in places if weights[q, k] > 0]
+
+
+def _between_words(choice: Choice) -> np.ndarray:
+    """Which links stand between tokens that are words, where there are some: Bool[ndarray, "queries keys"]"""
+    between = choice.seen.copy()
+    for axis, tokens in enumerate((choice.queries, choice.keys)):
+        special = np.array([token["kind"] == "special" for token in tokens])
+        if not special.all():
+            between[special if axis == 0 else (slice(None), special)] = False
+    return between
 
 
 def _name(tokens: list[dict[str, object]], index: int) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 
 from pellucid.text.cut import whole_characters
 from pellucid.view.arithmetic import DTYPES
+from pellucid.view.svg import unturned
 
 WEB = Path(__file__).with_name("web")
 
@@ -51,7 +52,7 @@ def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: boo
     loader = (WEB / "loader.js").read_text(encoding="utf-8")
     slots = {
         "policy": _policy([style], [loader, script]) + ("; connect-src 'self'" if served else ""),
-        "title": html.escape(whole_characters(" / ".join(manifest["texts"])[:80]) or "pellucid"),
+        "title": html.escape(unturned(whole_characters(" / ".join(manifest["texts"])[:80])) or "pellucid"),
         "program": packed(style, script),
         "loader": loader,
         "data": _data(manifest, {} if served else blocks),

@@ -46,6 +46,7 @@ _READ_ELSEWHERE = (
     "vocab_size rope.dimension_count attention.value_length rope.scaling.type rope.scaling.factor rope.scale_linear "
     "rope.scaling.original_context_length rope.scaling.finetuned tensor_data_layout"
 ).split()
+_BY_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
 _REAL = ("epsilon", "freq_base", "factor", "scale_linear")
 _NO_ID = 2**32 - 1
 """Some writers say -1 for a token that the model does not have."""
@@ -62,9 +63,11 @@ def facts(header: Header, architecture: str, words: int) -> dict[str, Any]:
     # llama.cpp writes the output table only where it is a table of its own.
     raw["tie_word_embeddings"] = "output.weight" not in header.tensors
     if drawn := sorted(key for key in header.metadata if key.startswith(_SAMPLING)):
-        log.warning("%s says %s, which is not followed: texts may be others", header.path, several(drawn, 3))
+        log.warning("%s is not followed in how to draw (%s): texts may be others", header.path, several(drawn, 3))
     ids: dict[str, Any] = {ours: _token_id(header, f"tokenizer.ggml.{theirs}") for theirs, ours in _IDS.items()}
-    ends = (_token_id(header, f"tokenizer.ggml.{theirs}") for theirs in _ENDS)
+    ends = [_token_id(header, f"tokenizer.ggml.{theirs}") for theirs in _ENDS]
+    if beyond := [end for end in ends[1:] if end is not None and end >= raw["vocab_size"] > 0]:
+        raise CorruptFileError(f"{header.path}: a text is to end at token {beyond[0]} of {raw['vocab_size']:,}")
     ends = list(dict.fromkeys(end for end in ends if end is not None))
     ids["eos_token_id"] = ends if len(ends) > 1 else next(iter(ends), None)
     return raw | {name: found for name, found in ids.items() if found is not None}
@@ -98,7 +101,14 @@ def _renamed(header: Header, architecture: str, keys: Mapping[str, str]) -> dict
     if missing:
         raise CorruptFileError(f"{header.path} lacks {several(missing)}, which every {architecture} model has")
     _report(header.path, prefix, {key: stated[key] for key in stated if key not in keys and key not in _READ_ELSEWHERE})
+    stated |= {key: _of_all(stated[key], stated["block_count"]) for key in _BY_LAYER if key in stated}
     return {ours: _number(header.path, prefix + key, stated[key]) for key, ours in keys.items() if key in stated}
+
+
+def _of_all(value: Any, layers: Any) -> Any:
+    """The number of every layer, where a number for each is said and all are the same; else what is said."""
+    one_each = isinstance(value, np.ndarray) and type(layers) is int and len(value) == layers
+    return value[0].item() if one_each and len(set(value.tolist())) == 1 else value
 
 
 def _report(path: Path, prefix: str, unread: dict[str, Any]) -> None:
@@ -116,8 +126,6 @@ def _report(path: Path, prefix: str, unread: dict[str, Any]) -> None:
 def _number(path: Path, key: str, value: Any) -> int | float:
     """A positive number. A float of 32 bits becomes the shortest decimal that means it: 1e-05, not 9.99999974e-06."""
     real = key.endswith(_REAL)
-    if isinstance(value, np.ndarray) and len(set(value.tolist())) == 1:  # one for each layer, and all are the same
-        value = value[0].item()
     if type(value) is int and 0 < value < 2**31:
         return float(value) if real else value
     if real and type(value) is float and 0 < value < 1e30:

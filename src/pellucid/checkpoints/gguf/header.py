@@ -53,6 +53,14 @@ class Strings(Sequence[str]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
+    def __repr__(self) -> str:
+        return f"{self[:3]}"[:-1] + (f", ... {len(self):,} strings]" if len(self) > 3 else "]")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Strings | list) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment] # as of a list
+
     def __iter__(self) -> Iterator[str]:
         return (self._together[start:end] for start, end in itertools.pairwise(self._ends))
 
